@@ -1,0 +1,48 @@
+# Everything a newcomer needs. `make train` and `make test` set up .venv when it is missing.
+# Arguments for train.py and the benchmarks go through ARGS: make train ARGS="--seed=1"
+
+PYTHON ?= python3
+BIN := .venv/bin
+LOGDIR ?= runs
+
+.PHONY: help setup train tensorboard test lint format bench clean
+
+help:  ## lists the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+setup: .venv/.runtime .venv/.development  ## installs everything, for training and for development
+
+train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no network needed
+	$(BIN)/python train.py $(ARGS)
+
+tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
+	$(BIN)/tensorboard --logdir $(LOGDIR)
+
+test: lint  ## lint and types, then the tests (the import rules are one); ARGS go to pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.development  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.development  ## mends what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.runtime  ## judges the samples of the runs under runs/ (train them first)
+	$(BIN)/python -m benchmarks.sample_quality $(ARGS)
+
+clean:  ## removes .venv and caches; never a run
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+
+# A stamp is newer than its requirements only after pip succeeded, so that an interrupted
+# installation is taken up again.
+.venv/.runtime: requirements.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/.development: requirements-dev.txt .venv/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@

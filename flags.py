@@ -1,0 +1,68 @@
+"""The command line: one absl flag per field of wgan_gp.config.Config."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+
+from absl import app, flags
+
+from wgan_gp.config import Config, value_type
+from wgan_gp.errors import UserError
+
+_DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+_KIND = {int: "a whole number", float: "a number"}
+
+
+def define(values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines the flags; their defaults, ranges and help are those of Config."""
+    for field in dataclasses.fields(Config):
+        _DEFINE[value_type(field)](
+            field.name,
+            field.default,
+            field.metadata["help"],
+            flag_values=values,
+            module_name=sys.argv[0],  # lists them under the program in --help
+        )
+
+
+def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
+    """The configuration that a command line asks for; `--flagfile=FILE` reads flags from a file.
+
+    Raises:
+      UserError: an unknown flag, a value of the wrong kind or out of range, a flagfile
+        that cannot be read.
+      SystemExit: help was asked for, and printed.
+    """
+    if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(argv[1:]):
+        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    try:
+        rest = values(argv)
+    except flags.UnrecognizedFlagError as error:
+        guess = str(error).partition("Did you mean: ")[2].rstrip(" ?")
+        remedy = f"did you mean --{guess}?" if guess else "python train.py --help lists the flags"
+        raise UserError(f"--{error.flagname} is unknown", remedy) from None
+    except flags.IllegalFlagValueError as error:
+        raise _not_of_its_kind(str(error)) from None
+    except flags.CantOpenFlagFileError as error:
+        reason = str(error).partition("flagfile: ")[2]
+        raise UserError(f"--flagfile cannot be read: {reason}", "give a file that exists") from None
+    except flags.Error as error:
+        raise UserError(str(error), "python train.py --help lists the flags") from None
+    if rest[1:]:
+        raise UserError(f"{rest[1]} is no flag", "give every setting as --name=value")
+    return to_config(values)
+
+
+def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
+    """The parsed flags as a Config."""
+    return Config(**{field.name: values[field.name].value for field in dataclasses.fields(Config)})
+
+
+def _not_of_its_kind(message: str) -> UserError:
+    """From absl's "flag --n_critic=abc: invalid literal for int() ..."."""
+    flag, name = re.match(r"flag (--(\w+)=.*?):", message, re.DOTALL).groups()
+    field = next(field for field in dataclasses.fields(Config) if field.name == name)
+    kind = _KIND[value_type(field)]
+    return UserError(f"{flag} is not {kind}", f"give {kind}")

@@ -1,0 +1,31 @@
+"""Four logical CPU devices for every test, set before TensorFlow starts its context."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+import train
+from wgan_gp.config import Config
+from wgan_gp.monitoring import MemoryWriter
+from wgan_gp.strategy import create_strategy
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+)
+
+# Small enough that tracing is most of a run's time.
+TINY = {"model_width": 4, "latent_size": 8, "batch_size": 16, "n_critic": 2, "steps_per_loop": 5}
+
+
+def strategy_over(replicas: int) -> tf.distribute.Strategy:
+    return create_strategy(Config(cpu_replicas=replicas, batch_size=replicas))
+
+
+def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
+    """Runs a tiny training to its end; the run and what it showed."""
+    config = Config(model_dir=str(model_dir), **{**TINY, **settings})
+    run, writer = train.open_run(config), MemoryWriter()
+    assert train.make_trainer(run, writer).run() is None
+    return run, writer

@@ -1,0 +1,187 @@
+"""The program as a user starts it: its errors, its exit status, and what it imports."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from absl import flags as absl_flags
+
+import flags
+import train
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run_program(*arguments, environment=(), **options):
+    return subprocess.run(
+        [sys.executable, "train.py", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **dict(environment)},
+        **options,
+    )
+
+
+def parse(*arguments):
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    config = flags.parse(["train.py", *arguments], values)
+    train.check(config)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n_critc=3"], "--n_critc is unknown — did you mean --n_critic?"),
+        (["--nonsense"], "--nonsense is unknown — python train.py --help lists the flags"),
+        (["--n_critic=0"], "--n_critic=0 is too small — give at least 1"),
+        (["--n_critic=two"], "--n_critic=two is not a whole number — give a whole number"),
+        (["--batch_size=1.5"], "--batch_size=1.5 is not a whole number"),
+        (["--batch_size=-64"], "--batch_size=-64 is too small — give at least 1"),
+        (["--penalty_weight=-1"], "--penalty_weight=-1.0 is too small — give at least 0"),
+        (["--critic_learning_rate=0"], "give more than 0"),
+        (["--critic_learning_rate=fast"], "--critic_learning_rate=fast is not a number"),
+        (["--generator_learning_rate=nan"], "is not a finite number"),
+        (["--beta_1=1"], "--beta_1=1.0 is too large — give less than 1"),
+        (["--train_steps="], "--train_steps= is not a whole number"),
+        (["--train_steps"], "Missing value for flag --train_steps"),
+        (["--penalty=both"], "--penalty=both is unknown — use one of two_sided, one_sided"),
+        (
+            ["--cpu_replicas=8", "--batch_size=100"],
+            "--batch_size=100 does not divide over 8 replicas — use 96 or 104",
+        ),
+        (
+            ["--cpu_replicas=8", "--generator_batch_size=4"],
+            "--generator_batch_size=4 does not divide over 8 replicas — use 8",
+        ),
+        (["--tpu=a", "--cpu_replicas=2"], "exclude each other"),
+        (["--image_size=12"], "--image_size with one of 8, 16, 32, 64, 128"),
+        (["--dataset=digit"], "use one of digits, gaussians_8, gaussians_25, swiss_roll"),
+        (["--dataset=gaussians_8"], "--model=dcgan draws images"),
+        (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
+        (["--flagfile=/nowhere"], "--flagfile cannot be read"),
+        (["digits"], "digits is no flag — give every setting as --name=value"),
+    ],
+)
+def test_a_bad_command_line_is_one_line(arguments, message):
+    with pytest.raises(UserError) as caught:
+        parse(*arguments)
+    assert message in str(caught.value)
+    assert re.fullmatch(r"[^\n]+ — [^\n]+", str(caught.value))
+
+
+def test_flags_become_the_configuration(tmp_path):
+    flagfile = tmp_path / "some.flags"
+    flagfile.write_text("# a comment\n--n_critic=3\n--beta_1=0.5\n")
+    config = parse(f"--flagfile={flagfile}", "--dataset=swiss_roll", "--model=mlp")
+    assert config == Config(n_critic=3, beta_1=0.5, dataset="swiss_roll", model="mlp")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda p: p.name)
+def test_every_experiment_parses(path):
+    assert parse(f"--flagfile={path}").dataset in path.name
+
+
+def test_program_ends_a_mistake_with_status_2_and_one_line():
+    done = run_program("--n_critic=0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --n_critic=0 is too small — give at least 1\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--n_critic=0"], ["--model=gan"]])
+def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
+    program = (
+        "import sys, train\n"
+        "try: status = train.main(sys.argv)\n"
+        "except SystemExit as exit: status = exit.code\n"
+        "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules\n"
+        "sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == (0 if arguments == ["--help"] else 2), done.stderr
+
+
+def test_help_names_every_flag_with_its_meaning():
+    done = run_program("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for name in Config.__dataclass_fields__:
+        assert f"--{name}:" in done.stdout
+    assert "Critic steps per generator step." in done.stdout
+
+
+def test_unresolvable_tpu(tmp_path):
+    done = run_program("--tpu=nosuch", f"--model_dir={tmp_path}/run")
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: --tpu=nosuch cannot be reached [^\n]+ — [^\n]+\n", done.stderr)
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_directory_of_another_configuration_lists_the_differences(tmp_path):
+    directory = f"--model_dir={tmp_path}"
+    tiny = ["--model_width=4", "--train_steps=1", "--batch_size=8"]
+    assert run_program(directory, *tiny).returncode == 0
+    config = (tmp_path / "config.json").read_bytes()
+    done = run_program(directory, *tiny, "--penalty_weight=5", "--seed=3", "--steps_per_loop=7")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "(--penalty_weight: 10.0 -> 5.0; --seed: 0 -> 3)" in done.stderr
+    assert (tmp_path / "config.json").read_bytes() == config
+
+
+def test_run_directory_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = run_program(f"--model_dir={tmp_path}/file/run")
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: --model_dir=\S+ cannot be written [^\n]+ — [^\n]+\n", done.stderr)
+
+
+def test_sigterm_saves_and_exits_with_143(tmp_path):
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "train.py",
+            f"--model_dir={tmp_path}",
+            "--model_width=4",
+            "--steps_per_loop=5",
+        ],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    ) as program:
+        metrics = tmp_path / "metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while not (metrics.exists() and metrics.read_text()):
+            assert time.monotonic() < deadline and program.poll() is None
+            time.sleep(0.1)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=60) == 143
+    assert list((tmp_path / "checkpoints").glob("ckpt-*.index"))
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_legacy_keras_trains_the_same_run(tmp_path, replicas):
+    """The fall-back for TPU VMs where Keras 3 fails. Initial weights differ, formats agree."""
+    done = run_program(
+        f"--model_dir={tmp_path}",
+        "--model_width=4",
+        "--train_steps=20",
+        "--steps_per_loop=10",
+        "--summary_interval=10",
+        "--learning_rate_schedule=linear",
+        f"--cpu_replicas={replicas}",
+        environment={"TF_USE_LEGACY_KERAS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "checkpoints" / "ckpt-20.index").exists()

@@ -1,0 +1,72 @@
+"""Numbers keyed by (seed, stream, step, example): the same on any number of replicas."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from wgan_gp.randomness import Stream, bits, normal, shuffled, uniform
+
+
+def numbers(seed=3, stream=Stream.CRITIC_LATENTS, step=7, first=0, count=64, size=4, draw=bits):
+    return draw(seed, stream, step=step, first=first, count=count, size=size)
+
+
+@pytest.mark.parametrize("draw", [bits, uniform, normal])
+@pytest.mark.parametrize("size", [1, 6, 128])
+def test_a_replica_draws_its_slice_of_the_global_batch(draw, size):
+    whole = numbers(size=size, draw=draw)
+    slices = [numbers(first=first, count=16, size=size, draw=draw) for first in range(0, 64, 16)]
+    np.testing.assert_array_equal(np.concatenate(slices), whole)
+
+
+@pytest.mark.parametrize("draw", [bits, uniform, normal])
+def test_xla_draws_the_same_numbers(draw):
+    compiled = numbers(first=tf.constant(5, tf.int64), draw=tf.function(draw, jit_compile=True))
+    np.testing.assert_allclose(compiled, numbers(first=5, draw=draw), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"seed": 4}, {"stream": Stream.GENERATOR_LATENTS}, {"step": 8}, {"first": 64}],
+    ids=str,
+)
+def test_every_part_of_the_key_matters(other):
+    assert not np.isin(numbers(**other), numbers()).any()
+
+
+def test_large_steps_and_examples_are_distinct():
+    far = numbers(seed=2**31 - 1, step=2**40, first=2**40, count=8).numpy()
+    assert len(np.unique(far)) == far.size
+
+
+def test_uniform_is_uniform():
+    values = numbers(count=20_000, size=2, draw=uniform).numpy()
+    assert values.dtype == np.float32
+    assert values.min() >= 0 and values.max() < 1
+    counts, _ = np.histogram(values, bins=20, range=(0, 1))
+    assert abs(counts / 2000 - 1).max() < 0.1  # more than four standard deviations
+
+
+def test_normal_is_standard_normal():
+    values = numbers(count=20_000, size=3, draw=normal).numpy()
+    assert np.isfinite(values).all()
+    np.testing.assert_allclose(values.mean(axis=0), 0, atol=0.03)
+    np.testing.assert_allclose(np.cov(values.T), np.eye(3), atol=0.04)
+    np.testing.assert_allclose((values**4).mean(), 3, atol=0.15)
+
+
+def test_every_example_comes_once_an_epoch_in_an_order_of_its_own():
+    epochs = shuffled(3, tf.range(5000, dtype=tf.int64), 1000).numpy().reshape(5, 1000)
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(1000))
+    assert len(np.unique(epochs, axis=0)) == 5
+    # In no epoch do neighbours, or positions, predict the example.
+    for epoch in epochs:
+        assert abs(np.corrcoef(epoch[:-1], epoch[1:])[0, 1]) < 0.15
+        assert abs(np.corrcoef(epoch, np.arange(1000))[0, 1]) < 0.15
+
+
+def test_order_follows_from_the_seed():
+    positions = tf.range(100, dtype=tf.int64)
+    np.testing.assert_array_equal(shuffled(3, positions, 100), shuffled(3, positions, 100))
+    assert (shuffled(3, positions, 100) != shuffled(4, positions, 100)).numpy().any()

@@ -1,0 +1,192 @@
+"""The update of one replica, and that R replicas make the update of one.
+
+Plain gradient descent with rate 1 shows the gradient itself: Adam would hide a gradient
+that is R times too large.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, strategy_over
+
+import losses
+import models
+from wgan_gp.config import Config
+from wgan_gp.data.pipeline import distributed_batches
+from wgan_gp.data.registry import open_source
+from wgan_gp.loop import make_train_loop
+from wgan_gp.state import create_state
+from wgan_gp.step import ReplicaStep
+
+CONFIG = Config(**{**TINY, "generator_batch_size": 32})
+
+
+def make_step(replicas, config=CONFIG, optimizer=lambda: tf.keras.optimizers.SGD(1.0)):
+    """A step over `replicas` whose optimizers are made by `optimizer`."""
+    strategy, source = strategy_over(replicas), open_source(config)
+    state = create_state(
+        lambda: models.build(
+            config.model, source.example_shape, config.latent_size, config.model_width
+        ),
+        config,
+        strategy,
+    )
+    with strategy.scope():
+        optimizers = {"critic_optimizer": optimizer(), "generator_optimizer": optimizer()}
+        optimizers["critic_optimizer"].build(state.critic.trainable_variables)
+        optimizers["generator_optimizer"].build(state.generator.trainable_variables)
+    step = ReplicaStep(
+        state=dataclasses.replace(state, **optimizers),
+        objective=losses.WassersteinGradientPenalty(),
+        global_mean=losses.global_mean,
+        latent_size=config.latent_size,
+        batch_size=config.batch_size,
+        generator_batch_size=config.generator_batch,
+        seed=config.seed,
+    )
+    batches = distributed_batches(source, strategy, 0, batch_size=config.batch_size)
+    return step, strategy, batches
+
+
+def weights(model):
+    return [np.array(value) for value in model.get_weights()]
+
+
+def one_update(replicas, network):
+    """(update of each weight, global mean of each term) of one step of one network."""
+    step, strategy, batches = make_step(replicas)
+    model = getattr(step.state, network)
+    before = weights(model)
+    if network == "critic":
+        update = tf.function(lambda real: step.critic_step(real, tf.constant(3, tf.int64)))
+        shares = strategy.run(update, args=(next(batches),))
+    else:
+        shares = strategy.run(tf.function(lambda: step.generator_step(tf.constant(3, tf.int64))))
+    terms = {
+        name: strategy.reduce(tf.distribute.ReduceOp.SUM, share, axis=None).numpy()
+        for name, share in shares.items()
+    }
+    return [new - old for new, old in zip(weights(model), before, strict=True)], terms
+
+
+@pytest.mark.parametrize("network", ["critic", "generator"])
+def test_gradients_and_scalars_of_four_replicas_are_those_of_one(network):
+    updates, terms = one_update(1, network)
+    assert max(np.abs(update).max() for update in updates) > 1e-3
+    updates_of_four, terms_of_four = one_update(4, network)
+    for one, four in zip(updates, updates_of_four, strict=True):
+        np.testing.assert_allclose(four, one, rtol=1e-5, atol=1e-5 * np.abs(one).max())
+    assert set(terms) == set(terms_of_four)
+    for name, value in terms.items():
+        np.testing.assert_allclose(terms_of_four[name], value, rtol=1e-5)
+
+
+def test_four_replicas_are_one_after_ten_iterations_of_adam():
+    def train(replicas):
+        step, strategy, batches = make_step(
+            replicas, optimizer=lambda: tf.keras.optimizers.Adam(1e-3, beta_1=0.0, beta_2=0.9)
+        )
+        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+        terms = loop(batches, tf.constant(10, tf.int64))
+        return weights(step.state.critic) + weights(step.state.generator), terms
+
+    one, terms = train(1)
+    four, terms_of_four = train(4)
+    for ours, theirs in zip(four, one, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    for name, value in terms.items():
+        np.testing.assert_allclose(terms_of_four[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_each_step_updates_its_own_network_only():
+    step, strategy, batches = make_step(1)
+    critic, generator = weights(step.state.critic), step.state.generator.trainable_variables
+    generator_before = [np.array(value) for value in generator]
+    strategy.run(step.generator_step, args=(tf.constant(0, tf.int64),))
+    for now, then in zip(weights(step.state.critic), critic, strict=True):
+        np.testing.assert_array_equal(now, then)
+    generator_after = [np.array(value) for value in generator]
+    assert any((a != b).any() for a, b in zip(generator_after, generator_before, strict=True))
+    strategy.run(step.critic_step, args=(next(batches), tf.constant(0, tf.int64)))
+    for now, then in zip(generator, generator_after, strict=True):
+        np.testing.assert_array_equal(now, then)
+    assert any((a != b).any() for a, b in zip(weights(step.state.critic), critic, strict=True))
+
+
+class Recorder:
+    """Stands in for the steps' inputs: notes what the critic is shown."""
+
+    def __init__(self, objective):
+        self.objective = objective
+        self.critic_term_names = objective.critic_term_names
+        self.generator_term_names = objective.generator_term_names
+        self.seen = {"real": [], "fake": [], "alpha": [], "generator": []}
+
+    def critic_terms(self, critic, real, fake, alpha):
+        self._note(real=real, fake=fake, alpha=alpha)
+        return self.objective.critic_terms(critic, real, fake, alpha)
+
+    def generator_terms(self, critic, fake):
+        self._note(generator=fake)
+        return self.objective.generator_terms(critic, fake)
+
+    def _note(self, **tensors):
+        for name, tensor in tensors.items():
+            tf.py_function(lambda x, name=name: self.seen[name].append(x.numpy()), [tensor], [])
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step(replicas):
+    step, strategy, batches = make_step(replicas, dataclasses.replace(CONFIG, n_critic=3))
+    recorder = Recorder(step.objective)
+    step = dataclasses.replace(step, objective=recorder)
+    loop = make_train_loop(step, strategy, n_critic=3, jit_compile=False)
+    loop(batches, tf.constant(2, tf.int64))
+    # Two iterations: six different batches of reals, of fakes and of alphas on each
+    # replica, none seen twice anywhere.
+    for name in ("real", "fake", "alpha"):
+        assert len(recorder.seen[name]) == 6 * replicas
+        flat = np.concatenate(recorder.seen[name]).reshape(6 * 16, -1)
+        assert len(np.unique(flat, axis=0)) == 6 * 16, name
+    fakes = np.concatenate(recorder.seen["generator"]).reshape(2 * 32, -1)
+    assert len(np.unique(fakes, axis=0)) == 2 * 32
+    assert int(step.state.iteration) == 2
+    updates = [
+        int(tf.convert_to_tensor(optimizer.iterations))
+        for optimizer in (step.state.critic_optimizer, step.state.generator_optimizer)
+    ]
+    assert updates == [6, 2]
+
+
+def test_loop_logs_the_mean_over_its_steps():
+    """A loop of two iterations logs the mean of what two loops of one log."""
+
+    def train(loops):
+        step, strategy, batches = make_step(1)
+        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+        return [loop(batches, tf.constant(count, tf.int64)) for count in loops]
+
+    first, second = train([1, 1])
+    (both,) = train([2])
+    assert set(both) == {
+        "critic/loss",
+        "critic/wasserstein",
+        "critic/penalty",
+        "critic/gradient_norm",
+        "generator/loss",
+    }
+    for name, value in both.items():
+        np.testing.assert_allclose(value, (first[name] + second[name]) / 2, rtol=1e-5)
+
+
+def test_compiled_steps_compute_the_same():
+    def train(jit_compile):
+        step, strategy, batches = make_step(1)
+        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
+        return loop(batches, tf.constant(1, tf.int64))
+
+    plain, compiled = train(False), train(True)
+    for name, value in plain.items():
+        np.testing.assert_allclose(compiled[name], value, rtol=1e-4)

@@ -1,0 +1,89 @@
+"""The way to a TPU, step by step, with fakes in the place of Google's machines."""
+
+import pytest
+import tensorflow as tf
+from conftest import strategy_over
+
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.strategy import connect_tpu, create_strategy, use_jit
+
+
+def fake_steps(calls, failing=None):
+    def step(name, result):
+        def call(*args, **kwargs):
+            calls.append((name, *args, *kwargs.values()))
+            if name == failing:
+                raise RuntimeError("first line\nsecond line")
+            return result
+
+        return call
+
+    return {
+        "resolver": step("resolver", "cluster"),
+        "connect": step("connect", None),
+        "initialize": step("initialize", None),
+        "strategy": step("strategy", "the strategy"),
+    }
+
+
+def test_tpu_is_resolved_connected_initialised_in_that_order():
+    calls = []
+    assert connect_tpu("my-tpu", **fake_steps(calls)) == "the strategy"
+    assert calls == [
+        ("resolver", "my-tpu"),
+        ("connect", "cluster"),
+        ("initialize", "cluster"),
+        ("strategy", "cluster"),
+    ]
+
+
+@pytest.mark.parametrize("failing", ["resolver", "connect", "initialize"])
+def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
+    with pytest.raises(UserError) as caught:
+        connect_tpu("my-tpu", **fake_steps([], failing))
+    message = str(caught.value)
+    assert message.startswith("--tpu=my-tpu cannot be reached (RuntimeError: first line)")
+    assert "gcloud compute tpus" in message and "\n" not in message
+
+
+def test_batch_must_divide_over_the_tpus_cores(monkeypatch):
+    monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name: strategy_over(4))
+    with pytest.raises(UserError, match="does not divide over 4 replicas — use 64 or 68"):
+        create_strategy(Config(tpu="my-tpu", batch_size=66))
+
+
+class FakeTPU(tf.distribute.TPUStrategy):
+    num_replicas_in_sync = 1
+
+    def __init__(self):
+        pass
+
+
+@pytest.mark.parametrize("jit_compile", ["auto", "off"])
+def test_a_tpu_is_never_asked_to_jit_compile(jit_compile):
+    for model in ("mlp", "dcgan"):
+        assert not use_jit(Config(model=model, jit_compile=jit_compile), FakeTPU())
+
+
+def test_jit_compile_on_with_a_tpu_is_refused():
+    with pytest.raises(UserError, match="leave it out"):
+        Config(tpu="my-tpu", jit_compile="on")
+
+
+def test_jit_compile_elsewhere():
+    assert not use_jit(Config(), strategy_over(1))
+    assert use_jit(Config(jit_compile="on"), strategy_over(1))
+    assert not use_jit(Config(), strategy_over(4))
+    with pytest.raises(UserError, match="across 4 replicas"):
+        use_jit(Config(jit_compile="on"), strategy_over(4))
+
+
+def test_without_flags_one_device_is_used():
+    assert create_strategy(Config()).num_replicas_in_sync == 1
+
+
+def test_cpu_replicas_mirror_over_logical_devices():
+    strategy = create_strategy(Config(cpu_replicas=4))
+    assert isinstance(strategy, tf.distribute.MirroredStrategy)
+    assert strategy.num_replicas_in_sync == 4

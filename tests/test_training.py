@@ -1,0 +1,235 @@
+"""Whole runs: what they leave behind, and that they go on exactly where they stood."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, train_tiny
+
+import train
+from wgan_gp.checkpointing import Checkpoints
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.monitoring import ConsoleWriter, JsonlWriter, Writer
+from wgan_gp.trainer import crossed
+
+TAGS = {
+    "critic/loss",
+    "critic/wasserstein",
+    "critic/penalty",
+    "critic/gradient_norm",
+    "critic/learning_rate",
+    "generator/loss",
+    "generator/learning_rate",
+    "throughput/images_per_second",
+}
+EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
+
+
+def snapshot(run):
+    checkpoint = tf.train.latest_checkpoint(run.checkpoints.directory)
+    reader = tf.train.load_checkpoint(checkpoint)
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name not in ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter/.ATTRIBUTES/VARIABLE_VALUE")
+    }
+
+
+def read_events(directory):
+    """{tag: [step, ...]} of all event files, and the first image, decoded."""
+    steps, image = {}, None
+    for path in sorted(tf.io.gfile.glob(f"{directory}/events.*")):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                steps.setdefault(value.tag, []).append(event.step)
+                if value.tag == "samples" and image is None:
+                    image = tf.io.decode_png(value.tensor.string_val[2]).numpy()
+    return steps, image
+
+
+def read_metrics(path):
+    with tf.io.gfile.GFile(f"{path}/metrics.jsonl") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.mark.parametrize("scheme", ["", "ram:/"])
+def test_run_directory(tmp_path, scheme):
+    path = f"{scheme}{tmp_path}/run"
+    _, writer = train_tiny(path, train_steps=12, **EVERY_5)
+
+    with tf.io.gfile.GFile(f"{path}/config.json") as file:
+        assert json.load(file)["batch_size"] == TINY["batch_size"]
+    metrics = read_metrics(path)
+    assert [line["step"] for line in metrics] == [5, 10, 12]
+    assert all(set(line) == TAGS | {"step"} for line in metrics)
+    assert metrics == [{"step": step, **values} for step, values in writer.summaries]
+    steps, image = read_events(f"{path}/train")
+    assert steps == {tag: [5, 10, 12] for tag in [*TAGS, "samples"]}
+    names = sorted(tf.io.gfile.listdir(f"{path}/samples"))
+    assert names == ["step_00000005.png", "step_00000010.png", "step_00000012.png"]
+    picture = tf.io.decode_png(tf.io.read_file(f"{path}/samples/{names[0]}")).numpy()
+    assert picture.shape == (256, 256, 1)  # 8x8 digits of 8x8 pixels, enlarged fourfold
+    np.testing.assert_array_equal(picture, image)
+    checkpoints = {name.split(".")[0] for name in tf.io.gfile.listdir(f"{path}/checkpoints")}
+    assert checkpoints == {"checkpoint", "ckpt-5", "ckpt-10", "ckpt-12"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"learning_rate_schedule": "linear"}, {"dataset": "gaussians_25", "model": "mlp"}],
+    ids=["constant", "linear", "points"],
+)
+def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
+    whole, writer = train_tiny(tmp_path / "whole", train_steps=10, **EVERY_5, **settings)
+
+    # Stopped as a preemption would stop it, then started again by the same command.
+    config = dataclasses.replace(whole.config, model_dir=str(tmp_path / "halves"))
+    first = train.open_run(config)
+    assert train.make_trainer(first, StopAt(5)).run() == signal.SIGTERM
+    assert int(first.state.iteration) == 5
+    second = train.open_run(config)
+    assert train.make_trainer(second).run() is None
+
+    expected, got = snapshot(whole), snapshot(second)
+    assert set(expected) == set(got)
+    assert any("optimizer" in name for name in expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    assert without_throughput(read_metrics(tmp_path / "halves")) == without_throughput(
+        [{"step": step, **values} for step, values in writer.summaries]
+    )
+    last = "samples/step_00000010.png"
+    assert (tmp_path / "halves" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
+
+
+def without_throughput(metrics):
+    return [{k: v for k, v in line.items() if not k.startswith("throughput")} for line in metrics]
+
+
+class StopAt(Writer):
+    """Sends this process a signal once `step` iterations are done."""
+
+    def __init__(self, step, number=signal.SIGTERM):
+        self._step, self._number = step, number
+
+    def progress(self, step):
+        if step == self._step:
+            os.kill(os.getpid(), self._number)
+
+
+def test_a_signal_stops_after_the_loop_and_saves(tmp_path):
+    config = Config(model_dir=str(tmp_path), train_steps=50, checkpoint_interval=0, **TINY)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert train.make_trainer(train.open_run(config), StopAt(10, signal.SIGINT)).run() == 2
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert tf.train.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-10")
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path):
+    train_tiny(tmp_path, train_steps=5, **EVERY_5)
+    before = snapshot_files(tmp_path)
+    _, writer = train_tiny(tmp_path, train_steps=5, **EVERY_5)
+    assert writer.summaries == []
+    assert snapshot_files(tmp_path) == before
+
+
+def snapshot_files(path):
+    files = [file for file in path.rglob("*") if file.is_file() and "events" not in file.name]
+    return {file: file.read_bytes() for file in files}
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path):
+    _, one = train_tiny(tmp_path / "a", train_steps=5)
+    _, same = train_tiny(tmp_path / "b", train_steps=5)
+    _, other = train_tiny(tmp_path / "c", train_steps=5, seed=1)
+    loss = [writer.summaries[-1][1]["critic/loss"] for writer in (one, same, other)]
+    assert loss[0] == loss[1] != loss[2]
+
+
+def test_four_replicas_train_and_go_on_from_one(tmp_path):
+    """A checkpoint does not say how many replicas wrote it."""
+    train_tiny(tmp_path, train_steps=5)
+    run, writer = train_tiny(tmp_path, train_steps=10, cpu_replicas=4)
+    assert run.strategy.num_replicas_in_sync == 4
+    assert [step for step, _ in writer.summaries] == [10]
+    assert len(writer.images) == 1
+    one, _ = train_tiny(tmp_path / "one", train_steps=10)
+    np.testing.assert_allclose(run.sampler.sample(300), one.sampler.sample(300), atol=1e-3)
+
+
+def test_linear_schedule_falls_to_zero_for_both_networks(tmp_path):
+    _, writer = train_tiny(
+        tmp_path,
+        train_steps=10,
+        learning_rate_schedule="linear",
+        critic_learning_rate=1e-3,
+        generator_learning_rate=1e-2,
+        **EVERY_5,
+    )
+    rates = [
+        (values["critic/learning_rate"], values["generator/learning_rate"])
+        for _, values in writer.summaries
+    ]
+    # The rates of the iterations 5 and 10, counted from 1.
+    np.testing.assert_allclose(rates, [(0.6e-3, 0.6e-2), (0.1e-3, 0.1e-2)])
+
+
+def test_optimizers_follow_the_logged_rate(tmp_path):
+    """At a logged rate of 0 the weights stand still: the rate is what Adam uses."""
+    run, _ = train_tiny(tmp_path, train_steps=1, learning_rate_schedule="linear", n_critic=3)
+    schedule = run.state.critic_optimizer.learning_rate
+    np.testing.assert_allclose(schedule, 0.0, atol=1e-12)
+
+
+def test_foreign_checkpoint_is_refused_by_name(tmp_path):
+    run, _ = train_tiny(tmp_path / "wide", train_steps=5)
+    config = dataclasses.replace(run.config, model_width=6)
+    other = train.open_run(config)
+    with pytest.raises(UserError, match=r"ckpt-5 cannot be restored"):
+        Checkpoints(other.state, f"{tmp_path}/wide/checkpoints").restore_latest()
+
+
+def test_summary_lines_of_a_lost_stretch_and_torn_lines_are_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 5, "a": 1.0}\n{"step": 10, "a": 2.0}\n{"step": 15, "a"')
+    writer = JsonlWriter(str(path))
+    writer.begin(5)
+    writer.scalars(10, {"a": 3.0})
+    assert path.read_text() == '{"step": 5, "a": 1.0}\n{"step": 10, "a": 3.0}\n'
+
+
+class Terminal:
+    """A file that says what `isatty` should."""
+
+    def __init__(self, tty):
+        self.text, self._tty = "", tty
+
+    def isatty(self):
+        return self._tty
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self): ...
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_console_shows_progress(tty):
+    terminal = Terminal(tty)
+    writer = ConsoleWriter(20, file=terminal)
+    writer.begin(5)
+    writer.progress(10)
+    writer.scalars(10, dict.fromkeys(TAGS, 0.5))
+    writer.close()
+    assert ("10/20" in terminal.text) and ("wasserstein 0.500" in terminal.text)
+    assert ("\r" in terminal.text) == tty
+
+
+def test_intervals_trigger_on_crossing():
+    assert [step for step in range(7, 43, 7) if crossed(10, step - 7, step)] == [14, 21, 35, 42]
+    assert not crossed(0, 0, 100)

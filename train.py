@@ -1,0 +1,156 @@
+"""Trains a Wasserstein GAN with gradient penalty on a Cloud TPU, GPUs or a CPU.
+
+python train.py                                          digits, on the CPU
+python train.py --tpu=NAME --model_dir=gs://BUCKET/RUN   the same on a TPU
+python train.py --flagfile=configs/gaussians_25.flags    one of the experiments
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import flags
+import models
+from wgan_gp.config import Config
+from wgan_gp.data import registry as datasets
+from wgan_gp.errors import UserError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from wgan_gp.checkpointing import Checkpoints
+    from wgan_gp.data.source import Source
+    from wgan_gp.monitoring import Writer
+    from wgan_gp.sampling import Sampler
+    from wgan_gp.state import TrainState
+    from wgan_gp.trainer import Trainer
+
+# TensorFlow takes seconds to import, so what needs it is imported where it is used, after
+# the flags are found good. Without the next line it logs, among others, that no CUDA GPU
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program; returns its exit status."""
+    flags.define()
+    try:
+        config = flags.parse(argv)
+        check(config)
+        stopped_by = make_trainer(open_run(config)).run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0 if stopped_by is None else 128 + stopped_by
+
+
+def check(config: Config) -> None:
+    """Raises UserError where dataset and model do not suit each other; needs no TensorFlow."""
+    try:
+        models.check(config.model, datasets.example_shape(config))
+    except ValueError as error:
+        raise UserError(*str(error).split(" — ")) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What every use of a run needs: its devices, data, networks and checkpoints."""
+
+    config: Config
+    strategy: tf.distribute.Strategy
+    source: Source
+    state: TrainState
+    checkpoints: Checkpoints
+    sampler: Sampler
+
+
+def open_run(config: Config) -> Run:
+    """Connects to the devices and makes the networks, fresh; reads and writes no file of the run.
+
+    Raises:
+      UserError: the devices or the dataset are not to be had.
+    """
+    from wgan_gp.checkpointing import Checkpoints
+    from wgan_gp.run_directory import RunDirectory
+    from wgan_gp.sampling import Sampler
+    from wgan_gp.state import create_state
+    from wgan_gp.strategy import create_strategy
+
+    strategy = create_strategy(config)
+    source = datasets.open_source(config)
+    build_networks = functools.partial(
+        models.build, config.model, source.example_shape, config.latent_size, config.model_width
+    )
+    state = create_state(build_networks, config, strategy)
+    return Run(
+        config=config,
+        strategy=strategy,
+        source=source,
+        state=state,
+        checkpoints=Checkpoints(state, RunDirectory(config.run_directory).checkpoints),
+        sampler=Sampler(
+            state.generator, strategy, latent_size=config.latent_size, seed=config.seed
+        ),
+    )
+
+
+def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
+    """The trainer of a run, writing to its directory and to `more_writers`.
+
+    Raises:
+      UserError: the directory cannot be written, or holds another run.
+    """
+    import losses
+    from wgan_gp import monitoring, sampling
+    from wgan_gp.data.pipeline import distributed_batches
+    from wgan_gp.loop import make_train_loop
+    from wgan_gp.run_directory import RunDirectory
+    from wgan_gp.step import ReplicaStep
+    from wgan_gp.strategy import use_jit
+    from wgan_gp.trainer import Trainer
+
+    config, directory = run.config, RunDirectory(run.config.run_directory)
+    directory.claim(config)
+    objective = losses.WassersteinGradientPenalty(
+        penalty_weight=config.penalty_weight,
+        penalty_target=config.penalty_target,
+        one_sided=config.penalty == "one_sided",
+    )
+    step = ReplicaStep(
+        state=run.state,
+        objective=objective,
+        global_mean=losses.global_mean,
+        latent_size=config.latent_size,
+        batch_size=config.batch_size,
+        generator_batch_size=config.generator_batch,
+        seed=config.seed,
+    )
+    return Trainer(
+        config,
+        state=run.state,
+        train_loop=make_train_loop(
+            step,
+            run.strategy,
+            n_critic=config.n_critic,
+            jit_compile=use_jit(config, run.strategy),
+        ),
+        batches=functools.partial(
+            distributed_batches, run.source, run.strategy, batch_size=config.batch_size
+        ),
+        checkpoints=run.checkpoints,
+        writer=monitoring.Writers(
+            monitoring.TensorBoardWriter(directory.events),
+            monitoring.JsonlWriter(directory.metrics),
+            monitoring.ImageFileWriter(directory.samples),
+            monitoring.ConsoleWriter(config.train_steps),
+            *more_writers,
+        ),
+        draw=sampling.make_draw(run.sampler, run.source),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,1 @@
+"""The training engine: networks, objective, data and writers are handed in."""

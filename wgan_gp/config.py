@@ -1,0 +1,205 @@
+"""The configuration of a run: every setting, its default, its range and its help.
+
+flags.py makes one command-line flag of each field, and config.json in the run directory
+holds them all. Nothing here imports TensorFlow, so that a bad flag is answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+from .errors import UserError
+
+
+def _setting(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+    free: bool = False,
+) -> Any:
+    """A field. `free`: a resumed run may change it, because the result does not depend on it."""
+    metadata = {
+        "help": help,
+        "minimum": minimum,
+        "above": above,
+        "below": below,
+        "choices": choices,
+        "free": free,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """One run. Raises UserError when a value, or two together, cannot be."""
+
+    mode: str = _setting("train", "What to do.", choices=("train",), free=True)
+
+    # What to learn, and where to keep it.
+    dataset: str = _setting(
+        "digits", "What to learn: digits, gaussians_8, gaussians_25 or swiss_roll."
+    )
+    image_size: int | None = _setting(
+        None, "Side of the images, in pixels. Default: the dataset's own.", minimum=1
+    )
+    model_dir: str | None = _setting(
+        None,
+        "Run directory, any path TensorFlow can open (local, gs://). Default: runs/<dataset>.",
+        free=True,
+    )
+
+    # The networks.
+    model: str = _setting(
+        "dcgan", "Networks: mlp (points and tiny images) or dcgan (images of 8 to 128 pixels)."
+    )
+    model_width: int | None = _setting(
+        None, "Hidden units (mlp) or channels at full size (dcgan). Default: 128 or 32.", minimum=1
+    )
+    latent_size: int = _setting(64, "Length of the latent vector, drawn from N(0, I).", minimum=1)
+
+    # The schedule.
+    train_steps: int = _setting(
+        4000, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
+    )
+    n_critic: int = _setting(5, "Critic steps per generator step.", minimum=1)
+    batch_size: int = _setting(64, "Real images in a critic step, over all replicas.", minimum=1)
+    generator_batch_size: int | None = _setting(
+        None, "Samples in a generator step, over all replicas. Default: --batch_size.", minimum=1
+    )
+    steps_per_loop: int = _setting(
+        50,
+        "Iterations per call from Python; summaries, samples and checkpoints fall between.",
+        minimum=1,
+        free=True,
+    )
+
+    # The objective.
+    penalty: str = _setting(
+        "two_sided",
+        "Penalise norms off the target (two_sided, WGAN-GP) or above it (one_sided, WGAN-LP).",
+        choices=("two_sided", "one_sided"),
+    )
+    penalty_weight: float = _setting(
+        10.0, "Weight of the gradient penalty in the critic's loss (lambda).", minimum=0
+    )
+    penalty_target: float = _setting(1.0, "Gradient norm the penalty asks for.", minimum=0)
+
+    # The optimizers: one Adam for each network.
+    critic_learning_rate: float = _setting(2e-4, "Adam's rate for the critic.", above=0)
+    generator_learning_rate: float = _setting(2e-4, "Adam's rate for the generator.", above=0)
+    beta_1: float = _setting(0.0, "Adam's decay of the mean gradient.", minimum=0, below=1)
+    beta_2: float = _setting(0.9, "Adam's decay of the mean squared gradient.", minimum=0, below=1)
+    learning_rate_schedule: str = _setting(
+        "constant", "constant, or linear: to 0 at --train_steps.", choices=("constant", "linear")
+    )
+
+    seed: int = _setting(
+        0,
+        "Seed of weights, noise and data order: one seed, one run, on any number of replicas.",
+        minimum=0,
+        below=2**31,
+    )
+
+    # The machine.
+    tpu: str | None = _setting(
+        None, "TPU to train on: its name, its grpc:// address, or local on a TPU VM.", free=True
+    )
+    cpu_replicas: int = _setting(
+        1,
+        "Split the CPU into this many replicas: the rehearsal of as many TPU cores.",
+        minimum=1,
+        free=True,
+    )
+    jit_compile: str = _setting(
+        "auto",
+        "Compile the step with XLA on CPU and GPU: auto, on or off. A TPU always compiles.",
+        choices=("auto", "on", "off"),
+        free=True,
+    )
+
+    # What to leave in the run directory, every so many iterations (0: only at the end).
+    summary_interval: int = _setting(100, "Iterations between summaries.", minimum=0, free=True)
+    sample_interval: int = _setting(500, "Iterations between sample grids.", minimum=0, free=True)
+    checkpoint_interval: int = _setting(
+        500, "Iterations between checkpoints.", minimum=0, free=True
+    )
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _check_range(field, getattr(self, field.name))
+        if self.tpu is not None and self.cpu_replicas > 1:
+            raise UserError("--tpu and --cpu_replicas exclude each other", "leave one of them out")
+        if self.tpu is not None and self.jit_compile == "on":
+            raise UserError(
+                "--jit_compile=on with --tpu asks for XLA's CPU compiler, which a TPU VM lacks",
+                "leave it out: a TPU program is always compiled",
+            )
+        self.check_replicas(self.cpu_replicas)
+
+    @property
+    def run_directory(self) -> str:
+        return self.model_dir or f"runs/{self.dataset}"
+
+    @property
+    def generator_batch(self) -> int:
+        return self.generator_batch_size or self.batch_size
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises UserError unless both global batches divide over the replicas."""
+        for name, value in (
+            ("batch_size", self.batch_size),
+            ("generator_batch_size", self.generator_batch),
+        ):
+            if value % replicas:
+                below, above = value // replicas * replicas, -(-value // replicas) * replicas
+                near = f"{below} or {above}" if below else f"{above}"
+                raise UserError(
+                    f"--{name}={value} does not divide over {replicas} replicas", f"use {near}"
+                )
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """What in a saved configuration forbids going on with this one, as `--flag: old -> new`.
+
+        A free setting may differ, and so may train_steps while no schedule depends on it.
+        """
+        found = []
+        for field in dataclasses.fields(self):
+            old, new = saved.get(field.name), getattr(self, field.name)
+            free = field.metadata["free"] or (
+                field.name == "train_steps" and self.learning_rate_schedule == "constant"
+            )
+            if old != new and not free:
+                found.append(f"--{field.name}: {old} -> {new}")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def value_type(field: dataclasses.Field) -> type:
+    """int, float or str: the type of a setting, whether or not it may be None."""
+    hint = typing.get_type_hints(Config)[field.name]
+    return next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
+
+
+def _check_range(field: dataclasses.Field, value: Any) -> None:
+    if value is None:
+        return
+    flag, limits = f"--{field.name}={value}", field.metadata
+    if limits["choices"] and value not in limits["choices"]:
+        raise UserError(f"{flag} is unknown", f"use one of {', '.join(limits['choices'])}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{flag} is not a finite number", "give a finite one")
+    if limits["minimum"] is not None and value < limits["minimum"]:
+        raise UserError(f"{flag} is too small", f"give at least {limits['minimum']}")
+    if limits["above"] is not None and value <= limits["above"]:
+        raise UserError(f"{flag} is too small", f"give more than {limits['above']}")
+    if limits["below"] is not None and value >= limits["below"]:
+        raise UserError(f"{flag} is too large", f"give less than {limits['below']}")

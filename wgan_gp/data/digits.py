@@ -1,0 +1,29 @@
+"""scikit-learn's handwritten digits: 1,797 images of 8x8 pixels, bundled, no network.
+
+The test set of the UCI "Optical Recognition of Handwritten Digits" data (Alpaydin and
+Kaynak 1998).
+"""
+
+import sklearn.datasets
+import tensorflow as tf
+
+from ..config import Config
+from ..randomness import shuffled
+from .source import Source
+
+GREY_LEVELS = 16.0  # pixels run from 0 to 16
+
+
+def source(config: Config, example_shape: tuple[int, ...]) -> Source:
+    """Every image once an epoch, in an order that follows from (seed, epoch)."""
+    pixels = sklearn.datasets.load_digits().images[..., None]
+    images = tf.constant(pixels / (GREY_LEVELS / 2) - 1, tf.float32)
+    if images.shape[1:] != example_shape:
+        images = tf.image.resize(images, example_shape[:2])  # bilinear: stays in [-1, 1]
+    size = images.shape[0]
+
+    def read(first: tf.Tensor, count: int) -> tf.Tensor:
+        positions = first + tf.range(count, dtype=tf.int64)
+        return tf.gather(images, shuffled(config.seed, positions, size))
+
+    return Source(example_shape, read)

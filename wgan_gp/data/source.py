@@ -1,0 +1,26 @@
+"""A dataset as a function of position."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """An endless, shuffled reading of a dataset, addressed by position.
+
+    The same position always holds the same example, so the data's place in training is a
+    number that follows from the iteration, and there is no reader's state to save.
+
+    Attributes:
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      read: (first, count) -> `[count, *example_shape]` float32, the examples at the
+        positions `first ... first + count - 1`; images in [-1, 1]. `first` is a scalar
+        int64 tensor, `count` a Python integer. Runs inside tf.data, on the host.
+    """
+
+    example_shape: tuple[int, ...]
+    read: Callable[[tf.Tensor, int], tf.Tensor]

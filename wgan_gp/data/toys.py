@@ -1,0 +1,61 @@
+"""The three 2-D distributions of Gulrajani et al. 2017 (arXiv:1704.00028, figure 2).
+
+Points are drawn fresh at every position, so there are no epochs. The shapes are those of
+the paper at coordinates of our own: see each function.
+"""
+
+import math
+
+import tensorflow as tf
+
+from ..config import Config
+from ..randomness import Stream, normal, uniform
+from .source import Source
+
+
+def gaussians_25(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """A 5x5 grid of Gaussians, spacing 2, standard deviation 0.05, centred on 0.
+
+    Args:
+      choice: `[B, 1]`, uniform on [0, 1).
+      noise: `[B, 2]`, standard normal.
+
+    Returns:
+      `[B, 2]` float32.
+    """
+    mode = tf.floor(25.0 * choice)
+    row = tf.floor(mode / 5.0)
+    centre = 2.0 * tf.concat([mode - 5.0 * row, row], axis=1) - 4.0
+    return centre + 0.05 * noise
+
+
+def gaussians_8(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Eight Gaussians on a circle of radius 2, standard deviation 0.02; as gaussians_25."""
+    angle = 2.0 * math.pi / 8.0 * tf.floor(8.0 * choice)
+    return 2.0 * tf.concat([tf.cos(angle), tf.sin(angle)], axis=1) + 0.02 * noise
+
+
+def swiss_roll(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """A spiral of one and a half turns, radius 0.63 to 1.88, noise 0.033; as gaussians_25.
+
+    scikit-learn's make_swiss_roll(noise=0.25) without its height, divided by 7.5.
+    """
+    angle = 1.5 * math.pi * (1.0 + 2.0 * choice)
+    spiral = tf.concat([angle * tf.cos(angle), angle * tf.sin(angle)], axis=1)
+    return (spiral + 0.25 * noise) / 7.5
+
+
+_DRAW = {"gaussians_25": gaussians_25, "gaussians_8": gaussians_8, "swiss_roll": swiss_roll}
+
+
+def source(config: Config, example_shape: tuple[int, ...]) -> Source:
+    """Point p is a function of (seed, p)."""
+    draw = _DRAW[config.dataset]
+
+    def read(first: tf.Tensor, count: int) -> tf.Tensor:
+        return draw(
+            uniform(config.seed, Stream.DATA, step=0, first=first, count=count, size=1),
+            normal(config.seed, Stream.DATA, step=1, first=first, count=count, size=2),
+        )
+
+    return Source(example_shape, read)

@@ -1,0 +1,70 @@
+"""The device loop: many iterations in one call from Python."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from .step import ReplicaStep
+
+# (distributed iterator over real batches, scalar int64: iterations) -> mean of each term
+TrainLoop = Callable[[Iterator, tf.Tensor], dict[str, tf.Tensor]]
+
+
+def make_train_loop(
+    step: ReplicaStep, strategy: tf.distribute.Strategy, *, n_critic: int, jit_compile: bool
+) -> TrainLoop:
+    """A tf.function that runs a number of iterations.
+
+    An iteration is n_critic critic steps, each on a fresh real batch and fresh noise, then
+    one generator step. The loops stand around `strategy.run`, not inside it: on mirrored
+    devices an optimizer's update forbids control flow inside a replica.
+
+    Args:
+      step: the two updates of one replica.
+      strategy: runs them on every replica.
+      n_critic: critic steps an iteration.
+      jit_compile: ask XLA to compile each update; see strategy.use_jit.
+
+    Returns:
+      A function of an iterator over distributed real batches and of a scalar int64 tensor,
+      the number of iterations. It advances the state and returns the global mean of every
+      term, averaged over the steps it ran, as "critic/<term>" and "generator/<term>".
+    """
+    compiled = True if jit_compile else None  # None: as TensorFlow sees fit
+    critic_names = [f"critic/{name}" for name in step.objective.critic_term_names]
+    generator_names = [f"generator/{name}" for name in step.objective.generator_term_names]
+
+    @functools.partial(tf.function, jit_compile=compiled)
+    def critic_step(real: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
+        terms = step.critic_step(real, done)
+        return tf.stack([terms[name] for name in step.objective.critic_term_names])
+
+    @functools.partial(tf.function, jit_compile=compiled)
+    def generator_step(done: tf.Tensor) -> tf.Tensor:
+        terms = step.generator_step(done)
+        return tf.stack([terms[name] for name in step.objective.generator_term_names])
+
+    def on_all_replicas(replica_step: Callable, *args) -> tf.Tensor:
+        shares = strategy.run(replica_step, args=args)
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
+
+    @tf.function
+    def train_loop(real_batches: Iterator, iterations: tf.Tensor) -> dict[str, tf.Tensor]:
+        critic_sum = tf.zeros([len(critic_names)])
+        generator_sum = tf.zeros([len(generator_names)])
+        for _ in tf.range(iterations):
+            done = step.state.iteration.read_value()
+            for update in tf.range(tf.constant(n_critic, tf.int64)):
+                critic_sum += on_all_replicas(
+                    critic_step, next(real_batches), done * n_critic + update
+                )
+            generator_sum += on_all_replicas(generator_step, done)
+            step.state.iteration.assign_add(1)
+        iterations = tf.cast(iterations, tf.float32)
+        means = tf.concat([critic_sum / (iterations * n_critic), generator_sum / iterations], 0)
+        return dict(zip(critic_names + generator_names, tf.unstack(means), strict=True))
+
+    return train_loop

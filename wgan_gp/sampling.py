@@ -1,0 +1,109 @@
+"""Samples from the generator, and pictures of them."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from .data.source import Source
+from .randomness import Stream, normal
+
+GRID_IMAGES = 64
+PLOT_POINTS = 2500
+TILE_PIXELS = 32  # a sample smaller than this is enlarged in a grid
+PLOT_PIXELS = 512  # side of a picture of points
+
+
+class Sampler:
+    """Draws samples on all replicas; sample i is a function of (weights, seed, i).
+
+    The generator runs in inference mode, with the batch-norm statistics it accumulated, so
+    no sample depends on those beside it.
+
+    Args:
+      generator: `[B, latent_size]` -> `[B, *example_shape]`.
+      strategy: the strategy in whose scope the generator was made.
+      latent_size: length of a latent vector.
+      seed: of the latents.
+      batch_size: samples per call and replica.
+    """
+
+    def __init__(
+        self,
+        generator: tf.keras.Model,
+        strategy: tf.distribute.Strategy,
+        *,
+        latent_size: int,
+        seed: int,
+        batch_size: int = 128,
+    ):
+        self._per_call = batch_size * strategy.num_replicas_in_sync
+
+        def on_replica(first: tf.Tensor) -> tf.Tensor:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            first += tf.cast(replica, tf.int64) * batch_size
+            latents = normal(
+                seed, Stream.SAMPLES, step=0, first=first, count=batch_size, size=latent_size
+            )
+            return generator(latents, training=False)
+
+        @tf.function
+        def draw(first: tf.Tensor) -> tf.Tensor:
+            return strategy.gather(strategy.run(on_replica, args=(first,)), axis=0)
+
+        self._draw = draw
+
+    def sample(self, count: int) -> np.ndarray:
+        """The first `count` samples of the seed, `[count, *example_shape]` float32."""
+        calls = range(0, count, self._per_call)
+        batches = [self._draw(tf.constant(first, tf.int64)).numpy() for first in calls]
+        return np.concatenate(batches)[:count]
+
+
+def make_draw(sampler: Sampler, source: Source) -> Callable[[], np.ndarray]:
+    """A function that draws the same noise's samples anew: () -> uint8 `[H, W, C]`."""
+    if len(source.example_shape) == 3:
+        return lambda: image_grid(sampler.sample(GRID_IMAGES))
+    real = source.read(tf.constant(0, tf.int64), PLOT_POINTS).numpy()
+    return lambda: point_plot(sampler.sample(PLOT_POINTS), real)
+
+
+def image_grid(images: np.ndarray) -> np.ndarray:
+    """Images side by side in a square, row by row.
+
+    Args:
+      images: `[N, H, W, C]` in [-1, 1].
+
+    Returns:
+      uint8 `[rows * H', columns * W', C]`; small images are enlarged by a whole factor.
+    """
+    count, height, width, channels = images.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    tiles = np.full((rows * columns, height, width, channels), -1.0, np.float32)
+    tiles[:count] = images
+    grid = tiles.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    grid = grid.reshape(rows * height, columns * width, channels)
+    factor = max(1, TILE_PIXELS // max(height, width))
+    grid = grid.repeat(factor, axis=0).repeat(factor, axis=1)
+    return np.clip(np.rint((grid + 1) * 127.5), 0, 255).astype(np.uint8)
+
+
+def point_plot(points: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """2-D samples in blue over real points in grey, on white.
+
+    Args:
+      points: `[N, 2]`, the samples; those far outside are not drawn.
+      real: `[M, 2]`, points of the dataset, which set the scale.
+
+    Returns:
+      uint8 `[PLOT_PIXELS, PLOT_PIXELS, 3]`, y upwards.
+    """
+    plot = np.full((PLOT_PIXELS, PLOT_PIXELS, 3), 255, np.uint8)
+    reach = 1.2 * np.abs(real).max()
+    for cloud, colour in ((real, (190, 190, 190)), (points, (31, 90, 200))):
+        pixels = np.rint((cloud / reach + 1) / 2 * (PLOT_PIXELS - 1)).astype(int)
+        pixels = pixels[((pixels >= 0) & (pixels < PLOT_PIXELS)).all(axis=1)]
+        plot[PLOT_PIXELS - 1 - pixels[:, 1], pixels[:, 0]] = colour
+    return plot

@@ -1,0 +1,102 @@
+"""Everything that training changes, and that a checkpoint therefore holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from .config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The state of a run between two iterations.
+
+    There is nothing else: noise and the place in the data follow from `iteration`.
+
+    Attributes:
+      generator: `[B, latent_size]` -> `[B, *example_shape]`.
+      critic: `[B, *example_shape]` -> scores `[B, 1]`.
+      generator_optimizer, critic_optimizer: built for their network's variables.
+      iteration: scalar int64 variable, iterations done; on the host.
+    """
+
+    generator: tf.keras.Model
+    critic: tf.keras.Model
+    generator_optimizer: tf.keras.optimizers.Optimizer
+    critic_optimizer: tf.keras.optimizers.Optimizer
+    iteration: tf.Variable
+
+    def checkpoint(self) -> tf.train.Checkpoint:
+        return tf.train.Checkpoint(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        )
+
+
+def learning_rate(config: Config, initial: float, iteration: tf.Tensor | int) -> tf.Tensor | float:
+    """The rate of an iteration, counted from 0: constant, or falling linearly to 0.
+
+    Linear: initial * max(0, 1 - iteration / train_steps), as in arXiv:1704.00028's code.
+    """
+    if config.learning_rate_schedule == "constant":
+        return initial
+    return initial * (1.0 - iteration / config.train_steps)
+
+
+class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """`learning_rate` for an optimizer, which counts its own updates.
+
+    The critic makes n_critic updates an iteration, all at the same rate.
+    """
+
+    def __init__(self, config: Config, initial: float, updates_per_iteration: int):
+        self._config = config
+        self._initial = initial
+        self._updates_per_iteration = updates_per_iteration
+
+    def __call__(self, update: tf.Tensor) -> tf.Tensor:
+        iteration = tf.cast(update, tf.int64) // self._updates_per_iteration
+        rate = learning_rate(self._config, self._initial, tf.cast(iteration, tf.float32))
+        return tf.convert_to_tensor(rate, tf.float32)
+
+    def get_config(self) -> dict:
+        raise NotImplementedError("the schedule follows from config.json")
+
+
+def create_state(
+    build_networks: Callable[[], tuple[tf.keras.Model, tf.keras.Model]],
+    config: Config,
+    strategy: tf.distribute.Strategy,
+) -> TrainState:
+    """A fresh state, its variables placed by the strategy.
+
+    Args:
+      build_networks: () -> (generator, critic), two new networks with their variables.
+      config: seed, rates and betas.
+      strategy: where the variables go.
+    """
+    tf.keras.utils.set_random_seed(config.seed)  # the initial weights
+    with strategy.scope():
+        generator, critic = build_networks()
+        generator_optimizer = _adam(config, config.generator_learning_rate, 1)
+        critic_optimizer = _adam(config, config.critic_learning_rate, config.n_critic)
+        # The optimizers' variables must exist before the first strategy.run, which may
+        # not create any.
+        generator_optimizer.build(generator.trainable_variables)
+        critic_optimizer.build(critic.trainable_variables)
+    # Outside the scope: the host counts, and each replica is told.
+    iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="iteration")
+    return TrainState(generator, critic, generator_optimizer, critic_optimizer, iteration)
+
+
+def _adam(
+    config: Config, initial_rate: float, updates_per_iteration: int
+) -> tf.keras.optimizers.Optimizer:
+    return tf.keras.optimizers.Adam(
+        IterationSchedule(config, initial_rate, updates_per_iteration),
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=1e-8,  # as in the paper's code; Keras's own default is 1e-7
+    )

@@ -1,0 +1,118 @@
+"""One replica's critic update and generator update: the algorithm of the paper.
+
+Gulrajani et al. 2017 (arXiv:1704.00028), algorithm 1: lines 4 to 9 are `critic_step`,
+lines 11 and 12 are `generator_step`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from .randomness import Stream, normal, uniform
+from .state import TrainState
+
+Terms = dict[str, tf.Tensor]
+
+
+class Objective(Protocol):
+    """What to minimise, as named per-example terms `[B]`; "loss" is the one minimised.
+
+    Attributes:
+      critic_term_names, generator_term_names: the names of the terms, in any order. The
+        device loop needs them before it runs.
+    """
+
+    critic_term_names: tuple[str, ...]
+    generator_term_names: tuple[str, ...]
+
+    def critic_terms(
+        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor
+    ) -> Terms: ...
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor) -> Terms: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaStep:
+    """The two updates, as one replica runs them inside `strategy.run`.
+
+    Gradients are summed over replicas, so each replica minimises its share of the global
+    mean: the sum over its examples divided by the global batch. The scalars it returns are
+    such shares too; their sum over replicas is the global mean of what was minimised.
+
+    Attributes:
+      state: networks and optimizers.
+      objective: the losses.
+      global_mean: (per_example `[B]`, global batch size) -> this replica's share.
+      latent_size: length of a latent vector.
+      batch_size, generator_batch_size: examples over all replicas, in a critic and in a
+        generator step.
+      seed: of the noise.
+    """
+
+    state: TrainState
+    objective: Objective
+    global_mean: Callable[[tf.Tensor, int], tf.Tensor]
+    latent_size: int
+    batch_size: int
+    generator_batch_size: int
+    seed: int
+
+    def critic_step(self, real: tf.Tensor, step: tf.Tensor) -> Terms:
+        """Updates the critic on this replica's real examples and as many fakes.
+
+        Args:
+          real: `[batch_size / replicas, *example_shape]` float32.
+          step: scalar int64, critic steps done so far.
+
+        Returns:
+          This replica's share of the mean of each critic term, scalars.
+        """
+        state, part = self.state, _replica_part(self.batch_size)
+        latents = normal(self.seed, Stream.CRITIC_LATENTS, step=step, size=self.latent_size, **part)
+        alpha = uniform(self.seed, Stream.INTERPOLATION, step=step, size=1, **part)[:, 0]
+        fake = state.generator(latents, training=True)  # no tape: the generator stays as it is
+        with tf.GradientTape() as tape:
+            # The penalty takes the gradient of the critic inside, with a tape of its own.
+            terms = self.objective.critic_terms(state.critic, real, fake, alpha)
+            shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
+        weights = state.critic.trainable_variables
+        gradients = tape.gradient(shares["loss"], weights)
+        state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return shares
+
+    def generator_step(self, step: tf.Tensor) -> Terms:
+        """Updates the generator on this replica's part of a fresh batch of latents.
+
+        Args:
+          step: scalar int64, generator steps done so far.
+
+        Returns:
+          This replica's share of the mean of each generator term, scalars.
+        """
+        state, part = self.state, _replica_part(self.generator_batch_size)
+        latents = normal(
+            self.seed, Stream.GENERATOR_LATENTS, step=step, size=self.latent_size, **part
+        )
+        with tf.GradientTape() as tape:
+            fake = state.generator(latents, training=True)
+            terms = self.objective.generator_terms(state.critic, fake)
+            shares = {
+                name: self.global_mean(term, self.generator_batch_size)
+                for name, term in terms.items()
+            }
+        weights = state.generator.trainable_variables
+        gradients = tape.gradient(shares["loss"], weights)
+        state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return shares
+
+
+def _replica_part(global_batch_size: int) -> dict[str, Any]:
+    """This replica's part of the global batch: its first example's index, and how many."""
+    context = tf.distribute.get_replica_context()
+    count = global_batch_size // context.num_replicas_in_sync
+    return {"first": tf.cast(context.replica_id_in_sync_group, tf.int64) * count, "count": count}
