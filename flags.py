@@ -5,13 +5,19 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from absl import app, flags
 
 from wgan_gp.config import Config, value_type
 from wgan_gp.errors import UserError
 
-_DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+_DEFINE: dict[type, Callable] = {
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
 _KIND = {int: "a whole number", float: "a number"}
 
 
@@ -57,12 +63,17 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
 
 def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
     """The parsed flags as a Config."""
-    return Config(**{field.name: values[field.name].value for field in dataclasses.fields(Config)})
+    settings: dict[str, Any] = {
+        field.name: values[field.name].value for field in dataclasses.fields(Config)
+    }
+    return Config(**settings)
 
 
 def _not_of_its_kind(message: str) -> UserError:
     """From absl's "flag --n_critic=abc: invalid literal for int() ..."."""
-    flag, name = re.match(r"flag (--(\w+)=.*?):", message, re.DOTALL).groups()
+    match = re.match(r"flag (--(\w+)=.*?):", message, re.DOTALL)
+    assert match, message
+    flag, name = match.groups()
     field = next(field for field in dataclasses.fields(Config) if field.name == name)
     kind = _KIND[value_type(field)]
     return UserError(f"{flag} is not {kind}", f"give {kind}")

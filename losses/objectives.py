@@ -19,8 +19,13 @@ class WassersteinGradientPenalty:
       one_sided: penalise only gradient norms above the target.
     """
 
-    critic_term_names: ClassVar = ("loss", "wasserstein", "penalty", "gradient_norm")
-    generator_term_names: ClassVar = ("loss",)
+    critic_term_names: ClassVar[tuple[str, ...]] = (
+        "loss",
+        "wasserstein",
+        "penalty",
+        "gradient_norm",
+    )
+    generator_term_names: ClassVar[tuple[str, ...]] = ("loss",)
 
     penalty_weight: float = 10.0
     penalty_target: float = 1.0

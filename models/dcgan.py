@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from .layers import LeakyReLU
 
-BASE_SIZE = 4  # pixels, the generator's first and the critic's last feature map
 KERNEL_SIZE = 4  # a multiple of the stride 2, so that no pixel is drawn more often
 LEAK = 0.2
 
@@ -20,12 +19,12 @@ LEAK = 0.2
 def generator(example_shape: tuple[int, ...], latent_size: int, width: int) -> tf.keras.Model:
     """`[B, latent_size]` -> images `[B, H, W, C]` in [-1, 1]; `width` channels at full size."""
     size, _, channels = example_shape
-    stages = int(math.log2(size // BASE_SIZE))
+    base, stages = _base_and_stages(size)
     filters = width * 2**stages
     layers = [
         tf.keras.Input([latent_size]),
-        tf.keras.layers.Dense(BASE_SIZE * BASE_SIZE * filters, use_bias=False),
-        tf.keras.layers.Reshape([BASE_SIZE, BASE_SIZE, filters]),
+        tf.keras.layers.Dense(base * base * filters, use_bias=False),
+        tf.keras.layers.Reshape([base, base, filters]),
         *_normalised_relu(),
     ]
     for _ in range(stages):
@@ -43,14 +42,14 @@ def generator(example_shape: tuple[int, ...], latent_size: int, width: int) -> t
 
 def critic(example_shape: tuple[int, ...], width: int) -> tf.keras.Model:
     """Images `[B, H, W, C]` -> scores `[B, 1]`, unbounded; `width` channels at full size."""
-    size = example_shape[0]
+    _, stages = _base_and_stages(example_shape[0])
     layers = [
         tf.keras.Input(example_shape),
         tf.keras.layers.Conv2D(width, 3, padding="same"),
         LeakyReLU(LEAK),
     ]
     filters = width
-    for _ in range(int(math.log2(size // BASE_SIZE))):
+    for _ in range(stages):
         filters *= 2
         layers += [
             tf.keras.layers.Conv2D(filters, KERNEL_SIZE, strides=2, padding="same"),
@@ -58,6 +57,15 @@ def critic(example_shape: tuple[int, ...], width: int) -> tf.keras.Model:
         ]
     layers += [tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]
     return tf.keras.Sequential(layers, name="critic")
+
+
+def _base_and_stages(size: int) -> tuple[int, int]:
+    """Side of the smallest feature map, and the halvings between `size` and it.
+
+    4 pixels, as in DCGAN; 2 for images of 8, whose critic would otherwise be too shallow.
+    """
+    base = min(4, size // 4)
+    return base, int(math.log2(size // base))
 
 
 def _normalised_relu() -> list[tf.keras.layers.Layer]:

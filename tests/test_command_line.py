@@ -1,5 +1,6 @@
 """The program as a user starts it: its errors, its exit status, and what it imports."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
+import models
 import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
@@ -90,6 +92,12 @@ def test_flags_become_the_configuration(tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda p: p.name)
 def test_every_experiment_parses(path):
     assert parse(f"--flagfile={path}").dataset in path.name
+
+
+def test_digits_flags_spell_out_the_defaults():
+    spelled_out = parse(f"--flagfile={ROOT}/configs/digits.flags")
+    assert dataclasses.replace(spelled_out, model_width=None) == Config()
+    assert spelled_out.model_width == models.MODELS["dcgan"].width
 
 
 def test_program_ends_a_mistake_with_status_2_and_one_line():

@@ -17,7 +17,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
 from wgan_gp.data.registry import open_source
 from wgan_gp.loop import make_train_loop
-from wgan_gp.state import create_state
+from wgan_gp.state import IterationSchedule, create_state
 from wgan_gp.step import ReplicaStep
 
 CONFIG = Config(**{**TINY, "generator_batch_size": 32})
@@ -190,3 +190,32 @@ def test_compiled_steps_compute_the_same():
     plain, compiled = train(False), train(True)
     for name, value in plain.items():
         np.testing.assert_allclose(compiled[name], value, rtol=1e-4)
+
+
+def test_the_optimizers_rate_falls_by_iterations_not_by_updates():
+    """The critic's three updates of an iteration share its rate: both networks end alike."""
+    config = dataclasses.replace(
+        CONFIG, n_critic=3, train_steps=4, critic_learning_rate=1.0, generator_learning_rate=1.0
+    )
+    critic, generator = IterationSchedule(config, 1.0, 3), IterationSchedule(config, 1.0, 1)
+    assert [float(critic(update)) for update in range(0, 12, 3)] == [1, 0.75, 0.5, 0.25]
+    assert [float(critic(update)) for update in range(3, 6)] == [0.75] * 3
+    assert [float(generator(update)) for update in range(4)] == [1, 0.75, 0.5, 0.25]
+
+
+def test_the_optimizers_use_their_schedule():
+    """Adam's first update moves each weight by its rate, here by 1e-3 and by 1e-2."""
+    config = dataclasses.replace(
+        CONFIG, critic_learning_rate=1e-3, generator_learning_rate=1e-2, n_critic=1
+    )
+    strategy = strategy_over(1)
+    state = create_state(lambda: models.build("mlp", (2,), 2, 4), config, strategy)
+    for network, optimizer, rate in (
+        (state.critic, state.critic_optimizer, 1e-3),
+        (state.generator, state.generator_optimizer, 1e-2),
+    ):
+        before = weights(network)
+        ones = [tf.ones_like(variable) for variable in network.trainable_variables]
+        optimizer.apply_gradients(zip(ones, network.trainable_variables, strict=True))
+        for now, then in zip(weights(network), before, strict=True):
+            np.testing.assert_allclose(then - now, rate, rtol=1e-3)

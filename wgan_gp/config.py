@@ -66,7 +66,7 @@ class Config:
 
     # The schedule.
     train_steps: int = _setting(
-        4000, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
+        5000, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
     )
     n_critic: int = _setting(5, "Critic steps per generator step.", minimum=1)
     batch_size: int = _setting(64, "Real images in a critic step, over all replicas.", minimum=1)
@@ -92,12 +92,12 @@ class Config:
     penalty_target: float = _setting(1.0, "Gradient norm the penalty asks for.", minimum=0)
 
     # The optimizers: one Adam for each network.
-    critic_learning_rate: float = _setting(2e-4, "Adam's rate for the critic.", above=0)
-    generator_learning_rate: float = _setting(2e-4, "Adam's rate for the generator.", above=0)
+    critic_learning_rate: float = _setting(1e-3, "Adam's rate for the critic.", above=0)
+    generator_learning_rate: float = _setting(1e-3, "Adam's rate for the generator.", above=0)
     beta_1: float = _setting(0.0, "Adam's decay of the mean gradient.", minimum=0, below=1)
     beta_2: float = _setting(0.9, "Adam's decay of the mean squared gradient.", minimum=0, below=1)
     learning_rate_schedule: str = _setting(
-        "constant", "constant, or linear: to 0 at --train_steps.", choices=("constant", "linear")
+        "linear", "constant, or linear: to 0 at --train_steps.", choices=("constant", "linear")
     )
 
     seed: int = _setting(

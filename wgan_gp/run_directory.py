@@ -7,6 +7,7 @@ import contextlib
 import json
 import posixpath
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -41,7 +42,7 @@ class RunDirectory:
           UserError: it holds a run of another configuration, or cannot be written.
         """
         with self._writing():
-            saved = self._saved_config()
+            saved = self.saved_config()
             differences = config.differences(saved) if saved is not None else []
             if differences:
                 raise UserError(
@@ -54,7 +55,12 @@ class RunDirectory:
             with tf.io.gfile.GFile(self.config, "w") as file:
                 file.write(json.dumps(config.to_dict(), indent=2) + "\n")
 
-    def _saved_config(self) -> dict | None:
+    def saved_config(self) -> dict[str, Any] | None:
+        """What config.json holds, or None where there is none.
+
+        Raises:
+          UserError: it is there, but is no saved configuration.
+        """
         if not tf.io.gfile.exists(self.config):
             return None
         with tf.io.gfile.GFile(self.config) as file:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import tensorflow as tf
 
@@ -26,8 +26,8 @@ class Objective(Protocol):
         device loop needs them before it runs.
     """
 
-    critic_term_names: tuple[str, ...]
-    generator_term_names: tuple[str, ...]
+    critic_term_names: ClassVar[tuple[str, ...]]
+    generator_term_names: ClassVar[tuple[str, ...]]
 
     def critic_terms(
         self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor

@@ -1,0 +1,1 @@
+"""Programs that measure and print figures; never run as tests."""

@@ -1,0 +1,132 @@
+"""Judges the samples of finished runs, by means that are not the run's own.
+
+  python -m benchmarks.sample_quality                   every run under runs/
+  python -m benchmarks.sample_quality runs/digits ...   these runs
+
+Digits: scikit-learn's SVC, fitted on the real digits (pixels 0 to 16), classifies 1,000
+samples. Every class should be there, about 10% each, and the classifier sure of itself.
+The same figures for the real digits, which it was fitted on, are the bound.
+
+Grids and circles of Gaussians: of 10,000 samples, how many lie within three standard
+deviations of a mode, and how many modes have such a sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+import sklearn.datasets
+import sklearn.svm
+import tensorflow as tf
+
+import train
+from wgan_gp.config import Config
+from wgan_gp.run_directory import RunDirectory
+
+
+def samples_of(run: train.Run, count: int) -> np.ndarray:
+    """Samples of a run's newest checkpoint."""
+    print(f"{run.config.run_directory}: {run.checkpoints.restore_latest()} iterations")
+    return run.sampler.sample(count)
+
+
+@dataclasses.dataclass(frozen=True)
+class DigitFigures:
+    """What the classifier says of images.
+
+    Attributes:
+      confidence: mean probability of the likeliest class.
+      smallest_class, largest_class: shares of the images, in percent.
+    """
+
+    confidence: float
+    smallest_class: float
+    largest_class: float
+
+
+def judge_digits(images: np.ndarray) -> tuple[DigitFigures, DigitFigures]:
+    """The figures of `images` `[N, 8, 8, 1]` in [-1, 1], and those of the real digits."""
+    real = sklearn.datasets.load_digits()
+    classifier = sklearn.svm.SVC(gamma=0.001, C=10, probability=True, random_state=0)
+    classifier.fit(real.data, real.target)
+
+    def judge(pixels: np.ndarray) -> DigitFigures:
+        probabilities = classifier.predict_proba(pixels)
+        shares = np.bincount(probabilities.argmax(axis=1), minlength=10) / len(pixels) * 100
+        return DigitFigures(
+            float(probabilities.max(axis=1).mean()), float(shares.min()), float(shares.max())
+        )
+
+    return judge((images.reshape(len(images), -1) + 1) * 8), judge(real.data)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModeFigures:
+    """How samples lie about the modes of a mixture of Gaussians.
+
+    Attributes:
+      modes_reached: modes with a sample within three standard deviations.
+      modes: modes there are.
+      within: samples within three standard deviations of a mode, in percent.
+      smallest_mode: such samples at the rarest mode, in percent of all samples.
+    """
+
+    modes_reached: int
+    modes: int
+    within: float
+    smallest_mode: float
+
+
+MIXTURES = {
+    "gaussians_25": (
+        np.stack(np.meshgrid(*[np.arange(-4, 5, 2)] * 2), axis=-1).reshape(-1, 2),
+        0.05,
+    ),
+    "gaussians_8": (
+        2 * np.stack([np.cos(np.arange(8) * np.pi / 4), np.sin(np.arange(8) * np.pi / 4)], axis=1),
+        0.02,
+    ),
+}
+
+
+def judge_modes(points: np.ndarray, centres: np.ndarray, deviation: float) -> ModeFigures:
+    """The figures of `points` `[N, 2]` about `centres` `[M, 2]`."""
+    distances = np.linalg.norm(points[:, None] - centres[None], axis=2)
+    near = distances.min(axis=1) <= 3 * deviation
+    counts = np.bincount(distances.argmin(axis=1)[near], minlength=len(centres))
+    return ModeFigures(
+        modes_reached=int((counts > 0).sum()),
+        modes=len(centres),
+        within=float(near.mean() * 100),
+        smallest_mode=float(counts.min() / len(points) * 100),
+    )
+
+
+def judge(path: str) -> None:
+    """Prints what there is to say of one run."""
+    saved = RunDirectory(path).saved_config()
+    if saved is None:
+        sys.exit(f"error: {path} holds no run — train one, or give the path of one")
+    # On this machine, whatever the run was trained on.
+    here = {"model_dir": path, "tpu": None, "cpu_replicas": 1}
+    run = train.open_run(Config(**{**saved, **here}))
+    if run.config.dataset == "digits":
+        samples, real = judge_digits(samples_of(run, 1000))
+        print(f"  samples  {samples}\n  real     {real}")
+    elif run.config.dataset in MIXTURES:
+        figures = judge_modes(samples_of(run, 10_000), *MIXTURES[run.config.dataset])
+        print(f"  samples  {figures}")
+    else:
+        print(f"{path}: no judge for {run.config.dataset}")
+
+
+if __name__ == "__main__":
+    paths = sys.argv[1:] or sorted(
+        path.removesuffix("/config.json") for path in tf.io.gfile.glob("runs/*/config.json")
+    )
+    if not paths:
+        sys.exit("error: there is no run under runs/ — `make train` first")
+    for each in paths:
+        judge(each)
