@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from wgan_gp.trainer import Trainer
 
 # TensorFlow takes seconds to import, so what needs it is imported where it is used, after
-# the flags are found good. Without the next line it logs, among others, that no CUDA GPU
+# the flags are found good. Left to itself it also logs, on any machine without a GPU, that
+# CUDA failed; its log can still be asked for.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> int:
         config = flags.parse(argv)
         check(config)
         stopped_by = make_trainer(open_run(config)).run()
+        print(f"samples, curves and checkpoints are in {config.run_directory}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -130,7 +132,6 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     )
     return Trainer(
         config,
-        state=run.state,
         train_loop=make_train_loop(
             step,
             run.strategy,

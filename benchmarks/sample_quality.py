@@ -14,12 +14,12 @@ deviations of a mode, and how many modes have such a sample.
 from __future__ import annotations
 
 import dataclasses
+import glob
 import sys
 
 import numpy as np
 import sklearn.datasets
 import sklearn.svm
-import tensorflow as tf
 
 import train
 from wgan_gp.config import Config
@@ -114,17 +114,25 @@ def judge(path: str) -> None:
     run = train.open_run(Config(**{**saved, **here}))
     if run.config.dataset == "digits":
         samples, real = judge_digits(samples_of(run, 1000))
-        print(f"  samples  {samples}\n  real     {real}")
+        for name, figures in (("samples", samples), ("real digits", real)):
+            print(
+                f"  {name}: mean confidence {figures.confidence:.3f}, "
+                f"classes {figures.smallest_class:.1f}% to {figures.largest_class:.1f}%"
+            )
     elif run.config.dataset in MIXTURES:
-        figures = judge_modes(samples_of(run, 10_000), *MIXTURES[run.config.dataset])
-        print(f"  samples  {figures}")
+        modes = judge_modes(samples_of(run, 10_000), *MIXTURES[run.config.dataset])
+        print(
+            f"  {modes.modes_reached} of {modes.modes} modes reached, the rarest by "
+            f"{modes.smallest_mode:.1f}% of the samples; {modes.within:.1f}% of them within "
+            "three standard deviations of a mode"
+        )
     else:
         print(f"{path}: no judge for {run.config.dataset}")
 
 
 if __name__ == "__main__":
     paths = sys.argv[1:] or sorted(
-        path.removesuffix("/config.json") for path in tf.io.gfile.glob("runs/*/config.json")
+        path.removesuffix("/config.json") for path in glob.glob("runs/*/config.json")
     )
     if not paths:
         sys.exit("error: there is no run under runs/ — `make train` first")

@@ -223,6 +223,17 @@ def test_console_shows_progress(tty):
     assert ("\r" in terminal.text) == tty
 
 
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [(0, ""), (5, "resuming after 5 iterations\n"), (20, "all 20 iterations are done")],
+)
+def test_console_says_where_it_begins(step, line):
+    terminal = Terminal(tty=False)
+    ConsoleWriter(20, file=terminal).begin(step)
+    assert terminal.text.startswith(line)
+    assert bool(terminal.text) == bool(line)
+
+
 def test_intervals_trigger_on_crossing():
     assert [step for step in range(7, 43, 7) if crossed(10, step - 7, step)] == [14, 21, 35, 42]
     assert not crossed(0, 0, 100)

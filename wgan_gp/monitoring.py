@@ -135,6 +135,12 @@ class ConsoleWriter(Writer):
         self._file = file
 
     def begin(self, step: int) -> None:
+        if step >= self._total:
+            self._print(
+                f"all {self._total} iterations are done: start afresh in another run directory"
+            )
+        elif step:
+            self._print(f"resuming after {step} iterations")
         self._bar = tqdm.tqdm(
             total=self._total,
             initial=step,
@@ -154,12 +160,15 @@ class ConsoleWriter(Writer):
             f"{values['throughput/images_per_second']:.0f} images/s"
         )
         if self._bar.disable:
-            print(f"{step}/{self._total}: {line}", file=self._file, flush=True)
+            self._print(f"{step}/{self._total}: {line}")
         else:
             self._bar.set_postfix_str(line)
 
     def close(self) -> None:
         self._bar.close()
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._file, flush=True)
 
 
 class MemoryWriter(Writer):

@@ -103,7 +103,9 @@ def point_plot(points: np.ndarray, real: np.ndarray) -> np.ndarray:
     plot = np.full((PLOT_PIXELS, PLOT_PIXELS, 3), 255, np.uint8)
     reach = 1.2 * np.abs(real).max()
     for cloud, colour in ((real, (190, 190, 190)), (points, (31, 90, 200))):
-        pixels = np.rint((cloud / reach + 1) / 2 * (PLOT_PIXELS - 1)).astype(int)
-        pixels = pixels[((pixels >= 0) & (pixels < PLOT_PIXELS)).all(axis=1)]
-        plot[PLOT_PIXELS - 1 - pixels[:, 1], pixels[:, 0]] = colour
+        pixels = np.rint((cloud / reach + 1) / 2 * (PLOT_PIXELS - 1))
+        inside = ((pixels > 0) & (pixels < PLOT_PIXELS)).all(axis=1)  # NaN is not
+        pixels = pixels[inside].astype(int)
+        for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):  # dots of 2x2 pixels
+            plot[PLOT_PIXELS - 1 - pixels[:, 1] + down, pixels[:, 0] - 1 + right] = colour
     return plot

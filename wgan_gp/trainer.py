@@ -13,18 +13,17 @@ from .config import Config
 from .loop import TrainLoop
 from .monitoring import Writer
 from .signals import StopRequest
-from .state import TrainState, learning_rate
+from .state import learning_rate
 
 
 class Trainer:
-    """Trains a state to config.train_steps iterations, resuming where a checkpoint stands.
+    """Trains to config.train_steps iterations, resuming where a checkpoint stands.
 
     Args:
       config: the schedule and the intervals.
-      state: what is trained.
       train_loop: (iterator, iterations) -> mean terms; the device loop.
       batches: critic step -> distributed iterator over real batches from that step on.
-      checkpoints: of `state`.
+      checkpoints: of the state that the loop trains.
       writer: receives scalars and pictures.
       draw: () -> uint8 `[H, W, C]`, a picture of samples from fixed noise.
       clock: () -> seconds.
@@ -34,7 +33,6 @@ class Trainer:
         self,
         config: Config,
         *,
-        state: TrainState,
         train_loop: TrainLoop,
         batches: Callable[[int], Iterator],
         checkpoints: Checkpoints,
@@ -43,7 +41,6 @@ class Trainer:
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._config = config
-        self._state = state
         self._train_loop = train_loop
         self._batches = batches
         self._checkpoints = checkpoints
@@ -81,16 +78,14 @@ class Trainer:
             images += iterations * config.n_critic * config.batch_size
             self._writer.progress(step)
 
-            def due(interval: int, before: int = before, step: int = step) -> bool:
-                return crossed(interval, before, step) or step == config.train_steps
-
-            if due(config.summary_interval):
+            last = step == config.train_steps
+            if last or crossed(config.summary_interval, before, step):
                 now = self._clock()
                 self._summarize(step, values, images / (now - since))
                 since, images = now, 0
-            if due(config.sample_interval):
+            if last or crossed(config.sample_interval, before, step):
                 self._writer.image(step, "samples", self._draw())
-            if due(config.checkpoint_interval):
+            if last or crossed(config.checkpoint_interval, before, step):
                 self._checkpoints.save()
                 last_saved = step
         if last_saved < step:

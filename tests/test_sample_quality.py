@@ -1,0 +1,37 @@
+"""The judges of benchmarks/sample_quality.py, on samples whose quality is known."""
+
+import numpy as np
+import pytest
+import sklearn.datasets
+
+from benchmarks.sample_quality import MIXTURES, judge_digits, judge_modes
+from wgan_gp.config import Config
+from wgan_gp.data.registry import open_source
+
+
+def test_real_digits_are_recognised_and_grey_ones_are_not():
+    images = sklearn.datasets.load_digits().images[:500, ..., None] / 8 - 1
+    figures, real = judge_digits(images.astype(np.float32))
+    assert figures.confidence > 0.95 and real.confidence > 0.95
+    assert 5 < figures.smallest_class < figures.largest_class < 20
+    grey, _ = judge_digits(np.zeros([100, 8, 8, 1], np.float32))
+    assert grey.confidence < 0.7
+    assert (grey.smallest_class, grey.largest_class) == (0, 100)
+
+
+@pytest.mark.parametrize("dataset", MIXTURES)
+def test_the_data_itself_reaches_every_mode(dataset):
+    points = open_source(Config(dataset=dataset)).read(0, 10_000).numpy()
+    figures = judge_modes(points, *MIXTURES[dataset])
+    assert figures.modes_reached == figures.modes == int(dataset.partition("_")[2])
+    # Of a 2-D Gaussian, 1 - exp(-9/2) lies within three standard deviations.
+    assert abs(figures.within - 100 * (1 - np.exp(-4.5))) < 0.5
+    assert figures.smallest_mode > 75 / figures.modes
+
+
+def test_collapse_and_scatter_are_seen():
+    centres, deviation = MIXTURES["gaussians_25"]
+    collapsed = judge_modes(np.repeat(centres[:1], 100, axis=0), centres, deviation)
+    assert (collapsed.modes_reached, collapsed.within, collapsed.smallest_mode) == (1, 100, 0)
+    between = judge_modes(np.ones([100, 2]), centres, deviation)
+    assert (between.modes_reached, between.within) == (0, 0)

@@ -1,0 +1,52 @@
+"""Samples that depend on (weights, seed, index) only, and pictures of them."""
+
+import numpy as np
+import tensorflow as tf
+from conftest import strategy_over
+
+import models
+from wgan_gp.sampling import PLOT_PIXELS, Sampler, image_grid, point_plot
+
+
+def make_sampler(replicas, batch_size=8):
+    strategy = strategy_over(replicas)
+    tf.keras.utils.set_random_seed(0)
+    with strategy.scope():
+        generator, _ = models.build("dcgan", (8, 8, 1), latent_size=6, width=4)
+    return Sampler(generator, strategy, latent_size=6, seed=3, batch_size=batch_size)
+
+
+def test_samples_do_not_depend_on_count_batch_or_replicas():
+    expected = make_sampler(1).sample(40)
+    assert expected.shape == (40, 8, 8, 1)
+    assert len(np.unique(expected.reshape(40, -1), axis=0)) == 40
+    np.testing.assert_array_equal(make_sampler(1).sample(5), expected[:5])
+    np.testing.assert_allclose(make_sampler(1, batch_size=7).sample(40), expected, atol=1e-6)
+    np.testing.assert_allclose(make_sampler(4).sample(37), expected[:37], atol=1e-6)
+
+
+def test_image_grid_places_and_scales_images():
+    images = np.full([5, 8, 8, 3], -1, np.float32)
+    images[4] = 1
+    images[1, :, :, 0] = 0
+    grid = image_grid(images)
+    # Five images in three columns and two rows, each of 8 pixels enlarged to 32.
+    assert (grid.shape, grid.dtype) == ((64, 96, 3), np.uint8)
+    assert (grid[32:, 32:64] == 255).all()
+    np.testing.assert_array_equal(grid[10, 40], [128, 0, 0])
+    assert grid.sum() == 32 * 32 * (3 * 255 + 128)
+
+
+def test_large_images_are_not_enlarged():
+    assert image_grid(np.zeros([4, 64, 64, 1])).shape == (128, 128, 1)
+
+
+def test_point_plot_draws_samples_over_data_and_drops_outliers():
+    real = np.array([[1.0, 1.0], [-1.0, -1.0]])
+    plot = point_plot(np.array([[1.0, -1.0], [1e9, 0.0], [np.nan, 0.0]]), real)
+    half = PLOT_PIXELS // 2
+    drawn = (plot != 255).any(axis=2)
+    quarters = [drawn[:half, :half], drawn[:half, half:], drawn[half:, :half], drawn[half:, half:]]
+    # Top left empty; data top right and bottom left; the sample bottom right.
+    assert [int(quarter.sum()) for quarter in quarters] == [0, 4, 4, 4]
+    assert (plot[half:, half:].reshape(-1, 3) == (31, 90, 200)).all(axis=1).sum() == 4
