@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from .layers import LeakyReLU
 
-KERNEL_SIZE = 4  # a multiple of the stride 2, so that no pixel is drawn more often
 LEAK = 0.2
 
 
@@ -30,10 +29,9 @@ def generator(example_shape: tuple[int, ...], latent_size: int, width: int) -> t
     for _ in range(stages):
         filters //= 2
         layers += [
-            # No bias: the batch-norm behind it would cancel it.
-            tf.keras.layers.Conv2DTranspose(
-                filters, KERNEL_SIZE, strides=2, padding="same", use_bias=False
-            ),
+            # The kernel is a multiple of the stride, so that no pixel is drawn more often than
+            # its neighbours. No bias: the batch-norm behind it would cancel it.
+            tf.keras.layers.Conv2DTranspose(filters, 4, strides=2, padding="same", use_bias=False),
             *_normalised_relu(),
         ]
     layers.append(tf.keras.layers.Conv2D(channels, 3, padding="same", activation="tanh"))
@@ -52,7 +50,7 @@ def critic(example_shape: tuple[int, ...], width: int) -> tf.keras.Model:
     for _ in range(stages):
         filters *= 2
         layers += [
-            tf.keras.layers.Conv2D(filters, KERNEL_SIZE, strides=2, padding="same"),
+            tf.keras.layers.Conv2D(filters, 3, strides=2, padding="same"),
             LeakyReLU(LEAK),
         ]
     layers += [tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]
