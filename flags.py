@@ -18,6 +18,7 @@ _DEFINE: dict[type, Callable] = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
+HELP = "python train.py --help lists the flags"
 _KIND = {int: "a whole number", float: "a number"}
 
 
@@ -47,15 +48,17 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
         rest = values(argv)
     except flags.UnrecognizedFlagError as error:
         guess = str(error).partition("Did you mean: ")[2].rstrip(" ?")
-        remedy = f"did you mean --{guess}?" if guess else "python train.py --help lists the flags"
+        remedy = f"did you mean --{guess}?" if guess else HELP
         raise UserError(f"--{error.flagname} is unknown", remedy) from None
     except flags.IllegalFlagValueError as error:
-        raise _not_of_its_kind(str(error)) from None
+        raise _illegal_value(str(error)) from None
     except flags.CantOpenFlagFileError as error:
         reason = str(error).partition("flagfile: ")[2]
         raise UserError(f"--flagfile cannot be read: {reason}", "give a file that exists") from None
+    except UnicodeDecodeError:
+        raise UserError("--flagfile is no text", "give a file of flags, one a line") from None
     except flags.Error as error:
-        raise UserError(str(error), "python train.py --help lists the flags") from None
+        raise UserError(str(error), HELP) from None
     if rest[1:]:
         raise UserError(f"{rest[1]} is no flag", "give every setting as --name=value")
     return to_config(values)
@@ -69,11 +72,11 @@ def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
     return Config(**settings)
 
 
-def _not_of_its_kind(message: str) -> UserError:
+def _illegal_value(message: str) -> UserError:
     """From absl's "flag --n_critic=abc: invalid literal for int() ..."."""
-    match = re.match(r"flag (--(\w+)=.*?):", message, re.DOTALL)
-    assert match, message
-    flag, name = match.groups()
-    field = next(field for field in dataclasses.fields(Config) if field.name == name)
-    kind = _KIND[value_type(field)]
-    return UserError(f"{flag} is not {kind}", f"give {kind}")
+    match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
+    settings = {field.name: field for field in dataclasses.fields(Config)}
+    if match is None or match[2] not in settings:  # one of absl's own flags
+        return UserError(message, HELP)
+    kind = _KIND[value_type(settings[match[2]])]
+    return UserError(f"{match[1]} is not {kind}", f"give {kind}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -39,22 +40,51 @@ def main(argv: list[str]) -> int:
     """Runs the program; returns its exit status."""
     flags.define()
     try:
-        config = flags.parse(argv)
-        check(config)
-        stopped_by = make_trainer(open_run(config)).run()
-        print(f"samples, curves and checkpoints are in {config.run_directory}")
+        config = resolve(flags.parse(argv))
+        stopped_by = train(config)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before there was anything to save
+        return 128 + signal.SIGINT
     return 0 if stopped_by is None else 128 + stopped_by
 
 
-def check(config: Config) -> None:
-    """Raises UserError where dataset and model do not suit each other; needs no TensorFlow."""
+def resolve(config: Config) -> Config:
+    """The configuration with every default that depends on another setting filled in.
+
+    So config.json says what was run, and a default spelled out is no difference. Needs no
+    TensorFlow.
+
+    Raises:
+      UserError: there is no such dataset or model, or they do not suit each other.
+    """
+    shape = datasets.example_shape(config)
     try:
-        models.check(config.model, datasets.example_shape(config))
+        model = models.check(config.model, shape)
     except ValueError as error:
-        raise UserError(*str(error).split(" — ")) from None
+        raise UserError(*str(error).rsplit(" — ", 1)) from None
+    return dataclasses.replace(
+        config,
+        model_dir=config.run_directory,
+        image_size=shape[0] if len(shape) == 3 else None,
+        model_width=config.model_width or model.width,
+        generator_batch_size=config.generator_batch,
+    )
+
+
+def train(config: Config) -> int | None:
+    """Trains; returns the number of the signal that stopped it, or None."""
+    from wgan_gp.run_directory import RunDirectory
+    from wgan_gp.strategy import describe
+
+    RunDirectory(config.run_directory).check(config)  # before minutes go into a TPU
+    run = open_run(config)
+    trainer = make_trainer(run)
+    print(f"training on {describe(run.strategy)}", file=sys.stderr)
+    stopped_by = trainer.run()
+    print(f"samples, curves and checkpoints are in {config.run_directory}")
+    return stopped_by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +145,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     from wgan_gp.trainer import Trainer
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
+    jit_compile = use_jit(config, run.strategy)
     directory.claim(config)
     objective = losses.WassersteinGradientPenalty(
         penalty_weight=config.penalty_weight,
@@ -136,7 +167,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             step,
             run.strategy,
             n_critic=config.n_critic,
-            jit_compile=use_jit(config, run.strategy),
+            jit_compile=jit_compile,
         ),
         batches=functools.partial(
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size

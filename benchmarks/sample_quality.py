@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import os
 import sys
 
 import numpy as np
@@ -23,12 +24,16 @@ import sklearn.svm
 
 import train
 from wgan_gp.config import Config
+from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
 
 
 def samples_of(run: train.Run, count: int) -> np.ndarray:
     """Samples of a run's newest checkpoint."""
-    print(f"{run.config.run_directory}: {run.checkpoints.restore_latest()} iterations")
+    iterations = run.checkpoints.restore_latest()
+    if iterations == 0:
+        raise UserError(f"{run.config.run_directory} has no checkpoint yet", "let it train on")
+    print(f"{run.config.run_directory}: {iterations} iterations")
     return run.sampler.sample(count)
 
 
@@ -105,36 +110,52 @@ def judge_modes(points: np.ndarray, centres: np.ndarray, deviation: float) -> Mo
 
 
 def judge(path: str) -> None:
-    """Prints what there is to say of one run."""
+    """Prints what there is to say of one run.
+
+    Raises:
+      UserError: there is no run, or none that can be judged.
+    """
     saved = RunDirectory(path).saved_config()
     if saved is None:
-        sys.exit(f"error: {path} holds no run — train one, or give the path of one")
+        raise UserError(f"{path} holds no run", "train one, or give the path of one")
     # On this machine, whatever the run was trained on.
-    here = {"model_dir": path, "tpu": None, "cpu_replicas": 1}
-    run = train.open_run(Config(**{**saved, **here}))
-    if run.config.dataset == "digits":
-        samples, real = judge_digits(samples_of(run, 1000))
+    config = Config.from_dict({**saved, "model_dir": path, "tpu": None, "cpu_replicas": 1})
+    if config.dataset == "digits" and config.image_size == 8:
+        samples, real = judge_digits(samples_of(train.open_run(config), 1000))
         for name, figures in (("samples", samples), ("real digits", real)):
             print(
                 f"  {name}: mean confidence {figures.confidence:.3f}, "
                 f"classes {figures.smallest_class:.1f}% to {figures.largest_class:.1f}%"
             )
-    elif run.config.dataset in MIXTURES:
-        modes = judge_modes(samples_of(run, 10_000), *MIXTURES[run.config.dataset])
+    elif config.dataset in MIXTURES:
+        points = samples_of(train.open_run(config), 10_000)
+        modes = judge_modes(points, *MIXTURES[config.dataset])
         print(
             f"  {modes.modes_reached} of {modes.modes} modes reached, the rarest by "
             f"{modes.smallest_mode:.1f}% of the samples; {modes.within:.1f}% of them within "
             "three standard deviations of a mode"
         )
     else:
-        print(f"{path}: no judge for {run.config.dataset}")
+        raise UserError(
+            f"{path} has no judge",
+            f"give a run of digits at 8 pixels, or of {' or '.join(MIXTURES)}",
+        )
+
+
+def main(paths: list[str]) -> int:
+    """Judges each run; returns the exit status."""
+    paths = paths or sorted(map(os.path.dirname, glob.glob("runs/*/config.json")))
+    if not paths:
+        print("error: there is no run under runs/ — `make train` first", file=sys.stderr)
+    failed = not paths
+    for path in paths:
+        try:
+            judge(path)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed = True
+    return 2 if failed else 0
 
 
 if __name__ == "__main__":
-    paths = sys.argv[1:] or sorted(
-        path.removesuffix("/config.json") for path in glob.glob("runs/*/config.json")
-    )
-    if not paths:
-        sys.exit("error: there is no run under runs/ — `make train` first")
-    for each in paths:
-        judge(each)
+    sys.exit(main(sys.argv[1:]))

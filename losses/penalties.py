@@ -117,6 +117,7 @@ def gradient_penalty(
       alpha: `[B]` in [0, 1), where on the line between `real` and `fake` to look. Drawn
         here if left out.
       seed: `[2]` integers for a stateless draw of alpha; without it the draw is stateful.
+        Every replica with one seed draws the same alphas: give each its own.
       target: the gradient norm asked for.
       one_sided: penalise only norms above `target`.
 

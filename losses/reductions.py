@@ -7,6 +7,8 @@ docs/numerics.md has the algebra.
 
 import tensorflow as tf
 
+from .wasserstein import at_least_float32
+
 
 def global_mean(per_example: tf.Tensor, global_batch_size: int) -> tf.Tensor:
     """This replica's share of the mean over the global batch.
@@ -20,12 +22,12 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int) -> tf.Tensor:
       global_batch_size: examples on all replicas together.
 
     Returns:
-      A scalar of the dtype of `per_example`.
+      A scalar, float32 at least: half precision cannot even hold a batch of 70,000.
 
     Raises:
       ValueError: `per_example` is not of shape `[B]`, or `global_batch_size` is not positive.
     """
-    per_example = tf.convert_to_tensor(per_example)
+    per_example = at_least_float32(tf.convert_to_tensor(per_example))
     if per_example.shape.rank != 1:
         raise ValueError(f"per_example must have shape [B], got {per_example.shape}")
     if global_batch_size <= 0:
@@ -49,12 +51,12 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
       weights: the shape of `per_example`, >= 0; 0 leaves an entry out.
 
     Returns:
-      A scalar of the dtype of `per_example`.
+      A scalar, float32 at least; NaN where all weights of all replicas are zero.
 
     Raises:
       ValueError: shapes differ, or the call is made in a cross-replica context.
     """
-    per_example = tf.convert_to_tensor(per_example)
+    per_example = at_least_float32(tf.convert_to_tensor(per_example))
     weights = tf.cast(weights, per_example.dtype)
     if not per_example.shape.is_compatible_with(weights.shape):
         raise ValueError(

@@ -43,7 +43,7 @@ def check(name: str, example_shape: tuple[int, ...]) -> Model:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
 
     Raises:
-      ValueError: in one line, what does not fit and what would.
+      ValueError: in one line, what does not fit — and what would.
     """
     if name not in MODELS:
         raise ValueError(f"--model={name} is unknown — use one of {', '.join(MODELS)}")
@@ -60,7 +60,7 @@ def check(name: str, example_shape: tuple[int, ...]) -> Model:
         sizes = ", ".join(map(str, model.image_sizes))
         raise ValueError(
             f"--model={name} cannot draw images of {height}x{width} pixels "
-            f"— use --image_size with one of {sizes}"
+            f"— use --image_size with one of {sizes}",
         )
     return model
 

@@ -11,6 +11,7 @@ from wgan_gp.config import Config
 from wgan_gp.monitoring import MemoryWriter
 from wgan_gp.strategy import create_strategy
 
+tf.config.set_visible_devices([], "GPU")  # "bit for bit" is a promise for the CPU
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
 )

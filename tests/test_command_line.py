@@ -1,6 +1,6 @@
 """The program as a user starts it: its errors, its exit status, and what it imports."""
 
-import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -13,7 +13,6 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
-import models
 import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
@@ -36,9 +35,7 @@ def run_program(*arguments, environment=(), **options):
 def parse(*arguments):
     values = absl_flags.FlagValues()
     flags.define(values)
-    config = flags.parse(["train.py", *arguments], values)
-    train.check(config)
-    return config
+    return train.resolve(flags.parse(["train.py", *arguments], values))
 
 
 @pytest.mark.parametrize(
@@ -72,6 +69,10 @@ def parse(*arguments):
         (["--dataset=gaussians_8"], "--model=dcgan draws images"),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),
+        (["--model=a — b"], "--model=a — b is unknown"),
+        (["--flagfile"], "--flagfile"),
+        (["--flagfile=docs/images/digits.png"], "--flagfile is no text"),
+        (["--cpu_replicas=4", "--jit_compile=on"], "across --cpu_replicas=4 — leave it out"),
         (["digits"], "digits is no flag — give every setting as --name=value"),
     ],
 )
@@ -86,7 +87,17 @@ def test_flags_become_the_configuration(tmp_path):
     flagfile = tmp_path / "some.flags"
     flagfile.write_text("# a comment\n--n_critic=3\n--beta_1=0.5\n")
     config = parse(f"--flagfile={flagfile}", "--dataset=swiss_roll", "--model=mlp")
-    assert config == Config(n_critic=3, beta_1=0.5, dataset="swiss_roll", model="mlp")
+    assert config == train.resolve(
+        Config(n_critic=3, beta_1=0.5, dataset="swiss_roll", model="mlp")
+    )
+
+
+def test_defaults_that_depend_on_others_are_resolved():
+    config = parse("--batch_size=32", "--dataset=digits")
+    assert config.model_dir == "runs/digits"
+    assert (config.image_size, config.model_width, config.generator_batch_size) == (8, 32, 32)
+    assert parse("--dataset=swiss_roll", "--model=mlp").image_size is None
+    assert train.resolve(config) == config
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda p: p.name)
@@ -95,9 +106,7 @@ def test_every_experiment_parses(path):
 
 
 def test_digits_flags_spell_out_the_defaults():
-    spelled_out = parse(f"--flagfile={ROOT}/configs/digits.flags")
-    assert dataclasses.replace(spelled_out, model_width=None) == Config()
-    assert spelled_out.model_width == models.MODELS["dcgan"].width
+    assert parse(f"--flagfile={ROOT}/configs/digits.flags") == parse()
 
 
 def test_program_ends_a_mistake_with_status_2_and_one_line():
@@ -127,6 +136,12 @@ def test_help_names_every_flag_with_its_meaning():
     for name in Config.__dataclass_fields__:
         assert f"--{name}:" in done.stdout
     assert "Critic steps per generator step." in done.stdout
+
+
+def test_a_bad_value_for_a_flag_of_absls_own():
+    done = run_program("--verbosity=high")
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: flag --verbosity=high[^\n]+ — [^\n]+\n", done.stderr)
 
 
 def test_unresolvable_tpu(tmp_path):
@@ -178,18 +193,39 @@ def test_sigterm_saves_and_exits_with_143(tmp_path):
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_legacy_keras_trains_the_same_run(tmp_path, replicas):
-    """The fall-back for TPU VMs where Keras 3 fails. Initial weights differ, formats agree."""
-    done = run_program(
-        f"--model_dir={tmp_path}",
-        "--model_width=4",
-        "--train_steps=20",
-        "--steps_per_loop=10",
-        "--summary_interval=10",
-        "--learning_rate_schedule=linear",
-        f"--cpu_replicas={replicas}",
-        environment={"TF_USE_LEGACY_KERAS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2
-    assert (tmp_path / "checkpoints" / "ckpt-20.index").exists()
+def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, replicas):
+    """The fall-back for TPU VMs where Keras 3 fails: same weights, same curves."""
+
+    def metrics_of(keras, steps):
+        done = run_program(
+            f"--model_dir={tmp_path}/{keras}",
+            "--model_width=4",
+            f"--train_steps={steps}",
+            "--learning_rate_schedule=constant",
+            "--steps_per_loop=10",
+            "--summary_interval=10",
+            f"--cpu_replicas={replicas}",
+            environment={"TF_USE_LEGACY_KERAS": keras},
+        )
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / keras / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    metrics_of("1", 10)
+    legacy, keras_3 = metrics_of("1", 20), metrics_of("0", 20)
+    assert [line["step"] for line in legacy] == [10, 20]
+    for ours, theirs in zip(legacy, keras_3, strict=True):
+        for tag in ours.keys() - {"throughput/images_per_second"}:
+            assert ours[tag] == pytest.approx(theirs[tag], rel=1e-2, abs=1e-3), tag
+
+
+def test_a_checkpoint_of_the_other_keras_is_refused_in_one_line(tmp_path):
+    arguments = [f"--model_dir={tmp_path}", "--model_width=4", "--learning_rate_schedule=constant"]
+    assert run_program(*arguments, "--train_steps=1").returncode == 0
+    legacy = {"TF_USE_LEGACY_KERAS": "1"}
+    done = run_program(*arguments, "--train_steps=2", environment=legacy)
+    assert done.returncode == 2
+    *_, error = done.stderr.splitlines()
+    assert error.startswith(f"error: {tmp_path}/checkpoints/ckpt-1 cannot be restored")
+    assert "TF_USE_LEGACY_KERAS" in error
+    assert "WARNING" not in done.stderr

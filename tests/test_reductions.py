@@ -67,6 +67,14 @@ def test_weighted_global_mean_is_that_of_the_whole_batch(replicas):
     )
 
 
+def test_half_precision_is_summed_in_float32():
+    """70,000 is beyond float16, and bfloat16 has 8 bits for a sum of thousands."""
+    for dtype in (tf.float16, tf.bfloat16):
+        ones = tf.ones([1000], dtype)
+        np.testing.assert_allclose(losses.global_mean(ones, 70_000), 1 / 70, rtol=1e-6)
+        np.testing.assert_allclose(losses.weighted_global_mean(ones, ones), 1, rtol=1e-6)
+
+
 def test_weighted_global_mean_outside_any_strategy():
     assert losses.weighted_global_mean([1.0, 2.0, 9.0], [3.0, 1.0, 0.0]) == 1.25
 

@@ -1,10 +1,14 @@
 """The judges of benchmarks/sample_quality.py, on samples whose quality is known."""
 
+import json
+
 import numpy as np
 import pytest
 import sklearn.datasets
+from conftest import train_tiny
 
-from benchmarks.sample_quality import MIXTURES, judge_digits, judge_modes
+import train
+from benchmarks.sample_quality import MIXTURES, judge_digits, judge_modes, main
 from wgan_gp.config import Config
 from wgan_gp.data.registry import open_source
 
@@ -35,3 +39,23 @@ def test_collapse_and_scatter_are_seen():
     assert (collapsed.modes_reached, collapsed.within, collapsed.smallest_mode) == (1, 100, 0)
     between = judge_modes(np.ones([100, 2]), centres, deviation)
     assert (between.modes_reached, between.within) == (0, 0)
+
+
+def test_runs_that_cannot_be_judged_are_named(tmp_path, capsys):
+    untrained = tmp_path / "untrained"
+    untrained.mkdir()
+    config = train.resolve(Config(model_width=4))
+    (untrained / "config.json").write_text(json.dumps({**config.to_dict(), "unknown": 1}))
+    train_tiny(tmp_path / "roll", dataset="swiss_roll", model="mlp", train_steps=5)
+    paths = [str(tmp_path / name) for name in ("nowhere", "untrained", "roll")]
+    assert main(paths) == 2
+    errors = capsys.readouterr().err.splitlines()
+    wanted = ["nowhere holds no run", "untrained has no checkpoint yet", "roll has no judge"]
+    found = [line for line in errors if line.startswith("error: ")]
+    assert all(want in line for want, line in zip(wanted, found, strict=True))
+
+
+def test_a_run_is_judged_by_its_newest_checkpoint(tmp_path, capsys):
+    train_tiny(tmp_path, dataset="gaussians_8", model="mlp", train_steps=5)
+    assert main([str(tmp_path)]) == 0
+    assert f"{tmp_path}: 5 iterations\n  " in capsys.readouterr().out

@@ -5,7 +5,7 @@ import tensorflow as tf
 from conftest import strategy_over
 
 import models
-from wgan_gp.sampling import PLOT_PIXELS, Sampler, image_grid, point_plot
+from wgan_gp.sampling import GAP_GREY, PLOT_PIXELS, Sampler, image_grid, point_plot
 
 
 def make_sampler(replicas, batch_size=8):
@@ -30,15 +30,17 @@ def test_image_grid_places_and_scales_images():
     images[4] = 1
     images[1, :, :, 0] = 0
     grid = image_grid(images)
-    # Five images in three columns and two rows, each of 8 pixels enlarged to 32.
-    assert (grid.shape, grid.dtype) == ((64, 96, 3), np.uint8)
-    assert (grid[32:, 32:64] == 255).all()
-    np.testing.assert_array_equal(grid[10, 40], [128, 0, 0])
-    assert grid.sum() == 32 * 32 * (3 * 255 + 128)
+    # Five images in three columns and two rows, each of 8 pixels enlarged to 32, and a gap.
+    assert (grid.shape, grid.dtype) == ((68, 102, 3), np.uint8)
+    assert (grid[34:66, 34:66] == 255).all()
+    assert (grid[:32, 34:66] == (128, 0, 0)).all()
+    for top, left in ((0, 0), (0, 68), (34, 0)):
+        assert (grid[top : top + 32, left : left + 32] == 0).all()
+    assert (grid[32:34] == GAP_GREY).all() and (grid[:, 100:] == GAP_GREY).all()
 
 
 def test_large_images_are_not_enlarged():
-    assert image_grid(np.zeros([4, 64, 64, 1])).shape == (128, 128, 1)
+    assert image_grid(np.zeros([4, 64, 64, 1])).shape == (132, 132, 1)
 
 
 def test_point_plot_draws_samples_over_data_and_drops_outliers():

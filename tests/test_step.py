@@ -101,6 +101,7 @@ def test_four_replicas_are_one_after_ten_iterations_of_adam():
 
 
 def test_each_step_updates_its_own_network_only():
+    """Weights, that is: the generator's batch-norm statistics advance with every batch."""
     step, strategy, batches = make_step(1)
     critic, generator = weights(step.state.critic), step.state.generator.trainable_variables
     generator_before = [np.array(value) for value in generator]
@@ -109,7 +110,10 @@ def test_each_step_updates_its_own_network_only():
         np.testing.assert_array_equal(now, then)
     generator_after = [np.array(value) for value in generator]
     assert any((a != b).any() for a, b in zip(generator_after, generator_before, strict=True))
+    statistics = [np.array(value) for value in step.state.generator.non_trainable_variables]
     strategy.run(step.critic_step, args=(next(batches), tf.constant(0, tf.int64)))
+    for now, then in zip(step.state.generator.non_trainable_variables, statistics, strict=True):
+        assert (np.array(now) != then).any()
     for now, then in zip(generator, generator_after, strict=True):
         np.testing.assert_array_equal(now, then)
     assert any((a != b).any() for a, b in zip(weights(step.state.critic), critic, strict=True))

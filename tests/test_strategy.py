@@ -6,7 +6,7 @@ from conftest import strategy_over
 
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.strategy import connect_tpu, create_strategy, use_jit
+from wgan_gp.strategy import connect_tpu, create_strategy, describe, use_jit
 
 
 def fake_steps(calls, failing=None):
@@ -38,7 +38,7 @@ def test_tpu_is_resolved_connected_initialised_in_that_order():
     ]
 
 
-@pytest.mark.parametrize("failing", ["resolver", "connect", "initialize"])
+@pytest.mark.parametrize("failing", ["resolver", "connect", "initialize", "strategy"])
 def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
     with pytest.raises(UserError) as caught:
         connect_tpu("my-tpu", **fake_steps([], failing))
@@ -77,6 +77,11 @@ def test_jit_compile_elsewhere():
     assert not use_jit(Config(), strategy_over(4))
     with pytest.raises(UserError, match="across 4 replicas"):
         use_jit(Config(jit_compile="on"), strategy_over(4))
+
+
+def test_strategies_say_what_they_are():
+    assert describe(strategy_over(1)) == "1 CPU replica"
+    assert describe(strategy_over(4)) == "4 CPU replicas"
 
 
 def test_without_flags_one_device_is_used():

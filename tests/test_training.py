@@ -15,6 +15,7 @@ from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.monitoring import ConsoleWriter, JsonlWriter, Writer
+from wgan_gp.run_directory import RunDirectory
 from wgan_gp.trainer import crossed
 
 TAGS = {
@@ -73,7 +74,7 @@ def test_run_directory(tmp_path, scheme):
     names = sorted(tf.io.gfile.listdir(f"{path}/samples"))
     assert names == ["step_00000005.png", "step_00000010.png", "step_00000012.png"]
     picture = tf.io.decode_png(tf.io.read_file(f"{path}/samples/{names[0]}")).numpy()
-    assert picture.shape == (256, 256, 1)  # 8x8 digits of 8x8 pixels, enlarged fourfold
+    assert picture.shape == (272, 272, 1)  # 8x8 digits of 8x8 pixels, enlarged fourfold, and gaps
     np.testing.assert_array_equal(picture, image)
     checkpoints = {name.split(".")[0] for name in tf.io.gfile.listdir(f"{path}/checkpoints")}
     assert checkpoints == {"checkpoint", "ckpt-5", "ckpt-10", "ckpt-12"}
@@ -151,14 +152,15 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
     assert loss[0] == loss[1] != loss[2]
 
 
-def test_four_replicas_train_and_go_on_from_one(tmp_path):
+def test_four_replicas_go_on_where_one_stood(tmp_path):
     """A checkpoint does not say how many replicas wrote it."""
-    train_tiny(tmp_path, train_steps=5)
-    run, writer = train_tiny(tmp_path, train_steps=10, cpu_replicas=4)
+    constant = {"learning_rate_schedule": "constant"}  # so that train_steps may grow
+    train_tiny(tmp_path, train_steps=5, **constant)
+    run, writer = train_tiny(tmp_path, train_steps=10, cpu_replicas=4, **constant)
     assert run.strategy.num_replicas_in_sync == 4
     assert [step for step, _ in writer.summaries] == [10]
     assert len(writer.images) == 1
-    one, _ = train_tiny(tmp_path / "one", train_steps=10)
+    one, _ = train_tiny(tmp_path / "one", train_steps=10, **constant)
     np.testing.assert_allclose(run.sampler.sample(300), one.sampler.sample(300), atol=1e-3)
 
 
@@ -185,6 +187,57 @@ def test_foreign_checkpoint_is_refused_by_name(tmp_path):
     other = train.open_run(config)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored"):
         Checkpoints(other.state, f"{tmp_path}/wide/checkpoints").restore_latest()
+
+
+def test_newest_checkpoint_is_found_without_tensorflows_record(tmp_path):
+    """A copy that left `checkpoints/checkpoint` behind must not start afresh."""
+    run, _ = train_tiny(tmp_path, train_steps=10, **EVERY_5)
+    (tmp_path / "checkpoints" / "checkpoint").unlink()
+    again = train.open_run(run.config)
+    assert again.checkpoints.restore_latest() == 10
+    np.testing.assert_array_equal(again.sampler.sample(4), run.sampler.sample(4))
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path):
+    train_tiny(tmp_path, train_steps=40, checkpoint_interval=5)
+    names = {path.stem for path in (tmp_path / "checkpoints").glob("*.index")}
+    assert names == {f"ckpt-{step}" for step in (20, 25, 30, 35, 40)}
+
+
+def test_checkpoints_without_their_configuration_are_refused(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=5)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(UserError, match=r"config\.json is missing beside checkpoints"):
+        RunDirectory(str(tmp_path)).check(run.config)
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe\x00"])
+def test_a_broken_configuration_is_refused_and_kept(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.json is not a saved configuration"):
+        RunDirectory(str(tmp_path)).claim(Config())
+    assert (tmp_path / "config.json").read_bytes() == content
+
+
+def test_configurations_differ_where_the_result_would():
+    config = Config(beta_1=0.5)
+    saved = config.to_dict()
+    assert config.differences(saved) == []
+    assert config.differences({**saved, "steps_per_loop": 1, "cpu_replicas": 8}) == []
+    assert config.differences({**saved, "beta_1": 0.0}) == ["--beta_1: 0.0 -> 0.5"]
+    # A run older than a setting had its default.
+    del saved["penalty"], saved["beta_1"]
+    assert config.differences(saved) == ["--beta_1: 0.0 -> 0.5"]
+    # With a linear schedule the rate depends on train_steps; else a run may be made longer.
+    longer = {"train_steps": 9000, "learning_rate_schedule": "linear"}
+    assert Config(**longer).differences(Config().to_dict()) == ["--train_steps: 5000 -> 9000"]
+    constant = {"learning_rate_schedule": "constant"}
+    assert Config(**{**longer, **constant}).differences(Config(**constant).to_dict()) == []
+
+
+def test_a_librarys_message_of_many_lines_becomes_one():
+    assert str(UserError('403: {\n  "error": 1\n}', "ask")) == '403: { "error": 1 } — ask'
 
 
 def test_summary_lines_of_a_lost_stretch_and_torn_lines_are_dropped(tmp_path):

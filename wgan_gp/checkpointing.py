@@ -1,5 +1,8 @@
 """Checkpoints: ckpt-N holds the state after N iterations."""
 
+import posixpath
+import re
+
 import tensorflow as tf
 
 from .errors import UserError
@@ -20,30 +23,48 @@ class Checkpoints:
         self.directory = directory
         self._state = state
         self._checkpoint = state.checkpoint()
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint, directory, max_to_keep=KEEP, checkpoint_name="ckpt"
-        )
 
     def restore_latest(self) -> int:
         """Restores the newest checkpoint, if there is one; returns the iterations done.
 
+        The newest is the one with the highest number whose index, which is written last, is
+        there. TensorFlow's own record, the file `checkpoint`, is not asked: a run copied
+        without it would silently start afresh.
+
         Raises:
           UserError: the checkpoint is not wholly of this run's networks and optimizers.
         """
-        path = self._manager.latest_checkpoint
+        path = self._newest()
         if path is not None:
+            status = None
             try:
                 # Strict both ways: a value left over or left out would be a silent fresh
                 # start of part of the run.
-                self._checkpoint.restore(path).assert_consumed()
+                status = self._checkpoint.restore(path)
+                status.assert_consumed()
             except (AssertionError, ValueError, tf.errors.OpError) as error:
-                reason = str(error).partition("\n")[0]
+                if status is not None:
+                    status.expect_partial()  # one line says it; a warning per value would not
+                reason = str(error).partition("\n")[0][:200]
                 raise UserError(
                     f"{path} cannot be restored into this run's model ({reason})",
-                    "give the flags it was trained with, or another --model_dir",
+                    "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
+                    "another --model_dir",
                 ) from error
         return int(self._state.iteration.numpy())
 
     def save(self) -> str:
         """Saves the state as ckpt-<iterations done>; returns its path."""
-        return self._manager.save(checkpoint_number=int(self._state.iteration.numpy()))
+        # Made here, because it reads the directory as it is made.
+        manager = tf.train.CheckpointManager(
+            self._checkpoint, self.directory, max_to_keep=KEEP, checkpoint_name="ckpt"
+        )
+        return manager.save(checkpoint_number=int(self._state.iteration.numpy()))
+
+    def _newest(self) -> str | None:
+        numbers = [
+            int(match[1])
+            for path in tf.io.gfile.glob(posixpath.join(self.directory, "ckpt-*.index"))
+            if (match := re.search(r"ckpt-(\d+)\.index$", path))
+        ]
+        return posixpath.join(self.directory, f"ckpt-{max(numbers)}") if numbers else None

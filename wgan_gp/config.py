@@ -141,6 +141,11 @@ class Config:
                 "--jit_compile=on with --tpu asks for XLA's CPU compiler, which a TPU VM lacks",
                 "leave it out: a TPU program is always compiled",
             )
+        if self.cpu_replicas > 1 and self.jit_compile == "on":
+            raise UserError(
+                f"--jit_compile=on cannot compile across --cpu_replicas={self.cpu_replicas}",
+                "leave it out",
+            )
         self.check_replicas(self.cpu_replicas)
 
     @property
@@ -171,13 +176,20 @@ class Config:
         """
         found = []
         for field in dataclasses.fields(self):
-            old, new = saved.get(field.name), getattr(self, field.name)
+            # A setting younger than the run was at its default when the run was made.
+            old, new = saved.get(field.name, field.default), getattr(self, field.name)
             free = field.metadata["free"] or (
                 field.name == "train_steps" and self.learning_rate_schedule == "constant"
             )
             if old != new and not free:
                 found.append(f"--{field.name}: {old} -> {new}")
         return found
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Config:
+        """The configuration that a config.json holds; keys of no setting are passed over."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in saved.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

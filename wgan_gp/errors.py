@@ -10,4 +10,5 @@ class UserError(Exception):
     """
 
     def __init__(self, what: str, remedy: str):
-        super().__init__(f"{what} — {remedy}")
+        # A library's message inside may have lines of its own; the user gets one.
+        super().__init__(" ".join(f"{what} — {remedy}".split()))

@@ -14,6 +14,8 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from .run_directory import replace_text
+
 
 class Writer:
     """Receives what a run has to show, and ignores it: a writer overrides what concerns it.
@@ -97,12 +99,12 @@ class JsonlWriter(Writer):
     def begin(self, step: int) -> None:
         # What an earlier process wrote after its last checkpoint is about to be computed
         # again; a line it tore when it died is no summary.
-        lines = []
         if tf.io.gfile.exists(self._path):
             with tf.io.gfile.GFile(self._path) as file:
-                lines = [line for line in file if _step_of(line) <= step]
-        with tf.io.gfile.GFile(self._path, "w") as file:
-            file.write("".join(lines))
+                lines = list(file)
+            kept = [line for line in lines if _step_of(line) <= step]
+            if kept != lines:
+                replace_text(self._path, "".join(kept))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         with tf.io.gfile.GFile(self._path, "a") as file:
@@ -124,7 +126,9 @@ class ImageFileWriter(Writer):
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         path = posixpath.join(self._directory, f"step_{step:08d}.png")
-        tf.io.write_file(path, tf.io.encode_png(image))
+        # GFile, as everywhere: an op would write on the TPU's host, not on this one.
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(tf.io.encode_png(image).numpy())
 
 
 class ConsoleWriter(Writer):

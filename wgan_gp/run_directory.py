@@ -35,14 +35,15 @@ class RunDirectory:
         self.events = posixpath.join(path, "train")
         self.samples = posixpath.join(path, "samples")
 
-    def claim(self, config: Config) -> None:
-        """Makes the directory and writes config.json, unless it holds this very run already.
-
-        Raises:
-          UserError: it holds a run of another configuration, or cannot be written.
-        """
-        with self._writing():
+    def check(self, config: Config) -> None:
+        """Raises UserError if the directory holds a run of another configuration."""
+        with self._reporting("read"):
             saved = self.saved_config()
+            if saved is None and tf.io.gfile.glob(posixpath.join(self.checkpoints, "ckpt-*")):
+                raise UserError(
+                    f"{self.config} is missing beside checkpoints, so nobody knows whose they are",
+                    "restore it or give another --model_dir",
+                )
             differences = config.differences(saved) if saved is not None else []
             if differences:
                 raise UserError(
@@ -50,10 +51,18 @@ class RunDirectory:
                     f"({'; '.join(differences)})",
                     "give the saved values to go on with it, or another --model_dir",
                 )
+
+    def claim(self, config: Config) -> None:
+        """Makes the directory and writes config.json, unless it holds another run.
+
+        Raises:
+          UserError: see `check`; or it cannot be written.
+        """
+        self.check(config)
+        with self._reporting("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
-            with tf.io.gfile.GFile(self.config, "w") as file:
-                file.write(json.dumps(config.to_dict(), indent=2) + "\n")
+            replace_text(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
 
     def saved_config(self) -> dict[str, Any] | None:
         """What config.json holds, or None where there is none.
@@ -63,11 +72,10 @@ class RunDirectory:
         """
         if not tf.io.gfile.exists(self.config):
             return None
-        with tf.io.gfile.GFile(self.config) as file:
-            text = file.read()
         try:
-            saved = json.loads(text)
-        except json.JSONDecodeError:
+            with tf.io.gfile.GFile(self.config) as file:
+                saved = json.loads(file.read())
+        except ValueError:  # not JSON, or not text
             saved = None
         if not isinstance(saved, dict):
             raise UserError(
@@ -77,12 +85,20 @@ class RunDirectory:
         return saved
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _reporting(self, done: str) -> Iterator[None]:
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
             reason = getattr(error, "message", str(error))
             raise UserError(
-                f"--model_dir={self.path} cannot be written ({reason})",
+                f"--model_dir={self.path} cannot be {done} ({reason})",
                 "give a directory you may write to",
             ) from error
+
+
+def replace_text(path: str, text: str) -> None:
+    """Writes a file whole or not at all: a reader, or a crash, finds the old or the new one."""
+    aside = f"{path}.new"
+    with tf.io.gfile.GFile(aside, "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(aside, path, overwrite=True)

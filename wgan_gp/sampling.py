@@ -12,6 +12,8 @@ from .randomness import Stream, normal
 GRID_IMAGES = 64
 PLOT_POINTS = 2500
 TILE_PIXELS = 32  # a sample smaller than this is enlarged in a grid
+GAP_PIXELS = 2  # right of and below each sample
+GAP_GREY = 96
 PLOT_PIXELS = 512  # side of a picture of points
 
 
@@ -76,18 +78,18 @@ def image_grid(images: np.ndarray) -> np.ndarray:
       images: `[N, H, W, C]` in [-1, 1].
 
     Returns:
-      uint8 `[rows * H', columns * W', C]`; small images are enlarged by a whole factor.
+      uint8 `[H', W', C]`; small images are enlarged by a whole factor.
     """
     count, height, width, channels = images.shape
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    tiles = np.full((rows * columns, height, width, channels), -1.0, np.float32)
-    tiles[:count] = images
-    grid = tiles.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    grid = grid.reshape(rows * height, columns * width, channels)
     factor = max(1, TILE_PIXELS // max(height, width))
-    grid = grid.repeat(factor, axis=0).repeat(factor, axis=1)
-    return np.clip(np.rint((grid + 1) * 127.5), 0, 255).astype(np.uint8)
+    tall, wide = height * factor + GAP_PIXELS, width * factor + GAP_PIXELS
+    tiles = np.full((rows * columns, tall, wide, channels), GAP_GREY, np.uint8)
+    pixels = np.clip(np.rint((images + 1) * 127.5), 0, 255).astype(np.uint8)
+    tiles[:count, :-GAP_PIXELS, :-GAP_PIXELS] = pixels.repeat(factor, 1).repeat(factor, 2)
+    grid = tiles.reshape(rows, columns, tall, wide, channels).swapaxes(1, 2)
+    return grid.reshape(rows * tall, columns * wide, channels)
 
 
 def point_plot(points: np.ndarray, real: np.ndarray) -> np.ndarray:

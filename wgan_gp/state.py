@@ -38,7 +38,7 @@ class TrainState:
 def learning_rate(config: Config, initial: float, iteration: tf.Tensor | int) -> tf.Tensor | float:
     """The rate of an iteration, counted from 0: constant, or falling linearly to 0.
 
-    Linear: initial * max(0, 1 - iteration / train_steps), as in arXiv:1704.00028's code.
+    Linear: initial * (1 - iteration / train_steps), as in arXiv:1704.00028's code.
     """
     if config.learning_rate_schedule == "constant":
         return initial

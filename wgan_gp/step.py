@@ -75,7 +75,9 @@ class ReplicaStep:
         state, part = self.state, _replica_part(self.batch_size)
         latents = normal(self.seed, Stream.CRITIC_LATENTS, step=step, size=self.latent_size, **part)
         alpha = uniform(self.seed, Stream.INTERPOLATION, step=step, size=1, **part)[:, 0]
-        fake = state.generator(latents, training=True)  # no tape: the generator stays as it is
+        # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
+        # inference uses, advance with every batch it draws.
+        fake = state.generator(latents, training=True)
         with tf.GradientTape() as tape:
             # The penalty takes the gradient of the critic inside, with a tape of its own.
             terms = self.objective.critic_terms(state.critic, real, fake, alpha)

@@ -22,7 +22,7 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
     elif config.cpu_replicas > 1:
         strategy = mirror_cpu(config.cpu_replicas)
     else:
-        gpus = tf.config.list_physical_devices("GPU")
+        gpus = tf.config.get_visible_devices("GPU")
         strategy = (
             tf.distribute.MirroredStrategy()
             if len(gpus) > 1
@@ -54,6 +54,7 @@ def connect_tpu(
         cluster = resolver(tpu=name)
         connect(cluster)
         initialize(cluster)
+        return strategy(cluster)
     # TensorFlow raises anything here, from URLError to NotFoundError, by the step and
     # by the machine; each means that this TPU cannot be used.
     except Exception as error:
@@ -63,7 +64,6 @@ def connect_tpu(
             "check the name with `gcloud compute tpus tpu-vm list --zone=ZONE` and that its "
             "state is READY; use --tpu=local on a TPU VM, leave --tpu out to train on the CPU",
         ) from error
-    return strategy(cluster)
 
 
 def mirror_cpu(replicas: int) -> tf.distribute.Strategy:
@@ -73,6 +73,7 @@ def mirror_cpu(replicas: int) -> tf.distribute.Strategy:
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
         )
+        tf.config.set_visible_devices([], "GPU")  # a rehearsal on the CPU leaves GPUs alone
     return tf.distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(replicas)],
         # The default, collective operations, is slower here, and ties the devices to one
@@ -86,9 +87,10 @@ def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
 
     Never on a TPU: its program is compiled anyway, and asking would look for the CPU's
     compiler on the host, which is not linked there. Never over several mirrored replicas
-    either: their gradients are summed by a merge_call, which a compiled function cannot
-    contain. Of the rest, `auto` compiles on a GPU only: on a CPU every network here was measured
-    to be slower compiled than through oneDNN.
+    either: their gradients are summed by a merge call, which a compiled function cannot
+    contain. Of the rest, `auto` compiles on a GPU, as XLA is usually faster there (not
+    measured here), and not on a CPU, where every network here was slower compiled: compare
+    the images/s of --jit_compile=on and off.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return False
@@ -99,6 +101,13 @@ def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
             "leave it out",
         )
     if config.jit_compile == "auto":
-        on_gpu = bool(tf.config.list_physical_devices("GPU"))
+        on_gpu = bool(tf.config.get_visible_devices("GPU"))
         return single and on_gpu
     return config.jit_compile == "on"
+
+
+def describe(strategy: tf.distribute.Strategy) -> str:
+    """Such as "8 TPU replicas": what a user should see before hours of training."""
+    device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    replicas = strategy.num_replicas_in_sync
+    return f"{replicas} {device.device_type} replica{'s' if replicas > 1 else ''}"
