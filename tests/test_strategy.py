@@ -84,8 +84,22 @@ def test_strategies_say_what_they_are():
     assert describe(strategy_over(4)) == "4 CPU replicas"
 
 
-def test_without_flags_one_device_is_used():
-    assert create_strategy(Config()).num_replicas_in_sync == 1
+@pytest.mark.parametrize(
+    ("gpus", "expected"), [(0, "one CPU:0"), (1, "one GPU:0"), (4, "mirrored over all")]
+)
+def test_devices_follow_from_the_gpus_there_are(monkeypatch, gpus, expected):
+    made = type("Made", (str,), {"num_replicas_in_sync": 1})
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"] * gpus)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: made("mirrored over all"))
+    monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda name: made(f"one {name}"))
+    assert create_strategy(Config()) == expected
+
+
+def test_auto_compiles_on_one_gpu(monkeypatch):
+    strategies = strategy_over(1), strategy_over(4)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"])
+    assert [use_jit(Config(), strategy) for strategy in strategies] == [True, False]
+    assert not use_jit(Config(jit_compile="off"), strategies[0])
 
 
 def test_cpu_replicas_mirror_over_logical_devices():
