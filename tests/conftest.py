@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import pytest
 import tensorflow as tf
 
 import train
@@ -30,3 +31,8 @@ def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
     run, writer = train.open_run(config), MemoryWriter()
     assert train.make_trainer(run, writer).run() is None
     return run, writer
+
+
+@pytest.fixture(autouse=True)
+def _same_weights_every_time():
+    tf.keras.utils.set_random_seed(0)

@@ -32,7 +32,7 @@ def test_shapes_and_range(name, shape):
 @pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
 def test_no_example_influences_another_ones_score(name, shape):
     """A critic with batch-norm fails this: d D(x_i) / d x_j is 0 for i != j."""
-    _, critic = models.build(name, shape, latent_size=6, width=4)
+    _, critic = models.build(name, shape, latent_size=6, width=16)
     points = random(5, *shape)
     with tf.GradientTape() as tape:
         tape.watch(points)
@@ -44,7 +44,7 @@ def test_no_example_influences_another_ones_score(name, shape):
 
 @pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
 def test_the_penalty_reaches_every_kernel_of_the_critic(name, shape):
-    _, critic = models.build(name, shape, latent_size=6, width=4)
+    _, critic = models.build(name, shape, latent_size=6, width=16)
     with tf.GradientTape() as tape:
         penalty = tf.reduce_mean(
             losses.gradient_penalty(critic, random(5, *shape), -random(5, *shape), seed=[1, 2])
