@@ -18,7 +18,7 @@ _DEFINE: dict[type, Callable] = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
-HELP = "python train.py --help lists the flags"
+_HELP = "python train.py --help lists the flags"
 _KIND = {int: "a whole number", float: "a number"}
 
 
@@ -48,7 +48,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
         rest = values(argv)
     except flags.UnrecognizedFlagError as error:
         guess = str(error).partition("Did you mean: ")[2].rstrip(" ?")
-        remedy = f"did you mean --{guess}?" if guess else HELP
+        remedy = f"did you mean --{guess}?" if guess else _HELP
         raise UserError(f"--{error.flagname} is unknown", remedy) from None
     except flags.IllegalFlagValueError as error:
         raise _illegal_value(str(error)) from None
@@ -58,7 +58,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     except UnicodeDecodeError:
         raise UserError("--flagfile is no text", "give a file of flags, one a line") from None
     except flags.Error as error:
-        raise UserError(str(error), HELP) from None
+        raise UserError(str(error), _HELP) from None
     if rest[1:]:
         raise UserError(f"{rest[1]} is no flag", "give every setting as --name=value")
     return to_config(values)
@@ -77,6 +77,6 @@ def _illegal_value(message: str) -> UserError:
     match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
     settings = {field.name: field for field in dataclasses.fields(Config)}
     if match is None or match[2] not in settings:  # one of absl's own flags
-        return UserError(message, HELP)
+        return UserError(message, _HELP)
     kind = _KIND[value_type(settings[match[2]])]
     return UserError(f"{match[1]} is not {kind}", f"give {kind}")

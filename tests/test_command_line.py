@@ -72,7 +72,7 @@ def parse(*arguments):
         (["--model=a — b"], "--model=a — b is unknown"),
         (["--flagfile"], "--flagfile"),
         (["--flagfile=docs/images/digits.png"], "--flagfile is no text"),
-        (["--cpu_replicas=4", "--jit_compile=on"], "across --cpu_replicas=4 — leave it out"),
+        (["--cpu_replicas=4", "--jit_compile=on"], "across 4 replicas — leave it out"),
         (["digits"], "digits is no flag — give every setting as --name=value"),
     ],
 )

@@ -76,7 +76,7 @@ def test_jit_compile_elsewhere():
     assert use_jit(Config(jit_compile="on"), strategy_over(1))
     assert not use_jit(Config(), strategy_over(4))
     with pytest.raises(UserError, match="across 4 replicas"):
-        use_jit(Config(jit_compile="on"), strategy_over(4))
+        Config(jit_compile="on").check_replicas(4)
 
 
 def test_strategies_say_what_they_are():

@@ -141,11 +141,6 @@ class Config:
                 "--jit_compile=on with --tpu asks for XLA's CPU compiler, which a TPU VM lacks",
                 "leave it out: a TPU program is always compiled",
             )
-        if self.cpu_replicas > 1 and self.jit_compile == "on":
-            raise UserError(
-                f"--jit_compile=on cannot compile across --cpu_replicas={self.cpu_replicas}",
-                "leave it out",
-            )
         self.check_replicas(self.cpu_replicas)
 
     @property
@@ -157,7 +152,11 @@ class Config:
         return self.generator_batch_size or self.batch_size
 
     def check_replicas(self, replicas: int) -> None:
-        """Raises UserError unless both global batches divide over the replicas."""
+        """Raises UserError unless the run can be spread over this many replicas."""
+        if replicas > 1 and self.jit_compile == "on":
+            raise UserError(
+                f"--jit_compile=on cannot compile across {replicas} replicas", "leave it out"
+            )
         for name, value in (
             ("batch_size", self.batch_size),
             ("generator_batch_size", self.generator_batch),

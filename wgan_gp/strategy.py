@@ -92,17 +92,10 @@ def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
     measured here), and not on a CPU, where every network here was slower compiled: compare
     the images/s of --jit_compile=on and off.
     """
-    if isinstance(strategy, tf.distribute.TPUStrategy):
+    if isinstance(strategy, tf.distribute.TPUStrategy) or strategy.num_replicas_in_sync > 1:
         return False
-    single = strategy.num_replicas_in_sync == 1
-    if config.jit_compile == "on" and not single:
-        raise UserError(
-            f"--jit_compile=on cannot compile across {strategy.num_replicas_in_sync} replicas",
-            "leave it out",
-        )
     if config.jit_compile == "auto":
-        on_gpu = bool(tf.config.get_visible_devices("GPU"))
-        return single and on_gpu
+        return bool(tf.config.get_visible_devices("GPU"))
     return config.jit_compile == "on"
 
 
