@@ -23,6 +23,7 @@ from wgan_gp.errors import UserError
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    import losses
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.data.source import Source
     from wgan_gp.monitoring import Writer
@@ -114,7 +115,12 @@ def open_run(config: Config) -> Run:
     strategy = create_strategy(config)
     source = datasets.open_source(config)
     build_networks = functools.partial(
-        models.build, config.model, source.example_shape, config.latent_size, config.model_width
+        models.build,
+        config.model,
+        source.example_shape,
+        config.latent_size,
+        config.model_width,
+        critic_normalization=config.critic_normalization,
     )
     state = create_state(build_networks, config, strategy)
     return Run(
@@ -127,6 +133,29 @@ def open_run(config: Config) -> Run:
             state.generator, strategy, latent_size=config.latent_size, seed=config.seed
         ),
     )
+
+
+def check_critic(run: Run, objective: losses.GanObjective) -> None:
+    """Looks at the critic as training will call it, on a few real examples.
+
+    Raises:
+      UserError: its gradient is not what the penalty takes it to be. What only looks odd is
+        said on stderr.
+    """
+    import losses
+
+    examples = run.source.read(0, 16)
+    critic = functools.partial(run.state.critic, training=True)
+    # These matter to a penalty alone: a critic with clipped weights may have batch-norm.
+    harmless = () if objective.penalises_gradient else ("coupled_examples", "no_second_derivative")
+    for finding in losses.check_critic(critic, examples):
+        if finding.fatal and finding.name not in harmless:
+            raise UserError(
+                f"--model={run.config.model} has a critic that --penalty={objective.penalty} "
+                f"cannot train: {finding}",
+                "mend it in models/",
+            )
+        print(f"warning: --model={run.config.model}, its critic: {finding}", file=sys.stderr)
 
 
 def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
@@ -146,12 +175,18 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
-    directory.claim(config)
-    objective = losses.WassersteinGradientPenalty(
+    objective = losses.GanObjective(
+        adversarial_loss=config.adversarial_loss,
+        penalty=config.penalty,
         penalty_weight=config.penalty_weight,
         penalty_target=config.penalty_target,
-        one_sided=config.penalty == "one_sided",
+        penalty_interval=config.penalty_interval,
+        penalty_noise=config.penalty_noise,
+        clip_value=config.clip_value,
+        drift_weight=config.drift_weight,
     )
+    check_critic(run, objective)
+    directory.claim(config)
     step = ReplicaStep(
         state=run.state,
         objective=objective,

@@ -1,24 +1,77 @@
-"""Wasserstein GAN losses that any TensorFlow GAN can import.
+"""GAN losses and gradient penalties that any TensorFlow GAN can import.
 
-Every loss returns one value per example, shape `[B]`; only `reductions` turns
-those into scalars. `critic` is any callable from a batch to scores of shape `[B]`
-or `[B, 1]`: nothing here asks for Keras or for a distribution strategy.
+Every loss returns one value per example, shape `[B]`; only `reductions` turns those into
+scalars. `critic` is any callable from a batch to scores of shape `[B]` or `[B, 1]`:
+nothing here asks for Keras or for a distribution strategy. docs/losses.md shows the use.
 """
 
-from .objectives import WassersteinGradientPenalty
-from .penalties import gradient_norm, gradient_penalty, interpolate, norm_penalty
-from .reductions import global_mean, weighted_global_mean
-from .wasserstein import critic_loss, generator_loss, score
+from .adversarial import (
+    ADVERSARIAL_LOSSES,
+    critic_loss,
+    generator_loss,
+    hinge_critic_loss,
+    least_squares_critic_loss,
+    least_squares_generator_loss,
+    logistic_critic_loss,
+    logistic_generator_loss,
+)
+from .auxiliary import classification_loss, clip_weights, drift
+from .critic_check import check_critic
+from .findings import Finding
+from .objectives import PENALTIES, GanObjective
+from .penalties import (
+    dragan_penalty,
+    gradient_norm,
+    gradient_penalty,
+    interpolate,
+    lazily,
+    one_sided,
+    perturb,
+    r1_penalty,
+    r2_penalty,
+    two_sided,
+    zero_centred,
+)
+from .penalty_check import check_penalty
+from .reductions import (
+    global_mean,
+    reduce_over_replicas,
+    regularization_share,
+    weighted_global_mean,
+)
+from .scores import score
 
 __all__ = [
-    "WassersteinGradientPenalty",
+    "ADVERSARIAL_LOSSES",
+    "PENALTIES",
+    "Finding",
+    "GanObjective",
+    "check_critic",
+    "check_penalty",
+    "classification_loss",
+    "clip_weights",
     "critic_loss",
+    "dragan_penalty",
+    "drift",
     "generator_loss",
     "global_mean",
     "gradient_norm",
     "gradient_penalty",
+    "hinge_critic_loss",
     "interpolate",
-    "norm_penalty",
+    "lazily",
+    "least_squares_critic_loss",
+    "least_squares_generator_loss",
+    "logistic_critic_loss",
+    "logistic_generator_loss",
+    "one_sided",
+    "perturb",
+    "r1_penalty",
+    "r2_penalty",
+    "reduce_over_replicas",
+    "regularization_share",
     "score",
+    "two_sided",
     "weighted_global_mean",
+    "zero_centred",
 ]

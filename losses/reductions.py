@@ -5,16 +5,19 @@ of the global mean, sum(its examples) / (examples of all replicas), never its ow
 docs/numerics.md has the algebra.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
-from .wasserstein import at_least_float32
+from .scores import at_least_float32
 
 
 def global_mean(per_example: tf.Tensor, global_batch_size: int) -> tf.Tensor:
     """This replica's share of the mean over the global batch.
 
     The shares of all replicas add up to the mean: sum gradients of it, and
-    `strategy.reduce(SUM, ...)` it for the log. Times `num_replicas_in_sync` it is this
+    `reduce_over_replicas` it for the log. Times `num_replicas_in_sync` it is this
     replica's own mean.
 
     Args:
@@ -42,19 +45,23 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
     numbers of valid examples and a mean of means would weigh them wrongly.
 
     The *value* is the global one, the same on every replica: log any replica's, or
-    `strategy.reduce(MEAN, ...)`. The *gradient* is that of this replica's share, so that
-    the usual sum over replicas gives the gradient of the value. Call it in a replica
-    context, or outside any strategy.
+    `reduce_over_replicas(..., scaling="mean")`. The *gradient* is that of this replica's
+    share, so that the usual sum over replicas gives the gradient of the value. Call it in
+    a replica context, or outside any strategy.
 
     Args:
       per_example: any floating-point shape: examples, tokens.
-      weights: the shape of `per_example`, >= 0; 0 leaves an entry out.
+      weights: the shape of `per_example`, >= 0; 0 leaves an entry out, so that even an
+        infinite value there does no harm.
 
     Returns:
-      A scalar, float32 at least; NaN where all weights of all replicas are zero.
+      A scalar, float32 at least.
 
     Raises:
-      ValueError: shapes differ, or the call is made in a cross-replica context.
+      ValueError: shapes differ, a weight is negative, all weights of all replicas are 0,
+        or the call is made in a cross-replica context. Inside a tf.function the weights
+        are known too late for that: there, tf.errors.InvalidArgumentError; and under XLA,
+        on a TPU, which cannot raise, NaN.
     """
     per_example = at_least_float32(tf.convert_to_tensor(per_example))
     weights = tf.cast(weights, per_example.dtype)
@@ -62,17 +69,88 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
         raise ValueError(
             f"weights {weights.shape} must have the shape of per_example {per_example.shape}"
         )
-    context = tf.distribute.get_replica_context()
-    if context is None:
-        raise ValueError(
-            "weighted_global_mean sums over replicas: call it inside strategy.run, "
-            "not in the strategy's scope"
-        )
-    weighted = tf.reduce_sum(per_example * weights)
+    context = _replica_context("weighted_global_mean")
+    _require(tf.reduce_all(weights >= 0), "weights must not be negative")
+    valid = weights > 0
+    weighted = tf.reduce_sum(tf.where(valid, per_example, tf.zeros_like(per_example)) * weights)
     # The weights and the other replicas' losses are constants to this replica's gradient.
     totals = tf.stop_gradient(tf.stack([weighted, tf.reduce_sum(weights)]))
     global_weighted, global_weight = tf.unstack(
         context.all_reduce(tf.distribute.ReduceOp.SUM, totals)
     )
+    _require(global_weight > 0, "weights must not all be 0, over all replicas")
     share = weighted / tf.stop_gradient(global_weight)
     return share + tf.stop_gradient(global_weighted / global_weight - share)
+
+
+def regularization_share(regularization: tf.Tensor | Sequence[tf.Tensor]) -> tf.Tensor:
+    """This replica's share of losses that do not depend on the examples: their sum / R.
+
+    Every replica computes the same weight decay; without the division its gradient would
+    be summed R times.
+
+    Args:
+      regularization: a scalar, or scalars such as a Keras model's `losses`; none give 0.
+
+    Raises:
+      ValueError: a loss that is no scalar, or a call in a cross-replica context.
+    """
+    context = _replica_context("regularization_share")
+    values = [
+        at_least_float32(tf.convert_to_tensor(value)) for value in tf.nest.flatten(regularization)
+    ]
+    for value in values:
+        if value.shape.rank != 0:
+            raise ValueError(f"regularization must be scalars, got one of shape {value.shape}")
+    total = tf.add_n(values) if values else tf.constant(0.0)
+    return total / tf.cast(context.num_replicas_in_sync, total.dtype)
+
+
+def reduce_over_replicas(
+    strategy: tf.distribute.Strategy, values: Any, *, scaling: str = "share"
+) -> Any:
+    """The global means that `strategy.run` returned in parts.
+
+    sum over replicas of sum(l) / N  ==  mean over replicas of sum(l) / (N / R)
+
+    Args:
+      strategy: that ran the step.
+      values: what it returned: a scalar for each replica, or a structure of such.
+      scaling: what each replica's scalar is. "share": its part of the global mean, as from
+        `global_mean`, to be summed. "mean": a mean of its own, over as many examples as the
+        other replicas have, to be averaged: a share times `num_replicas_in_sync`.
+
+    Returns:
+      A structure like `values` of scalar tensors.
+
+    Raises:
+      ValueError: another scaling.
+    """
+    operations = {
+        "share": tf.distribute.ReduceOp.SUM,
+        "mean": tf.distribute.ReduceOp.MEAN,
+    }
+    if scaling not in operations:
+        raise ValueError(f"scaling={scaling!r} is unknown: use one of {', '.join(operations)}")
+    return tf.nest.map_structure(
+        lambda value: strategy.reduce(operations[scaling], value, axis=None), values
+    )
+
+
+def _replica_context(caller: str) -> tf.distribute.ReplicaContext:
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise ValueError(
+            f"{caller} knows its replica only inside strategy.run: call it there, "
+            "not in the strategy's scope"
+        )
+    return context
+
+
+def _require(condition: tf.Tensor, message: str) -> None:
+    """Raises a ValueError where the condition is known to fail; inside a graph, asserts it."""
+    known = tf.get_static_value(condition)
+    if known is None:
+        tf.debugging.Assert(condition, [message])
+    elif not known:
+        raise ValueError(message)

@@ -10,7 +10,7 @@ import math
 
 import tensorflow as tf
 
-from .layers import LeakyReLU
+from .layers import LeakyReLU, normalization_layers
 
 LEAK = 0.2
 
@@ -38,7 +38,9 @@ def generator(example_shape: tuple[int, ...], latent_size: int, width: int) -> t
     return tf.keras.Sequential(layers, name="generator")
 
 
-def critic(example_shape: tuple[int, ...], width: int) -> tf.keras.Model:
+def critic(
+    example_shape: tuple[int, ...], width: int, normalization: str = "none"
+) -> tf.keras.Model:
     """Images `[B, H, W, C]` -> scores `[B, 1]`, unbounded; `width` channels at full size."""
     _, stages = _base_and_stages(example_shape[0])
     layers = [
@@ -51,6 +53,7 @@ def critic(example_shape: tuple[int, ...], width: int) -> tf.keras.Model:
         filters *= 2
         layers += [
             tf.keras.layers.Conv2D(filters, 3, strides=2, padding="same"),
+            *normalization_layers(normalization),
             LeakyReLU(LEAK),
         ]
     layers += [tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]

@@ -3,6 +3,19 @@
 import tensorflow as tf
 
 
+def normalization_layers(kind: str) -> list[tf.keras.layers.Layer]:
+    """What follows an inner layer of a critic, by the name of --critic_normalization.
+
+    "none": nothing. "layer": zero mean and unit variance over all of an example's features,
+    (H, W, C) together, then a scale and an offset for each channel; epsilon 1e-5. So does
+    the code of Gulrajani et al. 2017 (arXiv:1704.00028); Keras's LayerNormalization takes
+    the channels of each pixel alone unless told otherwise, which is another function.
+    """
+    if kind == "none":
+        return []
+    return [tf.keras.layers.GroupNormalization(groups=1, epsilon=1e-5)]
+
+
 class LeakyReLU(tf.keras.layers.Layer):
     """x where x > 0, slope * x elsewhere, with no second-order part.
 

@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from .layers import LeakyReLU
+from .layers import LeakyReLU, normalization_layers
 
 HIDDEN_LAYERS = 3
 
@@ -28,24 +28,27 @@ def generator(example_shape: tuple[int, ...], latent_size: int, width: int) -> t
     )
 
 
-def critic(example_shape: tuple[int, ...], width: int) -> tf.keras.Model:
+def critic(
+    example_shape: tuple[int, ...], width: int, normalization: str = "none"
+) -> tf.keras.Model:
     """`[B, *example_shape]` -> scores `[B, 1]`, unbounded."""
     return tf.keras.Sequential(
         [
             tf.keras.Input(example_shape),
             tf.keras.layers.Flatten(),
-            *_hidden_layers(width),
+            *_hidden_layers(width, normalization),
             tf.keras.layers.Dense(1),
         ],
         name="critic",
     )
 
 
-def _hidden_layers(width: int) -> list[tf.keras.layers.Layer]:
+def _hidden_layers(width: int, kind: str = "none") -> list[tf.keras.layers.Layer]:
     layers = []
     for _ in range(HIDDEN_LAYERS):
         layers += [
             tf.keras.layers.Dense(width, kernel_initializer="he_uniform"),
+            *normalization_layers(kind),
             LeakyReLU(0.0),  # plain ReLU, cheap to differentiate twice
         ]
     return layers

@@ -66,7 +66,12 @@ def check(name: str, example_shape: tuple[int, ...]) -> Model:
 
 
 def build(
-    name: str, example_shape: tuple[int, ...], latent_size: int, width: int | None = None
+    name: str,
+    example_shape: tuple[int, ...],
+    latent_size: int,
+    width: int | None = None,
+    *,
+    critic_normalization: str = "none",
 ) -> tuple[tf.keras.Model, tf.keras.Model]:
     """A new generator and a new critic.
 
@@ -75,6 +80,7 @@ def build(
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
       latent_size: length of a latent vector.
       width: units or channels; the registry's default if None.
+      critic_normalization: "none" or "layer", see layers.normalization_layers.
 
     Returns:
       generator: `[B, latent_size]` float32 -> `[B, *example_shape]` float32.
@@ -88,5 +94,5 @@ def build(
     width = width or model.width
     return (
         module.generator(example_shape, latent_size, width),
-        module.critic(example_shape, width),
+        module.critic(example_shape, width, critic_normalization),
     )

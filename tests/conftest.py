@@ -1,5 +1,6 @@
 """Four logical CPU devices for every test, set before TensorFlow starts its context."""
 
+import functools
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,6 +32,16 @@ def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
     run, writer = train.open_run(config), MemoryWriter()
     assert train.make_trainer(run, writer).run() is None
     return run, writer
+
+
+@pytest.fixture(params=["eager", "graph", "xla"])
+def compute(request):
+    """(function) -> the function as it runs eagerly, in a tf.function, or compiled by XLA."""
+    return {
+        "eager": lambda function: function,
+        "graph": tf.function,
+        "xla": functools.partial(tf.function, jit_compile=True),
+    }[request.param]
 
 
 @pytest.fixture(autouse=True)

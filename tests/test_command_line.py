@@ -54,7 +54,20 @@ def parse(*arguments):
         (["--beta_1=1"], "--beta_1=1.0 is too large — give less than 1"),
         (["--train_steps="], "--train_steps= is not a whole number"),
         (["--train_steps"], "Missing value for flag --train_steps"),
-        (["--penalty=both"], "--penalty=both is unknown — use one of two_sided, one_sided"),
+        (
+            ["--penalty=both"],
+            "--penalty=both is unknown — use one of two_sided, one_sided, zero_centred, r1, r2, "
+            "dragan, weight_clipping, none",
+        ),
+        (
+            ["--adversarial_loss=gan"],
+            "--adversarial_loss=gan is unknown — use one of wasserstein, logistic, hinge",
+        ),
+        (["--penalty_interval=0"], "--penalty_interval=0 is too small — give at least 1"),
+        (["--penalty_noise=-1"], "--penalty_noise=-1.0 is too small — give at least 0"),
+        (["--clip_value=0"], "--clip_value=0.0 is too small — give more than 0"),
+        (["--drift_weight=-1"], "--drift_weight=-1.0 is too small — give at least 0"),
+        (["--critic_normalization=batch"], "is unknown — use one of none, layer"),
         (
             ["--cpu_replicas=8", "--batch_size=100"],
             "--batch_size=100 does not divide over 8 replicas — use 96 or 104",

@@ -29,10 +29,14 @@ def test_shapes_and_range(name, shape):
     assert np.ptp(scores) > 0
 
 
+@pytest.mark.parametrize("normalization", ["none", "layer"])
 @pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
-def test_no_example_influences_another_ones_score(name, shape):
+def test_no_example_influences_another_ones_score(name, shape, normalization):
     """A critic with batch-norm fails this: d D(x_i) / d x_j is 0 for i != j."""
-    _, critic = models.build(name, shape, latent_size=6, width=16)
+    _, critic = models.build(
+        name, shape, latent_size=6, width=16, critic_normalization=normalization
+    )
+    assert losses.check_critic(lambda x: critic(x, training=True), random(12, *shape)) == []
     points = random(5, *shape)
     with tf.GradientTape() as tape:
         tape.watch(points)
@@ -81,6 +85,27 @@ def test_leaky_relu_is_the_plain_one_in_value_and_both_gradients(slope):
     plain = value_and_gradients(lambda x: tf.nn.leaky_relu(x, slope))
     for ours, theirs in zip(fast, plain, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
+def test_layer_normalization_is_over_all_of_an_example(name, shape):
+    """Moments over (H, W, C) together are 0 and 1; over the channels alone they are not.
+
+    Each channel has a scale and an offset of its own.
+    """
+    _, critic = models.build(name, shape, latent_size=6, width=8, critic_normalization="layer")
+    _, plain = models.build(name, shape, latent_size=6, width=8)
+    added = [layer for layer in critic.layers if "normalization" in layer.name]
+    assert len(critic.layers) == len(plain.layers) + len(added) and added
+    for layer in added:
+        before = 3 + 2 * tf.random.normal([5, *layer.input.shape[1:]])
+        after = np.reshape(layer(before), [5, -1])
+        np.testing.assert_allclose(after.mean(axis=1), 0, atol=1e-5)
+        np.testing.assert_allclose(after.var(axis=1), 1, rtol=1e-3)
+        channels = before.shape[-1]
+        assert [tuple(weight.shape) for weight in layer.weights] == [(channels,)] * 2
+        if len(before.shape) == 4:
+            assert np.abs(np.mean(layer(before), axis=-1)).max() > 0.1
 
 
 def test_default_width_is_the_registrys():

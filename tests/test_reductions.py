@@ -30,6 +30,11 @@ def test_tutorial_example_gives_three_and_a_half():
     local_means = on_replicas(strategy, lambda x: losses.global_mean(x, 4) * 2, values)
     assert [float(x) for x in strategy.experimental_local_results(local_means)] == [2.5, 4.5]
     assert strategy.reduce(MEAN, local_means, axis=None) == 3.5
+    # The helper knows both.
+    for scaled, scaling in ((shares, "share"), (local_means, "mean")):
+        reduced = losses.reduce_over_replicas(strategy, {"loss": scaled}, scaling=scaling)
+        assert reduced["loss"] == 3.5
+    assert losses.reduce_over_replicas(strategy, shares) == 3.5
     # The mistake this guards against.
     metric = tf.keras.metrics.Mean()
     for share in strategy.experimental_local_results(shares):
@@ -79,9 +84,114 @@ def test_weighted_global_mean_outside_any_strategy():
     assert losses.weighted_global_mean([1.0, 2.0, 9.0], [3.0, 1.0, 0.0]) == 1.25
 
 
-def test_weighted_global_mean_refuses_a_cross_replica_context():
-    with strategy_over(2).scope(), pytest.raises(ValueError, match=r"inside strategy\.run"):
-        losses.weighted_global_mean([1.0], [1.0])
+CONTEXTS = {
+    "default": tf.distribute.get_strategy,
+    "one device": lambda: tf.distribute.OneDeviceStrategy("CPU:0"),
+    "two mirrored": lambda: strategy_over(2),
+    "four mirrored": lambda: strategy_over(4),
+}
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_reductions_in_every_replica_context(context, traced):
+    """A value an example, a weighted one, and weight decay, on one global batch of 8."""
+    strategy, values = CONTEXTS[context](), np.arange(8.0, dtype=np.float32)
+    replicas = strategy.num_replicas_in_sync
+    with strategy.scope():
+        weight = tf.Variable(3.0)
+
+    def step(local):
+        with tf.GradientTape(persistent=True) as tape:
+            parts = {
+                "mean": losses.global_mean(weight * local, 8),
+                "decay": losses.regularization_share([weight**2, 2.0 * weight]),
+                "weighted": losses.weighted_global_mean(weight * local, local),
+            }
+        slopes = {name: tape.gradient(part, weight) for name, part in parts.items()}
+        return parts, slopes
+
+    inputs = strategy.experimental_distribute_values_from_function(
+        lambda replica: tf.constant(np.split(values, replicas)[replica.replica_id_in_sync_group])
+    )
+    parts, slopes = strategy.run(tf.function(step) if traced else step, args=(inputs,))
+    weighted = parts.pop("weighted")
+    total = losses.reduce_over_replicas(strategy, parts)
+    assert total["mean"] == 3 * 3.5 and total["decay"] == 15
+    # The weighted mean is the global one already: the mean of the replicas' is the same.
+    expected = (values**2).sum() / values.sum()
+    whole = losses.reduce_over_replicas(strategy, weighted, scaling="mean")
+    np.testing.assert_allclose(whole, 3 * expected, rtol=1e-6)
+    slopes = losses.reduce_over_replicas(strategy, slopes)
+    assert slopes["mean"] == 3.5 and slopes["decay"] == 8
+    np.testing.assert_allclose(slopes["weighted"], expected, rtol=1e-6)
+
+
+def test_reductions_compiled_or_not(compute):
+    values, weights = tf.constant([1.0, 2.0, 9.0]), tf.constant([3.0, 1.0, 0.0])
+    assert compute(losses.weighted_global_mean)(values, weights) == 1.25
+    assert compute(lambda x: losses.global_mean(x, 6))(values) == 2
+    assert compute(lambda x: losses.regularization_share([x[0], x[1]]))(values) == 3
+
+
+def test_regularization_share_of_nothing_is_zero():
+    assert losses.regularization_share([]) == 0
+    assert losses.regularization_share(tf.constant(2.0)) == 2
+
+
+def test_an_entry_of_weight_zero_is_left_out_whatever_it_is(compute):
+    values = tf.constant([1.0, np.nan, np.inf])
+
+    @compute
+    def value_and_slope(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            value = losses.weighted_global_mean(values, [2.0, 0.0, 0.0])
+        return value, tape.gradient(value, values)
+
+    value, slope = value_and_slope(values)
+    assert value == 1
+    np.testing.assert_array_equal(slope, [1, 0, 0])
+
+
+BAD_WEIGHTS = [
+    ([1.0, -1.0], "weights must not be negative"),
+    ([0.0, 0.0], "weights must not all be 0, over all replicas"),
+]
+
+
+@pytest.mark.parametrize(("weights", "message"), BAD_WEIGHTS)
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        losses.weighted_global_mean([1.0, 2.0], weights)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        tf.function(losses.weighted_global_mean)(tf.constant([1.0, 2.0]), tf.constant(weights))
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize(("weights", "message"), BAD_WEIGHTS)
+def test_bad_weights_are_refused_on_replicas(weights, message, replicas):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        on_replicas(
+            strategy_over(replicas),
+            lambda x: losses.weighted_global_mean(x, x),
+            [weights] * replicas,
+        )
+
+
+def test_xla_cannot_raise_so_the_mean_of_nothing_is_nan():
+    compiled = tf.function(losses.weighted_global_mean, jit_compile=True)
+    assert np.isnan(compiled(tf.constant([1.0, 2.0]), tf.constant([0.0, 0.0])))
+
+
+@pytest.mark.parametrize("call", ["weighted_global_mean", "regularization_share"])
+def test_a_cross_replica_context_is_refused(call):
+    arguments = ([1.0], [1.0]) if call == "weighted_global_mean" else (1.0,)
+    with (
+        strategy_over(2).scope(),
+        pytest.raises(ValueError, match=rf"{call} knows its replica only inside strategy\.run"),
+    ):
+        getattr(losses, call)(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +199,15 @@ def test_weighted_global_mean_refuses_a_cross_replica_context():
     [
         (lambda: losses.global_mean(tf.zeros([]), 4), "per_example must have shape"),
         (lambda: losses.global_mean(tf.zeros([4]), 0), "must be positive"),
-        (lambda: losses.weighted_global_mean(tf.zeros([4]), tf.zeros([3])), "weights"),
+        (
+            lambda: losses.weighted_global_mean(tf.zeros([4]), tf.zeros([3])),
+            r"weights \(3,\) must have the shape of per_example \(4,\)",
+        ),
+        (lambda: losses.regularization_share(tf.zeros([2])), "must be scalars, got one of shape"),
+        (
+            lambda: losses.reduce_over_replicas(tf.distribute.get_strategy(), 1.0, scaling="sum"),
+            "scaling='sum' is unknown: use one of share, mean",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, message):

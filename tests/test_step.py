@@ -23,7 +23,12 @@ from wgan_gp.step import ReplicaStep
 CONFIG = Config(**{**TINY, "generator_batch_size": 32})
 
 
-def make_step(replicas, config=CONFIG, optimizer=lambda: tf.keras.optimizers.SGD(1.0)):
+def make_step(
+    replicas,
+    config=CONFIG,
+    optimizer=lambda: tf.keras.optimizers.SGD(1.0),
+    objective=losses.GanObjective(),  # noqa: B008, it is frozen
+):
     """A step over `replicas` whose optimizers are made by `optimizer`."""
     strategy, source = strategy_over(replicas), open_source(config)
     state = create_state(
@@ -39,7 +44,7 @@ def make_step(replicas, config=CONFIG, optimizer=lambda: tf.keras.optimizers.SGD
         optimizers["generator_optimizer"].build(state.generator.trainable_variables)
     step = ReplicaStep(
         state=dataclasses.replace(state, **optimizers),
-        objective=losses.WassersteinGradientPenalty(),
+        objective=objective,
         global_mean=losses.global_mean,
         latent_size=config.latent_size,
         batch_size=config.batch_size,
@@ -54,9 +59,9 @@ def weights(model):
     return [np.array(value) for value in model.get_weights()]
 
 
-def one_update(replicas, network):
+def one_update(replicas, network, **options):
     """(update of each weight, global mean of each term) of one step of one network."""
-    step, strategy, batches = make_step(replicas)
+    step, strategy, batches = make_step(replicas, **options)
     model = getattr(step.state, network)
     before = weights(model)
     if network == "critic":
@@ -71,11 +76,23 @@ def one_update(replicas, network):
     return [new - old for new, old in zip(weights(model), before, strict=True)], terms
 
 
-@pytest.mark.parametrize("network", ["critic", "generator"])
-def test_gradients_and_scalars_of_four_replicas_are_those_of_one(network):
-    updates, terms = one_update(1, network)
+OBJECTIVES = [
+    losses.GanObjective(),
+    losses.GanObjective(penalty="dragan", adversarial_loss="hinge", drift_weight=0.1),
+    losses.GanObjective(penalty="r1", adversarial_loss="logistic", penalty_interval=3),
+    losses.GanObjective(penalty="weight_clipping", clip_value=0.05),
+]
+
+
+@pytest.mark.parametrize(
+    ("network", "objective"),
+    [("generator", OBJECTIVES[0]), *(("critic", objective) for objective in OBJECTIVES)],
+    ids=lambda value: getattr(value, "penalty", value),
+)
+def test_gradients_and_scalars_of_four_replicas_are_those_of_one(network, objective):
+    updates, terms = one_update(1, network, objective=objective)
     assert max(np.abs(update).max() for update in updates) > 1e-3
-    updates_of_four, terms_of_four = one_update(4, network)
+    updates_of_four, terms_of_four = one_update(4, network, objective=objective)
     for one, four in zip(updates, updates_of_four, strict=True):
         np.testing.assert_allclose(four, one, rtol=1e-5, atol=1e-5 * np.abs(one).max())
     assert set(terms) == set(terms_of_four)
@@ -126,15 +143,18 @@ class Recorder:
         self.objective = objective
         self.critic_term_names = objective.critic_term_names
         self.generator_term_names = objective.generator_term_names
-        self.seen = {"real": [], "fake": [], "alpha": [], "generator": []}
+        self.seen = {name: [] for name in ("real", "fake", "alpha", "noise", "generator")}
 
-    def critic_terms(self, critic, real, fake, alpha):
-        self._note(real=real, fake=fake, alpha=alpha)
-        return self.objective.critic_terms(critic, real, fake, alpha)
+    def critic_terms(self, critic, real, fake, *, alpha, noise, step):
+        self._note(real=real, fake=fake, alpha=alpha, noise=noise)
+        return self.objective.critic_terms(critic, real, fake, alpha=alpha, noise=noise, step=step)
 
     def generator_terms(self, critic, fake):
         self._note(generator=fake)
         return self.objective.generator_terms(critic, fake)
+
+    def constrain(self, weights):
+        self.objective.constrain(weights)
 
     def _note(self, **tensors):
         for name, tensor in tensors.items():
@@ -148,9 +168,9 @@ def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step(replicas)
     step = dataclasses.replace(step, objective=recorder)
     loop = make_train_loop(step, strategy, n_critic=3, jit_compile=False)
     loop(batches, tf.constant(2, tf.int64))
-    # Two iterations: six different batches of reals, of fakes and of alphas on each
+    # Two iterations: six different batches of reals, of fakes and of noise on each
     # replica, none seen twice anywhere.
-    for name in ("real", "fake", "alpha"):
+    for name in ("real", "fake", "alpha", "noise"):
         assert len(recorder.seen[name]) == 6 * replicas
         flat = np.concatenate(recorder.seen[name]).reshape(6 * 16, -1)
         assert len(np.unique(flat, axis=0)) == 6 * 16, name
@@ -185,9 +205,20 @@ def test_loop_logs_the_mean_over_its_steps():
         np.testing.assert_allclose(value, (first[name] + second[name]) / 2, rtol=1e-5)
 
 
-def test_compiled_steps_compute_the_same():
+def test_weight_clipping_holds_after_every_update():
+    objective = losses.GanObjective(penalty="weight_clipping", clip_value=0.02)
+    for replicas in (1, 4):
+        step, strategy, batches = make_step(replicas, objective=objective)
+        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+        loop(batches, tf.constant(1, tf.int64))
+        assert max(np.abs(weight).max() for weight in weights(step.state.critic)) <= 0.02
+        assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.penalty)
+def test_compiled_steps_compute_the_same(objective):
     def train(jit_compile):
-        step, strategy, batches = make_step(1)
+        step, strategy, batches = make_step(1, objective=objective)
         loop = make_train_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
         return loop(batches, tf.constant(1, tf.int64))
 

@@ -10,9 +10,10 @@ import pytest
 import tensorflow as tf
 from conftest import TINY, train_tiny
 
+import models.registry
 import train
 from wgan_gp.checkpointing import Checkpoints
-from wgan_gp.config import Config
+from wgan_gp.config import ADVERSARIAL_LOSSES, PENALTIES, Config
 from wgan_gp.errors import UserError
 from wgan_gp.monitoring import ConsoleWriter, JsonlWriter, Writer
 from wgan_gp.run_directory import RunDirectory
@@ -285,6 +286,79 @@ def test_console_says_where_it_begins(step, line):
     ConsoleWriter(20, file=terminal).begin(step)
     assert terminal.text.startswith(line)
     assert bool(terminal.text) == bool(line)
+
+
+TOY = {"dataset": "swiss_roll", "model": "mlp", "train_steps": 2, "steps_per_loop": 2}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"penalty": name} for name in PENALTIES),
+        *({"adversarial_loss": name} for name in ADVERSARIAL_LOSSES),
+        {"penalty": "r1", "penalty_interval": 4, "drift_weight": 0.01},
+        {"critic_normalization": "layer"},
+    ],
+    ids=str,
+)
+def test_every_objective_trains_and_logs_parts_that_add_up(tmp_path, settings):
+    run, writer = train_tiny(tmp_path, **TOY, **settings)
+    ((_, logged),) = writer.summaries
+    assert set(logged) >= TAGS and all(np.isfinite(value) for value in logged.values())
+    np.testing.assert_allclose(
+        logged["critic/loss"],
+        logged.get("critic/adversarial", -logged["critic/wasserstein"])
+        + 10 * logged["critic/penalty"]
+        + run.config.drift_weight * logged.get("critic/drift", 0.0),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert ("critic/drift" in logged) == (run.config.drift_weight > 0)
+    largest = max(np.abs(weight).max() for weight in run.state.critic.get_weights())
+    assert (largest <= 0.01) == (run.config.penalty == "weight_clipping")
+
+
+def batch_norm_critic(*arguments, **options):
+    generator, _ = models.registry.build(*arguments, **options)
+    critic = tf.keras.Sequential(
+        [
+            tf.keras.Input([2]),
+            tf.keras.layers.Dense(8),
+            tf.keras.layers.BatchNormalization(),
+            tf.keras.layers.ReLU(),
+            tf.keras.layers.Dense(1),
+        ]
+    )
+    return generator, critic
+
+
+def test_a_critic_that_the_penalty_cannot_use_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train.models, "build", batch_norm_critic)
+    directory = tmp_path / "run"
+    with pytest.raises(UserError) as caught:
+        train_tiny(directory, **TOY)
+    assert str(caught.value).startswith("--model=mlp has a critic that --penalty=two_sided cannot")
+    assert "coupled_examples: an example's score depends on the other examples" in str(caught.value)
+    assert "\n" not in str(caught.value) and not directory.exists()
+    # Weight clipping asks nothing of a single example's gradient: a warning will do.
+    capsys.readouterr()
+    train_tiny(directory, **TOY, penalty="weight_clipping")
+    assert "warning: --model=mlp, its critic: coupled_examples: " in capsys.readouterr().err
+
+
+def test_a_critic_that_looks_odd_is_trained_with_a_warning(tmp_path, monkeypatch, capsys):
+    def linear_critic(*arguments, **options):
+        generator, _ = models.registry.build(*arguments, **options)
+        return generator, tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
+
+    monkeypatch.setattr(train.models, "build", linear_critic)
+    train_tiny(tmp_path, **TOY)
+    assert "warning: --model=mlp, its critic: constant_gradient: " in capsys.readouterr().err
+
+
+def test_a_sound_critic_is_not_mentioned(tmp_path, capsys):
+    train_tiny(tmp_path, **TOY)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_intervals_trigger_on_crossing():

@@ -13,6 +13,20 @@ from typing import Any
 
 from .errors import UserError
 
+# The engine does not import losses/, nor this module TensorFlow: a test compares these with
+# the registries there.
+ADVERSARIAL_LOSSES = ("wasserstein", "logistic", "hinge", "least_squares")
+PENALTIES = (
+    "two_sided",
+    "one_sided",
+    "zero_centred",
+    "r1",
+    "r2",
+    "dragan",
+    "weight_clipping",
+    "none",
+)
+
 
 def _setting(
     default: Any,
@@ -62,6 +76,11 @@ class Config:
     model_width: int | None = _setting(
         None, "Hidden units (mlp) or channels at full size (dcgan). Default: 128 or 32.", minimum=1
     )
+    critic_normalization: str = _setting(
+        "none",
+        "What follows the critic's inner layers: none, or layer (over all of an example).",
+        choices=("none", "layer"),
+    )
     latent_size: int = _setting(64, "Length of the latent vector, drawn from N(0, I).", minimum=1)
 
     # The schedule.
@@ -80,16 +99,39 @@ class Config:
         free=True,
     )
 
-    # The objective.
+    # The objective; docs/losses.md has the equation and the paper of each.
+    adversarial_loss: str = _setting(
+        "wasserstein",
+        "wasserstein, logistic (non-saturating), hinge or least_squares.",
+        choices=ADVERSARIAL_LOSSES,
+    )
     penalty: str = _setting(
         "two_sided",
-        "Penalise norms off the target (two_sided, WGAN-GP) or above it (one_sided, WGAN-LP).",
-        choices=("two_sided", "one_sided"),
+        "What holds the critic's gradient norm: between real and fake to a target (two_sided, "
+        "WGAN-GP), below it (one_sided, WGAN-LP) or at 0 (zero_centred); at 0 on real (r1) or "
+        "fake (r2) images; to a target around real ones (dragan); weight_clipping; none.",
+        choices=PENALTIES,
     )
     penalty_weight: float = _setting(
-        10.0, "Weight of the gradient penalty in the critic's loss (lambda).", minimum=0
+        10.0,
+        "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2).",
+        minimum=0,
     )
-    penalty_target: float = _setting(1.0, "Gradient norm the penalty asks for.", minimum=0)
+    penalty_target: float = _setting(
+        1.0, "Gradient norm that two_sided, one_sided and dragan ask for.", minimum=0
+    )
+    penalty_interval: int = _setting(
+        1, "Penalise every k-th critic step only, k times as much.", minimum=1
+    )
+    penalty_noise: float = _setting(
+        0.25, "Standard deviation of dragan's noise, in the data's units.", minimum=0
+    )
+    clip_value: float = _setting(
+        0.01, "Largest weight that weight_clipping leaves the critic.", above=0
+    )
+    drift_weight: float = _setting(
+        0.0, "Weight of D(real)^2, which keeps scores near 0 (0.001 in ProGAN).", minimum=0
+    )
 
     # The optimizers: one Adam for each network.
     critic_learning_rate: float = _setting(1e-3, "Adam's rate for the critic.", above=0)

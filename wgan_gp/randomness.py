@@ -32,6 +32,7 @@ class Stream(enum.IntEnum):
     DATA = 3
     SHUFFLE = 4
     SAMPLES = 5
+    PERTURBATION = 6
 
 
 def bits(

@@ -7,8 +7,10 @@ lines 11 and 12 are `generator_step`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -26,14 +28,29 @@ class Objective(Protocol):
         device loop needs them before it runs.
     """
 
-    critic_term_names: ClassVar[tuple[str, ...]]
-    generator_term_names: ClassVar[tuple[str, ...]]
+    @property
+    def critic_term_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def generator_term_names(self) -> tuple[str, ...]: ...
 
     def critic_terms(
-        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor
-    ) -> Terms: ...
+        self,
+        critic: Callable,
+        real: tf.Tensor,
+        fake: tf.Tensor,
+        *,
+        alpha: tf.Tensor,
+        noise: tf.Tensor,
+        step: tf.Tensor,
+    ) -> Terms:
+        """Of a critic step; `alpha` is `[B]`, uniform, and `noise` like `real`, normal."""
 
-    def generator_terms(self, critic: Callable, fake: tf.Tensor) -> Terms: ...
+    def generator_terms(self, critic: Callable, fake: tf.Tensor) -> Terms:
+        """Of a generator step."""
+
+    def constrain(self, weights: Iterable[tf.Variable]) -> None:
+        """What the critic's weights must obey after each update."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +92,28 @@ class ReplicaStep:
         state, part = self.state, _replica_part(self.batch_size)
         latents = normal(self.seed, Stream.CRITIC_LATENTS, step=step, size=self.latent_size, **part)
         alpha = uniform(self.seed, Stream.INTERPOLATION, step=step, size=1, **part)[:, 0]
+        # A penalty looks at alpha or at noise; what it leaves is pruned from the graph.
+        noise = normal(
+            self.seed, Stream.PERTURBATION, step=step, size=math.prod(real.shape[1:]), **part
+        )
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
         fake = state.generator(latents, training=True)
         with tf.GradientTape() as tape:
             # The penalty takes the gradient of the critic inside, with a tape of its own.
-            terms = self.objective.critic_terms(state.critic, real, fake, alpha)
+            terms = self.objective.critic_terms(
+                functools.partial(state.critic, training=True),
+                real,
+                fake,
+                alpha=alpha,
+                noise=tf.reshape(noise, real.shape),
+                step=step,
+            )
             shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
         weights = state.critic.trainable_variables
         gradients = tape.gradient(shares["loss"], weights)
         state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        self.objective.constrain(weights)
         return shares
 
     def generator_step(self, step: tf.Tensor) -> Terms:
@@ -102,7 +131,9 @@ class ReplicaStep:
         )
         with tf.GradientTape() as tape:
             fake = state.generator(latents, training=True)
-            terms = self.objective.generator_terms(state.critic, fake)
+            terms = self.objective.generator_terms(
+                functools.partial(state.critic, training=True), fake
+            )
             shares = {
                 name: self.global_mean(term, self.generator_batch_size)
                 for name, term in terms.items()

@@ -1,0 +1,316 @@
+"""check_critic and check_penalty: every known mistake, planted, is found by its name."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import strategy_over
+
+import losses
+
+KERAS = tf.keras.layers
+EXAMPLES = tf.constant(np.random.default_rng(0).standard_normal([12, 8, 8, 3]), tf.float32)
+
+
+def gradient_penalty(
+    critic,
+    real,
+    fake,
+    *,
+    alpha=lambda size: tf.random.uniform([size, 1, 1, 1]),
+    total=tf.reduce_sum,
+    squared_norm=lambda gradient: tf.reduce_sum(
+        tf.square(tf.cast(gradient, tf.float32)), [1, 2, 3]
+    ),
+    root=lambda squared: tf.sqrt(tf.maximum(squared, 1e-12)),
+    detach=tf.stop_gradient,
+    reduce=tf.reduce_mean,
+):
+    """As people write it, right unless an argument plants a mistake."""
+    real, fake = detach(real), detach(fake)
+    points = real + tf.cast(alpha(real.shape[0]), real.dtype) * (fake - real)
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        score = total(critic(points, training=True))
+    norm = root(squared_norm(tape.gradient(score, points)))
+    return reduce((norm - 1.0) ** 2)
+
+
+def planted(**mistake):
+    return lambda critic, real, fake: gradient_penalty(critic, real, fake, **mistake)
+
+
+# Each mistake of the known ones that a penalty function can make, and its name.
+PLANTED = {
+    "alpha per pixel": ("alpha_per_element", {"alpha": lambda n: tf.random.uniform([n, 8, 6, 3])}),
+    "alpha per channel": (
+        "alpha_per_element",
+        {"alpha": lambda n: tf.random.uniform([n, 1, 1, 3])},
+    ),
+    "one alpha for the batch": ("alpha_per_batch", {"alpha": lambda n: tf.random.uniform([])}),
+    "alpha one half": ("alpha_per_batch", {"alpha": lambda n: tf.fill([n, 1, 1, 1], 0.5)}),
+    "alpha from a normal": (
+        "alpha_out_of_range",
+        {"alpha": lambda n: tf.random.normal([n, 1, 1, 1])},
+    ),
+    "alpha squared": (
+        "alpha_not_uniform",
+        {"alpha": lambda n: tf.random.uniform([n, 1, 1, 1]) ** 2},
+    ),
+    "always at the fakes": ("no_interpolates", {"alpha": lambda n: tf.ones([n, 1, 1, 1])}),
+    "norm over the batch": ("norm_over_batch", {"squared_norm": lambda g: tf.reduce_sum(g**2)}),
+    "norm over channels": ("norm_over_axes", {"squared_norm": lambda g: tf.reduce_sum(g**2, -1)}),
+    "norm over pixels": ("norm_over_axes", {"squared_norm": lambda g: tf.reduce_sum(g**2, [1, 2])}),
+    "norm over rows": ("norm_over_axes", {"squared_norm": lambda g: tf.reduce_sum(g**2, 1)}),
+    "gradient of the mean": ("gradient_of_mean", {"total": tf.reduce_mean}),
+    "no root": ("missing_root", {"root": tf.identity}),
+    "mean under the root": (
+        "root_mean_square",
+        {"squared_norm": lambda g: tf.reduce_mean(g**2, [1, 2, 3])},
+    ),
+    "sum of absolutes": (
+        "sum_of_absolutes",
+        {"squared_norm": lambda g: tf.reduce_sum(abs(g), [1, 2, 3]), "root": tf.identity},
+    ),
+    "sum over the batch": ("scaled", {"reduce": tf.reduce_sum}),
+    "weight left in": ("scaled", {"reduce": lambda x: 10 * tf.reduce_mean(x)}),
+    "one-sided": ("one_sided", {"root": lambda s: tf.maximum(tf.sqrt(s), 1.0)}),
+    "clipped norm": ("wrong_value", {"root": lambda s: tf.minimum(tf.sqrt(s), 2.0)}),
+    "stopped norm": ("no_weight_gradient", {"root": lambda s: tf.stop_gradient(tf.sqrt(s))}),
+    "half-stopped norm": (
+        "wrong_weight_gradient",
+        {"root": lambda s: tf.sqrt(s) / 2 + tf.stop_gradient(tf.sqrt(s) / 2)},
+    ),
+    "root at zero": ("sqrt_at_zero", {"root": tf.sqrt}),
+    "tf.norm at zero": (
+        "sqrt_at_zero",
+        {
+            "squared_norm": lambda g: tf.norm(
+                tf.reshape(tf.cast(g, tf.float32), [len(g), -1]), axis=1
+            ),
+            "root": tf.identity,
+        },
+    ),
+    "epsilon 1e-12": ("epsilon_under_root", {"root": lambda s: tf.sqrt(s + 1e-12)}),
+    "epsilon 1e-8": ("epsilon_under_root", {"root": lambda s: tf.sqrt(s + 1e-8)}),
+    "epsilon 1e-4": ("epsilon_under_root", {"root": lambda s: tf.sqrt(s + 1e-4)}),
+    "epsilon 1e-2": ("epsilon_under_root", {"root": lambda s: tf.sqrt(s + 1e-2)}),
+    "fakes not detached": ("fake_not_detached", {"detach": tf.identity}),
+    "norm in half precision": (
+        "half_precision_norm",
+        {"squared_norm": lambda g: tf.reduce_sum(g**2, [1, 2, 3])},
+    ),
+    "norm cast to half precision": (
+        "half_precision_norm",
+        {"squared_norm": lambda g: tf.reduce_sum(tf.cast(g, tf.bfloat16) ** 2, [1, 2, 3])},
+    ),
+}
+
+
+def names(findings):
+    return [finding.name for finding in findings]
+
+
+@pytest.mark.parametrize("kind", ["eager", "tf.function"])
+def test_a_right_penalty_passes(kind):
+    wrap = tf.function if kind == "tf.function" else lambda function: function
+    assert losses.check_penalty(wrap(planted())) == []
+    assert losses.check_penalty(wrap(planted(reduce=tf.identity))) == []
+    assert losses.check_penalty(wrap(losses.gradient_penalty)) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"one_sided": True}, {"target": 0.0}, {"target": 2.5}, {"target": 2.5, "one_sided": True}],
+)
+def test_our_own_family_passes_and_is_told_from_the_default(options):
+    def penalty(*arguments):
+        return 10.0 * losses.gradient_penalty(*arguments, **options)
+
+    assert losses.check_penalty(penalty, weight=10.0, **options) == []
+    assert losses.check_penalty(penalty, weight=10.0)
+    assert names(losses.check_penalty(penalty, **options)) == ["scaled"]
+
+
+def test_one_sided_and_two_sided_are_told_apart():
+    assert names(losses.check_penalty(losses.gradient_penalty, one_sided=True)) == ["two_sided"]
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_a_planted_mistake_is_named(case):
+    name, mistake = PLANTED[case]
+    findings = losses.check_penalty(planted(**mistake))
+    assert names(findings) == [name]
+    assert len(findings[0].message) > 30 and "\n" not in str(findings[0])
+    harmless = name == "fake_not_detached" or case == "norm in half precision"
+    assert findings[0].fatal is not harmless
+
+
+def test_a_penalty_that_takes_float32_only_passes():
+    def penalty(critic, real, fake):
+        tf.debugging.assert_type(real, tf.float32)
+        return gradient_penalty(critic, real, fake)
+
+    assert losses.check_penalty(penalty) == []
+
+
+def test_mistakes_over_replicas_are_named():
+    strategy = strategy_over(4)
+    mean_per_replica = planted()
+    assert names(losses.check_penalty(mean_per_replica, strategy=strategy)) == ["mean_per_replica"]
+
+    def share_of(per_example):
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        return losses.global_mean(per_example, 64 * replicas)
+
+    for right in (planted(reduce=share_of), planted(reduce=tf.identity)):
+        assert losses.check_penalty(right, strategy=strategy) == []
+    one_seed = functools.partial(losses.gradient_penalty, seed=[7, 7])
+    assert losses.check_penalty(one_seed) == []
+    assert names(losses.check_penalty(one_seed, strategy=strategy)) == [
+        "same_alpha_on_every_replica"
+    ]
+
+
+def network(*layers, head=None):
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input([8, 8, 3]),
+            KERAS.Conv2D(8, 3),
+            *layers,
+            KERAS.Flatten(),
+            *([head] if head else []),
+            KERAS.Dense(1),
+        ]
+    )
+
+
+def training(model):
+    return lambda x: model(x, training=True)
+
+
+def minibatch_stddev(x):
+    """Statistics over strided groups of 4, as in ProGAN, at the end of a critic."""
+    features = tf.reshape(x, [12, -1])[:, :10]
+    groups = tf.reshape(features, [4, 3, 10])
+    deviation = tf.reduce_mean(tf.math.reduce_std(groups, axis=0), axis=1)
+    return tf.reduce_sum(tf.tanh(features), 1) + tf.tile(deviation, [4])
+
+
+def constant_batch_statistics(x):
+    """Coupled by value only: the gradient does not see it."""
+    mean = tf.stop_gradient(tf.reduce_mean(x, axis=0))
+    return tf.reduce_sum(tf.tanh(x - mean), [1, 2, 3])
+
+
+WEIGHT = tf.Variable(tf.ones([3]))
+
+
+@tf.custom_gradient
+def without_second_derivative(x):
+    return tf.reduce_sum(x**2, [1, 2, 3]), lambda upstream: tf.stop_gradient(
+        2 * x * upstream[:, None, None, None]
+    )
+
+
+@pytest.mark.parametrize(
+    ("critic", "expected"),
+    [
+        (lambda: network(KERAS.LeakyReLU()), []),
+        (lambda: network(KERAS.GroupNormalization(1), KERAS.ReLU()), []),
+        (lambda: network(KERAS.BatchNormalization(), KERAS.ReLU()), []),  # at inference
+        (lambda: lambda x: tf.reduce_sum(tf.sin(x), [1, 2, 3], keepdims=True)[:, 0, 0], []),
+        (
+            lambda: training(network(KERAS.BatchNormalization(), KERAS.ReLU())),
+            ["coupled_examples"],
+        ),
+        (
+            lambda: training(network(KERAS.ReLU(), head=KERAS.BatchNormalization())),
+            ["coupled_examples", "zero_gradient"],
+        ),
+        (lambda: minibatch_stddev, ["coupled_examples"]),
+        (lambda: constant_batch_statistics, ["coupled_examples"]),
+        (lambda: training(network(KERAS.ReLU(), KERAS.Dropout(0.5))), ["random_scores"]),
+        (network, ["constant_gradient"]),
+        (lambda: lambda x: 0.0 * tf.reduce_sum(x, [1, 2, 3]), ["zero_gradient"]),
+        (lambda: lambda x: tf.zeros([12]), ["no_gradient"]),
+        (
+            lambda: lambda x: tf.cast(tf.argmax(tf.reshape(x, [12, -1]), 1), tf.float32),
+            ["no_gradient"],
+        ),
+        (lambda: lambda x: tf.zeros([12, 2]), ["score_shape"]),
+        (lambda: tf.reduce_sum, ["score_shape"]),
+        (lambda: lambda x: tf.zeros([12], tf.int32), ["score_dtype"]),
+        (lambda: lambda x: tf.math.log(tf.reduce_sum(x, [1, 2, 3])), ["not_finite"]),
+        (lambda: lambda x: tf.reduce_sum(tf.sqrt(tf.nn.relu(x)), [1, 2, 3]), ["not_finite"]),
+        (
+            lambda: lambda x: without_second_derivative(x) + WEIGHT[0],
+            ["no_second_derivative"],
+        ),
+        (
+            lambda: (
+                lambda x: tf.reduce_sum(
+                    tf.tanh(tf.image.resize(x * WEIGHT, [16, 16], "bicubic")), [1, 2, 3]
+                )
+            ),
+            ["no_second_derivative"],
+        ),
+    ],
+)
+def test_a_critics_trouble_is_named(critic, expected):
+    findings = losses.check_critic(critic(), EXAMPLES)
+    assert names(findings) == expected
+    harmless = {"zero_gradient", "constant_gradient", "random_scores"}
+    for finding in findings:
+        assert finding.fatal is (finding.name not in harmless)
+        assert len(finding.message) > 30 and "\n" not in finding.message
+
+
+def test_the_missing_second_derivative_is_named():
+    (finding,) = losses.check_critic(
+        lambda x: tf.reduce_sum(tf.tanh(tf.image.resize(x * WEIGHT, [9, 9], "bicubic")), [1, 2, 3]),
+        EXAMPLES,
+    )
+    assert "ResizeBicubicGrad" in finding.message
+
+
+@pytest.mark.parametrize("normalization", [None, "batch"])
+def test_a_critic_in_mixed_precision(normalization):
+    """Rounding to 8 bits is not taken for a dependence between examples, nor hides one."""
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        layers = [KERAS.BatchNormalization()] if normalization else []
+        critic = network(*layers, KERAS.LeakyReLU())
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+    found = names(losses.check_critic(training(critic), EXAMPLES))
+    assert found == (["coupled_examples"] if normalization else [])
+
+
+def test_batch_norm_before_a_linear_head_makes_the_penalty_one():
+    """What the check warns of: the penalty is its target squared, whatever the critic does."""
+    critic = training(network(KERAS.ReLU(), head=KERAS.BatchNormalization()))
+    value = losses.gradient_penalty(critic, EXAMPLES, -EXAMPLES)
+    np.testing.assert_allclose(value, 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (tf.zeros([4, 2], tf.uint8), "example_batch must be of a floating-point dtype"),
+        (tf.zeros([1, 2]), "with B >= 2"),
+        (tf.zeros([4]), "with B >= 2"),
+    ],
+)
+def test_check_critic_refuses_a_batch_that_shows_nothing(batch, message):
+    with pytest.raises(ValueError, match=message):
+        losses.check_critic(lambda x: x, batch)
+
+
+def test_penalty_over_the_batch_is_the_49_of_the_pitfall():
+    """The closed form behind a name: (8 - 1)^2 for 64 examples of gradient norm 1."""
+    (finding,) = losses.check_penalty(planted(squared_norm=lambda g: tf.reduce_sum(g**2)))
+    assert "49 where |w| = 1" in finding.message
+    assert math.isclose((64**0.5 - 1) ** 2, 49)

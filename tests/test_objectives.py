@@ -1,0 +1,174 @@
+"""What the engine consumes: named terms that add up, and the critic's constraint."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import losses
+from wgan_gp import config
+
+B = 16
+RNG = np.random.default_rng(3)
+REAL, FAKE, NOISE = (tf.constant(x, tf.float32) for x in RNG.standard_normal([3, B, 5]))
+DRAWN = {"alpha": tf.linspace(0.0, 0.9, B), "noise": NOISE}
+
+
+def critic(x):
+    return tf.reduce_sum(tf.tanh(x) + x**2 / 4, axis=1, keepdims=True)
+
+
+def two_headed(x):
+    return critic(x), tf.stack([x[:, 0], x[:, 1], 2 * x[:, 2]], axis=1)
+
+
+def test_names_are_those_of_the_flags():
+    assert tuple(losses.ADVERSARIAL_LOSSES) == config.ADVERSARIAL_LOSSES
+    assert tuple(losses.PENALTIES) == config.PENALTIES
+    defaults = {field.name: field.default for field in dataclasses.fields(config.Config)}
+    for field in dataclasses.fields(losses.GanObjective):
+        if field.name in defaults:
+            assert field.default == defaults[field.name], field.name
+
+
+@pytest.mark.parametrize("adversarial_loss", losses.ADVERSARIAL_LOSSES)
+@pytest.mark.parametrize("penalty", losses.PENALTIES)
+def test_logged_parts_add_up_to_the_loss(adversarial_loss, penalty):
+    objective = losses.GanObjective(
+        adversarial_loss=adversarial_loss,
+        penalty=penalty,
+        penalty_weight=3.0,
+        drift_weight=0.5,
+        critic_class_weight=2.0,
+    )
+    labels = tf.constant([0, 1, 2, 0] * 4)
+    terms = objective.critic_terms(two_headed, REAL, FAKE, step=0, labels=labels, **DRAWN)
+    assert set(terms) == set(objective.critic_term_names)
+    assert all(term.shape == [B] and term.dtype == tf.float32 for term in terms.values())
+    real, fake = (tf.squeeze(critic(x), 1) for x in (REAL, FAKE))
+    np.testing.assert_allclose(terms["wasserstein"], real - fake, rtol=1e-5, atol=1e-6)
+    adversarial = losses.ADVERSARIAL_LOSSES[adversarial_loss].critic(real, fake)
+    logged = terms["adversarial"] if "adversarial" in terms else -terms["wasserstein"]
+    np.testing.assert_allclose(logged, adversarial, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(terms["drift"], real**2, rtol=1e-5)
+    np.testing.assert_allclose(
+        terms["classification"],
+        losses.classification_loss(two_headed(REAL)[1], labels),
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        terms["loss"],
+        logged + 3.0 * terms["penalty"] + 0.5 * terms["drift"] + 2.0 * terms["classification"],
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    assert objective.penalises_gradient == bool(tf.reduce_any(terms["penalty"] > 0))
+
+
+def test_the_default_is_the_papers():
+    terms = losses.GanObjective().critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
+    penalty = losses.gradient_penalty(critic, REAL, FAKE, alpha=DRAWN["alpha"])
+    expected = losses.critic_loss(critic(REAL), critic(FAKE)) + 10.0 * penalty
+    np.testing.assert_allclose(terms["loss"], expected, rtol=1e-5)
+    np.testing.assert_allclose(terms["penalty"], (terms["gradient_norm"] - 1) ** 2, rtol=1e-4)
+    assert set(terms) == {"loss", "wasserstein", "penalty", "gradient_norm"}
+
+
+def test_target_and_noise_reach_the_penalty():
+    objective = losses.GanObjective(penalty="dragan", penalty_target=2.0, penalty_noise=0.7)
+    terms = objective.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
+    expected = losses.dragan_penalty(critic, REAL, noise=NOISE, scale=0.7, target=2.0)
+    np.testing.assert_allclose(terms["penalty"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("penalty", ["none", "weight_clipping"])
+def test_an_unasked_norm_is_logged_and_costs_nothing(penalty):
+    objective = losses.GanObjective(penalty=penalty)
+    terms = objective.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
+    between = losses.interpolate(REAL, FAKE, DRAWN["alpha"])
+    np.testing.assert_allclose(
+        terms["gradient_norm"], losses.gradient_norm(critic, between), rtol=1e-6
+    )
+    np.testing.assert_array_equal(terms["penalty"], np.zeros(B))
+
+
+def test_penalty_interval():
+    every, lazy = (losses.GanObjective(penalty_interval=k) for k in (1, 3))
+    now = every.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
+    for step in range(4):
+        terms = lazy.critic_terms(critic, REAL, FAKE, step=tf.constant(step), **DRAWN)
+        due = 3.0 * (step % 3 == 0)
+        for name in ("penalty", "gradient_norm"):
+            np.testing.assert_allclose(terms[name], due * now[name], rtol=1e-6)
+        np.testing.assert_allclose(
+            terms["loss"], -now["wasserstein"] + 10 * due * now["penalty"], rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("penalty", losses.PENALTIES)
+def test_the_critics_loss_leaves_the_generator_alone(penalty):
+    size = tf.Variable(2.0)
+    with tf.GradientTape() as tape:
+        terms = losses.GanObjective(penalty=penalty).critic_terms(
+            critic, REAL, size * FAKE, step=0, **DRAWN
+        )
+    assert tape.gradient(terms["loss"], size) is None
+
+
+@pytest.mark.parametrize("adversarial_loss", losses.ADVERSARIAL_LOSSES)
+def test_generator_terms_carry_the_gradient_to_the_fakes(adversarial_loss):
+    objective = losses.GanObjective(
+        adversarial_loss=adversarial_loss, generator_class_weight=0.1, critic_class_weight=1.0
+    )
+    labels = tf.zeros([B], tf.int32)
+    with tf.GradientTape() as tape:
+        tape.watch(FAKE)
+        terms = objective.generator_terms(two_headed, FAKE, labels=labels)
+    assert set(terms) == set(objective.generator_term_names)
+    expected = losses.ADVERSARIAL_LOSSES[adversarial_loss].generator(critic(FAKE))
+    classification = losses.classification_loss(two_headed(FAKE)[1], labels)
+    np.testing.assert_allclose(terms["loss"], expected + 0.1 * classification, rtol=1e-5)
+    assert np.abs(tape.gradient(terms["loss"], FAKE)).max() > 0.1
+
+
+def test_weight_clipping_constrains_and_others_do_not():
+    for penalty in losses.PENALTIES:
+        weight = tf.Variable([-3.0, 0.001])
+        losses.GanObjective(penalty=penalty, clip_value=0.5).constrain([weight])
+        clipped = -0.5 if penalty == "weight_clipping" else -3.0
+        np.testing.assert_allclose(weight, [clipped, 0.001])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"penalty": "r3"}, "penalty='r3' is unknown: use one of two_sided, one_sided"),
+        ({"adversarial_loss": "gan"}, "adversarial_loss='gan' is unknown: use one of wasserstein"),
+        ({"penalty_weight": -1.0}, "penalty_weight must not be negative, got -1"),
+        ({"penalty_target": -1.0}, "penalty_target must not be negative"),
+        ({"drift_weight": float("nan")}, "drift_weight must not be negative, got nan"),
+        ({"generator_class_weight": -0.1}, "generator_class_weight must not be negative"),
+        ({"penalty_interval": 0}, "penalty_interval must be positive"),
+        ({"clip_value": 0.0}, "clip_value must be positive"),
+    ],
+)
+def test_impossible_objectives_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        losses.GanObjective(**options)
+
+
+def test_a_class_weight_needs_classes():
+    objective = losses.GanObjective(critic_class_weight=1.0, generator_class_weight=0.1)
+    for network in (critic, two_headed):
+        with pytest.raises(ValueError, match="needs labels, and a critic that returns"):
+            objective.critic_terms(
+                network,
+                REAL,
+                FAKE,
+                step=0,
+                labels=tf.zeros([B], tf.int32) if network is critic else None,
+                **DRAWN,
+            )
+        with pytest.raises(ValueError, match="needs labels"):
+            objective.generator_terms(network, FAKE)
