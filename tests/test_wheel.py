@@ -1,0 +1,117 @@
+"""What an engineer who wants the losses only gets: the wheel, and docs/losses.md run against it."""
+
+import os
+import pathlib
+import re
+import shutil
+import site
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PROGRAMS = dict(
+    re.findall(
+        r"\n## ([^\n]+)\n(?:(?!\n## )[\s\S])*?```python\n([\s\S]*?)```",
+        (ROOT / "docs" / "losses.md").read_text(),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    # A copy, so that the build leaves nothing in the checkout.
+    source, output = tmp_path_factory.mktemp("source") / "copy", tmp_path_factory.mktemp("wheel")
+    shutil.copytree(
+        ROOT, source, ignore=shutil.ignore_patterns(".*", "runs", "build", "*.egg-info")
+    )
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", output, source],
+        check=True,
+        capture_output=True,
+    )
+    (path,) = output.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """(program) -> its output, run where the wheel is installed and the checkout is not."""
+    home = tmp_path_factory.mktemp("clean")
+    venv.create(home / "env")
+    python = home / "env" / "bin" / "python"
+    # TensorFlow and the rest come from the environment of the tests: nothing is downloaded.
+    (packages,) = (home / "env").glob("lib/python*/site-packages")
+    (packages / "tests.pth").write_text("\n".join(site.getsitepackages()))
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", wheel], check=True)
+    subprocess.run([*pip, "check"], check=True)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(program):
+        done = subprocess.run(
+            [python, "-c", program],
+            cwd=home,
+            env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_wheel_holds_wgan_gp_and_nothing_of_a_generic_name(wheel):
+    names = [pathlib.PurePosixPath(name) for name in zipfile.ZipFile(wheel).namelist()]
+    tops = {name.parts[0] for name in names}
+    assert len(tops) == 2 and {top for top in tops if not top.endswith(".dist-info")} == {"wgan_gp"}
+    packaged = {name.relative_to("wgan_gp") for name in names if name.parts[0] == "wgan_gp"}
+    for part in ("losses", "models", "wgan_gp"):
+        for path in (ROOT / part).rglob("*.py"):
+            relative = path.relative_to(ROOT if part != "wgan_gp" else ROOT / part)
+            assert relative in packaged
+            packaged.remove(relative)
+    assert not packaged
+
+
+def test_installed_names(installed):
+    output = installed(
+        "import importlib.util, wgan_gp.losses, wgan_gp.models\n"
+        "print([importlib.util.find_spec(name) for name in ('losses', 'models', 'flags', 'train')])\n"
+        "print(wgan_gp.losses.__file__)"
+    )
+    nothing, place = output.splitlines()
+    assert nothing == "[None, None, None, None]" and "site-packages" in place
+
+
+# What each program of docs/losses.md prints, as figures between which something must hold.
+EXPECTED = {
+    "With Keras's Model.fit": lambda radius, data: abs(radius - data) < 0.3,
+    "With tf.Module alone": lambda x, y, *data: abs(x - data[0]) < 0.4 and abs(y - data[1]) < 0.4,
+    "With tf_keras, over replicas": lambda seen, *_: abs(seen - 3.45) < 0.3,
+    "Uneven replicas: a Transformer's padded, bucketed batches": (
+        lambda two, one, difference: abs(two - one) < 2e-5 and difference < 1e-6
+    ),
+}
+CHECKS = "Is somebody's penalty right, and somebody's critic fit for it?"
+
+
+def test_every_program_is_run():
+    assert set(PROGRAMS) == {*EXPECTED, CHECKS}
+
+
+@pytest.mark.parametrize("title", EXPECTED)
+def test_program_of_the_documentation_does_what_it_says(installed, title):
+    figures = re.findall(r"-?\d+\.?\d*(?:e[-+]\d+)?", installed(PROGRAMS[title]))
+    assert EXPECTED[title](*map(float, figures)), figures
+
+
+def test_the_checks_print_what_the_documentation_shows(installed):
+    text = (ROOT / "docs" / "losses.md").read_text()
+    shown = re.findall(r"^    (\w+: .*)$", text[text.index(CHECKS) :], re.MULTILINE)
+    assert installed(PROGRAMS[CHECKS]).splitlines() == shown
