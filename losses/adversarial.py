@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from .scores import per_example
+from .scores import like_each_other, per_example
 
 
 class Adversarial(NamedTuple):
@@ -112,14 +112,4 @@ ADVERSARIAL_LOSSES = {
 def _pair(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     real_scores = per_example(real_scores, "real_scores")
     fake_scores = per_example(fake_scores, "fake_scores")
-    if not real_scores.shape.is_compatible_with(fake_scores.shape):
-        raise ValueError(
-            f"real_scores {real_scores.shape} and fake_scores {fake_scores.shape} "
-            "must have one value for each example of batches of the same size"
-        )
-    if real_scores.dtype != fake_scores.dtype:
-        raise ValueError(
-            f"real_scores ({real_scores.dtype.name}) and fake_scores "
-            f"({fake_scores.dtype.name}) must be of one dtype"
-        )
-    return real_scores, fake_scores
+    return like_each_other(real_scores, "real_scores", fake_scores, "fake_scores")

@@ -1,6 +1,6 @@
 """What is added to, or asked beside, an adversarial loss: drift, classes, clipped weights."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -27,8 +27,8 @@ def drift(real_scores: tf.Tensor) -> tf.Tensor:
 def classification_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy of an auxiliary classifier, ACGAN.
 
-    Odena et al. 2017 (arXiv:1610.09585), equation 3. As Gulrajani et al. 2017
-    (arXiv:1704.00028) use it, the critic minimises it on real examples, weight 1, and the
+    Odena et al. 2017 (arXiv:1610.09585), equation 3. In the code of Gulrajani et al. 2017
+    (arXiv:1704.00028), the critic minimises it on real examples, weight 1, and the
     generator on samples with the labels they were drawn for, weight 0.1.
 
     Args:
@@ -52,7 +52,7 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, at_least_float32(logits))
 
 
-def clip_weights(weights: Iterable[tf.Variable], limit: float) -> None:
+def clip_weights(weights: Sequence[tf.Variable], limit: float) -> None:
     """Clips every weight to [-limit, limit], in place; call it after each critic update.
 
     Arjovsky et al. 2017 (arXiv:1701.07875), algorithm 1, line 7, with a limit of 0.01.
@@ -64,7 +64,7 @@ def clip_weights(weights: Iterable[tf.Variable], limit: float) -> None:
     """
     if not limit > 0:
         raise ValueError(f"limit must be positive, got {limit}")
-    variables = [_variable(weight) for weight in weights]
+    variables = [_variable(weight) for weight in tf.nest.flatten(weights)]
 
     def clip_everywhere(strategy: tf.distribute.Strategy) -> None:
         for variable in variables:

@@ -1,7 +1,7 @@
 """Objectives: what a training engine asks of a loss, as named per-example terms."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from .penalties import (
     two_sided,
     zero_centred,
 )
-from .scores import at_least_float32, per_example
+from .scores import like_each_other, scores_of
 
 Terms = dict[str, tf.Tensor]
 
@@ -109,11 +109,13 @@ class GanObjective:
                 )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, str) and not value >= 0:
-                raise ValueError(f"{field.name} must not be negative, got {value}")
+            if field.type is float and not (isinstance(value, (int, float)) and value >= 0):
+                raise ValueError(f"{field.name} must be a number, not negative; got {value!r}")
+        if not isinstance(self.penalty_interval, int):
+            raise ValueError(f"penalty_interval must be an int, got {self.penalty_interval!r}")
         for name in ("penalty_interval", "clip_value"):
-            if getattr(self, name) == 0:
-                raise ValueError(f"{name} must be positive, got 0")
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
     @property
     def penalises_gradient(self) -> bool:
@@ -165,7 +167,7 @@ class GanObjective:
           step: scalar integer, critic steps done so far.
           labels: `[B]` integers, the classes of `real`, for the classifier.
         """
-        fake = tf.stop_gradient(fake)
+        real, fake = like_each_other(real, "real", tf.stop_gradient(fake), "fake")
         # One call for both halves: no example influences another one's score.
         scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
         real_scores, fake_scores = tf.split(scores, 2)
@@ -209,7 +211,7 @@ class GanObjective:
             terms["loss"] += self.generator_class_weight * terms["classification"]
         return terms
 
-    def constrain(self, weights: Iterable[tf.Variable]) -> None:
+    def constrain(self, weights: Sequence[tf.Variable]) -> None:
         """What the critic's weights must obey after each update: the clipping, if asked for."""
         if self.penalty == "weight_clipping":
             clip_weights(weights, self.clip_value)
@@ -227,7 +229,7 @@ def _outputs(critic: Callable, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
     """Scores `[B]` in float32 at least, and the class logits of a critic that has them."""
     outputs = critic(examples)
     scores, logits = outputs if isinstance(outputs, (tuple, list)) else (outputs, None)
-    return at_least_float32(per_example(scores, "the critic's scores")), logits
+    return scores_of(scores, examples), logits
 
 
 def _classification(logits: tf.Tensor | None, labels: tf.Tensor | None) -> tf.Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .scores import Critic, at_least_float32, floating, score
+from .scores import Critic, at_least_float32, floating, like_each_other, score
 
 # Where the gradient is taken.
 
@@ -39,7 +39,7 @@ def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
       ValueError: `real` and `fake` differ in shape or dtype, are no floating-point
         tensors, or `alpha` does not have shape `[B]`.
     """
-    real, fake = _like_each_other(real, "real", fake, "fake")
+    real, fake = like_each_other(real, "real", fake, "fake")
     alpha = tf.cast(alpha, real.dtype)
     if not alpha.shape.is_compatible_with(real.shape[:1]):
         raise ValueError(
@@ -64,7 +64,7 @@ def perturb(real: tf.Tensor, noise: tf.Tensor, scale: float) -> tf.Tensor:
       ValueError: `real` and `noise` differ in shape or dtype or are no floating-point
         tensors, or `scale` is negative.
     """
-    real, noise = _like_each_other(real, "real", noise, "noise")
+    real, noise = like_each_other(real, "real", noise, "noise")
     return real + _not_negative("scale", scale) * noise
 
 
@@ -126,7 +126,7 @@ def two_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
 def one_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
     """max(0, norm - target)^2, the shape of `norm`: smaller norms cost nothing.
 
-    WGAN-LP: Petzka et al. 2018 (arXiv:1709.08894), equation 8.
+    WGAN-LP: Petzka et al. 2018 (arXiv:1709.08894).
 
     Raises:
       ValueError: `target` is negative.
@@ -183,7 +183,7 @@ def gradient_penalty(
       ValueError: see `interpolate` and `gradient_norm`; a negative target; or both alpha
         and seed given.
     """
-    real, fake = _like_each_other(real, "real", fake, "fake")
+    real, fake = like_each_other(real, "real", fake, "fake")
     _one_source("alpha", alpha, seed)
     if alpha is None:
         shape = tf.shape(real)[:1]
@@ -288,22 +288,6 @@ def lazily(interval: int, step: tf.Tensor, compute: Callable, like: Any) -> Any:
     step = tf.convert_to_tensor(step)
     due = tf.equal(tf.math.floormod(step, tf.cast(interval, step.dtype)), 0)
     return tf.cond(due, on_this_step, on_the_others)
-
-
-def _like_each_other(
-    first: tf.Tensor, first_name: str, second: tf.Tensor, second_name: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-    first, second = floating(first, first_name), floating(second, second_name)
-    if first.dtype != second.dtype:
-        raise ValueError(
-            f"{first_name} ({first.dtype.name}) and {second_name} ({second.dtype.name}) "
-            "must be of one dtype"
-        )
-    if not first.shape.is_compatible_with(second.shape):
-        raise ValueError(
-            f"{first_name} {first.shape} and {second_name} {second.shape} must have one shape"
-        )
-    return first, second
 
 
 def _not_negative(name: str, value: float) -> float:

@@ -5,15 +5,16 @@ of the global mean, sum(its examples) / (examples of all replicas), never its ow
 docs/numerics.md has the algebra.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from .scores import at_least_float32
+from .scores import at_least_float32, floating
 
 
-def global_mean(per_example: tf.Tensor, global_batch_size: int) -> tf.Tensor:
+def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> tf.Tensor:
     """This replica's share of the mean over the global batch.
 
     The shares of all replicas add up to the mean: sum gradients of it, and
@@ -21,21 +22,22 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int) -> tf.Tensor:
     replica's own mean.
 
     Args:
-      per_example: `[B]`, this replica's examples.
-      global_batch_size: examples on all replicas together.
+      per_example: `[B]`, floating point, this replica's examples.
+      global_batch_size: examples on all replicas together, a scalar.
 
     Returns:
       A scalar, float32 at least: half precision cannot even hold a batch of 70,000.
 
     Raises:
-      ValueError: `per_example` is not of shape `[B]`, or `global_batch_size` is not positive.
+      ValueError: `per_example` is not floating-point `[B]`, or `global_batch_size` is not
+        positive; where that is known inside a tf.function only, tf.errors.InvalidArgumentError.
     """
-    per_example = at_least_float32(tf.convert_to_tensor(per_example))
+    per_example = at_least_float32(floating(per_example, "per_example"))
     if per_example.shape.rank != 1:
         raise ValueError(f"per_example must have shape [B], got {per_example.shape}")
-    if global_batch_size <= 0:
-        raise ValueError(f"global_batch_size must be positive, got {global_batch_size}")
-    return tf.reduce_sum(per_example) / tf.cast(global_batch_size, per_example.dtype)
+    size = tf.cast(global_batch_size, per_example.dtype)
+    _require(size > 0, "global_batch_size must be positive")
+    return tf.reduce_sum(per_example) / size
 
 
 def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -50,9 +52,10 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
     a replica context, or outside any strategy.
 
     Args:
-      per_example: any floating-point shape: examples, tokens.
-      weights: the shape of `per_example`, >= 0; 0 leaves an entry out, so that even an
-        infinite value there does no harm.
+      per_example: of any shape, floating point: examples, tokens.
+      weights: the shape of `per_example`, >= 0; 0 leaves an entry out, infinite or not. (An
+        infinite one should not come from the weights to be trained, though: 0 times its
+        gradient is NaN.)
 
     Returns:
       A scalar, float32 at least.
@@ -63,7 +66,7 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
         are known too late for that: there, tf.errors.InvalidArgumentError; and under XLA,
         on a TPU, which cannot raise, NaN.
     """
-    per_example = at_least_float32(tf.convert_to_tensor(per_example))
+    per_example = at_least_float32(floating(per_example, "per_example"))
     weights = tf.cast(weights, per_example.dtype)
     if not per_example.shape.is_compatible_with(weights.shape):
         raise ValueError(
@@ -71,8 +74,9 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
         )
     context = _replica_context("weighted_global_mean")
     _require(tf.reduce_all(weights >= 0), "weights must not be negative")
-    valid = weights > 0
-    weighted = tf.reduce_sum(tf.where(valid, per_example, tf.zeros_like(per_example)) * weights)
+    weights = tf.where(weights >= 0, weights, math.nan)  # where nothing can be raised
+    counted = tf.where(weights == 0, tf.zeros_like(per_example), per_example)
+    weighted = tf.reduce_sum(counted * weights)
     # The weights and the other replicas' losses are constants to this replica's gradient.
     totals = tf.stop_gradient(tf.stack([weighted, tf.reduce_sum(weights)]))
     global_weighted, global_weight = tf.unstack(

@@ -7,6 +7,23 @@ import tensorflow as tf
 Critic = Callable[[tf.Tensor], tf.Tensor]
 
 
+def like_each_other(
+    first: tf.Tensor, first_name: str, second: tf.Tensor, second_name: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Both as tensors; a ValueError unless they are floating-point, of one shape and dtype."""
+    first, second = floating(first, first_name), floating(second, second_name)
+    if first.dtype != second.dtype:
+        raise ValueError(
+            f"{first_name} ({first.dtype.name}) and {second_name} ({second.dtype.name}) "
+            "must be of one dtype"
+        )
+    if not first.shape.is_compatible_with(second.shape):
+        raise ValueError(
+            f"{first_name} {first.shape} and {second_name} {second.shape} must have one shape"
+        )
+    return first, second
+
+
 def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
     """The critic's scores of `examples`, shape `[B]`, at least float32.
 
@@ -16,7 +33,17 @@ def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
     Raises:
       ValueError: the critic returns anything but floating-point `[B]` or `[B, 1]`.
     """
-    return at_least_float32(per_example(critic(examples), "the critic's scores"))
+    return scores_of(critic(examples), examples)
+
+
+def scores_of(output: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
+    """A critic's output for `examples` as scores; see `score`."""
+    scores = at_least_float32(per_example(output, "the critic's scores"))
+    if not scores.shape.is_compatible_with(examples.shape[:1]):
+        raise ValueError(
+            f"the critic's scores must be one an example, {examples.shape[:1]}, got {scores.shape}"
+        )
+    return scores
 
 
 def per_example(values: tf.Tensor, name: str) -> tf.Tensor:

@@ -113,7 +113,7 @@ def test_clip_weights(replicas, kind):
     [
         (lambda: losses.critic_loss(tf.zeros([4, 2]), tf.zeros([4])), "real_scores must have"),
         (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([4, 2])), "fake_scores must have"),
-        (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "same size"),
+        (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "must have one shape"),
         (
             lambda: losses.hinge_critic_loss(tf.zeros([4]), tf.zeros([4], tf.float64)),
             "real_scores .float32. and fake_scores .float64. must be of one dtype",

@@ -74,6 +74,7 @@ PLANTED = {
         "sum_of_absolutes",
         {"squared_norm": lambda g: tf.reduce_sum(abs(g), [1, 2, 3]), "root": tf.identity},
     ),
+    "mean of the norms": ("mean_of_norms", {"root": lambda s: tf.reduce_mean(tf.sqrt(s))}),
     "sum over the batch": ("scaled", {"reduce": tf.reduce_sum}),
     "weight left in": ("scaled", {"reduce": lambda x: 10 * tf.reduce_mean(x)}),
     "one-sided": ("one_sided", {"root": lambda s: tf.maximum(tf.sqrt(s), 1.0)}),
@@ -168,10 +169,92 @@ def test_mistakes_over_replicas_are_named():
     for right in (planted(reduce=share_of), planted(reduce=tf.identity)):
         assert losses.check_penalty(right, strategy=strategy) == []
     one_seed = functools.partial(losses.gradient_penalty, seed=[7, 7])
-    assert losses.check_penalty(one_seed) == []
     assert names(losses.check_penalty(one_seed, strategy=strategy)) == [
-        "same_alpha_on_every_replica"
+        "same_alpha_every_call",
+        "same_alpha_on_every_replica",
     ]
+    far = {"target": 20.0, "one_sided": True}
+    right = functools.partial(losses.gradient_penalty, **far)
+    assert losses.check_penalty(right, strategy=strategy, **far) == []
+
+
+def test_a_fixed_seed_is_mentioned_whichever_it_is():
+    for seed in range(60):
+        one_seed = functools.partial(losses.gradient_penalty, seed=[seed, 0])
+        (finding,) = losses.check_penalty(one_seed)
+        assert finding.name == "same_alpha_every_call" and not finding.fatal
+
+
+@pytest.mark.parametrize("target", [0.1, 1.0, 30.0, 1000.0])
+def test_any_target_will_do(target):
+    right = functools.partial(losses.gradient_penalty, target=target)
+    assert losses.check_penalty(right, target=target) == []
+
+
+def in_one_call(critic, real, fake):
+    """Scores and penalty from one call, as some write it."""
+    alpha = tf.random.uniform([real.shape[0], 1, 1, 1])
+    points = tf.stop_gradient(real + alpha * (fake - real))
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        scores = critic(tf.concat([real, fake, points], axis=0), training=True)
+        total = tf.reduce_sum(tf.split(scores, 3)[2])
+    squared = tf.reduce_sum(tf.cast(tape.gradient(total, points), tf.float32) ** 2, [1, 2, 3])
+    return tf.reduce_mean((tf.sqrt(tf.maximum(squared, 1e-12)) - 1.0) ** 2)
+
+
+def of_keras(critic, real, fake):
+    """Relies on scores [B, 1] and on the model's weights, and regularises nothing by them."""
+    assert isinstance(critic.trainable_variables, list)
+
+    def scores(x):
+        return tf.squeeze(critic(x, training=True), axis=1)
+
+    return gradient_penalty(lambda x, training: scores(x)[:, tf.newaxis][:, 0], real, fake)
+
+
+@pytest.mark.parametrize("penalty", [in_one_call, of_keras])
+def test_other_ways_to_write_it_pass(penalty):
+    assert losses.check_penalty(penalty) == []
+
+
+def on_points(critic, real, fake, axis=1):
+    """For examples [D] only."""
+    points = tf.stop_gradient(real + tf.random.uniform([len(real), 1]) * (fake - real))
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        scores = critic(points)
+    gradient = tf.cast(tape.gradient(scores, points), tf.float32)
+    squared = tf.reduce_sum(gradient**2, axis)
+    return tf.reduce_mean((tf.sqrt(tf.maximum(squared, 1e-12)) - 1.0) ** 2)
+
+
+def test_a_penalty_for_points_is_asked_about_points():
+    assert losses.check_penalty(on_points, example_shape=[2]) == []
+    wrong = functools.partial(on_points, axis=None)
+    assert names(losses.check_penalty(wrong, example_shape=[2])) == ["norm_over_batch"]
+    # At the images it is asked about by default, it raises: said in words, like the rest.
+    (finding,) = losses.check_penalty(on_points)
+    assert finding.name == "raises" and "Incompatible shapes" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("penalty", "word"),
+    [(lambda critic, real: 0.0, "TypeError"), (lambda *_: None, "ValueError")],
+)
+def test_a_penalty_that_raises_is_reported(penalty, word):
+    (finding,) = losses.check_penalty(penalty)
+    assert finding.name == "raises" and word in finding.message and "\n" not in finding.message
+
+
+def test_a_constant_penalty_is_reported():
+    assert "no_interpolates" in names(losses.check_penalty(lambda *_: 0.5))
+
+
+@pytest.mark.parametrize("options", [{"weight": 0.0}, {"weight": -1.0}, {"target": -1.0}])
+def test_check_penalty_refuses_what_no_penalty_has(options):
+    with pytest.raises(ValueError, match="weight must be positive, target not negative"):
+        losses.check_penalty(losses.gradient_penalty, **options)
 
 
 def network(*layers, head=None):
@@ -197,6 +280,18 @@ def minibatch_stddev(x):
     groups = tf.reshape(features, [4, 3, 10])
     deviation = tf.reduce_mean(tf.math.reduce_std(groups, axis=0), axis=1)
     return tf.reduce_sum(tf.tanh(features), 1) + tf.tile(deviation, [4])
+
+
+def weakly_coupled(x):
+    """A thousandth of the others' mean."""
+    own = tf.reduce_sum(tf.tanh(x), [1, 2, 3])
+    return own + 0.001 * tf.reduce_mean(own)
+
+
+def even_batch_statistics(x):
+    """Coupled by value only, and blind to the others' signs."""
+    scale = tf.math.rsqrt(tf.stop_gradient(tf.reduce_mean(x**2, axis=0)))
+    return tf.reduce_sum(tf.tanh(x * scale), [1, 2, 3])
 
 
 def constant_batch_statistics(x):
@@ -232,6 +327,12 @@ def without_second_derivative(x):
         ),
         (lambda: minibatch_stddev, ["coupled_examples"]),
         (lambda: constant_batch_statistics, ["coupled_examples"]),
+        (lambda: even_batch_statistics, ["coupled_examples"]),
+        (lambda: weakly_coupled, ["coupled_examples"]),
+        (
+            lambda: training(network(KERAS.BatchNormalization(), KERAS.ReLU(), KERAS.Dropout(0.5))),
+            ["random_scores", "coupled_examples"],
+        ),
         (lambda: training(network(KERAS.ReLU(), KERAS.Dropout(0.5))), ["random_scores"]),
         (network, ["constant_gradient"]),
         (lambda: lambda x: 0.0 * tf.reduce_sum(x, [1, 2, 3]), ["zero_gradient"]),
@@ -276,10 +377,11 @@ def test_the_missing_second_derivative_is_named():
     assert "ResizeBicubicGrad" in finding.message
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("normalization", [None, "batch"])
-def test_a_critic_in_mixed_precision(normalization):
+def test_a_critic_in_mixed_precision(normalization, policy):
     """Rounding to 8 bits is not taken for a dependence between examples, nor hides one."""
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    tf.keras.mixed_precision.set_global_policy(policy)
     try:
         layers = [KERAS.BatchNormalization()] if normalization else []
         critic = network(*layers, KERAS.LeakyReLU())
@@ -302,6 +404,7 @@ def test_batch_norm_before_a_linear_head_makes_the_penalty_one():
         (tf.zeros([4, 2], tf.uint8), "example_batch must be of a floating-point dtype"),
         (tf.zeros([1, 2]), "with B >= 2"),
         (tf.zeros([4]), "with B >= 2"),
+        (tf.zeros([4, 2]), "must hold different examples"),
     ],
 )
 def test_check_critic_refuses_a_batch_that_shows_nothing(batch, message):

@@ -145,17 +145,43 @@ def test_weight_clipping_constrains_and_others_do_not():
     [
         ({"penalty": "r3"}, "penalty='r3' is unknown: use one of two_sided, one_sided"),
         ({"adversarial_loss": "gan"}, "adversarial_loss='gan' is unknown: use one of wasserstein"),
-        ({"penalty_weight": -1.0}, "penalty_weight must not be negative, got -1"),
-        ({"penalty_target": -1.0}, "penalty_target must not be negative"),
-        ({"drift_weight": float("nan")}, "drift_weight must not be negative, got nan"),
-        ({"generator_class_weight": -0.1}, "generator_class_weight must not be negative"),
+        ({"penalty_weight": -1.0}, "penalty_weight must be a number, not negative; got -1.0"),
+        ({"penalty_target": -1.0}, "penalty_target must be a number, not negative"),
+        ({"drift_weight": float("nan")}, "drift_weight must be a number, not negative; got nan"),
+        ({"generator_class_weight": -0.1}, "generator_class_weight must be a number"),
+        ({"penalty_weight": "10"}, "penalty_weight must be a number, not negative; got '10'"),
         ({"penalty_interval": 0}, "penalty_interval must be positive"),
+        ({"penalty_interval": 1.5}, "penalty_interval must be an int, got 1.5"),
         ({"clip_value": 0.0}, "clip_value must be positive"),
     ],
 )
 def test_impossible_objectives_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         losses.GanObjective(**options)
+
+
+def test_critic_terms_refuse_batches_that_do_not_match():
+    for penalty in losses.PENALTIES:
+        objective = losses.GanObjective(penalty=penalty)
+        with pytest.raises(ValueError, match=r"real \(16, 5\) and fake \(14, 5\) must have one"):
+            objective.critic_terms(critic, REAL, FAKE[2:], step=0, **DRAWN)
+        with pytest.raises(ValueError, match=r"scores must be one an example, \(32,\), got \(5,\)"):
+            objective.critic_terms(lambda x: tf.reduce_sum(x, 0), REAL, FAKE, step=0, **DRAWN)
+
+
+def test_half_precision_scores_are_widened_before_they_are_subtracted():
+    """1024 and 1026 are bfloat16 neighbours' sums: their small differences must survive."""
+
+    def half(x):
+        return tf.cast(1000.0 + critic(x), tf.bfloat16)
+
+    for name in ("wasserstein", "least_squares"):
+        objective = losses.GanObjective(penalty="none", adversarial_loss=name)
+        terms = objective.critic_terms(half, REAL, FAKE, step=0, **DRAWN)
+        generator = objective.generator_terms(half, FAKE)
+        assert {term.dtype for term in (*terms.values(), *generator.values())} == {tf.float32}
+        real, fake = (tf.cast(tf.squeeze(half(x), 1), tf.float32) for x in (REAL, FAKE))
+        np.testing.assert_array_equal(terms["wasserstein"], real - fake)
 
 
 def test_a_class_weight_needs_classes():

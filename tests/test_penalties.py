@@ -407,6 +407,10 @@ def test_lazily_on_every_step_is_the_thing_itself():
             r"critic's scores must have shape \[B\] or \[B, 1\], got \(4, 2\)",
         ),
         (
+            lambda: losses.gradient_norm(lambda x: tf.reduce_sum(x, 0), tf.zeros([4, 3])),
+            r"the critic's scores must be one an example, \(4,\), got \(3,\)",
+        ),
+        (
             lambda: losses.gradient_norm(tf.identity, tf.zeros([4, 1], tf.int32)),
             "points must be of a floating-point dtype, got int32",
         ),

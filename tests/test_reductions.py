@@ -127,6 +127,16 @@ def test_reductions_in_every_replica_context(context, traced):
     np.testing.assert_allclose(slopes["weighted"], expected, rtol=1e-6)
 
 
+def test_global_mean_takes_a_batch_size_that_is_known_late():
+    @tf.function(input_signature=[tf.TensorSpec([None])])
+    def mean(values):
+        return losses.global_mean(values, tf.shape(values)[0])
+
+    assert mean([1.0, 2.0, 6.0]) == 3
+    with pytest.raises(tf.errors.InvalidArgumentError, match="global_batch_size must be positive"):
+        mean([])
+
+
 def test_reductions_compiled_or_not(compute):
     values, weights = tf.constant([1.0, 2.0, 9.0]), tf.constant([3.0, 1.0, 0.0])
     assert compute(losses.weighted_global_mean)(values, weights) == 1.25
@@ -155,7 +165,7 @@ def test_an_entry_of_weight_zero_is_left_out_whatever_it_is(compute):
 
 
 BAD_WEIGHTS = [
-    ([1.0, -1.0], "weights must not be negative"),
+    ([2.0, -1.0], "weights must not be negative"),
     ([0.0, 0.0], "weights must not all be 0, over all replicas"),
 ]
 
@@ -179,9 +189,10 @@ def test_bad_weights_are_refused_on_replicas(weights, message, replicas):
         )
 
 
-def test_xla_cannot_raise_so_the_mean_of_nothing_is_nan():
+@pytest.mark.parametrize(("weights", "message"), BAD_WEIGHTS)
+def test_xla_cannot_raise_so_a_mean_by_bad_weights_is_nan(weights, message):
     compiled = tf.function(losses.weighted_global_mean, jit_compile=True)
-    assert np.isnan(compiled(tf.constant([1.0, 2.0]), tf.constant([0.0, 0.0])))
+    assert np.isnan(compiled(tf.constant([1.0, 2.0]), tf.constant(weights))), message
 
 
 @pytest.mark.parametrize("call", ["weighted_global_mean", "regularization_share"])
@@ -198,7 +209,15 @@ def test_a_cross_replica_context_is_refused(call):
     ("call", "message"),
     [
         (lambda: losses.global_mean(tf.zeros([]), 4), "per_example must have shape"),
-        (lambda: losses.global_mean(tf.zeros([4]), 0), "must be positive"),
+        (lambda: losses.global_mean(tf.zeros([4]), 0), "global_batch_size must be positive"),
+        (
+            lambda: losses.global_mean(tf.zeros([4], tf.int32), 4),
+            "per_example must be of a floating-point dtype, got int32",
+        ),
+        (
+            lambda: losses.weighted_global_mean([1, 2], [0.5, 0.5]),
+            "per_example must be of a floating-point dtype, got int32",
+        ),
         (
             lambda: losses.weighted_global_mean(tf.zeros([4]), tf.zeros([3])),
             r"weights \(3,\) must have the shape of per_example \(4,\)",

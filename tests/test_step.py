@@ -205,6 +205,25 @@ def test_loop_logs_the_mean_over_its_steps():
         np.testing.assert_allclose(value, (first[name] + second[name]) / 2, rtol=1e-5)
 
 
+def test_the_critic_is_called_in_training_mode():
+    """So that dropout is active, and that batch-norm, which a penalty forbids, shows."""
+    modes = []
+
+    class Layer(tf.keras.layers.Layer):
+        def call(self, x, training=None):
+            modes.append(training)
+            return x
+
+    step, strategy, batches = make_step(1)
+    critic = tf.keras.Sequential([*step.state.critic.layers, Layer()])
+    critic.build([None, 8, 8, 1])
+    modes.clear()
+    step = dataclasses.replace(step, state=dataclasses.replace(step.state, critic=critic))
+    strategy.run(tf.function(step.critic_step), args=(next(batches), tf.constant(0, tf.int64)))
+    strategy.run(tf.function(step.generator_step), args=(tf.constant(0, tf.int64),))
+    assert modes == [True] * 3  # real and fake together, the interpolates, the generator's
+
+
 def test_weight_clipping_holds_after_every_update():
     objective = losses.GanObjective(penalty="weight_clipping", clip_value=0.02)
     for replicas in (1, 4):

@@ -340,10 +340,34 @@ def test_a_critic_that_the_penalty_cannot_use_is_refused(tmp_path, monkeypatch, 
     assert str(caught.value).startswith("--model=mlp has a critic that --penalty=two_sided cannot")
     assert "coupled_examples: an example's score depends on the other examples" in str(caught.value)
     assert "\n" not in str(caught.value) and not directory.exists()
-    # Weight clipping asks nothing of a single example's gradient: a warning will do.
-    capsys.readouterr()
-    train_tiny(directory, **TOY, penalty="weight_clipping")
-    assert "warning: --model=mlp, its critic: coupled_examples: " in capsys.readouterr().err
+    # Nor does it suit weight clipping: real and fake examples share a call.
+    with pytest.raises(UserError, match="--penalty=weight_clipping cannot train: coupled_examples"):
+        train_tiny(directory, **TOY, penalty="weight_clipping")
+
+
+@tf.custom_gradient
+def without_second_derivative(x):
+    return tf.tanh(x), lambda upstream: tf.stop_gradient(1 - tf.tanh(x) ** 2) * upstream
+
+
+def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, monkeypatch, capsys):
+    class Critic(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.shift = self.add_weight(name="shift", shape=shape[1:])
+
+        def call(self, x):
+            total = tf.reduce_sum(without_second_derivative(x), axis=1, keepdims=True)
+            return total + tf.reduce_sum(self.shift)
+
+    def build(*arguments, **options):
+        generator, _ = models.registry.build(*arguments, **options)
+        return generator, tf.keras.Sequential([tf.keras.Input([2]), Critic()])
+
+    monkeypatch.setattr(train.models, "build", build)
+    with pytest.raises(UserError, match="no_second_derivative"):
+        train_tiny(tmp_path / "penalised", **TOY)
+    train_tiny(tmp_path / "clipped", **TOY, penalty="weight_clipping")
+    assert "warning: --model=mlp, its critic: no_second_derivative" in capsys.readouterr().err
 
 
 def test_a_critic_that_looks_odd_is_trained_with_a_warning(tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -49,7 +49,7 @@ class Objective(Protocol):
     def generator_terms(self, critic: Callable, fake: tf.Tensor) -> Terms:
         """Of a generator step."""
 
-    def constrain(self, weights: Iterable[tf.Variable]) -> None:
+    def constrain(self, weights: Sequence[tf.Variable]) -> None:
         """What the critic's weights must obey after each update."""
 
 
