@@ -5,12 +5,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOGDIR ?= runs
 
-.PHONY: help setup train tensorboard test lint format bench clean
+.PHONY: help setup setup-compile train tensorboard test lint format bench clean
 
 help:  ## lists the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
-setup: .venv/.runtime .venv/.development  ## installs everything, for training and for development
+setup: .venv/.runtime .venv/.development .venv/.compile  ## installs everything, for training and for development
+
+setup-compile: .venv/.compile  ## installs the TPU's compiler, for --mode=compile
 
 train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no network needed
 	$(BIN)/python train.py $(ARGS)
@@ -18,7 +20,7 @@ train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no networ
 tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-test: lint  ## lint and types, then the tests (the import rules are one); ARGS go to pytest
+test: lint .venv/.compile  ## lint and types, then the tests (the import rules are one); ARGS go to pytest
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: .venv/.development  ## style and types
@@ -41,6 +43,10 @@ clean:  ## removes .venv and caches; never a run
 .venv/.runtime: requirements.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/.compile: requirements-compile.txt .venv/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-compile.txt
 	@touch $@
 
 .venv/.development: requirements-dev.txt .venv/.runtime

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import os
 import signal
 import sys
@@ -19,16 +20,17 @@ import models
 from wgan_gp.config import Config
 from wgan_gp.data import registry as datasets
 from wgan_gp.errors import UserError
+from wgan_gp.tpu import topologies
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    import losses
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.data.source import Source
     from wgan_gp.monitoring import Writer
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
+    from wgan_gp.step import ReplicaStep
     from wgan_gp.trainer import Trainer
 
 # TensorFlow takes seconds to import, so what needs it is imported where it is used, after
@@ -42,7 +44,7 @@ def main(argv: list[str]) -> int:
     flags.define()
     try:
         config = resolve(flags.parse(argv))
-        stopped_by = train(config)
+        stopped_by = {"train": train, "compile": compile_for_slice}[config.mode](config)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -63,6 +65,8 @@ def resolve(config: Config) -> Config:
     shape = datasets.example_shape(config)
     try:
         model = models.check(config.model, shape)
+        if config.mode == "compile":
+            config.check_replicas(topologies.find(config.compile_topology).replicas)
     except ValueError as error:
         raise UserError(*str(error).rsplit(" — ", 1)) from None
     return dataclasses.replace(
@@ -88,6 +92,36 @@ def train(config: Config) -> int | None:
     return stopped_by
 
 
+def compile_for_slice(config: Config) -> None:
+    """Compiles the run's steps for a TPU slice that need not exist; prints and writes a report.
+
+    Raises:
+      UserError: the compiler is not installed, or the run cannot be on that slice.
+    """
+    topology = topologies.find(config.compile_topology)
+    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"--mode=compile needs {' and '.join(missing)}, which the TPU's compiler comes with",
+            "install them with make setup-compile",
+        )
+    from wgan_gp.run_directory import RunDirectory
+    from wgan_gp.tpu import aot, report
+    from wgan_gp.tpu.slice_strategy import SliceStrategy
+
+    strategy = SliceStrategy(topology.replicas)
+    result = aot.compile_slice(
+        config,
+        make_step(config, make_state(config, strategy)),
+        strategy,
+        topology,
+        example_shape=datasets.example_shape(config),
+        directory=RunDirectory(config.run_directory).compile,
+        say=functools.partial(print, file=sys.stderr, flush=True),
+    )
+    print(report.table(result))
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """What every use of a run needs: its devices, data, networks and checkpoints."""
@@ -109,20 +143,11 @@ def open_run(config: Config) -> Run:
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.sampling import Sampler
-    from wgan_gp.state import create_state
     from wgan_gp.strategy import create_strategy
 
     strategy = create_strategy(config)
     source = datasets.open_source(config)
-    build_networks = functools.partial(
-        models.build,
-        config.model,
-        source.example_shape,
-        config.latent_size,
-        config.model_width,
-        critic_normalization=config.critic_normalization,
-    )
-    state = create_state(build_networks, config, strategy)
+    state = make_state(config, strategy)
     return Run(
         config=config,
         strategy=strategy,
@@ -135,7 +160,47 @@ def open_run(config: Config) -> Run:
     )
 
 
-def check_critic(run: Run, objective: losses.GanObjective) -> None:
+def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
+    """Fresh networks and optimizers, placed by the strategy."""
+    from wgan_gp.state import create_state
+
+    build_networks = functools.partial(
+        models.build,
+        config.model,
+        datasets.example_shape(config),
+        config.latent_size,
+        config.model_width,
+        critic_normalization=config.critic_normalization,
+    )
+    return create_state(build_networks, config, strategy)
+
+
+def make_step(config: Config, state: TrainState) -> ReplicaStep:
+    """What one replica does, whether it is to run or to be compiled for a TPU."""
+    import losses
+    from wgan_gp.step import ReplicaStep
+
+    return ReplicaStep(
+        state=state,
+        objective=losses.GanObjective(
+            adversarial_loss=config.adversarial_loss,
+            penalty=config.penalty,
+            penalty_weight=config.penalty_weight,
+            penalty_target=config.penalty_target,
+            penalty_interval=config.penalty_interval,
+            penalty_noise=config.penalty_noise,
+            clip_value=config.clip_value,
+            drift_weight=config.drift_weight,
+        ),
+        global_mean=losses.global_mean,
+        latent_size=config.latent_size,
+        batch_size=config.batch_size,
+        generator_batch_size=config.generator_batch,
+        seed=config.seed,
+    )
+
+
+def check_critic(run: Run) -> None:
     """Looks at the critic as training will call it, on a few real examples.
 
     Raises:
@@ -146,12 +211,13 @@ def check_critic(run: Run, objective: losses.GanObjective) -> None:
 
     examples = run.source.read(0, 16)
     critic = functools.partial(run.state.critic, training=True)
-    # Without a penalty nothing is differentiated twice.
-    harmless = () if objective.penalises_gradient else ("no_second_derivative",)
+    # Where nothing is asked of the gradient, nothing is differentiated twice.
+    asked = losses.PENALTIES[run.config.penalty].what is not None
+    harmless = () if asked else ("no_second_derivative",)
     for finding in losses.check_critic(critic, examples):
         if finding.fatal and finding.name not in harmless:
             raise UserError(
-                f"--model={run.config.model} has a critic that --penalty={objective.penalty} "
+                f"--model={run.config.model} has a critic that --penalty={run.config.penalty} "
                 f"cannot train: {finding}",
                 "mend it in models/",
             )
@@ -164,38 +230,18 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     Raises:
       UserError: the directory cannot be written, or holds another run.
     """
-    import losses
     from wgan_gp import monitoring, sampling
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.loop import make_train_loop
     from wgan_gp.run_directory import RunDirectory
-    from wgan_gp.step import ReplicaStep
     from wgan_gp.strategy import use_jit
     from wgan_gp.trainer import Trainer
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
-    objective = losses.GanObjective(
-        adversarial_loss=config.adversarial_loss,
-        penalty=config.penalty,
-        penalty_weight=config.penalty_weight,
-        penalty_target=config.penalty_target,
-        penalty_interval=config.penalty_interval,
-        penalty_noise=config.penalty_noise,
-        clip_value=config.clip_value,
-        drift_weight=config.drift_weight,
-    )
-    check_critic(run, objective)
+    step = make_step(config, run.state)
+    check_critic(run)
     directory.claim(config)
-    step = ReplicaStep(
-        state=run.state,
-        objective=objective,
-        global_mean=losses.global_mean,
-        latent_size=config.latent_size,
-        batch_size=config.batch_size,
-        generator_batch_size=config.generator_batch,
-        seed=config.seed,
-    )
     return Trainer(
         config,
         train_loop=make_train_loop(

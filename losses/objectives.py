@@ -118,11 +118,6 @@ class GanObjective:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
     @property
-    def penalises_gradient(self) -> bool:
-        """Whether anything is asked of the critic's gradient."""
-        return PENALTIES[self.penalty].what is not None
-
-    @property
     def critic_term_names(self) -> tuple[str, ...]:
         """The names of what `critic_terms` returns."""
         optional = {

@@ -54,7 +54,18 @@ def _setting(
 class Config:
     """One run. Raises UserError when a value, or two together, cannot be."""
 
-    mode: str = _setting("train", "What to do.", choices=("train",), free=True)
+    mode: str = _setting(
+        "train",
+        "train, or compile: for a TPU slice, without one; docs/compile.md reads the report.",
+        choices=("train", "compile"),
+        free=True,
+    )
+    compile_topology: str = _setting(
+        "v5e-8",
+        "Slice to compile for: v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8 and other sizes, or a "
+        "layout such as v5e:2x4.",
+        free=True,
+    )
 
     # What to learn, and where to keep it.
     dataset: str = _setting(

@@ -13,6 +13,29 @@ from .step import ReplicaStep
 TrainLoop = Callable[[Iterator, tf.Tensor], dict[str, tf.Tensor]]
 
 
+def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable, Callable]:
+    """The two programs that run on every replica, here and, by --mode=compile, on a TPU.
+
+    Returns:
+      critic_step: (real, critic steps done) -> this replica's share of each critic term,
+        stacked as in the objective's `critic_term_names`.
+      generator_step: (generator steps done) -> likewise.
+    """
+    compiled = True if jit_compile else None  # None: as TensorFlow sees fit
+
+    @functools.partial(tf.function, jit_compile=compiled)
+    def critic_step(real: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
+        terms = step.critic_step(real, done)
+        return tf.stack([terms[name] for name in step.objective.critic_term_names])
+
+    @functools.partial(tf.function, jit_compile=compiled)
+    def generator_step(done: tf.Tensor) -> tf.Tensor:
+        terms = step.generator_step(done)
+        return tf.stack([terms[name] for name in step.objective.generator_term_names])
+
+    return critic_step, generator_step
+
+
 def make_train_loop(
     step: ReplicaStep, strategy: tf.distribute.Strategy, *, n_critic: int, jit_compile: bool
 ) -> TrainLoop:
@@ -33,19 +56,9 @@ def make_train_loop(
       the number of iterations. It advances the state and returns the global mean of every
       term, averaged over the steps it ran, as "critic/<term>" and "generator/<term>".
     """
-    compiled = True if jit_compile else None  # None: as TensorFlow sees fit
     critic_names = [f"critic/{name}" for name in step.objective.critic_term_names]
     generator_names = [f"generator/{name}" for name in step.objective.generator_term_names]
-
-    @functools.partial(tf.function, jit_compile=compiled)
-    def critic_step(real: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
-        terms = step.critic_step(real, done)
-        return tf.stack([terms[name] for name in step.objective.critic_term_names])
-
-    @functools.partial(tf.function, jit_compile=compiled)
-    def generator_step(done: tf.Tensor) -> tf.Tensor:
-        terms = step.generator_step(done)
-        return tf.stack([terms[name] for name in step.objective.generator_term_names])
+    critic_step, generator_step = replica_programs(step, jit_compile=jit_compile)
 
     def on_all_replicas(replica_step: Callable, *args) -> tf.Tensor:
         shares = strategy.run(replica_step, args=args)

@@ -25,6 +25,7 @@ class RunDirectory:
       checkpoints: the folder of ckpt-N.*, N iterations done.
       events: the folder of TensorBoard's event files.
       samples: the folder of step_NNNNNNNN.png.
+      compile: the folder of what --mode=compile found, <topology>.json.
     """
 
     def __init__(self, path: str):
@@ -34,6 +35,7 @@ class RunDirectory:
         self.checkpoints = posixpath.join(path, "checkpoints")
         self.events = posixpath.join(path, "train")
         self.samples = posixpath.join(path, "samples")
+        self.compile = posixpath.join(path, "compile")
 
     def check(self, config: Config) -> None:
         """Raises UserError if the directory holds a run of another configuration."""

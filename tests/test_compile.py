@@ -1,0 +1,419 @@
+"""--mode=compile: real programs for slices that are not there, and their faults by name."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from conftest import TINY
+
+import flags
+import models.registry
+import train
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.tpu import advice, aot, compiler, faults, hlo, layers, lowering, topologies
+from wgan_gp.tpu.slice_strategy import SliceStrategy
+
+ROOT = pathlib.Path(__file__).parent.parent
+TOY = {"dataset": "swiss_roll", "model": "mlp", "model_width": 16}
+
+
+def compile_report(directory, topology="v5e-8", **settings):
+    """What the mode wrote."""
+    tf.keras.backend.clear_session()  # Keras numbers layers by process, and the mode has its own
+    config = train.resolve(
+        Config(model_dir=str(directory), compile_topology=topology, mode="compile", **settings)
+    )
+    train.compile_for_slice(config)
+    name = topology.replace(":", "_")
+    return json.loads((directory / "compile" / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("topology", "replicas"), [("v5e-8", 8), ("v3-8", 8), ("v5e-256", 256), ("v5e:2x2", 4)]
+)
+def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas):
+    settings = {**TINY, "batch_size": 2 * replicas}
+    report = compile_report(tmp_path, topology, **settings)
+    assert (report["topology"], report["replicas"]) == (topology, replicas)
+    assert report["per_replica_batch"] == 2
+    for program in report["programs"].values():
+        assert program["replica_count"] == replicas
+        # Beside the gradients, batch-norm sums its moments.
+        sums = [each["bytes"] for each in program["all_reduces"] if each["layer"] == "adam"]
+        assert sums == [program["gradient_bytes"]]
+        assert program["gradient_all_reduce_count"] == 1
+        assert program["all_reduce_count"] == len(program["all_reduces"])
+        assert program["all_reduce_bytes"] > program["gradient_bytes"]
+    generator = report["programs"]["generator_step"]
+    # Three batch-norms, forward and backward.
+    assert generator["all_reduce_count"] == 1 + 2 * 3
+
+
+def test_one_core_sums_nothing(tmp_path):
+    report = compile_report(tmp_path, "v5e-1", **TINY)
+    for program in report["programs"].values():
+        assert (program["replica_count"], program["all_reduce_count"]) == (1, 0)
+
+
+def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
+    first, second = (
+        compile_report(tmp_path / run, **TOY, batch_size=256, train_steps=1000)
+        for run in ("first", "second")
+    )
+    assert first == second
+    core = topologies.find("v5e-8").core
+    for program in first["programs"].values():
+        assert program["estimated_cycles"] > 0 and program["flops"] > 0
+        seconds = program["estimated_cycles"] / core.clock
+        assert program["estimated_seconds"] == pytest.approx(seconds)
+        busy = program["flops"] / (seconds * core.peak_flops)
+        assert program["matrix_unit_utilisation"] == pytest.approx(busy)
+        assert sum(program["cycles_by_layer"].values()) == program["estimated_cycles"]
+        costs = [row["cycles"] for row in program["costliest"]]
+        assert len(costs) == 10 and costs == sorted(costs, reverse=True)
+        assert program["memory_bytes"] >= program["argument_bytes"] + program["temp_bytes"]
+        assert {"bytes_accessed", "code_bytes"} < set(program)
+    iteration = sum(
+        count * first["programs"][name]["estimated_seconds"]
+        for name, count in (("critic_step", 5), ("generator_step", 1))
+    )
+    assert first["estimated_images_per_second"] == pytest.approx(5 * 256 / iteration)
+    per_chip = first["estimated_images_per_second_per_chip"]
+    assert per_chip == pytest.approx(first["estimated_images_per_second"] / 8)
+    assert first["estimated_hours"] == pytest.approx(1000 * iteration / 3600)
+    assert {"tensorflow", "keras", "jax", "jaxlib", "libtpu"} == set(first["versions"])
+
+
+def test_a_wider_network_costs_more(tmp_path):
+    settings = {**TOY, "batch_size": 4096}
+    narrow = compile_report(tmp_path, **settings)
+    wide = compile_report(tmp_path, **{**settings, "model_width": 512})
+    for name, program in narrow["programs"].items():
+        for figure in ("flops", "estimated_cycles", "argument_bytes", "gradient_bytes"):
+            assert wide["programs"][name][figure] > 2 * program[figure], (name, figure)
+
+
+def test_the_program_of_a_slice_computes_what_one_replica_does():
+    """On 8 virtual CPU devices, by plain gradient descent, from the same global batch."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "replicated_program.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [result["network"] for result in results] == ["critic", "generator"]
+    for result in results:
+        assert result["update"] > 0.01
+        assert result["apart"] < 1e-5 * result["update"]
+
+
+def test_the_command_line(tmp_path):
+    """Nothing of a run is written: it may still be trained with other settings."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "train.py",
+            "--mode=compile",
+            "--compile_topology=v5e-1",
+            "--dataset=swiss_roll",
+            "--model=mlp",
+            f"--model_dir={tmp_path}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "v5e-1: 1 replicas, 64 real images each" in done.stdout
+    for word in ("estimated cycles", "matrix units busy, est.", "costliest operations", "advice:"):
+        assert word in done.stdout
+    assert "critic_step: compiled in" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["compile"]
+    files = {path.name for path in (tmp_path / "compile").iterdir()}
+    assert files == {
+        "v5e-1.json",
+        "v5e-1.critic_step.hlo.txt",
+        "v5e-1.generator_step.hlo.txt",
+    }
+
+
+class DynamicShape(tf.keras.layers.Layer):
+    def call(self, x):
+        return x + tf.reduce_sum(tf.boolean_mask(x, x > 0))
+
+
+class ShapeFromValues(tf.keras.layers.Layer):
+    def call(self, x):
+        count = tf.cast(tf.reduce_max(x), tf.int32)
+        return x + tf.reduce_sum(tf.cast(tf.range(count), tf.float32))
+
+
+class Strings(tf.keras.layers.Layer):
+    def call(self, x):
+        return x + tf.cast(tf.strings.length(tf.strings.as_string(x)), tf.float32)
+
+
+class Float64(tf.keras.layers.Layer):
+    def call(self, x):
+        return tf.cast(tf.tanh(tf.cast(x, tf.float64)), tf.float32)
+
+
+def models_with(layer):
+    def build(*arguments, **options):
+        generator, _ = models.registry.build(*arguments, **options)
+        critic = tf.keras.Sequential(
+            [
+                tf.keras.Input([2]),
+                tf.keras.layers.Dense(8),
+                layer(name="troublesome"),
+                tf.keras.layers.Dense(1),
+            ],
+            name="critic",
+        )
+        return generator, critic
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (DynamicShape, "has a dynamic shape: its size depends on values — keep every element"),
+        (ShapeFromValues, "has a dynamic shape: Range takes it from values — compute shapes in"),
+        (Strings, "uses AsString, which no TPU can run — do it in the input pipeline"),
+        (Float64, "computes in float64, which a TPU has not — cast to float32 before it"),
+    ],
+)
+def test_a_layer_that_no_tpu_can_run_is_named(tmp_path, monkeypatch, layer, message):
+    monkeypatch.setattr(train.models, "build", models_with(layer))
+    with pytest.raises(UserError) as caught:
+        compile_report(tmp_path, **TOY)
+    assert str(caught.value).startswith("layer critic/troublesome ")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    if "(" in message or layer in (Strings, ShapeFromValues):  # TensorFlow says where it is
+        assert "tests/test_compile.py:" in str(caught.value)
+        (text,) = (tmp_path / "compile").glob("v5e-8.critic_step.error.txt")
+        assert "troublesome" in text.read_text()
+
+
+@pytest.mark.parametrize("kind", ["arguments", "temporaries"])
+def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
+    """A program that needs 8 MiB an example, and little of this machine's own memory."""
+    strategy = SliceStrategy(2)
+    topology = topologies.find("v2-8")
+    devices = compiler.slice_devices(topology)[:2]
+
+    def step(x):
+        big = x if kind == "arguments" else tf.tile(x, [1, 2**20])
+        return tf.cumsum(tf.reverse(big, [0]), axis=1)
+
+    def trace(batch):
+        width = 2**20 if kind == "arguments" else 1
+        spec = tf.TensorSpec([batch // 2, width])
+        return lowering.to_hlo(lowering.as_program(step, strategy), spec)
+
+    def compile_batch(batch):
+        program = aot.Program("critic_step", "batch_size", batch, trace)
+        return aot.compile_program(program, [], devices, topology.core, str(tmp_path / "v2-8"))
+
+    with pytest.raises(UserError) as caught:
+        compile_batch(8192)
+    message = str(caught.value)
+    assert message.startswith("--batch_size=8192 is too large: critic_step needs ")
+    assert "GiB a core, which has " in message and "\n" not in message
+    assert (tmp_path / "v2-8.critic_step.error.txt").read_text()
+    fits = int(message.rpartition("--batch_size=")[2].removesuffix(" fits"))
+    assert 256 <= fits <= 2048
+    compile_batch(fits)  # its word is good
+    with pytest.raises(UserError, match="is too large"):
+        compile_batch(8 * fits)
+
+
+def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
+    find = train.importlib.util.find_spec
+    monkeypatch.setattr(
+        train.importlib.util, "find_spec", lambda name: None if name == "libtpu" else find(name)
+    )
+    with pytest.raises(UserError, match=r"needs libtpu, .* — install them with make setup-compile"):
+        compile_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--compile_topology=v5e-7"], "--compile_topology=v5e-7 is unknown — use one of v2-8, "),
+        (["--compile_topology=v9:2x2"], "--compile_topology=v9:2x2 is unknown"),
+        (["--compile_topology=v5e-256"], "--batch_size=64 does not divide over 256 replicas"),
+    ],
+)
+def test_a_bad_slice_is_refused_before_tensorflow_starts(arguments, message):
+    values = flags.flags.FlagValues()
+    flags.define(values)
+    config = flags.parse(["train.py", "--mode=compile", *arguments], values)
+    with pytest.raises(UserError) as caught:
+        train.resolve(config)
+    assert message in str(caught.value)
+
+
+def test_a_layout_that_libtpu_refuses(tmp_path):
+    with pytest.raises(UserError, match="--compile_topology=v5e:3x3 is refused by libtpu"):
+        compile_report(tmp_path, "v5e:3x3", batch_size=72)
+
+
+@pytest.mark.parametrize("name", topologies.KNOWN)
+def test_every_known_slice_has_as_many_devices_as_it_says(name):
+    topology = topologies.find(name)
+    assert len(compiler.slice_devices(topology)) == topology.replicas
+    generation, _, size = name.partition("-")
+    counted = topology.chips * (1 if generation in ("v5e", "v6e") else 2)
+    assert counted == int(size)
+
+
+def test_layers_are_told_from_their_second_use():
+    """Keras numbers "relu", "relu_1"; TensorFlow numbers the second use of "relu" alike."""
+    network = tf.keras.Sequential(
+        [
+            tf.keras.Input([2]),
+            *(tf.keras.layers.ReLU(name=name) for name in ("relu", "relu_1", "relu_2")),
+        ],
+        name="critic",
+    )
+    used = [f"critic_3/{scope}/Mul" for scope in ("relu_1", "relu_1_2", "relu_2_1")]
+    names = layers.LayerNames([network], used)
+    found = [names.layer(name) for name in used]
+    assert found == ["critic/relu", "critic/relu_1", "critic/relu_2"]
+    assert names.layer("gradient_tape/gradient_tape/critic_3/relu_1/Mul/Mul") == "critic/relu"
+    assert names.layer("PartitionedCall_1/adam/Assign") == "adam"
+    assert names.layer("critic_3/concat") == "critic"
+    assert names.layer("mul_5") == names.layer("") == ""
+
+
+def test_passes_are_told_apart():
+    assert layers.derivative("critic/conv2d/Conv2D") == "forward"
+    assert layers.derivative("gradient_tape/critic/conv2d/Conv2D") == "gradient"
+    assert layers.derivative("gradient_tape/gradient_tape/c/d/E") == "second-order gradient"
+
+
+FUSION = (
+    "  %fusion = (f32[2,3]{1,0:T(8,128)S(1)}, bf16[7]{0}) fusion(%a), calls=%fused, "
+    'metadata={op_name="critic/conv/Conv2D" source_line=1}, '
+    'backend_config={"estimated_cycles":"70"}'
+)
+ALL_REDUCE = (
+    "  %all-reduce.1 = (f32[2,3]{1,0:T(8,128)S(1)}, f32[]{:T(128)}) all-reduce(%b, %c), "
+    'channel_id=1, metadata={op_name="adam/CollectiveReduceV2"}'
+)
+PROGRAM = f"""HloModule step, is_scheduled=true, replica_count=8, num_partitions=1
+%fused (p: f32[8]) -> f32[8] {{
+  %slow = f32[8]{{0}} multiply(%p, %p), metadata={{op_name="critic/inner/Mul"}}
+}}
+ENTRY %main {{
+  %copy.1 = f32[8]{{0:T(128)}} copy(%a), backend_config={{"estimated_cycles":"5"}}
+{FUSION}
+{ALL_REDUCE}
+  %all-reduce-start = f32[10]{{0}} all-reduce-start(%d), channel_id=2
+  %all-reduce-done = f32[10]{{0}} all-reduce-done(%all-reduce-start)
+  ROOT %x = f32[] add(%y, %z)
+}}
+"""
+
+
+def test_a_program_is_read():
+    assert hlo.replica_count(PROGRAM) == 8
+    assert hlo.operations(PROGRAM) == [
+        hlo.Operation("critic/conv/Conv2D", "fusion", 70),
+        hlo.Operation("", "copy", 5),
+    ]
+    assert hlo.all_reduces(PROGRAM) == [
+        hlo.AllReduce("adam/CollectiveReduceV2", 4 * 6 + 4),
+        hlo.AllReduce("", 40),
+    ]
+    assert "critic/inner/Mul" in hlo.op_names(PROGRAM)
+
+
+def test_refusals_of_memory_are_read():
+    text = (
+        "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
+        "required for HLO temporaries (2.50T) exceeds available HBM (15.75G). HLO module: a_step."
+    )
+    assert faults.memory_needed(text) == (2.5 * 2**40, 15.75 * 2**30)
+    assert faults.memory_needed("INVALID_ARGUMENT: 3.0G and 4.0G") is None
+    none = faults.too_large("critic_step", "batch_size", 8, faults.Memory(2**40, 2**30), None)
+    assert "no batch fits: use a smaller network" in str(none)
+
+
+def program_figures(**changes):
+    figures = {
+        "memory_share": 0.1,
+        "gradient_all_reduce_count": 1,
+        "estimated_cycles": 1000,
+        "estimated_seconds": 1.0,
+        "cycles_by_layer": {"critic/first": 250},
+    }
+    return {**figures, **changes}
+
+
+def advise(network=(), per_replica=8, **changes):
+    report = {
+        "replicas": 8,
+        "per_replica_batch": per_replica,
+        "per_replica_generator_batch": 8,
+        "programs": {"critic_step": program_figures(**changes)},
+    }
+    critic = tf.keras.Sequential([tf.keras.Input([8, 8, 128]), *network], name="critic")
+    return advice.advise(report, [critic], topologies.CORES["v5e"])
+
+
+def test_nothing_to_advise():
+    assert advise([tf.keras.layers.Conv2D(256, 3)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"memory_share": 0.95}, ["critic_step takes 95% of a core's memory"]),
+        ({"per_replica": 5}, ["--batch_size", "5 examples", "padded to 8", "64 would cost"]),
+        (
+            {"gradient_all_reduce_count": 2},
+            ["critic_step sums its gradients in 2 all-reduces, which did not fuse"],
+        ),
+        ({"estimated_seconds": 1e-5}, ["launching them will take longer"]),
+        (
+            {"network": [tf.keras.layers.Conv2D(100, 3, name="odd")]},
+            ["multiples of 8", "odd (100)"],
+        ),
+        (
+            {"network": [tf.keras.layers.Conv2D(192, 3, name="wide")]},
+            ["multiples of 128", "wide (192)"],
+        ),
+        (
+            {
+                "network": [
+                    tf.keras.layers.Conv2D(3, 3, name="image"),
+                    tf.keras.layers.Conv2D(128, 3, name="first"),
+                ]
+            },
+            [
+                "critic/image has 128 channels in and 3 out",
+                "critic/first has 3 channels in and 128 out",
+            ],
+        ),
+    ],
+)
+def test_advice_names_what_holds_the_program_back(changes, words):
+    given = " ".join(advise(**changes))
+    for word in words:
+        assert word in given
+
+
+def test_advice_says_what_a_thin_layer_costs():
+    thin = [tf.keras.layers.Conv2D(3, 3), tf.keras.layers.Conv2D(128, 3, name="first")]
+    assert "up to 25% of a program's cycles" in " ".join(advise(thin))

@@ -1,0 +1,117 @@
+"""What holds a program back on a TPU, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from .layers import features, flat_layers
+from .topologies import Core
+
+_ROWS = 8  # of a register: a smaller batch, or a feature count off its multiples, is padded
+_FEW_CHANNELS = 8
+_LAUNCH_SECONDS = 1e-3  # a program much shorter than this waits for its host
+
+
+def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: Core) -> list[str]:
+    """Sentences, each with its reason and what to change; those that cost most first."""
+    networks = list(networks)
+    return [
+        *_on_memory(report),
+        *_on_batch(report),
+        *_on_all_reduces(report),
+        *_on_padding(networks, core),
+        *_on_few_channels(report, networks),
+        *_on_launches(report),
+    ]
+
+
+def _on_memory(report: Mapping[str, Any]) -> Iterator[str]:
+    for name, program in report["programs"].items():
+        if program["memory_share"] > 0.9:
+            yield (
+                f"{name} takes {program['memory_share']:.0%} of a core's memory, and the runtime "
+                "needs some: a smaller batch is safer"
+            )
+
+
+def _on_batch(report: Mapping[str, Any]) -> Iterator[str]:
+    for flag, key in (
+        ("batch_size", "per_replica_batch"),
+        ("generator_batch_size", "per_replica_generator_batch"),
+    ):
+        count = report[key]
+        if count % _ROWS:
+            padded = -(-count // _ROWS) * _ROWS
+            yield (
+                f"--{flag} gives each replica {count} examples, which are padded to {padded}: "
+                f"{padded * report['replicas']} would cost about the same"
+            )
+
+
+def _on_all_reduces(report: Mapping[str, Any]) -> Iterator[str]:
+    for name, program in report["programs"].items():
+        count = program["gradient_all_reduce_count"]
+        if count > 1:
+            yield (
+                f"{name} sums its gradients in {count} all-reduces, which did not fuse: each costs "
+                "a round over the slice"
+            )
+
+
+def _on_padding(networks: Iterable[tf.keras.Model], core: Core) -> Iterator[str]:
+    for network in networks:
+        odd, narrow = [], []
+        for layer in flat_layers(network):
+            channels = features(layer)
+            if channels is None or channels[1] < _FEW_CHANNELS:
+                continue
+            if channels[1] % _ROWS:
+                odd.append(f"{layer.name} ({channels[1]})")
+            elif channels[1] % core.lanes:
+                narrow.append(f"{layer.name} ({channels[1]})")
+        if odd:
+            yield (
+                f"{network.name}: features that are no multiples of {_ROWS} are padded: "
+                f"{', '.join(odd)}"
+            )
+        if narrow:
+            yield (
+                f"{network.name}: features that are no multiples of {core.lanes} leave part of "
+                f"the matrix units, {core.lanes} wide, idle: {', '.join(narrow)}"
+            )
+
+
+def _on_few_channels(
+    report: Mapping[str, Any], networks: Iterable[tf.keras.Model]
+) -> Iterator[str]:
+    for network in networks:
+        for layer in flat_layers(network):
+            channels = features(layer)
+            # A linear head has one output as well, and costs nothing.
+            if channels is None or min(channels) >= _FEW_CHANNELS or len(layer.output.shape) < 4:
+                continue
+            name = f"{network.name}/{layer.name}"
+            share = max(
+                program["cycles_by_layer"].get(name, 0) / program["estimated_cycles"]
+                for program in report["programs"].values()
+            )
+            yield (
+                f"{name} has {channels[0]} channels in and {channels[1]} out: few for a matrix "
+                f"unit; it takes up to {share:.0%} of a program's cycles"
+            )
+
+
+def _on_launches(report: Mapping[str, Any]) -> Iterator[str]:
+    short = [
+        name
+        for name, program in report["programs"].items()
+        if program["estimated_seconds"] < _LAUNCH_SECONDS / 10
+    ]
+    if short:
+        yield (
+            f"{' and '.join(short)} would be done in under {1e6 * _LAUNCH_SECONDS / 10:.0f} us: "
+            "launching them will take longer than running them, so a larger batch costs little"
+        )

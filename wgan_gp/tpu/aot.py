@@ -1,0 +1,186 @@
+"""--mode=compile: the programs of a run, compiled for a slice, and what the compiler says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import posixpath
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ..config import Config
+from ..errors import UserError
+from ..loop import replica_programs
+from ..run_directory import replace_text
+from ..step import ReplicaStep
+from . import compiler, faults, lowering, report
+from .topologies import Core, Topology
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One of a run's two programs.
+
+    Attributes:
+      name: "critic_step" or "generator_step".
+      batch_flag: the flag that says how many examples it takes.
+      batch: of all replicas.
+      trace: (global batch) -> its unoptimised HLO.
+    """
+
+    name: str
+    batch_flag: str
+    batch: int
+    trace: Callable[[int], bytes]
+
+
+def compile_slice(
+    config: Config,
+    step: ReplicaStep,
+    strategy: tf.distribute.Strategy,
+    topology: Topology,
+    *,
+    example_shape: tuple[int, ...],
+    directory: str,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Compiles both steps, writes `directory`/<topology>.json, and returns what it wrote.
+
+    Beside it go the optimised programs, and the compiler's own text where it refuses one.
+
+    Args:
+      config: of the run.
+      step: the one that training runs, made over `strategy`.
+      strategy: the slice's, SliceStrategy.
+      topology: the slice.
+      example_shape: of the dataset.
+      directory: of the report.
+      say: tells the user how far it is.
+
+    Raises:
+      UserError: a program cannot run on the slice, or does not fit.
+    """
+    try:
+        devices = compiler.slice_devices(topology)
+    except compiler.CompileError as error:
+        raise UserError(
+            f"--compile_topology={topology.name} is refused by libtpu: {error}",
+            "use one of the names that --help lists",
+        ) from None
+    tf.io.gfile.makedirs(directory)
+    base = posixpath.join(directory, topology.file_name)
+    compiled, networks = {}, [step.state.critic, step.state.generator]
+    for program in _programs(step, strategy, example_shape):
+        began = time.perf_counter()
+        say(f"{program.name}: compiling for {topology.replicas} x {topology.name}")
+        executable = compile_program(program, networks, devices, topology.core, base)
+        replace_text(f"{base}.{program.name}.hlo.txt", executable.hlo)
+        say(f"{program.name}: compiled in {time.perf_counter() - began:.0f} s")
+        compiled[program.name] = executable
+    result = report.build(config, topology, step, compiled, compiler.versions())
+    replace_text(f"{base}.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def _programs(
+    step: ReplicaStep, strategy: tf.distribute.Strategy, example_shape: tuple[int, ...]
+) -> list[Program]:
+    done = tf.TensorSpec([], tf.int64)
+
+    def critic_step(batch: int) -> bytes:
+        program, _ = replica_programs(
+            dataclasses.replace(step, batch_size=batch), jit_compile=False
+        )
+        real = tf.TensorSpec([batch // strategy.num_replicas_in_sync, *example_shape])
+        return lowering.to_hlo(lowering.as_program(program, strategy), real, done)
+
+    def generator_step(batch: int) -> bytes:
+        resized = dataclasses.replace(step, generator_batch_size=batch)
+        _, program = replica_programs(resized, jit_compile=False)
+        return lowering.to_hlo(lowering.as_program(program, strategy), done)
+
+    return [
+        Program("critic_step", "batch_size", step.batch_size, critic_step),
+        Program(
+            "generator_step", "generator_batch_size", step.generator_batch_size, generator_step
+        ),
+    ]
+
+
+def compile_program(
+    program: Program,
+    networks: list[tf.keras.Model],
+    devices: list[Any],
+    core: Core,
+    base: str,
+) -> compiler.Executable:
+    """Compiles one program for all devices; what is refused leaves its text beside `base`.
+
+    Raises:
+      UserError: naming the layer, or the flag, and the way out.
+    """
+    refusal = f"{base}.{program.name}.error.txt"
+    try:
+        hlo = program.trace(program.batch)
+    except Exception as error:  # whatever the user's model makes TensorFlow raise
+        replace_text(refusal, str(error))
+        raise faults.of_tracing(str(error), networks, refusal) from None
+    text = compiler.hlo_text(hlo)
+    fault = faults.in_program(text, networks)
+    if fault is not None:
+        raise fault
+    try:
+        return _fitting(hlo, devices, core)
+    except compiler.CompileError as error:
+        replace_text(refusal, str(error))
+        raise faults.of_compiler(str(error), program.name, refusal) from None
+    except _TooLargeError as error:
+        replace_text(refusal, error.text)
+        fits = _batch_that_fits(program, devices, core, error.memory.available / error.memory.total)
+        raise faults.too_large(
+            program.name, program.batch_flag, program.batch, error.memory, fits
+        ) from None
+
+
+class _TooLargeError(Exception):
+    def __init__(self, memory: faults.Memory, text: str):
+        self.memory, self.text = memory, text
+
+
+def _fitting(hlo: bytes, devices: list[Any], core: Core) -> compiler.Executable:
+    """The compiled program, if a core has the memory for it.
+
+    The compiler itself minds its own temporaries only.
+    """
+    try:
+        executable = compiler.compile_hlo(hlo, devices)
+    except compiler.CompileError as error:
+        memory = faults.memory_needed(str(error))
+        if memory is None:
+            raise
+        raise _TooLargeError(memory, str(error)) from None
+    if executable.memory_bytes > core.memory_bytes:
+        memory = faults.Memory(executable.memory_bytes, core.memory_bytes)
+        raise _TooLargeError(memory, f"It compiles, but takes {executable.memory_bytes} bytes.\n")
+    return executable
+
+
+def _batch_that_fits(program: Program, devices: list[Any], core: Core, share: float) -> int | None:
+    """A smaller global batch that was compiled, a power of two a replica; None if there is none.
+
+    Args:
+      share: of the memory asked for that there is.
+    """
+    per_replica = int(program.batch / len(devices) * share)
+    while per_replica >= 1:
+        per_replica = 2 ** (per_replica.bit_length() - 1)
+        try:
+            _fitting(program.trace(per_replica * len(devices)), devices, core)
+        except _TooLargeError:
+            per_replica //= 2
+        else:
+            return per_replica * len(devices)
+    return None

@@ -1,0 +1,107 @@
+"""What keeps a program off a TPU, in words: from the texts of TensorFlow and of the compiler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ..errors import UserError
+from .hlo import op_name
+from .layers import LayerNames
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class Memory(NamedTuple):
+    """Bytes a core."""
+
+    total: float
+    available: float
+
+
+def of_tracing(text: str, networks: Sequence[tf.keras.Model], path: str) -> UserError:
+    """Why TensorFlow could not turn the step into a program; its whole text is at `path`."""
+    node = re.search(r"(?:\{\{node |node `)([^}`]+)", text)
+    where = _place(node[1] if node else "", networks, _last_own_line(text))
+    unsupported = re.search(r"unsupported operations .*?: (\w+) \(No registered", text, re.DOTALL)
+    if unsupported:
+        return UserError(
+            f"{where} uses {unsupported[1]}, which no TPU can run",
+            "do it in the input pipeline, or by another operation",
+        )
+    constant = re.search(r"Input \d+ to node `[^`]+` with op (\w+) must be a compile-time", text)
+    if constant:
+        return UserError(
+            f"{where} has a dynamic shape: {constant[1]} takes it from values",
+            "compute shapes in Python, from static ones",
+        )
+    return UserError(f"{where} cannot be compiled: {_first_line(text)}", f"read {path}")
+
+
+def in_program(hlo: str, networks: Sequence[tf.keras.Model]) -> UserError | None:
+    """What would compile, and must not be: float64, and shapes that depend on values."""
+    for pattern, what, remedy in (
+        (r" = \(?f64\[", "computes in float64, which a TPU has not", "cast to float32 before it"),
+        (
+            r" = \(?\w+\[[^\]]*<=\d",
+            "has a dynamic shape: its size depends on values",
+            "keep every element, and mask what does not count (tf.where with three arguments)",
+        ),
+    ):
+        for line in hlo.splitlines():
+            if re.search(pattern, line):
+                name = op_name(line)
+                operation = f" ({name.rpartition('/')[2]})" if name else ""
+                return UserError(f"{_place(name, networks, '')}{operation} {what}", remedy)
+    return None
+
+
+def memory_needed(text: str) -> Memory | None:
+    """What a refusal for want of memory says; None of any other."""
+    if "RESOURCE_EXHAUSTED" not in text:
+        return None
+    sizes = re.findall(r"\b(\d+(?:\.\d+)?)([KMGT]?)i?B?\b", text[text.index("emory") :])
+    found = [float(number) * _UNITS[unit] for number, unit in sizes if unit]
+    return Memory(found[0], found[1]) if len(found) > 1 else None
+
+
+def too_large(program: str, flag: str, batch: int, needed: Memory, fits: int | None) -> UserError:
+    """The program does not fit; `fits` is a batch that does, if there is one."""
+    remedy = f"--{flag}={fits} fits" if fits else "no batch fits: use a smaller network"
+    return UserError(
+        f"--{flag}={batch} is too large: {program} needs {gibibytes(needed.total)} a core, which "
+        f"has {gibibytes(needed.available)}",
+        remedy,
+    )
+
+
+def of_compiler(text: str, program: str, path: str) -> UserError:
+    """Any other refusal of the compiler; its whole text is at `path`."""
+    return UserError(f"{program} is refused by the compiler: {_first_line(text)}", f"read {path}")
+
+
+def gibibytes(size: float) -> str:
+    """A size in words."""
+    return f"{size / 2**30:.2f} GiB"
+
+
+def _place(name: str, networks: Sequence[tf.keras.Model], line: str) -> str:
+    """An operation's layer, and the line of the user's code that made it."""
+    layer = LayerNames(networks, [name]).layer(name)
+    if layer and line:
+        return f"layer {layer} ({line})"
+    return f"layer {layer}" if layer else line or "the step"
+
+
+def _last_own_line(text: str) -> str:
+    """The innermost line of code that belongs to no library, as "models/mine.py:12"."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in', text)
+    own = [frame for frame in frames if "site-packages" not in frame[0]]
+    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
