@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
+import importlib.metadata
 import os
 import signal
 import sys
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import flags
 import models
+from wgan_gp import tpu
 from wgan_gp.config import Config
 from wgan_gp.data import registry as datasets
 from wgan_gp.errors import UserError
@@ -66,7 +67,7 @@ def resolve(config: Config) -> Config:
     try:
         model = models.check(config.model, shape)
         if config.mode == "compile":
-            config.check_replicas(topologies.find(config.compile_topology).replicas)
+            check_topology(config)
     except ValueError as error:
         raise UserError(*str(error).rsplit(" — ", 1)) from None
     return dataclasses.replace(
@@ -76,6 +77,16 @@ def resolve(config: Config) -> Config:
         model_width=config.model_width or model.width,
         generator_batch_size=config.generator_batch,
     )
+
+
+def check_topology(config: Config) -> None:
+    """Raises a UserError, or a ValueError in its form, unless the run suits the slice."""
+    for flag, given in (("tpu", config.tpu is not None), ("cpu_replicas", config.cpu_replicas > 1)):
+        if given:
+            raise UserError(
+                f"--{flag} says where to train, but --mode=compile trains nowhere", "leave it out"
+            )
+    config.check_replicas(topologies.find(config.compile_topology).replicas)
 
 
 def train(config: Config) -> int | None:
@@ -99,26 +110,35 @@ def compile_for_slice(config: Config) -> None:
       UserError: the compiler is not installed, or the run cannot be on that slice.
     """
     topology = topologies.find(config.compile_topology)
-    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"--mode=compile needs {' and '.join(missing)}, which the TPU's compiler comes with",
-            "install them with make setup-compile",
-        )
+    for package, version in tpu.REQUIRED.items():
+        try:
+            found = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found = "not installed"
+        if found != version:
+            raise UserError(
+                f"--mode=compile needs {package} {version} for the TPU's compiler; it is {found}",
+                "make setup-compile installs it",
+            )
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.tpu import aot, report
     from wgan_gp.tpu.slice_strategy import SliceStrategy
 
     strategy = SliceStrategy(topology.replicas)
-    result = aot.compile_slice(
-        config,
+    step, directory = (
         make_step(config, make_state(config, strategy)),
-        strategy,
-        topology,
-        example_shape=datasets.example_shape(config),
-        directory=RunDirectory(config.run_directory).compile,
-        say=functools.partial(print, file=sys.stderr, flush=True),
+        RunDirectory(config.run_directory),
     )
+    with directory.reporting("written"):
+        result = aot.compile_slice(
+            config,
+            step,
+            strategy,
+            topology,
+            example_shape=datasets.example_shape(config),
+            directory=directory.compile,
+            say=functools.partial(print, file=sys.stderr, flush=True),
+        )
     print(report.table(result))
 
 

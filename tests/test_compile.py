@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -238,12 +239,99 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
 
 
 def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
-    find = train.importlib.util.find_spec
-    monkeypatch.setattr(
-        train.importlib.util, "find_spec", lambda name: None if name == "libtpu" else find(name)
-    )
-    with pytest.raises(UserError, match=r"needs libtpu, .* — install them with make setup-compile"):
+    for version, words in (("0.0.52", "it is 0.0.52"), ("0.0.51.dev1", "it is 0.0.51.dev1")):
+        monkeypatch.setitem(train.tpu.REQUIRED, "libtpu", version)
+        with pytest.raises(UserError, match=rf"needs libtpu {version} .* make setup-compile"):
+            compile_report(tmp_path)
+        assert words
+    monkeypatch.setitem(train.tpu.REQUIRED, "no-such-package", "1.0")
+    monkeypatch.delitem(train.tpu.REQUIRED, "libtpu")
+    with pytest.raises(UserError, match=r"needs no-such-package 1\.0 .*; it is not installed"):
         compile_report(tmp_path)
+
+
+def test_the_pins_are_the_same_everywhere():
+    pins = {f"{package}=={version}" for package, version in train.tpu.REQUIRED.items()}
+    lines = (ROOT / "requirements-compile.txt").read_text().splitlines()
+    assert {line for line in lines if not line.startswith("#")} == pins
+    extra = re.search(r"^compile = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert set(re.findall(r'"([^"]+)"', extra[1])) == pins
+
+
+def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
+    every, fourth = (
+        compile_report(tmp_path, "v5e-1", **TOY, penalty="r1", penalty_interval=interval)
+        for interval in (1, 4)
+    )
+    cycles = [report["programs"]["critic_step"]["estimated_cycles"] for report in (every, fourth)]
+    assert cycles[1] < cycles[0]
+
+
+class SubclassedCritic(tf.keras.Model):
+    """Of layers without one input of their own, for the advice to stumble over."""
+
+    def __init__(self):
+        super().__init__(name="critic")
+        self.inner = [tf.keras.layers.Dense(8), tf.keras.layers.Dense(1)]
+        self.build([None, 2])
+
+    def build(self, shape):
+        self.inner[0].build(shape)
+        self.inner[1].build([None, 8])
+        self.built = True
+
+    def call(self, x):
+        return self.inner[1](tf.tanh(self.inner[0](x)))
+
+
+def test_a_subclassed_model_is_reported_like_any_other(tmp_path, monkeypatch):
+    def build(*arguments, **options):
+        generator, _ = models.registry.build(*arguments, **options)
+        return generator, SubclassedCritic()
+
+    monkeypatch.setattr(train.models, "build", build)
+    report = compile_report(tmp_path, "v5e-1", **TOY)
+    assert report["programs"]["critic_step"]["gradient_bytes"] == 4 * (2 * 8 + 8 + 8 + 1)
+
+
+def test_nothing_stale_stays_beside_a_refusal(tmp_path, monkeypatch):
+    compile_report(tmp_path, "v5e-1", **TOY)
+    monkeypatch.setattr(train.models, "build", models_with(Strings))
+    with pytest.raises(UserError):
+        compile_report(tmp_path, "v5e-1", **TOY)
+    files = [path.name for path in (tmp_path / "compile").iterdir()]
+    assert files == ["v5e-1.critic_step.error.txt"]
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"--model_dir=\S+/file/run cannot be written"):
+        compile_report(tmp_path / "file" / "run", "v5e-1", **TOY)
+
+
+def test_the_first_of_two_layers_of_a_kind_is_told_from_the_second(tmp_path, monkeypatch):
+    """Named by Keras: strings and strings_1, of which one is at fault."""
+
+    class Probe(tf.keras.layers.Layer):
+        def __init__(self, *, bad):
+            super().__init__()
+            self.bad = bad
+
+        def call(self, x):
+            return Strings.call(self, x) if self.bad else 2 * x
+
+    for bad, name in ((0, "critic/probe "), (1, "critic/probe_1 ")):
+
+        def build(*arguments, bad=bad, **options):
+            generator, _ = models.registry.build(*arguments, **options)
+            probes = [Probe(bad=place == bad) for place in range(2)]
+            head = tf.keras.layers.Dense(1)
+            critic = tf.keras.Sequential([tf.keras.Input([2]), *probes, head], name="critic")
+            return generator, critic
+
+        monkeypatch.setattr(train.models, "build", build)
+        with pytest.raises(UserError, match=f"layer {name}"):
+            compile_report(tmp_path, "v5e-1", **TOY, penalty="none")
 
 
 @pytest.mark.parametrize(
@@ -251,6 +339,10 @@ def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
     [
         (["--compile_topology=v5e-7"], "--compile_topology=v5e-7 is unknown — use one of v2-8, "),
         (["--compile_topology=v9:2x2"], "--compile_topology=v9:2x2 is unknown"),
+        (["--compile_topology=v5e:0x4"], "--compile_topology=v5e:0x4 is unknown"),
+        (["--compile_topology="], "--compile_topology= is unknown"),
+        (["--tpu=local"], "--tpu says where to train, but --mode=compile trains nowhere"),
+        (["--cpu_replicas=2"], "--cpu_replicas says where to train"),
         (["--compile_topology=v5e-256"], "--batch_size=64 does not divide over 256 replicas"),
     ],
 )
@@ -315,10 +407,24 @@ PROGRAM = f"""HloModule step, is_scheduled=true, replica_count=8, num_partitions
 %fused (p: f32[8]) -> f32[8] {{
   %slow = f32[8]{{0}} multiply(%p, %p), metadata={{op_name="critic/inner/Mul"}}
 }}
-ENTRY %main {{
+%yes (p: f32[]) -> f32[] {{
+  %a = f32[] copy(%p), backend_config={{"estimated_cycles":"400"}}
+}}
+%no (p: f32[]) -> f32[] {{
+  %b = f32[] copy(%p), backend_config={{"estimated_cycles":"40"}}
+}}
+%round (p: (s32[], f32[8])) -> (s32[], f32[8]) {{
+  %c = f32[] copy(%p), backend_config={{"estimated_cycles":"3"}}
+}}
+%unused (p: f32[]) -> f32[] {{
+  %d = f32[] copy(%p), backend_config={{"estimated_cycles":"1000"}}
+}}
+ENTRY %main (a: f32[8]) -> f32[] {{
   %copy.1 = f32[8]{{0:T(128)}} copy(%a), backend_config={{"estimated_cycles":"5"}}
 {FUSION}
 {ALL_REDUCE}
+  %if = (f32[2]{{0:T(128)}}, f32[8]) conditional(%p), true_computation=%yes, false_computation=%no
+  %loop = (s32[], f32[8]) while(%t), condition=%test, body=%round
   %all-reduce-start = f32[10]{{0}} all-reduce-start(%d), channel_id=2
   %all-reduce-done = f32[10]{{0}} all-reduce-done(%all-reduce-start)
   ROOT %x = f32[] add(%y, %z)
@@ -328,10 +434,18 @@ ENTRY %main {{
 
 def test_a_program_is_read():
     assert hlo.replica_count(PROGRAM) == 8
-    assert hlo.operations(PROGRAM) == [
-        hlo.Operation("critic/conv/Conv2D", "fusion", 70),
-        hlo.Operation("", "copy", 5),
+    always = [hlo.Operation("critic/conv/Conv2D", "fusion", 70)]
+    copies = [hlo.Operation("", "copy", cycles) for cycles in (400, 5, 3, 0)]
+    assert hlo.operations(PROGRAM) == [copies[0], *always, *copies[1:]]
+    # The costlier branch every fourth time, the other one three times of four.
+    assert [each.cycles for each in hlo.operations(PROGRAM, costlier_share=0.25)] == [
+        100,
+        70,
+        30,
+        5,
+        3,
     ]
+    assert hlo.loops(PROGRAM) == 1
     assert hlo.all_reduces(PROGRAM) == [
         hlo.AllReduce("adam/CollectiveReduceV2", 4 * 6 + 4),
         hlo.AllReduce("", 40),
@@ -345,7 +459,14 @@ def test_refusals_of_memory_are_read():
         "required for HLO temporaries (2.50T) exceeds available HBM (15.75G). HLO module: a_step."
     )
     assert faults.memory_needed(text) == (2.5 * 2**40, 15.75 * 2**30)
-    assert faults.memory_needed("INVALID_ARGUMENT: 3.0G and 4.0G") is None
+    used = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm."
+    assert faults.memory_needed(used) == (20.5 * 2**30, 15.75 * 2**30)
+    for other in (
+        "INVALID_ARGUMENT: 3.0G and 4.0G",
+        "RESOURCE_EXHAUSTED: Scoped allocation with size 20.00M and limit 16.00M exceeded vmem",
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem",
+    ):
+        assert faults.memory_needed(other) is None
     none = faults.too_large("critic_step", "batch_size", 8, faults.Memory(2**40, 2**30), None)
     assert "no batch fits: use a smaller network" in str(none)
 
@@ -357,6 +478,7 @@ def program_figures(**changes):
         "estimated_cycles": 1000,
         "estimated_seconds": 1.0,
         "cycles_by_layer": {"critic/first": 250},
+        "loops": 0,
     }
     return {**figures, **changes}
 
@@ -385,6 +507,7 @@ def test_nothing_to_advise():
             {"gradient_all_reduce_count": 2},
             ["critic_step sums its gradients in 2 all-reduces, which did not fuse"],
         ),
+        ({"loops": 2}, ["critic_step has 2 loops, whose bodies are counted once"]),
         ({"estimated_seconds": 1e-5}, ["launching them will take longer"]),
         (
             {"network": [tf.keras.layers.Conv2D(100, 3, name="odd")]},

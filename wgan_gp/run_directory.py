@@ -39,7 +39,7 @@ class RunDirectory:
 
     def check(self, config: Config) -> None:
         """Raises UserError if the directory holds a run of another configuration."""
-        with self._reporting("read"):
+        with self.reporting("read"):
             saved = self.saved_config()
             if saved is None and tf.io.gfile.glob(posixpath.join(self.checkpoints, "ckpt-*")):
                 raise UserError(
@@ -61,7 +61,7 @@ class RunDirectory:
           UserError: see `check`; or it cannot be written.
         """
         self.check(config)
-        with self._reporting("written"):
+        with self.reporting("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
             replace_text(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
@@ -87,7 +87,12 @@ class RunDirectory:
         return saved
 
     @contextlib.contextmanager
-    def _reporting(self, done: str) -> Iterator[None]:
+    def reporting(self, done: str) -> Iterator[None]:
+        """Turns what fails inside into a UserError that names the directory.
+
+        Args:
+          done: what it cannot be: "read" or "written".
+        """
         try:
             yield
         except (tf.errors.OpError, OSError) as error:

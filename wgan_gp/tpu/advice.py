@@ -25,6 +25,7 @@ def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: 
         *_on_padding(networks, core),
         *_on_few_channels(report, networks),
         *_on_launches(report),
+        *_on_loops(report),
     ]
 
 
@@ -91,7 +92,7 @@ def _on_few_channels(
         for layer in flat_layers(network):
             channels = features(layer)
             # A linear head has one output as well, and costs nothing.
-            if channels is None or min(channels) >= _FEW_CHANNELS or len(layer.output.shape) < 4:
+            if channels is None or min(channels) >= _FEW_CHANNELS or len(layer.kernel.shape) < 4:
                 continue
             name = f"{network.name}/{layer.name}"
             share = max(
@@ -115,3 +116,12 @@ def _on_launches(report: Mapping[str, Any]) -> Iterator[str]:
             f"{' and '.join(short)} would be done in under {1e6 * _LAUNCH_SECONDS / 10:.0f} us: "
             "launching them will take longer than running them, so a larger batch costs little"
         )
+
+
+def _on_loops(report: Mapping[str, Any]) -> Iterator[str]:
+    for name, program in report["programs"].items():
+        if program["loops"]:
+            yield (
+                f"{name} has {program['loops']} loops, whose bodies are counted once: its figures "
+                "are too low"
+            )

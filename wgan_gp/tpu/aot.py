@@ -72,6 +72,8 @@ def compile_slice(
         ) from None
     tf.io.gfile.makedirs(directory)
     base = posixpath.join(directory, topology.file_name)
+    for old in tf.io.gfile.glob(f"{base}.*"):  # nothing stale stays beside what is found now
+        tf.io.gfile.remove(old)
     compiled, networks = {}, [step.state.critic, step.state.generator]
     for program in _programs(step, strategy, example_shape):
         began = time.perf_counter()
@@ -181,6 +183,8 @@ def _batch_that_fits(program: Program, devices: list[Any], core: Core, share: fl
             _fitting(program.trace(per_replica * len(devices)), devices, core)
         except _TooLargeError:
             per_replica //= 2
+        except compiler.CompileError:
+            return None
         else:
             return per_replica * len(devices)
     return None

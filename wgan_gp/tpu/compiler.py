@@ -24,11 +24,13 @@ os.environ.update(
 )
 
 import numpy as np
+import tensorflow as tf
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax, xla_client
 from jax.experimental import topologies
 from jaxlib.mlir import ir
 
+from . import REQUIRED
 from .topologies import Topology
 
 
@@ -71,8 +73,9 @@ class Executable:
 def versions() -> dict[str, str]:
     """Of what the figures depend on."""
     return {
-        package: importlib.metadata.version(package)
-        for package in ("tensorflow", "keras", "jax", "jaxlib", "libtpu")
+        "tensorflow": tf.__version__,
+        "keras": tf.keras.__version__,
+        **{package: importlib.metadata.version(package) for package in REQUIRED},
     }
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from ..errors import UserError
-from .hlo import op_name
+from .hlo import op_name, op_names
 from .layers import LayerNames
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -55,17 +55,21 @@ def in_program(hlo: str, networks: Sequence[tf.keras.Model]) -> UserError | None
             if re.search(pattern, line):
                 name = op_name(line)
                 operation = f" ({name.rpartition('/')[2]})" if name else ""
-                return UserError(f"{_place(name, networks, '')}{operation} {what}", remedy)
+                place = _place(name, networks, "", op_names(hlo))
+                return UserError(f"{place}{operation} {what}", remedy)
     return None
 
 
 def memory_needed(text: str) -> Memory | None:
     """What a refusal for want of memory says; None of any other."""
-    if "RESOURCE_EXHAUSTED" not in text:
+    size = r"(\d+(?:\.\d+)?)([KMGT]?)"
+    found = re.search(
+        rf"\({size}\) exceeds available HBM \({size}\)|Used {size} of {size} hbm", text
+    )
+    if "RESOURCE_EXHAUSTED" not in text or found is None:
         return None
-    sizes = re.findall(r"\b(\d+(?:\.\d+)?)([KMGT]?)i?B?\b", text[text.index("emory") :])
-    found = [float(number) * _UNITS[unit] for number, unit in sizes if unit]
-    return Memory(found[0], found[1]) if len(found) > 1 else None
+    total, total_unit, available, available_unit = filter(None, found.groups())
+    return Memory(float(total) * _UNITS[total_unit], float(available) * _UNITS[available_unit])
 
 
 def too_large(program: str, flag: str, batch: int, needed: Memory, fits: int | None) -> UserError:
@@ -88,9 +92,18 @@ def gibibytes(size: float) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-def _place(name: str, networks: Sequence[tf.keras.Model], line: str) -> str:
-    """An operation's layer, and the line of the user's code that made it."""
-    layer = LayerNames(networks, [name]).layer(name)
+def _place(
+    name: str, networks: Sequence[tf.keras.Model], line: str, others: Iterable[str] = ()
+) -> str:
+    """An operation's layer, and the line of the user's code that made it.
+
+    Args:
+      name: of the operation.
+      networks: whose layers there are.
+      line: "" where it is not known.
+      others: the program's operations, as far as they are known.
+    """
+    layer = LayerNames(networks, [name, *others]).layer(name)
     if layer and line:
         return f"layer {layer} ({line})"
     return f"layer {layer}" if layer else line or "the step"

@@ -39,18 +39,39 @@ class AllReduce:
     bytes: int
 
 
-def operations(hlo: str) -> list[Operation]:
+def operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
     """The instructions that have an estimate, the costliest first.
 
-    Inside a fusion nothing has one: its cost is its own instruction's.
+    Inside a fusion nothing has one: its cost is its own instruction's. What is inside a loop
+    counts once: the program does not say how often it runs.
+
+    Args:
+      hlo: the program.
+      costlier_share: how often a conditional takes the costlier of its branches; at other
+        times it takes the cheapest.
     """
-    found = []
-    for line in hlo.splitlines():
-        cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
-        if cycles:
+    computations = _computations(hlo)
+
+    def walk(name: str, weight: float) -> list[tuple[float, Operation]]:
+        found = []
+        for line in computations.get(name, []):
             instruction = _INSTRUCTION.match(line)
             kind = instruction[3] if instruction else ""
-            found.append(Operation(op_name(line), kind, int(cycles[1])))
+            cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
+            if cycles:
+                found.append((weight, Operation(op_name(line), kind, int(cycles[1]))))
+            if kind == "while":
+                found += walk(_called(line, "body")[0], weight)
+            elif kind == "conditional":
+                branches = sorted((walk(each, weight) for each in _branches(line)), key=_sum)
+                for branch, share in ((0, 1 - costlier_share), (-1, costlier_share)):
+                    found += [(share * inner, each) for inner, each in branches[branch]]
+        return found
+
+    found = [
+        dataclasses.replace(operation, cycles=round(weight * operation.cycles))
+        for weight, operation in walk("ENTRY", 1.0)
+    ]
     return sorted(found, key=lambda operation: -operation.cycles)
 
 
@@ -74,6 +95,40 @@ def op_name(line: str) -> str:
     """The TensorFlow operation an instruction comes from, with its scopes; "" if none."""
     match = re.search(r'op_name="([^"]*)"', line)
     return match[1] if match else ""
+
+
+def _computations(hlo: str) -> dict[str, list[str]]:
+    """The lines of each computation by its name; of the program's own as "ENTRY"."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in hlo.splitlines():
+        header = re.match(r"(ENTRY )?%([\w.\-]+)", line)
+        if header:
+            lines = found.setdefault("ENTRY" if header[1] else header[2], [])
+        else:
+            lines.append(line)
+    return found
+
+
+def loops(hlo: str) -> int:
+    """How many there are."""
+    found = (_INSTRUCTION.match(line) for line in hlo.splitlines())
+    return sum(instruction is not None and instruction[3] == "while" for instruction in found)
+
+
+def _branches(line: str) -> list[str]:
+    named = re.search(r"branch_computations=\{([^}]*)\}", line)
+    if named:
+        return re.findall(r"%([\w.\-]+)", named[1])
+    return _called(line, "true_computation") + _called(line, "false_computation")
+
+
+def _called(line: str, role: str) -> list[str]:
+    return re.findall(rf"\b{role}=%([\w.\-]+)", line)
+
+
+def _sum(branch: list[tuple[float, Operation]]) -> float:
+    return sum(weight * operation.cycles for weight, operation in branch)
 
 
 def _shape_bytes(shapes: str) -> int:

@@ -65,12 +65,11 @@ class LayerNames:
         return "", scopes
 
     def _resolve(self, key: str, scopes: list[str]) -> None:
-        """A scope is a layer's name, or that and a number. One layer, one scope: those that
-        leave no choice go first."""
+        """A scope is a layer's name, or that and a number; Keras 3 always adds one. One layer,
+        one scope: those that leave no choice go first."""
         names = set(self._layers[key.partition("/")[0]])
         candidates = {
-            scope: [name for name in (scope, re.sub(r"_\d+$", "", scope)) if name in names]
-            for scope in scopes
+            scope: [name for name in _readings(scope) if name in names] for scope in scopes
         }
         taken: set[str] = set()
         for scope, choices in sorted(candidates.items(), key=lambda item: len(item[1])):
@@ -80,6 +79,11 @@ class LayerNames:
                 taken.add(free[0])
 
 
+def _readings(scope: str) -> list[str]:
+    readings = [scope, re.sub(r"_\d+$", "", scope)]
+    return readings[::-1] if tf.keras.__version__ >= "3" else readings
+
+
 def derivative(op_name: str) -> str:
     """Which pass an operation belongs to: "forward", "gradient" or "second-order gradient"."""
     return _PASSES[min(op_name.count("gradient_tape/"), 2)]
@@ -87,7 +91,12 @@ def derivative(op_name: str) -> str:
 
 def features(layer: Any) -> tuple[int, int] | None:
     """Channels a layer takes and gives, where it is a matrix product; else None."""
-    outputs = getattr(layer, "filters", None) or getattr(layer, "units", None)
-    if outputs is None:
+    kernel = getattr(layer, "kernel", None)
+    if kernel is None or len(kernel.shape) < 2:
         return None
-    return int(layer.input.shape[-1]), int(outputs)
+    inputs, outputs = (int(side) for side in kernel.shape[-2:])
+    return (
+        (outputs, inputs)
+        if isinstance(layer, tf.keras.layers.Conv2DTranspose)
+        else (inputs, outputs)
+    )

@@ -35,8 +35,12 @@ def build(
     """The report, ready for JSON; docs/compile.md explains its keys."""
     critic, generator = step.state.critic, step.state.generator
     programs = {
-        name: _figures(compiled[name], topology, [critic, generator], trained)
-        for name, trained in (("critic_step", critic), ("generator_step", generator))
+        name: _figures(compiled[name], topology, [critic, generator], trained, share)
+        for name, trained, share in (
+            # Its one conditional is the penalty that is due every k-th step.
+            ("critic_step", critic, 1 / config.penalty_interval),
+            ("generator_step", generator, 1.0),
+        )
     }
     seconds = (
         config.n_critic * programs["critic_step"]["estimated_seconds"]
@@ -119,9 +123,10 @@ def _figures(
     topology: Topology,
     networks: Iterable[tf.keras.Model],
     trained: tf.keras.Model,
+    costlier_share: float,
 ) -> dict[str, Any]:
     names = LayerNames(networks, hlo.op_names(executable.hlo))
-    operations = hlo.operations(executable.hlo)
+    operations = hlo.operations(executable.hlo, costlier_share=costlier_share)
     reductions = hlo.all_reduces(executable.hlo)
     cycles = sum(operation.cycles for operation in operations)
     own = {network.name for network in networks}
@@ -134,6 +139,7 @@ def _figures(
         "flops": executable.flops,
         "bytes_accessed": executable.bytes_accessed,
         "estimated_cycles": cycles,
+        "loops": hlo.loops(executable.hlo),
         "estimated_seconds": cycles / topology.core.clock,
         "matrix_unit_utilisation": executable.flops / (cycles * topology.core.flops_per_cycle),
         "argument_bytes": executable.argument_bytes,

@@ -20,7 +20,8 @@ class Core:
       flops_per_cycle: matrix units x 2 x their side squared. The clock is peak_flops over
         this.
       lanes: side of a matrix unit.
-      memory_bytes: high-bandwidth memory; a little of it is the runtime's.
+      memory_bytes: high-bandwidth memory that the compiler leaves to programs, a little less
+        than there is: its own word where a program asks for too much.
       per_chip: devices on a chip.
     """
 
@@ -36,15 +37,19 @@ class Core:
         return self.peak_flops / self.flops_per_cycle
 
 
+def _gib(number: float) -> int:
+    return int(number * 2**30)
+
+
 # The vendor's pages, "TPU architecture", one for each generation. That flops_per_cycle fits the
 # compiler's own idea of each: benchmarks/tpu_clock.py asks it for a large matrix product.
 CORES = {
-    "v2": Core(22.5e12, 1 * 2 * 128**2, 128, 8 * 2**30, per_chip=2),
-    "v3": Core(61.5e12, 2 * 2 * 128**2, 128, 16 * 2**30, per_chip=2),
-    "v4": Core(137.5e12, 4 * 2 * 128**2, 128, 16 * 2**30, per_chip=2),
-    "v5e": Core(197e12, 4 * 2 * 128**2, 128, 16 * 2**30, per_chip=1),
-    "v5p": Core(459e12, 8 * 2 * 128**2, 128, 95 * 2**30, per_chip=1),
-    "v6e": Core(918e12, 4 * 2 * 256**2, 256, 32 * 2**30, per_chip=1),
+    "v2": Core(22.5e12, 1 * 2 * 128**2, 128, _gib(7.48), per_chip=2),
+    "v3": Core(61.5e12, 2 * 2 * 128**2, 128, _gib(15.48), per_chip=2),
+    "v4": Core(137.5e12, 4 * 2 * 128**2, 128, _gib(15.25), per_chip=2),
+    "v5e": Core(197e12, 4 * 2 * 128**2, 128, _gib(15.75), per_chip=1),
+    "v5p": Core(459e12, 8 * 2 * 128**2, 128, _gib(95.73), per_chip=1),
+    "v6e": Core(918e12, 4 * 2 * 256**2, 256, _gib(31.24), per_chip=1),
 }
 
 # The number in a name counts cores up to v4 and in v5p, chips in v5e and v6e.
@@ -122,7 +127,7 @@ def find(name: str) -> Topology:
       ValueError: in one line, that there is none — and which there are.
     """
     libtpu_name = KNOWN.get(name, name)
-    match = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", libtpu_name)
+    match = re.fullmatch(r"(\w+):([1-9][0-9]*(?:x[1-9][0-9]*){1,2})", libtpu_name)
     if match is None or match[1] not in CORES:
         raise ValueError(
             f"--compile_topology={name} is unknown — use one of {', '.join(KNOWN)}, "
