@@ -16,7 +16,7 @@ import models.registry
 import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.tpu import advice, aot, compiler, faults, hlo, layers, lowering, topologies
+from wgan_gp.tpu import advice, aot, compiler, faults, hlo, layers, lowering, report, topologies
 from wgan_gp.tpu.slice_strategy import SliceStrategy
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -451,6 +451,13 @@ def test_a_program_is_read():
         hlo.AllReduce("", 40),
     ]
     assert "critic/inner/Mul" in hlo.op_names(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"), [([8, 100, 8], 1), ([60, 8, 40], 2), ([], 0), ([30, 30], 2)]
+)
+def test_gradient_sums_are_as_few_as_hold_the_gradients(sizes, count):
+    assert report.covering(100, sizes) == count
 
 
 def test_refusals_of_memory_are_read():

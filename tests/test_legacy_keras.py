@@ -1,11 +1,37 @@
 """Under TF_USE_LEGACY_KERAS=1, the fall-back for TPU VMs where Keras 3 fails."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
 SUITE = ["adversarial", "conformance", "objectives", "penalties", "reductions"]
+
+
+def test_a_slice_is_compiled_and_its_layers_are_named(tmp_path):
+    root = pathlib.Path(__file__).parent.parent
+    done = subprocess.run(
+        [
+            sys.executable,
+            "train.py",
+            "--mode=compile",
+            "--compile_topology=v5e-8",
+            "--model_width=4",
+            f"--model_dir={tmp_path}",
+        ],
+        cwd=root,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "compile" / "v5e-8.json").read_text())
+    assert report["versions"]["keras"].startswith("2.")
+    for network, name in (("critic", "critic_step"), ("generator", "generator_step")):
+        program = report["programs"][name]
+        assert program["gradient_all_reduce_count"] == 1
+        assert any(layer.startswith(f"{network}/conv2d") for layer in program["cycles_by_layer"])
 
 
 def test_the_whole_suite_of_losses_passes():

@@ -31,6 +31,7 @@ from jax.experimental import topologies
 from jaxlib.mlir import ir
 
 from . import REQUIRED
+from .layers import KERAS_3
 from .topologies import Topology
 
 
@@ -74,7 +75,7 @@ def versions() -> dict[str, str]:
     """Of what the figures depend on."""
     return {
         "tensorflow": tf.__version__,
-        "keras": tf.keras.__version__,
+        "keras": importlib.metadata.version("keras" if KERAS_3 else "tf_keras"),
         **{package: importlib.metadata.version(package) for package in REQUIRED},
     }
 

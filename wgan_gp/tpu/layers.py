@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
 # What tapes and nested functions put into a name.
 _NO_SCOPE = re.compile(r"gradient_tape|(Stateful)?PartitionedCall(_\d+)?")
 _PASSES = ("forward", "gradient", "second-order gradient")
@@ -81,7 +82,7 @@ class LayerNames:
 
 def _readings(scope: str) -> list[str]:
     readings = [scope, re.sub(r"_\d+$", "", scope)]
-    return readings[::-1] if tf.keras.__version__ >= "3" else readings
+    return readings[::-1] if KERAS_3 else readings
 
 
 def derivative(op_name: str) -> str:

@@ -130,7 +130,10 @@ def _figures(
     reductions = hlo.all_reduces(executable.hlo)
     cycles = sum(operation.cycles for operation in operations)
     own = {network.name for network in networks}
-    places = [names.layer(reduction.name) for reduction in reductions]
+    gradient_bytes = sum(
+        math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
+        for weight in trained.trainable_variables
+    )
     by_layer: collections.Counter[str] = collections.Counter()
     for operation in operations:
         by_layer[names.layer(operation.name)] += operation.cycles
@@ -151,17 +154,19 @@ def _figures(
         "all_reduce_count": len(reductions),
         "all_reduce_bytes": sum(reduction.bytes for reduction in reductions),
         "all_reduces": [
-            {"layer": place, "bytes": reduction.bytes}
-            for place, reduction in zip(places, reductions, strict=True)
+            {"layer": names.layer(reduction.name), "bytes": reduction.bytes}
+            for reduction in reductions
         ],
-        # Those of an optimizer; batch-norm's belong to a layer, or on the way back to nothing.
-        "gradient_all_reduce_count": sum(
-            bool(place) and place.partition("/")[0] not in own for place in places
+        "gradient_all_reduce_count": covering(
+            gradient_bytes,
+            # Not those of a layer: batch-norm's moments.
+            [
+                each.bytes
+                for each in reductions
+                if names.layer(each.name).partition("/")[0] not in own
+            ],
         ),
-        "gradient_bytes": sum(
-            math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
-            for weight in trained.trainable_variables
-        ),
+        "gradient_bytes": gradient_bytes,
         "costliest": [
             {
                 "layer": names.layer(operation.name),
@@ -174,3 +179,12 @@ def _figures(
         ],
         "cycles_by_layer": dict(by_layer.most_common()),
     }
+
+
+def covering(total: int, sizes: list[int]) -> int:
+    """How many of the largest hold `total` together; all of them if they do not."""
+    for count, size in enumerate(sorted(sizes, reverse=True)):
+        if total <= 0:
+            return count
+        total -= size
+    return len(sizes)
