@@ -239,11 +239,9 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
 
 
 def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
-    for version, words in (("0.0.52", "it is 0.0.52"), ("0.0.51.dev1", "it is 0.0.51.dev1")):
-        monkeypatch.setitem(train.tpu.REQUIRED, "libtpu", version)
-        with pytest.raises(UserError, match=rf"needs libtpu {version} .* make setup-compile"):
-            compile_report(tmp_path)
-        assert words
+    monkeypatch.setitem(train.tpu.REQUIRED, "libtpu", "0.0.52")
+    with pytest.raises(UserError, match=r"needs libtpu 0\.0\.52 .*; it is 0\.0\.51 — make setup-c"):
+        compile_report(tmp_path)
     monkeypatch.setitem(train.tpu.REQUIRED, "no-such-package", "1.0")
     monkeypatch.delitem(train.tpu.REQUIRED, "libtpu")
     with pytest.raises(UserError, match=r"needs no-such-package 1\.0 .*; it is not installed"):

@@ -30,7 +30,7 @@ def test_tutorial_example_gives_three_and_a_half():
     local_means = on_replicas(strategy, lambda x: losses.global_mean(x, 4) * 2, values)
     assert [float(x) for x in strategy.experimental_local_results(local_means)] == [2.5, 4.5]
     assert strategy.reduce(MEAN, local_means, axis=None) == 3.5
-    # The helper knows both.
+    # reduce_over_replicas knows both.
     for scaled, scaling in ((shares, "share"), (local_means, "mean")):
         reduced = losses.reduce_over_replicas(strategy, {"loss": scaled}, scaling=scaling)
         assert reduced["loss"] == 3.5
