@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.metadata
 import os
 import signal
 import sys
@@ -66,10 +65,10 @@ def resolve(config: Config) -> Config:
     shape = datasets.example_shape(config)
     try:
         model = models.check(config.model, shape)
-        if config.mode == "compile":
-            check_topology(config)
     except ValueError as error:
         raise UserError(*str(error).rsplit(" — ", 1)) from None
+    if config.mode == "compile":
+        check_topology(config)
     return dataclasses.replace(
         config,
         model_dir=config.run_directory,
@@ -80,7 +79,7 @@ def resolve(config: Config) -> Config:
 
 
 def check_topology(config: Config) -> None:
-    """Raises a UserError, or a ValueError in its form, unless the run suits the slice."""
+    """Raises UserError unless the run can be compiled for the slice it names."""
     for flag, given in (("tpu", config.tpu is not None), ("cpu_replicas", config.cpu_replicas > 1)):
         if given:
             raise UserError(
@@ -110,25 +109,14 @@ def compile_for_slice(config: Config) -> None:
       UserError: the compiler is not installed, or the run cannot be on that slice.
     """
     topology = topologies.find(config.compile_topology)
-    for package, version in tpu.REQUIRED.items():
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found = "not installed"
-        if found != version:
-            raise UserError(
-                f"--mode=compile needs {package} {version} for the TPU's compiler; it is {found}",
-                "make setup-compile installs it",
-            )
+    tpu.check_installed()
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.tpu import aot, report
     from wgan_gp.tpu.slice_strategy import SliceStrategy
 
     strategy = SliceStrategy(topology.replicas)
-    step, directory = (
-        make_step(config, make_state(config, strategy)),
-        RunDirectory(config.run_directory),
-    )
+    step = make_step(config, make_state(config, strategy))
+    directory = RunDirectory(config.run_directory)
     with directory.reporting("written"):
         result = aot.compile_slice(
             config,
@@ -259,13 +247,12 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
-    step = make_step(config, run.state)
     check_critic(run)
     directory.claim(config)
     return Trainer(
         config,
         train_loop=make_train_loop(
-            step,
+            make_step(config, run.state),
             run.strategy,
             n_critic=config.n_critic,
             jit_compile=jit_compile,

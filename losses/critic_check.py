@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from .findings import Finding
-from .scores import Critic, at_least_float32, floating, per_example
+from .scores import Critic, at_least_float32, floating, score, scores_of
 
 # Relative: well above rounding, well below what one example can matter among many.
 TOLERANCE = 1e-4
@@ -44,10 +44,14 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
         )
     if not tf.reduce_any(examples != examples[:1]):
         raise ValueError("example_batch must hold different examples")
-    findings = _check_scores(critic(examples), len(examples))
+    output = critic(examples)
+    findings = _check_scores(output, len(examples))
     if findings:
         return findings
-    findings = [*_check_values(critic, examples), *_check_gradients(critic, examples)]
+    findings = [
+        *_check_values(critic, examples, scores_of(output, examples)),
+        *_check_gradients(critic, examples),
+    ]
     return list(dict.fromkeys(findings))  # two of the checks can find coupled examples
 
 
@@ -67,11 +71,10 @@ def _check_scores(scores: tf.Tensor, batch_size: int) -> list[Finding]:
     return []
 
 
-def _check_values(critic: Critic, examples: tf.Tensor) -> list[Finding]:
+def _check_values(critic: Critic, examples: tf.Tensor, scores: tf.Tensor) -> list[Finding]:
     """Scores alone: whether they repeat, and stay when other examples change."""
-    scores, again = (_scores(critic, examples) for _ in range(2))
     scale = tf.reduce_max(tf.abs(scores))
-    noise, findings = tf.reduce_max(tf.abs(scores - again)), []
+    noise, findings = tf.reduce_max(tf.abs(score(critic, examples) - scores)), []
     if noise > TOLERANCE * scale:
         message = (
             "the same examples get other scores at every call (dropout, or a spectral norm that "
@@ -81,7 +84,7 @@ def _check_values(critic: Critic, examples: tf.Tensor) -> list[Finding]:
     half = len(examples) // 2
     # Another sign and another size, so that neither odd nor even statistics stay.
     others_changed = tf.concat([examples[:half], -2.0 * examples[half:]], axis=0)
-    change = tf.abs(_scores(critic, others_changed) - scores)[:half]
+    change = tf.abs(score(critic, others_changed) - scores)[:half]
     if tf.reduce_max(change) > tf.maximum(TOLERANCE * scale, 10.0 * noise):
         findings.append(_COUPLED)
     return findings
@@ -94,7 +97,7 @@ def _check_gradients(critic: Critic, examples: tf.Tensor) -> list[Finding]:
     with tf.GradientTape() as outer:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as inner:
             inner.watch(examples)
-            scores = _scores(critic, examples)
+            scores = score(critic, examples)
             total = tf.reduce_sum(scores)
             weighted_total = tf.reduce_sum(scores * tf.cast(signs, scores.dtype))
         try:
@@ -159,10 +162,6 @@ def _check_second_derivative(tape: tf.GradientTape, squared_norm: tf.Tensor) -> 
     if not all(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(value))) for value in found):
         return [Finding("not_finite", "the penalty's gradient for some weight is infinite or NaN")]
     return []
-
-
-def _scores(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
-    return at_least_float32(per_example(critic(examples), "the critic's scores"))
 
 
 def _differ(first: tf.Tensor, second: tf.Tensor, scale: tf.Tensor) -> bool:

@@ -127,13 +127,7 @@ def _figures(
 ) -> dict[str, Any]:
     names = LayerNames(networks, hlo.op_names(executable.hlo))
     operations = hlo.operations(executable.hlo, costlier_share=costlier_share)
-    reductions = hlo.all_reduces(executable.hlo)
     cycles = sum(operation.cycles for operation in operations)
-    own = {network.name for network in networks}
-    gradient_bytes = sum(
-        math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
-        for weight in trained.trainable_variables
-    )
     by_layer: collections.Counter[str] = collections.Counter()
     for operation in operations:
         by_layer[names.layer(operation.name)] += operation.cycles
@@ -151,22 +145,7 @@ def _figures(
         "code_bytes": executable.code_bytes,
         "memory_bytes": executable.memory_bytes,
         "memory_share": executable.memory_bytes / topology.core.memory_bytes,
-        "all_reduce_count": len(reductions),
-        "all_reduce_bytes": sum(reduction.bytes for reduction in reductions),
-        "all_reduces": [
-            {"layer": names.layer(reduction.name), "bytes": reduction.bytes}
-            for reduction in reductions
-        ],
-        "gradient_all_reduce_count": covering(
-            gradient_bytes,
-            # Not those of a layer: batch-norm's moments.
-            [
-                each.bytes
-                for each in reductions
-                if names.layer(each.name).partition("/")[0] not in own
-            ],
-        ),
-        "gradient_bytes": gradient_bytes,
+        **_all_reduces(executable, names, networks, trained),
         "costliest": [
             {
                 "layer": names.layer(operation.name),
@@ -178,6 +157,29 @@ def _figures(
             for operation in operations[:COSTLIEST]
         ],
         "cycles_by_layer": dict(by_layer.most_common()),
+    }
+
+
+def _all_reduces(
+    executable: Executable,
+    names: LayerNames,
+    networks: Iterable[tf.keras.Model],
+    trained: tf.keras.Model,
+) -> dict[str, Any]:
+    places = [(names.layer(each.name), each.bytes) for each in hlo.all_reduces(executable.hlo)]
+    gradient_bytes = sum(
+        math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
+        for weight in trained.trainable_variables
+    )
+    own = {network.name for network in networks}
+    # Not those of a layer: batch-norm's moments.
+    others = [size for layer, size in places if layer.partition("/")[0] not in own]
+    return {
+        "all_reduce_count": len(places),
+        "all_reduce_bytes": sum(size for _, size in places),
+        "all_reduces": [{"layer": layer, "bytes": size} for layer, size in places],
+        "gradient_all_reduce_count": covering(gradient_bytes, others),
+        "gradient_bytes": gradient_bytes,
     }
 
 

@@ -9,6 +9,8 @@ import dataclasses
 import math
 import re
 
+from ..errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class Core:
@@ -124,14 +126,14 @@ def find(name: str) -> Topology:
     """The slice of that name: a key of KNOWN, or libtpu's own, such as "v5e:2x4".
 
     Raises:
-      ValueError: in one line, that there is none — and which there are.
+      UserError: there is none; which there are.
     """
     libtpu_name = KNOWN.get(name, name)
     match = re.fullmatch(r"(\w+):([1-9][0-9]*(?:x[1-9][0-9]*){1,2})", libtpu_name)
     if match is None or match[1] not in CORES:
-        raise ValueError(
-            f"--compile_topology={name} is unknown — use one of {', '.join(KNOWN)}, "
-            "or a layout such as v5e:2x4"
+        raise UserError(
+            f"--compile_topology={name} is unknown",
+            f"use one of {', '.join(KNOWN)}, or a layout such as v5e:2x4",
         )
     chips = math.prod(int(side) for side in match[2].split("x"))
     return Topology(name, libtpu_name, CORES[match[1]], chips)
