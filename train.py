@@ -63,17 +63,32 @@ def resolve(config: Config) -> Config:
       UserError: there is no such dataset or model, or they do not suit each other.
     """
     shape = datasets.example_shape(config)
+    datasets.classes(config)
+    generator_name = config.generator_model or config.model
     try:
-        model = models.check(config.model, shape)
+        model, generator = models.check(
+            config.model,
+            shape,
+            generator_name=generator_name,
+            width=config.model_width,
+            generator_width=config.generator_width,
+            conditioning=config.conditioning,
+            generator_normalization=config.generator_normalization,
+            critic_normalization=config.critic_normalization,
+        )
     except ValueError as error:
         raise UserError(*str(error).rsplit(" — ", 1)) from None
+    width = config.model_width or model.width
     if config.mode == "compile":
         check_topology(config)
     return dataclasses.replace(
         config,
         model_dir=config.run_directory,
         image_size=shape[0] if len(shape) == 3 else None,
-        model_width=config.model_width or model.width,
+        generator_model=generator_name,
+        model_width=width,
+        generator_width=config.generator_width
+        or (width if generator_name == config.model else generator.width),
         generator_batch_size=config.generator_batch,
     )
 
@@ -163,7 +178,11 @@ def open_run(config: Config) -> Run:
         state=state,
         checkpoints=Checkpoints(state, RunDirectory(config.run_directory).checkpoints),
         sampler=Sampler(
-            state.generator, strategy, latent_size=config.latent_size, seed=config.seed
+            state.sampling_generator,
+            strategy,
+            latent_size=config.latent_size,
+            seed=config.seed,
+            classes=datasets.classes(config),
         ),
     )
 
@@ -171,6 +190,7 @@ def open_run(config: Config) -> Run:
 def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
     """Fresh networks and optimizers, placed by the strategy."""
     from wgan_gp.state import create_state
+    from wgan_gp.strategy import use_fused_resampling
 
     build_networks = functools.partial(
         models.build,
@@ -178,7 +198,18 @@ def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
         datasets.example_shape(config),
         config.latent_size,
         config.model_width,
+        generator_name=config.generator_model,
+        generator_width=config.generator_width,
+        depth=config.model_depth,
+        classes=datasets.classes(config),
+        conditioning=config.conditioning,
+        activation=config.activation,
+        generator_normalization=config.generator_normalization,
+        generator_channels=config.generator_channels,
         critic_normalization=config.critic_normalization,
+        sampling_statistics=config.sampling_statistics,
+        fused_resampling=use_fused_resampling(config),
+        precision=config.precision,
     )
     return create_state(build_networks, config, strategy)
 
@@ -188,6 +219,7 @@ def make_step(config: Config, state: TrainState) -> ReplicaStep:
     import losses
     from wgan_gp.step import ReplicaStep
 
+    acgan = config.conditioning == "acgan"
     return ReplicaStep(
         state=state,
         objective=losses.GanObjective(
@@ -199,12 +231,16 @@ def make_step(config: Config, state: TrainState) -> ReplicaStep:
             penalty_noise=config.penalty_noise,
             clip_value=config.clip_value,
             drift_weight=config.drift_weight,
+            critic_class_weight=config.critic_class_weight if acgan else 0.0,
+            generator_class_weight=config.generator_class_weight if acgan else 0.0,
         ),
         global_mean=losses.global_mean,
         latent_size=config.latent_size,
         batch_size=config.batch_size,
         generator_batch_size=config.generator_batch,
         seed=config.seed,
+        classes=datasets.classes(config),
+        generator_ema_decay=config.generator_ema_decay,
     )
 
 
@@ -216,13 +252,21 @@ def check_critic(run: Run) -> None:
         said on stderr.
     """
     import losses
+    from wgan_gp.networks import conditioned
 
-    examples = run.source.read(0, 16)
-    critic = functools.partial(run.state.critic, training=True)
+    examples, labels = run.source.read(0, 16)
+    outputs = conditioned(run.state.critic, labels, training=True)
+
+    def critic(images: tf.Tensor) -> tf.Tensor:
+        scores = outputs(images)
+        return scores[0] if isinstance(scores, (tuple, list)) else scores
+
     # Where nothing is asked of the gradient, nothing is differentiated twice.
     asked = losses.PENALTIES[run.config.penalty].what is not None
     harmless = () if asked else ("no_second_derivative",)
     for finding in losses.check_critic(critic, examples):
+        if finding.name == "random_scores" and run.config.critic_normalization == "spectral":
+            continue  # it improves its estimate with every call
         if finding.fatal and finding.name not in harmless:
             raise UserError(
                 f"--model={run.config.model} has a critic that --penalty={run.config.penalty} "

@@ -1,81 +1,110 @@
-"""DCGAN for square images of 8, 16, 32, 64 or 128 pixels.
+"""DCGAN for square images.
 
-After Radford et al. 2016 (arXiv:1511.06434): strided convolutions only, batch-norm and
-ReLU in the generator, leaky ReLU in the critic, twice the channels at half the size.
-The critic has no batch-norm: the penalty is on each example's own gradient, which
-batch-norm would mix with the others' (Gulrajani et al. 2017, arXiv:1704.00028, section 4).
+After Radford et al. 2016 (arXiv:1511.06434) as Gulrajani et al. 2017 (arXiv:1704.00028) train
+it: 5x5 kernels, strides of 2 and nothing else, twice the channels at half the size, batch-norm
+and ReLU in the generator, leaky ReLU in the critic. At 64 pixels, with `width` 64 and
+layer normalisation in the critic, it is the paper's; at 28, its network for MNIST.
 """
-
-import math
 
 import tensorflow as tf
 
-from .layers import LeakyReLU, normalization_layers
+from . import heads
+from .activations import of_critic, of_generator
+from .convolutions import Conv2D, Dense
+from .design import Design
+from .normalization import BatchNormalization, critic_normalization
 
 LEAK = 0.2
+KERNEL = 5
 
 
-def generator(example_shape: tuple[int, ...], latent_size: int, width: int) -> tf.keras.Model:
-    """`[B, latent_size]` -> images `[B, H, W, C]` in [-1, 1]; `width` channels at full size."""
-    size, _, channels = example_shape
-    base, stages = _base_and_stages(size)
-    filters = width * 2**stages
-    layers = [
-        tf.keras.Input([latent_size]),
-        tf.keras.layers.Dense(base * base * filters, use_bias=False),
-        tf.keras.layers.Reshape([base, base, filters]),
-        *_normalised_relu(),
-    ]
-    for _ in range(stages):
-        filters //= 2
-        layers += [
-            # The kernel is a multiple of the stride, so that no pixel is drawn more often than
-            # its neighbours. No bias: the batch-norm behind it would cancel it.
-            tf.keras.layers.Conv2DTranspose(filters, 4, strides=2, padding="same", use_bias=False),
-            *_normalised_relu(),
-        ]
-    layers.append(tf.keras.layers.Conv2D(channels, 3, padding="same", activation="tanh"))
-    return tf.keras.Sequential(layers, name="generator")
+def generator(design: Design) -> tf.keras.Model:
+    """Latents, and labels beside them -> images `[B, H, W, C]` in [-1, 1].
 
-
-def critic(
-    example_shape: tuple[int, ...], width: int, normalization: str = "none"
-) -> tf.keras.Model:
-    """Images `[B, H, W, C]` -> scores `[B, 1]`, unbounded; `width` channels at full size."""
-    _, stages = _base_and_stages(example_shape[0])
-    layers = [
-        tf.keras.Input(example_shape),
-        tf.keras.layers.Conv2D(width, 3, padding="same"),
-        LeakyReLU(LEAK),
-    ]
-    filters = width
-    for _ in range(stages):
-        filters *= 2
-        layers += [
-            tf.keras.layers.Conv2D(filters, 3, strides=2, padding="same"),
-            *normalization_layers(normalization),
-            LeakyReLU(LEAK),
-        ]
-    layers += [tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]
-    return tf.keras.Sequential(layers, name="critic")
-
-
-def _base_and_stages(size: int) -> tuple[int, int]:
-    """Side of the smallest feature map, and the halvings between `size` and it.
-
-    4 pixels, as in DCGAN; 2 for images of 8, whose critic would otherwise be too shallow.
+    `generator_width` channels at half the size, twice as many at a quarter, and so on; as many
+    everywhere where `generator_channels` is "constant".
     """
-    base = min(4, size // 4)
-    return base, int(math.log2(size // base))
+    sizes = halvings(design.example_shape[0])
+    growth = 2 if design.generator_channels == "doubling" else 1
+    filters = [design.generator_width * growth**index for index in range(len(sizes) - 1)]
+    latents = tf.keras.Input([design.latent_size], name="latents")
+    labels = heads.label_input(design)
+
+    # Batch-norm would take a convolution's bias away again.
+    normalized = design.generator_normalization == "batch"
+
+    def activated(x: tf.Tensor, number: int) -> tf.Tensor:
+        if normalized:
+            norm = BatchNormalization(
+                classes=design.classes,
+                sampling_statistics=design.sampling_statistics,
+                name=f"normalization_{number}",
+            )
+            x = norm([x, *labels] if labels else x)
+        return of_generator(design.activation, name=f"activation_{number}", dtype=design.precision)(
+            x
+        )
+
+    base = sizes[-1]
+    x = Dense(base * base * filters[-1], dtype=design.precision, name="dense")(latents)
+    x = tf.keras.layers.Reshape([base, base, filters[-1]], dtype=design.precision, name="reshape")(
+        x
+    )
+    x = activated(x, 0)
+    for number, size in enumerate(sizes[-2:0:-1], start=1):
+        conv = _Upwards(
+            filters[-1 - number],
+            size,
+            use_bias=not normalized,
+            dtype=design.precision,
+            name=f"conv_{number}",
+        )
+        x = activated(conv(x), number)
+    x = _Upwards(design.example_shape[2], sizes[0], dtype=design.precision, name="image")(x)
+    x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 
-def _normalised_relu() -> list[tf.keras.layers.Layer]:
-    """Batch-norm over the global batch, then ReLU.
+def critic(design: Design) -> tf.keras.Model:
+    """Images `[B, H, W, C]` -> scores, see heads; `width` channels at half the size."""
+    images = tf.keras.Input(design.example_shape, name="images")
+    x = images
+    for index in range(len(halvings(design.example_shape[0])) - 1):
+        filters = design.width * 2**index
+        x = Conv2D(
+            filters,
+            KERNEL,
+            strides=2,
+            spectral=design.critic_normalization == "spectral",
+            dtype=design.precision,
+            name=f"conv_{index + 1}",
+        )(x)
+        if index:  # not after the first, as in the paper's code
+            for layer in critic_normalization(
+                design.critic_normalization, filters, f"normalization_{index + 1}"
+            ):
+                x = layer(x)
+        x = of_critic(
+            design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
+        )(x)
+    x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
+    return heads.critic(design, images, x)
 
-    Synchronized, so that the moments, and with them the run, do not depend on the number
-    of replicas.
-    """
-    return [
-        tf.keras.layers.BatchNormalization(synchronized=True),
-        tf.keras.layers.ReLU(),
-    ]
+
+def halvings(size: int) -> list[int]:
+    """`size`, its half, and so on until 4 or less; at least twice, or a critic has no depth."""
+    sizes = [size]
+    while sizes[-1] > 4 or len(sizes) < 3:
+        sizes.append(-(-sizes[-1] // 2))
+    return sizes
+
+
+class _Upwards(tf.keras.layers.Conv2DTranspose):
+    """A transposed convolution, stride 2, to `size` pixels: twice as many, or one fewer."""
+
+    def __init__(self, filters: int, size: int, **kwargs):
+        super().__init__(filters, KERNEL, strides=2, padding="same", **kwargs)
+        self.size = size
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return super().call(inputs)[:, : self.size, : self.size]

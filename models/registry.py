@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import typing
+from collections.abc import Callable
+from typing import Any
+
+from .design import Design
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -16,53 +20,109 @@ class Model:
 
     Attributes:
       module: name in this package of the module with `generator` and `critic`.
-      width: default `--model_width`: units of a hidden layer, or channels at the
-        highest resolution.
-      image_sizes: side lengths it can draw, or None where any will do.
-      points: whether it can draw points `[D]` as well as images `[H, W, C]`.
+      width: default `--model_width`, see Design.width.
+      sizes: in words, the sides of the square images it can draw.
+      draws: whether it can draw images of so many pixels a side.
+      points: whether it can draw points `[D]`, and images that are not square.
+      depth: default `--model_depth`, see Design.depth; None: it has no such choice.
+      narrowest: the smallest width there is.
+      labels_by_norm: labels reach its generator as scales and offsets of batch-norm.
     """
 
     module: str
     width: int
-    image_sizes: tuple[int, ...] | None
-    points: bool
+    sizes: str
+    draws: Callable[[int], bool]
+    points: bool = False
+    depth: int | None = None
+    narrowest: int = 1
+    labels_by_norm: bool = True
 
 
 # A new network is one module and one line here.
 MODELS = {
-    "mlp": Model("mlp", width=128, image_sizes=None, points=True),
-    "dcgan": Model("dcgan", width=32, image_sizes=(8, 16, 32, 64, 128), points=False),
+    "mlp": Model("mlp", 128, "any", lambda size: True, points=True, depth=3, labels_by_norm=False),
+    "dcgan": Model("dcgan", 64, "8 or more", lambda size: size >= 8),
+    "resnet": Model("resnet", 64, "32, 48, 64 or 128", (32, 48, 64, 128).__contains__),
+    "resnet101": Model(
+        "resnet101", 64, "32, 64 or 128", (32, 64, 128).__contains__, depth=6, narrowest=4
+    ),
 }
 
 
-def check(name: str, example_shape: tuple[int, ...]) -> Model:
-    """The registry's entry for `name`, if it can draw examples of this shape.
+def check(
+    name: str,
+    example_shape: tuple[int, ...],
+    *,
+    generator_name: str | None = None,
+    width: int | None = None,
+    generator_width: int | None = None,
+    conditioning: str = "none",
+    generator_normalization: str = "batch",
+    critic_normalization: str = "none",
+) -> tuple[Model, Model]:
+    """The registry's entries for the critic and for the generator, if they suit each other.
 
     Args:
       name: a key of MODELS.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
+      generator_name, width, generator_width: as for `build`.
+      conditioning, generator_normalization, critic_normalization: see Design.
 
     Raises:
       ValueError: in one line, what does not fit — and what would.
     """
-    if name not in MODELS:
-        raise ValueError(f"--model={name} is unknown — use one of {', '.join(MODELS)}")
-    model = MODELS[name]
-    if len(example_shape) == 1:
-        if not model.points:
-            able = ", ".join(key for key, other in MODELS.items() if other.points)
-            raise ValueError(
-                f"--model={name} draws images, but the dataset holds points — use --model={able}"
-            )
-        return model
-    height, width = example_shape[:2]
-    if model.image_sizes and (height != width or height not in model.image_sizes):
-        sizes = ", ".join(map(str, model.image_sizes))
+    critic = _check_network("model", name, example_shape, width)
+    generator = critic
+    if generator_name not in (None, name):
+        generator = _check_network(
+            "generator_model", generator_name, example_shape, generator_width
+        )
+    elif generator_width is not None:
+        _check_width("generator_width", generator_width, name)
+    if name == "mlp" and critic_normalization == "instance":
         raise ValueError(
-            f"--model={name} cannot draw images of {height}x{width} pixels "
-            f"— use --image_size with one of {sizes}",
+            "--critic_normalization=instance leaves nothing of features that have no pixels, as "
+            "those of mlp — use layer"
+        )
+    if conditioning != "none" and generator.labels_by_norm and generator_normalization == "none":
+        raise ValueError(
+            f"--generator_normalization=none with --conditioning={conditioning} leaves the "
+            "generator no way to see labels, which are scales and offsets of its batch-norm — use "
+            "--generator_normalization=batch, or --generator_model=mlp"
+        )
+    return critic, generator
+
+
+def _check_network(
+    flag: str, name: str, example_shape: tuple[int, ...], width: int | None
+) -> Model:
+    if name not in MODELS:
+        raise ValueError(f"--{flag}={name} is unknown — use one of {', '.join(MODELS)}")
+    model = MODELS[name]
+    if width is not None:
+        _check_width("model_width" if flag == "model" else "generator_width", width, name)
+    if model.points:
+        return model
+    if len(example_shape) == 1:
+        able = ", ".join(key for key, other in MODELS.items() if other.points)
+        raise ValueError(
+            f"--{flag}={name} draws images, but the dataset holds points — use --{flag}={able}"
+        )
+    height, across = example_shape[:2]
+    if height != across or not model.draws(height):
+        raise ValueError(
+            f"--{flag}={name} cannot draw images of {height}x{across} pixels "
+            f"— use --image_size={model.sizes}",
         )
     return model
+
+
+def _check_width(flag: str, width: int, name: str) -> None:
+    if width < MODELS[name].narrowest:
+        raise ValueError(
+            f"--{flag}={width} is too narrow for {name} — give at least {MODELS[name].narrowest}"
+        )
 
 
 def build(
@@ -71,7 +131,10 @@ def build(
     latent_size: int,
     width: int | None = None,
     *,
-    critic_normalization: str = "none",
+    generator_name: str | None = None,
+    generator_width: int | None = None,
+    depth: int | None = None,
+    **choices: Any,
 ) -> tuple[tf.keras.Model, tf.keras.Model]:
     """A new generator and a new critic.
 
@@ -80,19 +143,45 @@ def build(
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
       latent_size: length of a latent vector.
       width: units or channels; the registry's default if None.
-      critic_normalization: "none" or "layer", see layers.normalization_layers.
+      generator_name: a key of MODELS for the generator; `name` if None.
+      generator_width: that of the generator; `width` if None, or the registry's default if
+        the generator is another network.
+      depth: see Design; the registry's default if None.
+      choices: further attributes of Design.
 
     Returns:
-      generator: `[B, latent_size]` float32 -> `[B, *example_shape]` float32.
-      critic: `[B, *example_shape]` float32 -> `[B, 1]` float32.
+      generator: `[B, latent_size]` float32 -> `[B, *example_shape]` float32. With classes it
+        takes a list of these and labels `[B]` int32.
+      critic: `[B, *example_shape]` float32 -> `[B, 1]` float32; see heads for classes.
 
     Raises:
       ValueError: see `check`.
     """
-    model = check(name, example_shape)
-    module = importlib.import_module(f".{model.module}", __package__)
-    width = width or model.width
-    return (
-        module.generator(example_shape, latent_size, width),
-        module.critic(example_shape, width, critic_normalization),
+    generator_name = generator_name or name
+    checked = ("conditioning", "generator_normalization", "critic_normalization")
+    model, generator_model = check(
+        name,
+        example_shape,
+        generator_name=generator_name,
+        width=width,
+        generator_width=generator_width,
+        **{choice: choices[choice] for choice in checked if choice in choices},
     )
+    critic_width = width or model.width
+    if generator_width is None:
+        generator_width = critic_width if generator_name == name else generator_model.width
+    shared = {
+        "example_shape": example_shape,
+        "latent_size": latent_size,
+        "width": critic_width,
+        "generator_width": generator_width,
+        **choices,
+    }
+
+    def module_and_design(model: Model) -> tuple[Any, Design]:
+        module = importlib.import_module(f".{model.module}", __package__)
+        return module, Design(depth=depth or model.depth or 0, **shared)
+
+    generator_module, generator_design = module_and_design(generator_model)
+    critic_module, critic_design = module_and_design(model)
+    return generator_module.generator(generator_design), critic_module.critic(critic_design)

@@ -5,6 +5,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -42,6 +43,39 @@ def compute(request):
         "graph": tf.function,
         "xla": functools.partial(tf.function, jit_compile=True),
     }[request.param]
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """Small datasets, prepared on disk under the names of large ones."""
+    # Seconds to import, and few tests need it.
+    import tensorflow_datasets  # noqa: PLC0415
+
+    folder = str(tmp_path_factory.mktemp("prepared"))
+    for name, shape in (("mnist", (28, 28, 1)), ("cifar10", (32, 32, 3))):
+        random = np.random.default_rng(0)
+        examples = tf.data.Dataset.from_tensor_slices(
+            {
+                "image": random.integers(0, 256, (60, *shape)).astype(np.uint8),
+                "label": np.arange(60) % 10,
+                "id": [str(index) for index in range(60)],
+            }
+        )
+        tensorflow_datasets.dataset_builders.store_as_tfds_dataset(
+            name=name,
+            version=str(tensorflow_datasets.builder_cls(name).VERSION),
+            features=tensorflow_datasets.features.FeaturesDict(
+                {
+                    "image": tensorflow_datasets.features.Image(shape=shape),
+                    "label": tensorflow_datasets.features.ClassLabel(num_classes=10),
+                    "id": tensorflow_datasets.features.Text(),
+                }
+            ),
+            split_datasets={"train": examples},
+            data_dir=folder,
+            disable_shuffling=True,
+        )
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from wgan_gp.tpu.slice_strategy import SliceStrategy
 
 REPLICAS = 8
 CONFIG = Config(batch_size=32, model_width=4, latent_size=8)
+LABELS = np.arange(32, dtype=np.int32) % 10
 EXAMPLES = np.random.default_rng(0).uniform(-1, 1, [32, 8, 8, 1]).astype(np.float32)
 DONE = np.int64(3)
 
@@ -60,7 +61,7 @@ def updates_of_one(network):
     before = [value_of(weight) for weight in model_variables(step)]
     critic_step, generator_step = replica_programs(step, jit_compile=False)
     if network == "critic":
-        strategy.run(critic_step, args=(tf.constant(EXAMPLES), DONE))
+        strategy.run(critic_step, args=(tf.constant(EXAMPLES), tf.constant(LABELS), DONE))
     else:
         strategy.run(generator_step, args=(DONE,))
     return [value_of(now) - then for now, then in zip(model_variables(step), before, strict=False)]
@@ -74,8 +75,10 @@ def updates_of_slice(network):
     step_of = {"critic": critic_step, "generator": generator_step}
     program = lowering.as_program(step_of[network], strategy)
     done = tf.TensorSpec([], tf.int64)
-    local = tf.TensorSpec([len(EXAMPLES) // REPLICAS, *EXAMPLES.shape[1:]])
-    specs = (local, done) if network == "critic" else (done,)
+    share = len(EXAMPLES) // REPLICAS
+    real = tf.TensorSpec([share, *EXAMPLES.shape[1:]])
+    labels = tf.TensorSpec([share], tf.int32)
+    specs = (real, labels, done) if network == "critic" else (done,)
     hlo = lowering.to_hlo(program, *specs)
     variables = {
         id(variable.handle): variable
@@ -92,8 +95,8 @@ def updates_of_slice(network):
         variables[id(resource)]
         for resource in program.get_concrete_function(*specs).captured_inputs
     ]
-    real = EXAMPLES if network == "critic" else None
-    results = run_on_cpus(hlo, real, [DONE, *map(value_of, captured)])
+    batch = [EXAMPLES, LABELS] if network == "critic" else []
+    results = run_on_cpus(hlo, batch, [DONE, *map(value_of, captured)])
 
     # The results that overwrite a parameter are that variable's new value.
     header = compiler.hlo_text(hlo).partition("\n")[0]
@@ -109,8 +112,8 @@ def updates_of_slice(network):
     return updates
 
 
-def run_on_cpus(hlo, real, others):
-    """The program's results, `[8, ...]` each; `real` is split over the replicas, if given."""
+def run_on_cpus(hlo, batch, others):
+    """The program's results, `[8, ...]` each; the `batch` is split over the replicas."""
     devices = jax.devices("cpu")
     assert len(devices) == REPLICAS
     with compiler.stablehlo(hlo) as module:
@@ -123,7 +126,7 @@ def run_on_cpus(hlo, real, others):
         for axes in (["replica"], [])
     )
     with jax.enable_x64(True):  # the steps are counted in 64 bits
-        arguments = [jax.device_put(real, split)] if real is not None else []
+        arguments = [jax.device_put(value, split) for value in batch]
         arguments += [jax.device_put(value, same) for value in others]
         results = executable.execute_sharded(arguments)
         return [

@@ -67,7 +67,33 @@ def parse(*arguments):
         (["--penalty_noise=-1"], "--penalty_noise=-1.0 is too small — give at least 0"),
         (["--clip_value=0"], "--clip_value=0.0 is too small — give more than 0"),
         (["--drift_weight=-1"], "--drift_weight=-1.0 is too small — give at least 0"),
-        (["--critic_normalization=batch"], "is unknown — use one of none, layer"),
+        (
+            ["--critic_normalization=batch"],
+            "--critic_normalization=batch makes each score depend on the whole batch, but the "
+            "penalty is on each example's own gradient (arXiv:1704.00028, section 4) — use layer",
+        ),
+        (["--critic_normalization=weight"], "use one of none, layer, group, instance, spectral"),
+        (
+            ["--dataset=swiss_roll", "--model=mlp", "--critic_normalization=instance"],
+            "leaves nothing of features that have no pixels, as those of mlp — use layer",
+        ),
+        (
+            ["--conditioning=acgan", "--critic_class_weight=0"],
+            "--critic_class_weight=0 with --conditioning=acgan leaves a classifier that learns",
+        ),
+        (
+            ["--conditioning=projection", "--generator_normalization=none"],
+            "leaves the generator no way to see labels",
+        ),
+        (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
+        (["--precision=float16"], "use one of float32, mixed_bfloat16"),
+        (["--fused_resampling=yes"], "use one of auto, on, off"),
+        (["--generator_model=cnn"], "--generator_model=cnn is unknown — use one of mlp, dcgan"),
+        (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet cannot draw"),
+        (
+            ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
+            "--conditioning=acgan needs labels, which swiss_roll has not — leave it out",
+        ),
         (
             ["--cpu_replicas=8", "--batch_size=100"],
             "--batch_size=100 does not divide over 8 replicas — use 96 or 104",
@@ -77,7 +103,8 @@ def parse(*arguments):
             "--generator_batch_size=4 does not divide over 8 replicas — use 8",
         ),
         (["--tpu=a", "--cpu_replicas=2"], "exclude each other"),
-        (["--image_size=12"], "--image_size with one of 8, 16, 32, 64, 128"),
+        (["--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
+        (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
         (["--dataset=digit"], "use one of digits, gaussians_8, gaussians_25, swiss_roll"),
         (["--dataset=gaussians_8"], "--model=dcgan draws images"),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
@@ -108,14 +135,15 @@ def test_flags_become_the_configuration(tmp_path):
 def test_defaults_that_depend_on_others_are_resolved():
     config = parse("--batch_size=32", "--dataset=digits")
     assert config.model_dir == "runs/digits"
-    assert (config.image_size, config.model_width, config.generator_batch_size) == (8, 32, 32)
+    assert (config.image_size, config.model_width, config.generator_batch_size) == (8, 64, 32)
     assert parse("--dataset=swiss_roll", "--model=mlp").image_size is None
     assert train.resolve(config) == config
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda p: p.name)
 def test_every_experiment_parses(path):
-    assert parse(f"--flagfile={path}").dataset in path.name
+    """Each into a directory of its own, so that none is refused for another's sake."""
+    assert parse(f"--flagfile={path}").run_directory == f"runs/{path.stem}"
 
 
 def test_digits_flags_spell_out_the_defaults():

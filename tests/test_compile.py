@@ -51,8 +51,28 @@ def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas
         assert program["all_reduce_count"] == len(program["all_reduces"])
         assert program["all_reduce_bytes"] > program["gradient_bytes"]
     generator = report["programs"]["generator_step"]
-    # Three batch-norms, forward and backward.
-    assert generator["all_reduce_count"] == 1 + 2 * 3
+    norms = [each["layer"] for each in generator["all_reduces"] if each["layer"] != "adam"]
+    # Two batch-norms, forward and backward.
+    assert sorted(norms) == sorted(2 * ["generator/normalization_0", "generator/normalization_1"])
+
+
+def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
+    """docs/performance.md: the estimates of the steps as usually written are 102,279 and 91,884."""
+    report = compile_report(
+        tmp_path,
+        "v5e-8",
+        dataset="cifar10",
+        model="resnet",
+        model_width=128,
+        latent_size=128,
+        batch_size=8 * 64,
+        generator_batch_size=8 * 128,
+    )
+    critic, generator = (report["programs"][name] for name in ("critic_step", "generator_step"))
+    assert critic["estimated_cycles"] / 64 < 44_000
+    assert critic["temp_bytes"] < 20e6
+    assert generator["estimated_cycles"] / 128 < 40_000
+    assert critic["gradient_all_reduce_count"] == generator["gradient_all_reduce_count"] == 1
 
 
 def test_one_core_sums_nothing(tmp_path):
@@ -258,7 +278,14 @@ def test_the_pins_are_the_same_everywhere():
 
 def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
     every, fourth = (
-        compile_report(tmp_path, "v5e-1", **TOY, penalty="r1", penalty_interval=interval)
+        compile_report(
+            tmp_path,
+            "v5e-1",
+            # Large enough that the penalty costs more than the choice whether to take it.
+            image_size=16,
+            penalty="r1",
+            penalty_interval=interval,
+        )
         for interval in (1, 4)
     )
     cycles = [report["programs"]["critic_step"]["estimated_cycles"] for report in (every, fourth)]

@@ -6,28 +6,92 @@ import numpy as np
 import pytest
 import sklearn.datasets
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from conftest import strategy_over
 
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches, replica_batches
-from wgan_gp.data.registry import DATASETS, example_shape, open_source
+from wgan_gp.data.registry import DATASETS, classes, example_shape, open_source
 from wgan_gp.errors import UserError
 
 
-def read(dataset, count, first=0, **settings):
+def read_labelled(dataset, count, first=0, **settings):
     source = open_source(Config(dataset=dataset, **settings))
-    return source.read(tf.constant(first, tf.int64), count).numpy()
+    return [values.numpy() for values in source.read(tf.constant(first, tf.int64), count)]
+
+
+def read(dataset, count, first=0, **settings):
+    return read_labelled(dataset, count, first, **settings)[0]
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_every_source_is_static_float32_and_a_function_of_position(dataset):
-    config = Config(dataset=dataset)
+def test_every_source_is_static_float32_and_a_function_of_position(dataset, prepared):
+    config = Config(dataset=dataset, data_dir=prepared)
     source = open_source(config)
     assert source.example_shape == example_shape(config)
     batches = replica_batches(source, tf.distribute.InputContext(), batch_size=32, first_step=0)
-    assert batches.element_spec == tf.TensorSpec([32, *source.example_shape], tf.float32)
-    np.testing.assert_array_equal(read(dataset, 64)[32:], read(dataset, 32, first=32))
-    assert (read(dataset, 32) != read(dataset, 32, seed=1)).any()
+    assert batches.element_spec == (
+        tf.TensorSpec([32, *source.example_shape], tf.float32),
+        tf.TensorSpec([32], tf.int32),
+    )
+    both, second, other = (
+        read_labelled(dataset, count, first, data_dir=prepared, seed=seed)
+        for count, first, seed in ((64, 0, 0), (32, 32, 0), (32, 32, 1))
+    )
+    for whole, part in zip(both, second, strict=True):
+        np.testing.assert_array_equal(whole[32:], part)
+    assert (second[0] != other[0]).any()
+    labels = np.unique(both[1])
+    assert labels.min() == 0 and labels.max() < max(1, DATASETS[dataset].classes)
+
+
+def test_labels_are_those_of_their_images():
+    images, labels = read_labelled("digits", 1797)
+    digits = sklearn.datasets.load_digits()
+    expected = {tuple(row): label for row, label in zip(digits.data, digits.target, strict=True)}
+    pixels = np.rint((images + 1) * 8).reshape(1797, -1)
+    assert [expected[tuple(row)] for row in pixels] == labels.tolist()
+    for dataset in ("gaussians_8", "gaussians_25"):
+        points, labels = read_labelled(dataset, 4000)
+        for label in range(DATASETS[dataset].classes):
+            assert points[labels == label].std(axis=0).max() < 0.1
+
+
+def test_grey_levels_become_numbers_without_gaps(prepared):
+    """2 (x / 256 - 1/2) plus noise on [0, 1/128), anew at every use."""
+    builder = tfds.builder("cifar10", data_dir=prepared)
+    levels = {
+        example["image"].tobytes(): int(example["label"])
+        for example in tfds.as_numpy(builder.as_dataset(split="train"))
+    }
+    first, labels = read_labelled("cifar10", 60, data_dir=prepared)
+    second, _ = read_labelled("cifar10", 60, 60, data_dir=prepared)
+    assert first.min() >= -1 and first.max() < 1
+    uint8 = np.floor((first.astype(np.float64) + 1) * 128).astype(np.uint8)
+    assert [levels[image.tobytes()] for image in uint8] == labels.tolist()
+    noise = (first.astype(np.float64) + 1) * 128 - uint8
+    assert abs(noise.mean() - 0.5) < 0.01 and abs(noise.var() - 1 / 12) < 0.002
+    again = np.floor((second.astype(np.float64) + 1) * 128).astype(np.uint8)
+    assert {image.tobytes() for image in again} == set(levels)
+    assert not set(first.ravel()) & set(second.ravel()) > set(first.ravel())
+
+
+def test_half_of_the_images_are_mirrored_when_asked(prepared):
+    plain = read("cifar10", 600, data_dir=prepared)
+    mixed = read("cifar10", 600, data_dir=prepared, random_flips="on")
+    same = [np.abs(a - b).max() < 0.01 for a, b in zip(plain, mixed, strict=True)]
+    mirrored = [np.abs(a[:, ::-1] - b).max() < 0.01 for a, b in zip(plain, mixed, strict=True)]
+    assert sum(same) + sum(mirrored) == 600 and 250 < sum(mirrored) < 350
+
+
+def test_prepared_images_are_resized(prepared):
+    images = read("mnist", 8, data_dir=prepared, image_size=32)
+    assert images.shape == (8, 32, 32, 1) and images.min() >= -1 and images.max() < 1
+
+
+def test_a_dataset_that_is_not_prepared_is_refused_in_a_line(tmp_path):
+    with pytest.raises(UserError, match=r"--dataset=cifar10 is not prepared: there is no .*cifar"):
+        open_source(Config(dataset="cifar10", data_dir=str(tmp_path)))
 
 
 def test_digits_are_whole_once_an_epoch_and_in_range():
@@ -77,7 +141,7 @@ def global_batches(replicas, steps, first_step=0):
     source = open_source(Config())
     batches = distributed_batches(source, strategy, first_step, batch_size=60)
     return [
-        np.concatenate(strategy.experimental_local_results(next(batches))) for _ in range(steps)
+        np.concatenate(strategy.experimental_local_results(next(batches)[0])) for _ in range(steps)
     ]
 
 
@@ -99,7 +163,7 @@ def test_hosts_read_the_slices_of_one_batch():
         for host in range(2)
     ]
     for expected in global_batches(1, 3):
-        parts = [next(host) for host in hosts for _ in range(2)]
+        parts = [next(host)[0] for host in hosts for _ in range(2)]
         np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
@@ -117,3 +181,10 @@ def test_restarting_at_a_step_gives_the_batches_of_an_uninterrupted_run():
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(UserError, match=message):
         example_shape(Config(**settings))
+
+
+def test_labels_are_asked_for_by_conditional_runs_only():
+    assert classes(Config(dataset="swiss_roll")) == classes(Config(dataset="digits")) == 0
+    assert classes(Config(dataset="gaussians_8", conditioning="acgan")) == 8
+    with pytest.raises(UserError, match="--conditioning=acgan needs labels, which swiss_roll has"):
+        classes(Config(dataset="swiss_roll", conditioning="acgan"))

@@ -3,22 +3,56 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import strategy_over
 
 import losses
 import models
-from models.layers import LeakyReLU
+from models.activations import LeakyReLU
+from models.heads import CONDITIONINGS
+from models.normalization import CRITIC_NORMALIZATIONS
+from wgan_gp import config
 
-IMAGES = [("dcgan", (size, size, channels)) for size in (8, 16, 32, 64, 128) for channels in (1, 3)]
+# What each draws, at the smallest size that shows its form.
+IMAGES = [
+    *(("dcgan", (size, size, channels)) for size in (8, 28, 48, 64) for channels in (1, 3)),
+    *(("resnet", (size, size, 3)) for size in (32, 48, 64, 128)),
+    *(("resnet101", (size, size, 3)) for size in (32, 64)),
+]
 ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
+ONE_EACH = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("resnet", (48, 48, 3))]
+ONE_EACH += [("resnet101", (32, 32, 3))]
+
+
+def build(name, shape, latent_size=6, width=8, **choices):
+    return models.build(name, shape, latent_size, width, **{"depth": 1, **choices})
 
 
 def random(*shape):
     return tf.constant(np.random.default_rng(0).standard_normal(shape), tf.float32)
 
 
+def trainable(model):
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+
+
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_weights_follow_the_seed_and_no_two_layers_start_alike(name, shape):
+    def kernels(seed):
+        tf.keras.utils.set_random_seed(seed)
+        pair = build(name, shape, depth=3, critic_normalization="spectral")
+        weights = [weight for model in pair for weight in model.weights if len(weight.shape) > 1]
+        return [np.array(weight).ravel() for weight in weights]
+
+    first, again, other = kernels(0), kernels(0), kernels(1)
+    for one, same, different in zip(first, again, other, strict=True):
+        np.testing.assert_array_equal(one, same)
+        assert (one != different).any()
+    assert len({kernel[:8].tobytes() for kernel in first}) == len(first)
+
+
 @pytest.mark.parametrize(("name", "shape"), ALL)
 def test_shapes_and_range(name, shape):
-    generator, critic = models.build(name, shape, latent_size=6, width=8)
+    generator, critic = build(name, shape)
     samples = generator(random(3, 6), training=True)
     assert samples.shape == (3, *shape)
     assert samples.dtype == tf.float32
@@ -29,14 +63,22 @@ def test_shapes_and_range(name, shape):
     assert np.ptp(scores) > 0
 
 
-@pytest.mark.parametrize("normalization", ["none", "layer"])
-@pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
+CRITICS = [
+    (name, shape, kind)
+    for name, shape in ONE_EACH
+    for kind in CRITIC_NORMALIZATIONS
+    if (name, kind) != ("mlp", "instance")
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "normalization"), CRITICS)
 def test_no_example_influences_another_ones_score(name, shape, normalization):
     """A critic with batch-norm fails this: d D(x_i) / d x_j is 0 for i != j."""
-    _, critic = models.build(
-        name, shape, latent_size=6, width=16, critic_normalization=normalization
-    )
-    assert losses.check_critic(lambda x: critic(x, training=True), random(12, *shape)) == []
+    _, critic = build(name, shape, width=16, critic_normalization=normalization)
+    found = losses.check_critic(lambda x: critic(x, training=True), random(12, *shape))
+    # Power iteration gives another estimate, and so other scores, with every call.
+    allowed = {"random_scores"} if normalization == "spectral" else set()
+    assert {each.name for each in found} <= allowed
     points = random(5, *shape)
     with tf.GradientTape() as tape:
         tape.watch(points)
@@ -46,9 +88,9 @@ def test_no_example_influences_another_ones_score(name, shape, normalization):
     np.testing.assert_array_equal(np.delete(influence, 2), 0)
 
 
-@pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
-def test_the_penalty_reaches_every_kernel_of_the_critic(name, shape):
-    _, critic = models.build(name, shape, latent_size=6, width=16)
+@pytest.mark.parametrize(("name", "shape", "normalization"), CRITICS)
+def test_the_penalty_reaches_every_kernel_of_the_critic(name, shape, normalization):
+    _, critic = build(name, shape, width=16, critic_normalization=normalization)
     with tf.GradientTape() as tape:
         penalty = tf.reduce_mean(
             losses.gradient_penalty(critic, random(5, *shape), -random(5, *shape), seed=[1, 2])
@@ -58,54 +100,187 @@ def test_the_penalty_reaches_every_kernel_of_the_critic(name, shape):
         assert np.abs(gradient).max() > 0
 
 
-def test_dcgan_generator_batch_norm_is_synchronized():
-    generator, _ = models.build("dcgan", (8, 8, 1), latent_size=6, width=4)
-    norms = [
-        layer for layer in generator.layers if isinstance(layer, tf.keras.layers.BatchNormalization)
-    ]
-    assert norms
-    assert all(layer.synchronized for layer in norms)
+def double_gradients(function, points):
+    """Its value, the gradient of the value's square, and that of the gradient's square."""
+    with tf.GradientTape() as outer:
+        outer.watch(points)
+        with tf.GradientTape() as inner:
+            inner.watch(points)
+            value = function(points) ** 2
+        gradient = inner.gradient(value, points)
+        squared = tf.reduce_sum(gradient**2)
+    return value, gradient, outer.gradient(squared, points)
 
 
+@pytest.mark.parametrize("after_few_channels", [False, True])
 @pytest.mark.parametrize("slope", [0.0, 0.2])
-def test_leaky_relu_is_the_plain_one_in_value_and_both_gradients(slope):
-    points, direction = random(64, 5), random(64, 5)[::-1]
-
-    def value_and_gradients(activation):
-        with tf.GradientTape() as outer:
-            outer.watch(points)
-            with tf.GradientTape() as inner:
-                inner.watch(points)
-                value = activation(points) ** 2
-            gradient = inner.gradient(value, points)
-            along = tf.reduce_sum(gradient * direction)
-        return value, gradient, outer.gradient(along, points)
-
-    fast = value_and_gradients(LeakyReLU(slope))
-    plain = value_and_gradients(lambda x: tf.nn.leaky_relu(x, slope))
+def test_leaky_relu_is_the_plain_one_in_value_and_both_gradients(slope, after_few_channels):
+    points = random(64, 5)
+    fast = double_gradients(LeakyReLU(slope, after_few_channels=after_few_channels), points)
+    plain = double_gradients(lambda x: tf.nn.leaky_relu(x, slope), points)
     for ours, theirs in zip(fast, plain, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "shape"), [("dcgan", (16, 16, 3)), ("mlp", (2,))])
-def test_layer_normalization_is_over_all_of_an_example(name, shape):
-    """Moments over (H, W, C) together are 0 and 1; over the channels alone they are not.
+@pytest.mark.parametrize("after_few_channels", [False, True])
+def test_leaky_relu_sends_no_zeros_back_through_the_network(after_few_channels):
+    """d (d relu / d x) / d x does not exist, rather than being a tensor of zeros."""
+    points, upstream = random(64), random(64)
+    with tf.GradientTape() as outer:
+        outer.watch(points)
+        with tf.GradientTape() as inner:
+            inner.watch(points)
+            value = LeakyReLU(0.0, after_few_channels=after_few_channels)(points)
+        gradient = inner.gradient(value, points, upstream)
+    assert outer.gradient(gradient, points) is None
 
-    Each channel has a scale and an offset of its own.
-    """
-    _, critic = models.build(name, shape, latent_size=6, width=8, critic_normalization="layer")
-    _, plain = models.build(name, shape, latent_size=6, width=8)
-    added = [layer for layer in critic.layers if "normalization" in layer.name]
-    assert len(critic.layers) == len(plain.layers) + len(added) and added
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind", "groups"),
+    [
+        ("dcgan", (16, 16, 3), "layer", 1),
+        ("mlp", (2,), "layer", 1),
+        ("resnet", (48, 48, 3), "layer", 1),
+        ("dcgan", (16, 16, 3), "group", 8),
+        ("mlp", (2,), "group", 4),
+        ("dcgan", (16, 16, 3), "instance", 0),
+    ],
+)
+def test_a_critics_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
+    """Moments over (H, W, some channels) are 0 and 1; each channel has a scale and an offset."""
+    monkeypatch.setattr("models.normalization.GROUPS", 8)
+    _, critic = build(name, shape, width=16, depth=2, critic_normalization=kind)
+    added = [layer for layer in critic.layers if "norm" in layer.name]
+    assert added
     for layer in added:
+        assert len(layer._inbound_nodes) == 1  # once, not over and over
         before = 3 + 2 * tf.random.normal([5, *layer.input.shape[1:]])
-        after = np.reshape(layer(before), [5, -1])
-        np.testing.assert_allclose(after.mean(axis=1), 0, atol=1e-5)
-        np.testing.assert_allclose(after.var(axis=1), 1, rtol=1e-3)
         channels = before.shape[-1]
-        assert [tuple(weight.shape) for weight in layer.weights] == [(channels,)] * 2
-        if len(before.shape) == 4:
+        count = groups if kind != "instance" else channels
+        after = np.reshape(layer(before), [5, -1, count, channels // count])
+        np.testing.assert_allclose(after.mean(axis=(1, 3)), 0, atol=1e-4)
+        np.testing.assert_allclose(after.var(axis=(1, 3)), 1, rtol=1e-2)
+        if kind == "layer" and len(before.shape) == 4:
             assert np.abs(np.mean(layer(before), axis=-1)).max() > 0.1
+        assert [tuple(weight.shape) for weight in layer.weights] == [(channels,)] * 2
+
+
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_spectral_normalization_leaves_no_kernel_a_larger_singular_value_than_1(name, shape):
+    _, critic = build(name, shape, critic_normalization="spectral")
+    layers = [layer for layer in critic.layers if getattr(layer, "kernel", None) is not None]
+    assert layers
+    for layer in layers:
+        assert layer.spectral, layer.name
+    inner = layers[-2]
+    shaped = [int(side) for side in inner.input.shape[1:]]
+    for _ in range(50):  # power iteration, a step a call
+        inner(tf.zeros([1, *shaped]), training=True)
+    matrix = np.reshape(inner.kernel, [-1, inner.kernel.shape[-1]])
+    largest = np.linalg.svd(matrix, compute_uv=False)[0]
+    direction = np.array(inner.direction)
+    examples = random(3, *shaped)
+    outputs = inner(examples)  # in inference the estimate stays
+    np.testing.assert_array_equal(inner.direction, direction)
+    unbiased = inner.product(examples, tf.convert_to_tensor(inner.kernel)) / largest
+    np.testing.assert_allclose(outputs, unbiased, rtol=1e-3, atol=1e-5)
+
+
+def test_spectral_normalization_is_that_of_one_on_four_replicas():
+    def scores(replicas):
+        strategy = strategy_over(replicas)
+        tf.keras.utils.set_random_seed(0)
+        with strategy.scope():
+            _, critic = build("mlp", (2,), critic_normalization="spectral")
+        examples = random(8, 2)
+        for _ in range(3):
+            results = strategy.run(lambda: critic(examples, training=True))
+        return strategy.experimental_local_results(results)
+
+    (one,) = scores(1)
+    for other in scores(4):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("conditioning", ["acgan", "projection"])
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_labels_reach_generator_and_critic(name, shape, conditioning):
+    generator, critic = build(name, shape, classes=3, conditioning=conditioning)
+    for weight in generator.weights:  # classes start alike
+        if weight.shape[:1] == (3,):
+            weight.assign(random(*weight.shape))
+    latents = tf.tile(random(1, 6), [3, 1])
+    samples = np.array(generator([latents, tf.range(3)], training=False))
+    assert np.abs(samples[1:] - samples[:-1]).reshape(2, -1).max(axis=1).min() > 1e-3
+    if conditioning == "acgan":
+        scores, logits = critic(samples)
+        assert (scores.shape, logits.shape, logits.dtype) == ((3, 1), (3, 3), tf.float32)
+    else:
+        same = tf.tile(samples[:1], [3, 1, 1, 1][: samples.ndim])
+        scores = np.array(critic([same, tf.range(3)]))
+        assert scores.shape == (3, 1) and len(np.unique(scores)) == 3
+
+
+def test_projection_is_the_inner_product_with_the_labels_row():
+    _, critic = build("mlp", (2,), classes=3, conditioning="projection")
+    points, labels = random(4, 2), tf.constant([0, 2, 1, 2])
+    features = tf.keras.Model(critic.inputs[0], critic.get_layer("activation_1").output)(points)
+    embedding = np.array(critic.get_layer("projection").kernel)
+    score = critic.get_layer("score")
+    expected = score(features)[:, 0] + np.sum(features * embedding[:, [0, 2, 1, 2]].T, axis=1)
+    np.testing.assert_allclose(critic([points, labels])[:, 0], expected, rtol=1e-5)
+
+
+def test_the_configuration_knows_the_choices_there_are():
+    assert config.CRITIC_NORMALIZATIONS == CRITIC_NORMALIZATIONS
+    assert config.CONDITIONINGS == CONDITIONINGS
+
+
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_bfloat16_keeps_variables_outputs_and_the_penalty_in_float32(name, shape):
+    """And changes no number by more than its eight bits explain."""
+    tf.keras.utils.set_random_seed(0)
+    plain_generator, plain = build(name, shape, width=32)
+    tf.keras.utils.set_random_seed(0)
+    generator, critic = build(name, shape, width=32, precision="mixed_bfloat16")
+    assert {tf.as_dtype(weight.dtype) for weight in generator.weights} == {tf.float32}
+    hidden = [layer.compute_dtype for layer in critic.layers if hasattr(layer, "filters")]
+    assert "bfloat16" in hidden
+    assert generator(random(3, 6)).dtype == tf.float32
+    np.testing.assert_allclose(generator(random(3, 6)), plain_generator(random(3, 6)), atol=0.05)
+    real, fake = random(8, *shape), random(8, *shape)[::-1]
+    penalties = []
+    for each in (plain, critic):
+        with tf.GradientTape() as tape:
+            penalty = losses.gradient_penalty(each, real, fake, alpha=tf.fill([8], 0.3))
+        gradients = tape.gradient(penalty, each.trainable_variables[0])
+        assert penalty.dtype == tf.float32 and np.isfinite(gradients).all()
+        penalties.append(np.array(penalty))
+    np.testing.assert_allclose(penalties[1], penalties[0], rtol=0.05, atol=0.01)
+
+
+def test_the_papers_choices_for_hard_networks():
+    tanh = {"activation": "tanh"}
+    for model in build("dcgan", (16, 16, 3), **tanh):
+        kinds = {type(layer).__name__ for layer in model.layers}
+        assert "LeakyReLU" not in kinds and "Activation" in kinds
+    generator, _ = build("dcgan", (64, 64, 3), generator_normalization="none")
+    assert not any("normalization" in layer.name for layer in generator.layers)
+    assert all(layer.use_bias for layer in generator.layers if "conv" in layer.name)
+    generator, critic = build("dcgan", (64, 64, 3), generator_channels="constant", width=64)
+    assert {layer.filters for layer in generator.layers if "conv" in layer.name} == {64}
+    assert [layer.filters for layer in critic.layers if "conv" in layer.name] == [64, 128, 256, 512]
+    generator, critic = models.build(
+        "dcgan", (64, 64, 3), 128, generator_name="mlp", generator_width=512, depth=4
+    )
+    units = [layer.filters for layer in generator.layers if hasattr(layer, "filters")]
+    assert units == [512] * 4 + [64 * 64 * 3] and critic.get_layer("conv_4").filters == 512
+
+
+def test_resnet101_has_101_layers_that_learn_a_product():
+    for model in models.build("resnet101", (64, 64, 3), 128, 8):
+        kernels = [weight for weight in model.trainable_variables if len(weight.shape) > 1]
+        assert len(kernels) - sum("shortcut" in layer.name for layer in model.layers) == 101
 
 
 def test_default_width_is_the_registrys():
@@ -113,17 +288,51 @@ def test_default_width_is_the_registrys():
     width = models.MODELS["mlp"].width
     assert critic.count_params() == (2 + 1) * width + 2 * (width + 1) * width + width + 1
     assert generator.count_params() == (6 + 1) * width + 2 * (width + 1) * width + 2 * (width + 1)
+    # A generator of another kind has its own default.
+    generator, critic = models.build("dcgan", (8, 8, 1), 6, 16, generator_name="mlp")
+    assert generator.get_layer("dense_1").filters == width
+    generator, _ = models.build("resnet101", (32, 32, 3), 6, 4, generator_name="mlp")
+    assert sum("dense" in layer.name for layer in generator.layers) == 3
+    generator, _ = models.build("dcgan", (8, 8, 1), 6, 16, generator_width=4)
+    assert generator.get_layer("conv_1").filters == 4
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("dcgann", (8, 8, 1), "--model=dcgann is unknown — use one of mlp, dcgan"),
-        ("dcgan", (12, 12, 1), "--image_size with one of 8, 16, 32, 64, 128"),
+        ("dcgann", (8, 8, 1), "--model=dcgann is unknown — use one of mlp, dcgan, resnet"),
+        ("dcgan", (7, 7, 1), "--image_size=8 or more"),
         ("dcgan", (8, 16, 1), "8x16 pixels"),
         ("dcgan", (2,), "use --model=mlp"),
+        ("resnet", (40, 40, 3), "--image_size=32, 48, 64 or 128"),
     ],
 )
 def test_impossible_combinations_are_refused(name, shape, message):
     with pytest.raises(ValueError, match=message):
         models.build(name, shape, latent_size=6)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"width": 3}, "--model_width=3 is too narrow for resnet101 — give at least 4"),
+        ({"generator_width": 2}, "--generator_width=2 is too narrow for resnet101"),
+        (
+            {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
+            "no way to see labels.* — use --generator_normalization=batch, or --generator_model",
+        ),
+    ],
+)
+def test_choices_that_leave_nothing_are_refused(choices, message):
+    with pytest.raises(ValueError, match=message):
+        models.build("resnet101", (32, 32, 3), 6, **choices)
+
+
+def test_a_bias_is_left_out_only_where_a_norm_takes_it_away():
+    """One for each place of the first feature map is not what a norm over places takes away."""
+    generator, _ = build("dcgan", (16, 16, 3))
+    assert generator.get_layer("dense").use_bias
+    assert not generator.get_layer("conv_1").use_bias and generator.get_layer("image").use_bias
+    for model in build("resnet101", (32, 32, 3)):
+        last = [layer for layer in model.layers if layer.name.endswith("_conv_3")]
+        assert last and not any(layer.use_bias for layer in last)

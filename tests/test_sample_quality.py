@@ -25,7 +25,7 @@ def test_real_digits_are_recognised_and_grey_ones_are_not():
 
 @pytest.mark.parametrize("dataset", MIXTURES)
 def test_the_data_itself_reaches_every_mode(dataset):
-    points = open_source(Config(dataset=dataset)).read(0, 10_000).numpy()
+    points = open_source(Config(dataset=dataset)).read(0, 10_000)[0].numpy()
     figures = judge_modes(points, *MIXTURES[dataset])
     assert figures.modes_reached == figures.modes == int(dataset.partition("_")[2])
     # Of a 2-D Gaussian, 1 - exp(-9/2) lies within three standard deviations.

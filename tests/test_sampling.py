@@ -5,15 +5,24 @@ import tensorflow as tf
 from conftest import strategy_over
 
 import models
-from wgan_gp.sampling import GAP_GREY, PLOT_PIXELS, Sampler, image_grid, point_plot
+from wgan_gp.config import Config
+from wgan_gp.data.registry import open_source
+from wgan_gp.sampling import GAP_GREY, PLOT_PIXELS, Sampler, image_grid, make_draw, point_plot
 
 
-def make_sampler(replicas, batch_size=8):
+def make_sampler(replicas, batch_size=8, classes=0, **choices):
     strategy = strategy_over(replicas)
     tf.keras.utils.set_random_seed(0)
     with strategy.scope():
-        generator, _ = models.build("dcgan", (8, 8, 1), latent_size=6, width=4)
-    return Sampler(generator, strategy, latent_size=6, seed=3, batch_size=batch_size)
+        generator, _ = models.build(
+            "dcgan", (8, 8, 1), latent_size=6, width=4, classes=classes, **choices
+        )
+    for weight in generator.weights:  # scales and offsets of classes start alike
+        if len(weight.shape) == 2 and weight.shape[0] == classes:
+            weight.assign(np.random.default_rng(0).normal(size=weight.shape))
+    return Sampler(
+        generator, strategy, latent_size=6, seed=3, classes=classes, batch_size=batch_size
+    )
 
 
 def test_samples_do_not_depend_on_count_batch_or_replicas():
@@ -25,11 +34,43 @@ def test_samples_do_not_depend_on_count_batch_or_replicas():
     np.testing.assert_allclose(make_sampler(4).sample(37), expected[:37], atol=1e-6)
 
 
+def test_batch_statistics_are_those_of_the_batch_on_any_number_of_replicas():
+    choices = {"sampling_statistics": "batch"}
+    expected = make_sampler(1, **choices).sample(16)
+    np.testing.assert_allclose(make_sampler(4, **choices).sample(16), expected, atol=1e-5)
+    # Not the accumulated ones, and of this batch: a larger one gives others.
+    assert np.abs(make_sampler(1).sample(16) - expected).max() > 0.01
+    assert np.abs(make_sampler(1, 16, **choices).sample(16) - expected).max() > 0.001
+    # Sampling changes nothing.
+    sampler = make_sampler(1, **choices)
+    np.testing.assert_array_equal(sampler.sample(16), sampler.sample(16))
+
+
+def test_classes_come_in_turn_or_as_asked_for():
+    sampler = make_sampler(1, classes=3, conditioning="acgan")
+    in_turn = sampler.sample(12)
+    for label in range(3):
+        np.testing.assert_array_equal(sampler.sample(4, label), in_turn[label::3])
+    # They are told apart by the generator, not by their place.
+    other = make_sampler(1, classes=2, conditioning="acgan")
+    assert np.abs(other.sample(3)[2] - in_turn[2]).max() > 1e-3
+    np.testing.assert_allclose(
+        make_sampler(4, classes=3, conditioning="acgan").sample(12), in_turn, atol=1e-6
+    )
+
+
+def test_a_conditional_grid_has_a_column_for_each_class():
+    source = open_source(Config())
+    picture = make_draw(make_sampler(1, classes=10, conditioning="acgan"), source)()
+    assert picture.shape == (8 * 34, 10 * 34, 1)
+    assert make_draw(make_sampler(1), source)().shape == (8 * 34, 8 * 34, 1)
+
+
 def test_image_grid_places_and_scales_images():
     images = np.full([5, 8, 8, 3], -1, np.float32)
     images[4] = 1
     images[1, :, :, 0] = 0
-    grid = image_grid(images)
+    grid = image_grid(images, 3)
     # Five images in three columns and two rows, each of 8 pixels enlarged to 32, and a gap.
     assert (grid.shape, grid.dtype) == ((68, 102, 3), np.uint8)
     assert (grid[34:66, 34:66] == 255).all()
@@ -40,7 +81,7 @@ def test_image_grid_places_and_scales_images():
 
 
 def test_large_images_are_not_enlarged():
-    assert image_grid(np.zeros([4, 64, 64, 1])).shape == (132, 132, 1)
+    assert image_grid(np.zeros([4, 64, 64, 1]), 2).shape == (132, 132, 1)
 
 
 def test_point_plot_draws_samples_over_data_and_drops_outliers():

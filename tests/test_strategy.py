@@ -6,7 +6,13 @@ from conftest import strategy_over
 
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.strategy import connect_tpu, create_strategy, describe, use_jit
+from wgan_gp.strategy import (
+    connect_tpu,
+    create_strategy,
+    describe,
+    use_fused_resampling,
+    use_jit,
+)
 
 
 def fake_steps(calls, failing=None):
@@ -25,6 +31,22 @@ def fake_steps(calls, failing=None):
         "initialize": step("initialize", None),
         "strategy": step("strategy", "the strategy"),
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "expected"),
+    [
+        ({}, [], True),
+        ({}, ["GPU:0"], False),
+        ({"tpu": "my-tpu"}, ["GPU:0"], True),
+        ({"mode": "compile"}, ["GPU:0"], True),
+        ({"fused_resampling": "on"}, ["GPU:0"], True),
+        ({"fused_resampling": "off"}, [], False),
+    ],
+)
+def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    assert use_fused_resampling(Config(**settings)) == expected
 
 
 def test_tpu_is_resolved_connected_initialised_in_that_order():

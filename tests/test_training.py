@@ -83,8 +83,13 @@ def test_run_directory(tmp_path, scheme):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"learning_rate_schedule": "constant"}, {}, {"dataset": "gaussians_25", "model": "mlp"}],
-    ids=["constant", "linear", "points"],
+    [
+        {"learning_rate_schedule": "constant"},
+        {},
+        {"dataset": "gaussians_25", "model": "mlp"},
+        {"generator_ema_decay": 0.9, "conditioning": "acgan", "critic_normalization": "spectral"},
+    ],
+    ids=["constant", "linear", "points", "average"],
 )
 def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
     whole, writer = train_tiny(tmp_path / "whole", train_steps=10, **EVERY_5, **settings)
@@ -228,7 +233,8 @@ def test_configurations_differ_where_the_result_would():
     assert config.differences({**saved, "steps_per_loop": 1, "cpu_replicas": 8}) == []
     assert config.differences({**saved, "beta_1": 0.0}) == ["--beta_1: 0.0 -> 0.5"]
     # A run older than a setting had its default.
-    del saved["penalty"], saved["beta_1"]
+    del saved["penalty"], saved["beta_1"], saved["generator_width"]
+    config = dataclasses.replace(config, generator_width=64)  # as resolved from the others
     assert config.differences(saved) == ["--beta_1: 0.0 -> 0.5"]
     # With a linear schedule the rate depends on train_steps; else a run may be made longer.
     longer = {"train_steps": 9000, "learning_rate_schedule": "linear"}

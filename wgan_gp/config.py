@@ -26,6 +26,8 @@ PENALTIES = (
     "weight_clipping",
     "none",
 )
+CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
+CONDITIONINGS = ("none", "acgan", "projection")
 
 
 def _setting(
@@ -69,7 +71,12 @@ class Config:
 
     # What to learn, and where to keep it.
     dataset: str = _setting(
-        "digits", "What to learn: digits, gaussians_8, gaussians_25 or swiss_roll."
+        "digits", "What to learn: digits, gaussians_8, gaussians_25, swiss_roll, mnist or cifar10."
+    )
+    data_dir: str | None = _setting(
+        None,
+        "Where mnist and cifar10 are prepared. Default: tensorflow-datasets' own folder.",
+        free=True,
     )
     image_size: int | None = _setting(
         None, "Side of the images, in pixels. Default: the dataset's own.", minimum=1
@@ -82,15 +89,53 @@ class Config:
 
     # The networks.
     model: str = _setting(
-        "dcgan", "Networks: mlp (points and tiny images) or dcgan (images of 8 to 128 pixels)."
+        "dcgan",
+        "Networks: mlp (points and tiny images), dcgan (images of 8 pixels or more), resnet (32, "
+        "48, 64 or 128) or resnet101 (32, 64 or 128).",
+    )
+    generator_model: str | None = _setting(
+        None, "The generator, where it is another network. Default: --model."
     )
     model_width: int | None = _setting(
-        None, "Hidden units (mlp) or channels at full size (dcgan). Default: 128 or 32.", minimum=1
+        None,
+        "Hidden units (mlp) or channels, at half size (dcgan) or at full size (resnet). Default: "
+        "128 for mlp, else 64.",
+        minimum=1,
+    )
+    generator_width: int | None = _setting(
+        None, "The same of the generator. Default: --model_width.", minimum=1
+    )
+    model_depth: int | None = _setting(
+        None,
+        "Hidden layers (mlp) or blocks at each size (resnet101). Default: 3 and 6.",
+        minimum=1,
+    )
+    activation: str = _setting(
+        "relu",
+        "Of all hidden layers: relu (leaky in dcgan's critic) or tanh.",
+        choices=("relu", "tanh"),
+    )
+    generator_normalization: str = _setting(
+        "batch",
+        "Of the generator's layers (mlp has none): batch or none.",
+        choices=("batch", "none"),
+    )
+    generator_channels: str = _setting(
+        "doubling",
+        "Of dcgan's generator at half the size: doubling or constant.",
+        choices=("doubling", "constant"),
     )
     critic_normalization: str = _setting(
         "none",
-        "What follows the critic's inner layers: none, or layer (over all of an example).",
-        choices=("none", "layer"),
+        "What normalises the critic: none; layer (over all of an example), group or instance "
+        "(of the features); spectral (of the weights).",
+        choices=CRITIC_NORMALIZATIONS,
+    )
+    conditioning: str = _setting(
+        "none",
+        "How the dataset's labels enter the critic, if at all: none, acgan (it classifies) or "
+        "projection. The generator is then given labels too.",
+        choices=CONDITIONINGS,
     )
     latent_size: int = _setting(64, "Length of the latent vector, drawn from N(0, I).", minimum=1)
 
@@ -143,6 +188,12 @@ class Config:
     drift_weight: float = _setting(
         0.0, "Weight of D(real)^2, which keeps scores near 0 (0.001 in ProGAN).", minimum=0
     )
+    critic_class_weight: float = _setting(
+        1.0, "Weight of acgan's cross-entropy on real images, in the critic's loss.", minimum=0
+    )
+    generator_class_weight: float = _setting(
+        0.1, "Weight of acgan's cross-entropy on samples, in the generator's loss.", minimum=0
+    )
 
     # The optimizers: one Adam for each network.
     critic_learning_rate: float = _setting(1e-3, "Adam's rate for the critic.", above=0)
@@ -151,6 +202,24 @@ class Config:
     beta_2: float = _setting(0.9, "Adam's decay of the mean squared gradient.", minimum=0, below=1)
     learning_rate_schedule: str = _setting(
         "linear", "constant, or linear: to 0 at --train_steps.", choices=("constant", "linear")
+    )
+
+    generator_ema_decay: float = _setting(
+        0.0,
+        "Decay of a moving average of the generator, a generator step (0.999); samples are then "
+        "drawn from the average. 0: none.",
+        minimum=0,
+        below=1,
+    )
+    sampling_statistics: str = _setting(
+        "accumulated",
+        "Moments that the generator's batch-norm takes in sampling: accumulated in training, or "
+        "those of the batch of samples.",
+        choices=("accumulated", "batch"),
+        free=True,
+    )
+    random_flips: str = _setting(
+        "off", "Mirror half of the real images (mnist and cifar10).", choices=("off", "on")
     )
 
     seed: int = _setting(
@@ -170,6 +239,19 @@ class Config:
         minimum=1,
         free=True,
     )
+    precision: str = _setting(
+        "float32",
+        "What convolutions and matrix products are computed in: float32 or mixed_bfloat16 "
+        "(docs/performance.md).",
+        choices=("float32", "mixed_bfloat16"),
+    )
+    fused_resampling: str = _setting(
+        "auto",
+        "A convolution and its resampling as one operation, in resnet: auto (on, but for a GPU), "
+        "on or off. The same function, the same weights.",
+        choices=("auto", "on", "off"),
+        free=True,
+    )
     jit_compile: str = _setting(
         "auto",
         "Compile the step with XLA on CPU and GPU: auto, on or off. A TPU always compiles.",
@@ -185,6 +267,12 @@ class Config:
     )
 
     def __post_init__(self):
+        if self.critic_normalization == "batch":
+            raise UserError(
+                "--critic_normalization=batch makes each score depend on the whole batch, but the "
+                "penalty is on each example's own gradient (arXiv:1704.00028, section 4)",
+                "use layer, group or instance",
+            )
         for field in dataclasses.fields(self):
             _check_range(field, getattr(self, field.name))
         if self.tpu is not None and self.cpu_replicas > 1:
@@ -193,6 +281,12 @@ class Config:
             raise UserError(
                 "--jit_compile=on with --tpu asks for XLA's CPU compiler, which a TPU VM lacks",
                 "leave it out: a TPU program is always compiled",
+            )
+        if self.conditioning == "acgan" and not self.critic_class_weight:
+            raise UserError(
+                "--critic_class_weight=0 with --conditioning=acgan leaves a classifier that learns "
+                "nothing, for the generator to follow",
+                "give a weight, or use --conditioning=projection",
             )
         self.check_replicas(self.cpu_replicas)
 
@@ -228,6 +322,8 @@ class Config:
         """
         found = []
         for field in dataclasses.fields(self):
+            if field.name not in saved and field.default is None:
+                continue  # younger than the run, and its default follows from the others
             # A setting younger than the run was at its default when the run was made.
             old, new = saved.get(field.name, field.default), getattr(self, field.name)
             free = field.metadata["free"] or (

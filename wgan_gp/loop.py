@@ -17,15 +17,15 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
     """The two programs that run on every replica, here and, by --mode=compile, on a TPU.
 
     Returns:
-      critic_step: (real, critic steps done) -> this replica's share of each critic term,
-        stacked as in the objective's `critic_term_names`.
+      critic_step: (real, labels, critic steps done) -> this replica's share of each critic
+        term, stacked as in the objective's `critic_term_names`.
       generator_step: (generator steps done) -> likewise.
     """
     compiled = True if jit_compile else None  # None: as TensorFlow sees fit
 
     @functools.partial(tf.function, jit_compile=compiled)
-    def critic_step(real: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
-        terms = step.critic_step(real, done)
+    def critic_step(real: tf.Tensor, labels: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
+        terms = step.critic_step(real, labels, done)
         return tf.stack([terms[name] for name in step.objective.critic_term_names])
 
     @functools.partial(tf.function, jit_compile=compiled)
@@ -71,9 +71,8 @@ def make_train_loop(
         for _ in tf.range(iterations):
             done = step.state.iteration.read_value()
             for update in tf.range(tf.constant(n_critic, tf.int64)):
-                critic_sum += on_all_replicas(
-                    critic_step, next(real_batches), done * n_critic + update
-                )
+                real, labels = next(real_batches)
+                critic_sum += on_all_replicas(critic_step, real, labels, done * n_critic + update)
             generator_sum += on_all_replicas(generator_step, done)
             step.state.iteration.assign_add(1)
         iterations = tf.cast(iterations, tf.float32)

@@ -33,6 +33,9 @@ class Stream(enum.IntEnum):
     SHUFFLE = 4
     SAMPLES = 5
     PERTURBATION = 6
+    GENERATOR_LABELS = 7
+    DEQUANTIZATION = 8
+    FLIPS = 9
 
 
 def bits(

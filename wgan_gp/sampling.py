@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from .data.source import Source
+from .networks import conditioned
 from .randomness import Stream, normal
 
-GRID_IMAGES = 64
+GRID_SIDE = 8  # images; a conditional grid has a column for each class, up to twice as many
 PLOT_POINTS = 2500
 TILE_PIXELS = 32  # a sample smaller than this is enlarged in a grid
 GAP_PIXELS = 2  # right of and below each sample
@@ -20,15 +21,17 @@ PLOT_PIXELS = 512  # side of a picture of points
 class Sampler:
     """Draws samples on all replicas; sample i is a function of (weights, seed, i).
 
-    The generator runs in inference mode, with the batch-norm statistics it accumulated, so
-    no sample depends on those beside it.
+    The generator does not train. With the batch-norm statistics it accumulated, no sample
+    depends on those beside it. With those of the batch (--sampling_statistics=batch), samples
+    are drawn in batches of `batch_size` over all replicas.
 
     Args:
-      generator: `[B, latent_size]` -> `[B, *example_shape]`.
+      generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes labels too.
       strategy: the strategy in whose scope the generator was made.
       latent_size: length of a latent vector.
       seed: of the latents.
-      batch_size: samples per call and replica.
+      classes: of a conditional generator; 0 of any other.
+      batch_size: samples per call, over all replicas; raised to a multiple of their number.
     """
 
     def __init__(
@@ -38,17 +41,21 @@ class Sampler:
         *,
         latent_size: int,
         seed: int,
+        classes: int = 0,
         batch_size: int = 128,
     ):
-        self._per_call = batch_size * strategy.num_replicas_in_sync
+        share = -(-batch_size // strategy.num_replicas_in_sync)
+        self._per_call = share * strategy.num_replicas_in_sync
+        self.classes = classes
 
         def on_replica(first: tf.Tensor) -> tf.Tensor:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            first += tf.cast(replica, tf.int64) * batch_size
+            first += tf.cast(replica, tf.int64) * share
             latents = normal(
-                seed, Stream.SAMPLES, step=0, first=first, count=batch_size, size=latent_size
+                seed, Stream.SAMPLES, step=0, first=first, count=share, size=latent_size
             )
-            return generator(latents, training=False)
+            labels = (first + tf.range(share, dtype=tf.int64)) % max(1, classes)
+            return conditioned(generator, tf.cast(labels, tf.int32), training=False)(latents)
 
         @tf.function
         def draw(first: tf.Tensor) -> tf.Tensor:
@@ -56,8 +63,19 @@ class Sampler:
 
         self._draw = draw
 
-    def sample(self, count: int) -> np.ndarray:
-        """The first `count` samples of the seed, `[count, *example_shape]` float32."""
+    def sample(self, count: int, label: int | None = None) -> np.ndarray:
+        """The first `count` samples of the seed, `[count, *example_shape]` float32.
+
+        Sample i is of class i modulo classes.
+
+        Args:
+          count: how many.
+          label: the first `count` of this class, in [0, classes). All classes are drawn, and
+            those of the others left: with statistics of the batch, a batch of one class would
+            have others than the generator has ever seen.
+        """
+        if label is not None:
+            return self.sample(count * self.classes)[label :: self.classes]
         calls = range(0, count, self._per_call)
         batches = [self._draw(tf.constant(first, tf.int64)).numpy() for first in calls]
         return np.concatenate(batches)[:count]
@@ -66,22 +84,24 @@ class Sampler:
 def make_draw(sampler: Sampler, source: Source) -> Callable[[], np.ndarray]:
     """A function that draws the same noise's samples anew: () -> uint8 `[H, W, C]`."""
     if len(source.example_shape) == 3:
-        return lambda: image_grid(sampler.sample(GRID_IMAGES))
-    real = source.read(tf.constant(0, tf.int64), PLOT_POINTS).numpy()
+        # A class a column, where there are columns for all.
+        columns = sampler.classes if 1 < sampler.classes <= 2 * GRID_SIDE else GRID_SIDE
+        return lambda: image_grid(sampler.sample(GRID_SIDE * columns), columns)
+    real = source.read(tf.constant(0, tf.int64), PLOT_POINTS)[0].numpy()
     return lambda: point_plot(sampler.sample(PLOT_POINTS), real)
 
 
-def image_grid(images: np.ndarray) -> np.ndarray:
-    """Images side by side in a square, row by row.
+def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
+    """Images side by side, row by row.
 
     Args:
       images: `[N, H, W, C]` in [-1, 1].
+      columns: images in a row.
 
     Returns:
       uint8 `[H', W', C]`; small images are enlarged by a whole factor.
     """
     count, height, width, channels = images.shape
-    columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
     factor = max(1, TILE_PIXELS // max(height, width))
     tall, wide = height * factor + GAP_PIXELS, width * factor + GAP_PIXELS

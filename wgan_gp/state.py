@@ -8,6 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from .config import Config
+from .networks import copy_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +18,13 @@ class TrainState:
     There is nothing else: noise and the place in the data follow from `iteration`.
 
     Attributes:
-      generator: `[B, latent_size]` -> `[B, *example_shape]`.
-      critic: `[B, *example_shape]` -> scores `[B, 1]`.
+      generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes a list
+        of these and labels `[B]`.
+      critic: `[B, *example_shape]` -> scores `[B, 1]`, and what the objective makes of
+        labels beside.
       generator_optimizer, critic_optimizer: built for their network's variables.
       iteration: scalar int64 variable, iterations done; on the host.
+      generator_average: a generator whose weights are a moving average, if there is one.
     """
 
     generator: tf.keras.Model
@@ -28,10 +32,17 @@ class TrainState:
     generator_optimizer: tf.keras.optimizers.Optimizer
     critic_optimizer: tf.keras.optimizers.Optimizer
     iteration: tf.Variable
+    generator_average: tf.keras.Model | None = None
+
+    @property
+    def sampling_generator(self) -> tf.keras.Model:
+        """The generator that samples are drawn from."""
+        return self.generator_average or self.generator
 
     def checkpoint(self) -> tf.train.Checkpoint:
+        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return tf.train.Checkpoint(
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+            **{name: part for name, part in parts.items() if part is not None}
         )
 
 
@@ -73,7 +84,8 @@ def create_state(
     """A fresh state, its variables placed by the strategy.
 
     Args:
-      build_networks: () -> (generator, critic), two new networks with their variables.
+      build_networks: () -> (generator, critic), two new networks with their variables. A
+        moving average takes a second generator.
       config: seed, rates and betas.
       strategy: where the variables go.
     """
@@ -86,9 +98,13 @@ def create_state(
         # not create any.
         generator_optimizer.build(generator.trainable_variables)
         critic_optimizer.build(critic.trainable_variables)
+        average = None
+        if config.generator_ema_decay:
+            average, _ = build_networks()
+            copy_weights(average, generator)
     # Outside the scope: the host counts, and each replica is told.
     iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="iteration")
-    return TrainState(generator, critic, generator_optimizer, critic_optimizer, iteration)
+    return TrainState(generator, critic, generator_optimizer, critic_optimizer, iteration, average)
 
 
 def _adam(

@@ -7,13 +7,13 @@ lines 11 and 12 are `generator_step`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
+from .networks import conditioned, move_towards
 from .randomness import Stream, normal, uniform
 from .state import TrainState
 
@@ -43,11 +43,15 @@ class Objective(Protocol):
         alpha: tf.Tensor,
         noise: tf.Tensor,
         step: tf.Tensor,
+        labels: tf.Tensor,
     ) -> Terms:
-        """Of a critic step; `alpha` is `[B]`, uniform, and `noise` like `real`, normal."""
+        """Of a critic step; `alpha` is `[B]`, uniform, and `noise` like `real`, normal.
 
-    def generator_terms(self, critic: Callable, fake: tf.Tensor) -> Terms:
-        """Of a generator step."""
+        `labels`, `[B]` int32, are those of the real examples and of the fake ones.
+        """
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:
+        """Of a generator step; `labels` are those the samples were drawn for."""
 
     def constrain(self, weights: Sequence[tf.Variable]) -> None:
         """What the critic's weights must obey after each update."""
@@ -69,6 +73,8 @@ class ReplicaStep:
       batch_size, generator_batch_size: examples over all replicas, in a critic and in a
         generator step.
       seed: of the noise.
+      classes: that labels are drawn from in a generator step; 0: an unconditional run.
+      generator_ema_decay: of the generator's moving average, if the state has one.
     """
 
     state: TrainState
@@ -78,12 +84,18 @@ class ReplicaStep:
     batch_size: int
     generator_batch_size: int
     seed: int
+    classes: int = 0
+    generator_ema_decay: float = 0.0
 
-    def critic_step(self, real: tf.Tensor, step: tf.Tensor) -> Terms:
+    def critic_step(self, real: tf.Tensor, labels: tf.Tensor, step: tf.Tensor) -> Terms:
         """Updates the critic on this replica's real examples and as many fakes.
+
+        The fakes are drawn for the labels of the real examples, so that the two differ by who
+        made them alone.
 
         Args:
           real: `[batch_size / replicas, *example_shape]` float32.
+          labels: `[batch_size / replicas]` int32; an unconditional network takes none.
           step: scalar int64, critic steps done so far.
 
         Returns:
@@ -98,16 +110,17 @@ class ReplicaStep:
         )
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
-        fake = state.generator(latents, training=True)
+        fake = conditioned(state.generator, labels, training=True)(latents)
         with tf.GradientTape() as tape:
             # The penalty takes the gradient of the critic inside, with a tape of its own.
             terms = self.objective.critic_terms(
-                functools.partial(state.critic, training=True),
+                conditioned(state.critic, labels, training=True),
                 real,
                 fake,
                 alpha=alpha,
                 noise=tf.reshape(noise, real.shape),
                 step=step,
+                labels=labels,
             )
             shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
         weights = state.critic.trainable_variables
@@ -129,10 +142,12 @@ class ReplicaStep:
         latents = normal(
             self.seed, Stream.GENERATOR_LATENTS, step=step, size=self.latent_size, **part
         )
+        place = uniform(self.seed, Stream.GENERATOR_LABELS, step=step, size=1, **part)[:, 0]
+        labels = tf.cast(self.classes * place, tf.int32)
         with tf.GradientTape() as tape:
-            fake = state.generator(latents, training=True)
+            fake = conditioned(state.generator, labels, training=True)(latents)
             terms = self.objective.generator_terms(
-                functools.partial(state.critic, training=True), fake
+                conditioned(state.critic, labels, training=True), fake, labels=labels
             )
             shares = {
                 name: self.global_mean(term, self.generator_batch_size)
@@ -141,6 +156,11 @@ class ReplicaStep:
         weights = state.generator.trainable_variables
         gradients = tape.gradient(shares["loss"], weights)
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        if state.generator_average is not None:
+            # Short at first: a long average would remember the initial weights for long.
+            done = tf.cast(step, tf.float32)
+            decay = tf.minimum(self.generator_ema_decay, (1.0 + done) / (10.0 + done))
+            move_towards(state.generator_average, state.generator, decay)
         return shares
 
 

@@ -99,6 +99,18 @@ def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
     return config.jit_compile == "on"
 
 
+def use_fused_resampling(config: Config) -> bool:
+    """Whether the networks fuse convolutions with their resampling, which changes no number.
+
+    `auto` does where it is known to be faster: on a TPU, by the compiler's estimate, and on a
+    CPU, by the clock (docs/performance.md has both). On a GPU it is not measured.
+    """
+    if config.fused_resampling != "auto":
+        return config.fused_resampling == "on"
+    on_gpu = config.tpu is None and bool(tf.config.get_visible_devices("GPU"))
+    return config.mode == "compile" or not on_gpu
+
+
 def describe(strategy: tf.distribute.Strategy) -> str:
     """Such as "8 TPU replicas": what a user should see before hours of training."""
     device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])

@@ -16,14 +16,15 @@ GREY_LEVELS = 16.0  # pixels run from 0 to 16
 
 def source(config: Config, example_shape: tuple[int, ...]) -> Source:
     """Every image once an epoch, in an order that follows from (seed, epoch)."""
-    pixels = sklearn.datasets.load_digits().images[..., None]
-    images = tf.constant(pixels / (GREY_LEVELS / 2) - 1, tf.float32)
+    digits = sklearn.datasets.load_digits()
+    images = tf.constant(digits.images[..., None] / (GREY_LEVELS / 2) - 1, tf.float32)
+    labels = tf.constant(digits.target, tf.int32)
     if images.shape[1:] != example_shape:
         images = tf.image.resize(images, example_shape[:2])  # bilinear: stays in [-1, 1]
     size = images.shape[0]
 
-    def read(first: tf.Tensor, count: int) -> tf.Tensor:
-        positions = first + tf.range(count, dtype=tf.int64)
-        return tf.gather(images, shuffled(config.seed, positions, size))
+    def read(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        chosen = shuffled(config.seed, first + tf.range(count, dtype=tf.int64), size)
+        return tf.gather(images, chosen), tf.gather(labels, chosen)
 
     return Source(example_shape, read)

@@ -10,7 +10,9 @@ from .source import Source
 def distributed_batches(
     source: Source, strategy: tf.distribute.Strategy, first_step: int, *, batch_size: int
 ) -> Iterator:
-    """An endless iterator over real batches, one a critic step, split over the replicas.
+    """An endless iterator over real batches and their labels, split over the replicas.
+
+    One a critic step.
 
     Args:
       source: the dataset.
@@ -42,17 +44,21 @@ def replica_batches(
       first_step: the critic step to begin with.
 
     Returns:
-      A dataset of `[batch_size / replicas, *example_shape]` float32, of static shape: this
-      host's first replica's batch, its second's, ..., then those of the next step.
+      A dataset of pairs, `[batch_size / replicas, *example_shape]` float32 and labels int32, of
+      static shape: this host's first replica's batch, its second's, ..., then those of the
+      next step.
     """
     per_replica = context.get_per_replica_batch_size(batch_size)
     local_replicas = context.num_replicas_in_sync // context.num_input_pipelines
 
-    def batch(index: tf.Tensor) -> tf.Tensor:
+    def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         step = first_step + index // local_replicas
         replica = context.input_pipeline_id * local_replicas + index % local_replicas
-        examples = source.read(step * batch_size + replica * per_replica, per_replica)
-        return tf.ensure_shape(examples, [per_replica, *source.example_shape])
+        examples, labels = source.read(step * batch_size + replica * per_replica, per_replica)
+        return (
+            tf.ensure_shape(examples, [per_replica, *source.example_shape]),
+            tf.ensure_shape(labels, [per_replica]),
+        )
 
     return (
         tf.data.Dataset.range(tf.int64.max)

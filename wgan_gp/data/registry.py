@@ -24,17 +24,21 @@ class Dataset:
     Attributes:
       module: name in this package of the module with `source(config, example_shape)`.
       example_shape: `(H, W, C)` for images at their own size, `(D,)` for points.
+      classes: how many there are labels for; 0: none.
     """
 
     module: str
     example_shape: tuple[int, ...]
+    classes: int = 0
 
 
 DATASETS = {
-    "digits": Dataset("digits", (8, 8, 1)),
-    "gaussians_8": Dataset("toys", (2,)),
-    "gaussians_25": Dataset("toys", (2,)),
+    "digits": Dataset("digits", (8, 8, 1), classes=10),
+    "gaussians_8": Dataset("toys", (2,), classes=8),
+    "gaussians_25": Dataset("toys", (2,), classes=25),
     "swiss_roll": Dataset("toys", (2,)),
+    "mnist": Dataset("prepared", (28, 28, 1), classes=10),
+    "cifar10": Dataset("prepared", (32, 32, 3), classes=10),
 }
 
 
@@ -58,6 +62,23 @@ def example_shape(config: Config) -> tuple[int, ...]:
             "leave it out",
         )
     return (config.image_size, config.image_size, shape[2])
+
+
+def classes(config: Config) -> int:
+    """Classes of a conditional run; 0 of any other.
+
+    Raises:
+      UserError: the run is to be conditional, but the dataset has no labels.
+    """
+    if config.conditioning == "none":
+        return 0
+    count = DATASETS[config.dataset].classes
+    if not count:
+        raise UserError(
+            f"--conditioning={config.conditioning} needs labels, which {config.dataset} has not",
+            "leave it out, or use another --dataset",
+        )
+    return count
 
 
 def open_source(config: Config) -> Source:

@@ -17,10 +17,11 @@ class Source:
 
     Attributes:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
-      read: (first, count) -> `[count, *example_shape]` float32, the examples at the
-        positions `first ... first + count - 1`; images in [-1, 1]. `first` is a scalar
-        int64 tensor, `count` a Python integer. Runs inside tf.data, on the host.
+      read: (first, count) -> examples `[count, *example_shape]` float32, images in [-1, 1], and
+        labels `[count]` int32, at the positions `first ... first + count - 1`. Without
+        classes, all labels are 0. `first` is a scalar int64 tensor, `count` a Python integer.
+        Runs inside tf.data, on the host.
     """
 
     example_shape: tuple[int, ...]
-    read: Callable[[tf.Tensor, int], tf.Tensor]
+    read: Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]]

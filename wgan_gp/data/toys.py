@@ -45,17 +45,21 @@ def swiss_roll(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     return (spiral + 0.25 * noise) / 7.5
 
 
-_DRAW = {"gaussians_25": gaussians_25, "gaussians_8": gaussians_8, "swiss_roll": swiss_roll}
+# Each with its number of modes, which are the classes.
+_DRAW = {
+    "gaussians_25": (gaussians_25, 25),
+    "gaussians_8": (gaussians_8, 8),
+    "swiss_roll": (swiss_roll, 1),
+}
 
 
 def source(config: Config, example_shape: tuple[int, ...]) -> Source:
     """Point p is a function of (seed, p)."""
-    draw = _DRAW[config.dataset]
+    draw, modes = _DRAW[config.dataset]
 
-    def read(first: tf.Tensor, count: int) -> tf.Tensor:
-        return draw(
-            uniform(config.seed, Stream.DATA, step=0, first=first, count=count, size=1),
-            normal(config.seed, Stream.DATA, step=1, first=first, count=count, size=2),
-        )
+    def read(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        choice = uniform(config.seed, Stream.DATA, step=0, first=first, count=count, size=1)
+        noise = normal(config.seed, Stream.DATA, step=1, first=first, count=count, size=2)
+        return draw(choice, noise), tf.cast(modes * choice[:, 0], tf.int32)
 
     return Source(example_shape, read)

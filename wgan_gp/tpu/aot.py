@@ -96,8 +96,9 @@ def _programs(
         program, _ = replica_programs(
             dataclasses.replace(step, batch_size=batch), jit_compile=False
         )
-        real = tf.TensorSpec([batch // strategy.num_replicas_in_sync, *example_shape])
-        return lowering.to_hlo(lowering.as_program(program, strategy), real, done)
+        share = batch // strategy.num_replicas_in_sync
+        real, labels = tf.TensorSpec([share, *example_shape]), tf.TensorSpec([share], tf.int32)
+        return lowering.to_hlo(lowering.as_program(program, strategy), real, labels, done)
 
     def generator_step(batch: int) -> bytes:
         resized = dataclasses.replace(step, generator_batch_size=batch)

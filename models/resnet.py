@@ -1,0 +1,192 @@
+"""The residual networks of Gulrajani et al. 2017 (arXiv:1704.00028).
+
+For 32 pixels, that of its CIFAR-10 experiments: as many channels everywhere, a critic that ends
+in a mean over all pixels. For 48, 64 and 128, that of its larger images: `width` channels at
+full size, twice as many at each half up to eight times, a critic that ends in a linear layer;
+the paper's is at 64 and 128 pixels, with `width` 64 and layer normalisation in the critic.
+
+A residual block is pre-activation (He et al. 2016, arXiv:1603.05027): norm, activation,
+convolution, norm, activation, convolution; its shortcut starts from the raw input. Kernels of
+3x3 in the residual path are drawn uniformly with variance 4 / (fan_in + fan_out), all others
+with half of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from . import heads
+from .activations import of_critic, of_generator
+from .convolutions import Conv2D, ConvMeanPool, Dense, Linear, UpsampleConv, he_uniform
+from .design import Design
+from .normalization import BatchNormalization, critic_normalization
+
+
+def generator(design: Design) -> tf.keras.Model:
+    """Latents, and labels beside them -> images `[B, H, W, C]` in [-1, 1]."""
+    channels = _channels(design.example_shape[0], design.generator_width)[::-1]
+    base = design.example_shape[0] // 2 ** (len(channels) - 1)
+    latents = tf.keras.Input([design.latent_size], name="latents")
+    labels = heads.label_input(design)
+    block = _Block(design, _batch_norm(design, labels), in_generator=True)
+    x = Dense(base * base * channels[0], dtype=design.precision, name="linear")(latents)
+    x = tf.keras.layers.Reshape([base, base, channels[0]], dtype=design.precision, name="reshape")(
+        x
+    )
+    for index, filters in enumerate(channels[1:], start=1):
+        x = block(x, filters, f"up_{index}", resample="up")
+    x = _batch_norm(design, [])(x, "normalization")
+    x = of_generator(design.activation, name="activation", dtype=design.precision)(x)
+    x = Conv2D(design.example_shape[2], 3, dtype=design.precision, name="image")(x)
+    x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
+
+
+def critic(design: Design) -> tf.keras.Model:
+    """Images `[B, H, W, C]` -> scores, see heads."""
+    channels = _channels(design.example_shape[0], design.width)
+    images = tf.keras.Input(design.example_shape, name="images")
+    block = _Block(design, _critic_norm(design))
+    if design.example_shape[0] == SMALL:
+        x = block.first(images, channels[1], "down_1")
+        x = block(x, channels[2], "down_2", resample="down")
+        for index in (3, 4):
+            x = block(x, channels[2], f"block_{index}")
+        x = of_critic(design.activation, name="activation", dtype=design.precision)(x)
+        x = tf.keras.layers.GlobalAveragePooling2D(dtype="float32", name="mean")(x)
+    else:
+        x = Conv2D(channels[0], 3, spectral=block.spectral, dtype=design.precision, name="conv")(
+            images
+        )
+        for index, filters in enumerate(channels[1:], start=1):
+            x = block(x, filters, f"down_{index}", resample="down")
+        x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
+    return heads.critic(design, images, x)
+
+
+SMALL = 32  # pixels; the network for CIFAR-10
+
+
+def _channels(size: int, width: int) -> list[int]:
+    """Channels at full size, half of it, ...: down to the smallest feature map.
+
+    That is 4 pixels across; 6 for 48.
+    """
+    if size == SMALL:
+        return [width] * 4
+    return [width * min(8, 2**index) for index in range((size // 4).bit_length())]
+
+
+Normalize = Callable[[tf.Tensor, str], tf.Tensor]
+
+
+def _batch_norm(design: Design, labels: list[tf.Tensor]) -> Normalize:
+    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
+        if design.generator_normalization == "none":
+            return x
+        layer = BatchNormalization(
+            classes=design.classes if labels else 0,
+            sampling_statistics=design.sampling_statistics,
+            name=name,
+        )
+        return layer([x, *labels] if labels else x)
+
+    return normalize
+
+
+def _critic_norm(design: Design) -> Normalize:
+    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
+        for layer in critic_normalization(design.critic_normalization, x.shape[-1], name):
+            x = layer(x)
+        return x
+
+    return normalize
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Makes residual blocks.
+
+    Attributes:
+      design: of the networks.
+      normalize: (features, name) -> the features, normalised.
+      in_generator: batch-norm then stands before every activation and behind the last block,
+        unless there is none, and takes the biases of all blocks away again: along the
+        shortcuts they reach it as constants.
+    """
+
+    design: Design
+    normalize: Normalize
+    in_generator: bool = False
+
+    def __call__(
+        self, x: tf.Tensor, filters: int, name: str, *, resample: str | None = None
+    ) -> tf.Tensor:
+        """A block; `resample` is "up", "down" or None, `filters` the channels it gives.
+
+        Up: the first convolution and the shortcut upsample before. Down: the second
+        convolution and the shortcut mean-pool behind. The first keeps the channels, but for up.
+        """
+        before = filters if resample == "up" else x.shape[-1]
+        h = self._activated(x, name, 1)
+        h = self._conv(
+            before, 3, "up" if resample == "up" else None, f"{name}_conv_1", he_uniform()
+        )(h)
+        h = self._activated(h, name, 2)
+        h = self._conv(
+            filters, 3, "down" if resample == "down" else None, f"{name}_conv_2", he_uniform()
+        )(h)
+        if resample or x.shape[-1] != filters:
+            x = self._conv(filters, 1, resample, f"{name}_shortcut")(x)
+        return self._add(h, x, name)
+
+    def first(self, images: tf.Tensor, filters: int, name: str) -> tf.Tensor:
+        """The critic's first block, which has neither norm nor activation before it."""
+        h = self._conv(filters, 3, None, f"{name}_conv_1", he_uniform())(images)
+        h = of_critic(
+            self.design.activation,
+            after_few_channels=True,
+            name=f"{name}_activation",
+            dtype=self.design.precision,
+        )(h)
+        h = self._conv(filters, 3, "down", f"{name}_conv_2", he_uniform())(h)
+        shortcut = self._conv(filters, 1, "down", f"{name}_shortcut")(images)
+        return self._add(h, shortcut, name)
+
+    @property
+    def spectral(self) -> bool:
+        return not self.in_generator and self.design.critic_normalization == "spectral"
+
+    def _activated(self, x: tf.Tensor, name: str, number: int) -> tf.Tensor:
+        x = self.normalize(x, f"{name}_norm_{number}")
+        activate = of_generator if self.in_generator else of_critic
+        return activate(
+            self.design.activation, name=f"{name}_activation_{number}", dtype=self.design.precision
+        )(x)
+
+    def _add(self, h: tf.Tensor, x: tf.Tensor, name: str) -> tf.Tensor:
+        return tf.keras.layers.Add(dtype=self.design.precision, name=f"{name}_add")([h, x])
+
+    def _conv(
+        self,
+        filters: int,
+        size: int,
+        resample: str | None,
+        name: str,
+        initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
+    ) -> Linear:
+        options: dict[str, Any] = {
+            "kernel_initializer": initializer,
+            "bias_cancelled": self.in_generator and self.design.generator_normalization == "batch",
+            "spectral": self.spectral,
+            "dtype": self.design.precision,
+            "name": name,
+        }
+        if resample is None:
+            return Conv2D(filters, size, **options)
+        layer = UpsampleConv if resample == "up" else ConvMeanPool
+        return layer(filters, size, fused=self.design.fused_resampling, **options)

@@ -1,0 +1,175 @@
+"""The 101-layer residual networks that Gulrajani et al. 2017 (arXiv:1704.00028, figure 2) train.
+
+Bottleneck blocks, `depth` of them at each size and one that changes it: with 6 at 64 pixels,
+and one fewer at full size, 33 blocks of three convolutions and two layers beside. Channels as
+in dcgan, half of `width` at full size. Each block's residual path ends in a normalisation and
+counts 0.3, and what a network gives is divided by 5, as in the paper's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from . import heads
+from .activations import of_critic, of_generator
+from .convolutions import Conv2D, Dense, he_uniform
+from .design import Design
+from .normalization import BatchNormalization, critic_normalization
+
+RESIDUAL_SCALE = 0.3
+OUTPUT_SCALE = 0.2
+
+
+def generator(design: Design) -> tf.keras.Model:
+    """Latents, and labels beside them -> images `[B, H, W, C]` in [-1, 1]."""
+    channels = _channels(design.example_shape[0], design.generator_width)
+    latents = tf.keras.Input([design.latent_size], name="latents")
+    labels = heads.label_input(design)
+
+    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
+        if design.generator_normalization == "none":
+            return x
+        layer = BatchNormalization(
+            classes=design.classes, sampling_statistics=design.sampling_statistics, name=name
+        )
+        return layer([x, *labels] if labels else x)
+
+    x = Dense(16 * channels[-1], dtype=design.precision, name="linear")(latents)
+    x = tf.keras.layers.Reshape([4, 4, channels[-1]], dtype=design.precision, name="reshape")(x)
+    for stage in range(len(channels) - 1, 0, -1):
+        x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}")
+        x = _block(design, x, channels[stage - 1], normalize, f"up_{stage}", "up")
+    x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0")
+    x = Conv2D(design.example_shape[2], 1, dtype=design.precision, name="image")(x)
+    x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
+    x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
+
+
+def critic(design: Design) -> tf.keras.Model:
+    """Images `[B, H, W, C]` -> scores, see heads."""
+    channels = _channels(design.example_shape[0], design.width)
+
+    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
+        for layer in critic_normalization(design.critic_normalization, x.shape[-1], name):
+            x = layer(x)
+        return x
+
+    images = tf.keras.Input(design.example_shape, name="images")
+    x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(images)
+    x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0", critic=True)
+    for stage, filters in enumerate(channels[1:], start=1):
+        x = _block(design, x, filters, normalize, f"down_{stage}", "down", critic=True)
+        x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}", critic=True)
+    x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
+    # Before the linear head instead of behind it: the same, and so for every head.
+    x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
+    return heads.critic(design, images, x)
+
+
+def _channels(size: int, width: int) -> list[int]:
+    """Channels at full size, half of it, ...: down to 4 pixels."""
+    return [width * 2**index // 2 for index in range((size // 4).bit_length())]
+
+
+Normalize = Callable[[tf.Tensor, str], tf.Tensor]
+
+
+def _plain_blocks(
+    design: Design,
+    x: tf.Tensor,
+    normalize: Normalize,
+    count: int,
+    name: str,
+    *,
+    critic: bool = False,
+) -> tf.Tensor:
+    for index in range(1, count + 1):
+        x = _block(design, x, x.shape[-1], normalize, f"{name}_block_{index}", critic=critic)
+    return x
+
+
+def _block(
+    design: Design,
+    x: tf.Tensor,
+    filters: int,
+    normalize: Normalize,
+    name: str,
+    resample: str | None = None,
+    *,
+    critic: bool = False,
+) -> tf.Tensor:
+    """1x1 to half the channels, 3x3 that changes the size, 1x1 to the new channels, norm."""
+    half, new_half = x.shape[-1] // 2, filters // 2
+    h = x
+    for number, (channels, size) in enumerate(((half, 1), (new_half, 3), (filters, 1)), start=1):
+        activate = of_critic if critic else of_generator
+        h = activate(design.activation, name=f"{name}_activation_{number}", dtype=design.precision)(
+            h
+        )
+        if number == 2 and resample == "up":
+            h = tf.keras.layers.Conv2DTranspose(
+                channels,
+                size,
+                strides=2,
+                padding="same",
+                kernel_initializer=he_uniform(),
+                dtype=design.precision,
+                name=f"{name}_conv_2",
+            )(h)
+        else:
+            strides = 2 if number == 2 and resample == "down" else 1
+            h = _conv(
+                design,
+                channels,
+                size,
+                f"{name}_conv_{number}",
+                he_uniform(),
+                strides,
+                critic=critic,
+                use_bias=number < 3,  # a normalisation follows, as a rule with an offset
+            )(h)
+    h = normalize(h, f"{name}_norm")
+    if resample == "up":
+        x = _conv(design, 4 * filters, 1, f"{name}_shortcut", "glorot_uniform")(x)
+        x = DepthToSpace(dtype=design.precision, name=f"{name}_spread")(x)
+    elif resample == "down":
+        x = _conv(design, filters, 1, f"{name}_shortcut", "glorot_uniform", 2, critic=critic)(x)
+    h = _scaled(h, RESIDUAL_SCALE, f"{name}_scale", design.precision)
+    return tf.keras.layers.Add(dtype=design.precision, name=f"{name}_add")([x, h])
+
+
+def _conv(
+    design: Design,
+    filters: int,
+    size: int,
+    name: str,
+    initializer: str | tf.keras.initializers.Initializer,
+    strides: int = 1,
+    *,
+    critic: bool = False,
+    use_bias: bool = True,
+) -> Conv2D:
+    return Conv2D(
+        filters,
+        size,
+        strides=strides,
+        kernel_initializer=initializer,
+        use_bias=use_bias,
+        spectral=critic and design.critic_normalization == "spectral",
+        dtype=design.precision,
+        name=name,
+    )
+
+
+def _scaled(x: tf.Tensor, scale: float, name: str, dtype: str) -> tf.Tensor:
+    return tf.keras.layers.Rescaling(scale, dtype=dtype, name=name)(x)
+
+
+class DepthToSpace(tf.keras.layers.Layer):
+    """`[B, H, W, 4 C]` -> `[B, 2H, 2W, C]`."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.nn.depth_to_space(inputs, 2)

@@ -1,0 +1,70 @@
+"""The moving average of the generator: what it is, on any strategy, and who draws from it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, strategy_over, train_tiny
+
+import train
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.run_directory import RunDirectory
+
+CONFIG = Config(**TINY, generator_ema_decay=0.3)
+
+
+def values(model):
+    return [np.array(tf.convert_to_tensor(weight)) for weight in model.weights]
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_it_follows_every_weight_and_statistic(replicas):
+    """decay * average + (1 - decay) * generator; less of the average while there are few."""
+    strategy = strategy_over(replicas)
+    state = train.make_state(CONFIG, strategy)
+    expected = values(state.generator)
+    for average, weight in zip(values(state.generator_average), expected, strict=True):
+        np.testing.assert_array_equal(average, weight)
+    step = train.make_step(CONFIG, state)
+    update = tf.function(lambda done: strategy.run(step.generator_step, args=(done,)))
+    for done in range(5):
+        update(tf.constant(done, tf.int64))
+        decay = min(0.3, (1 + done) / (10 + done))
+        expected = [
+            decay * average + (1 - decay) * weight
+            for average, weight in zip(expected, values(state.generator), strict=True)
+        ]
+    moved = 0
+    for average, want, initial in zip(
+        state.generator_average.weights, expected, values(state.generator), strict=True
+    ):
+        copies = strategy.experimental_local_results(getattr(average, "_value", average))
+        assert len(copies) == replicas
+        for copy in copies:
+            np.testing.assert_allclose(copy, want, rtol=1e-4, atol=1e-6)
+        moved += (np.abs(want - initial) > 1e-6).any()
+    assert moved > 5
+
+
+def test_samples_come_from_it_and_a_checkpoint_holds_it(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=10, generator_ema_decay=0.9)
+    assert run.state.sampling_generator is run.state.generator_average
+    samples = run.sampler.sample(4)
+    run.state.generator_average.set_weights(run.state.generator.get_weights())
+    assert np.abs(run.sampler.sample(4) - samples).max() > 1e-3
+    again = train.open_run(run.config)
+    assert again.checkpoints.restore_latest() == 10
+    np.testing.assert_array_equal(again.sampler.sample(4), samples)
+
+
+def test_without_it_samples_come_from_the_generator(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=5)
+    assert run.state.generator_average is None
+    assert run.state.sampling_generator is run.state.generator
+
+
+def test_a_run_cannot_lose_it(tmp_path):
+    train_tiny(tmp_path, train_steps=5, generator_ema_decay=0.9)
+    config = Config(model_dir=str(tmp_path), train_steps=5, **TINY)
+    with pytest.raises(UserError, match=r"--generator_ema_decay: 0\.9 -> 0\.0"):
+        RunDirectory(str(tmp_path)).check(config)

@@ -1,0 +1,76 @@
+"""Every experiment in configs/ trains, on data of its shape, on one replica and on four."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+
+import flags
+import train
+from wgan_gp.monitoring import MemoryWriter
+
+CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
+# The same network as cifar10_resnet, but for its width.
+TRAINED = [path for path in CONFIGS if path.stem != "cifar10_resnet_best"]
+SMALL = {
+    "model_width": 8,
+    "model_depth": 1,
+    "latent_size": 4,
+    "batch_size": 8,
+    "generator_batch_size": 8,
+    "n_critic": 1,
+    "train_steps": 2,
+    "steps_per_loop": 2,
+}
+
+
+def parse(path, **overrides):
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    given = [f"--{name}={value}" for name, value in overrides.items()]
+    return train.resolve(flags.parse(["train.py", f"--flagfile={path}", *given], values))
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
+def test_it_trains_alike_on_one_replica_and_on_four(path, prepared, tmp_path):
+    logged = []
+    for replicas in (1, 4):
+        config = parse(
+            path,
+            **SMALL,
+            data_dir=prepared,
+            cpu_replicas=replicas,
+            model_dir=tmp_path / str(replicas),
+        )
+        writer = MemoryWriter()
+        assert train.make_trainer(train.open_run(config), writer).run() is None
+        ((step, values),) = writer.summaries
+        assert step == 2 and all(np.isfinite(value) for value in values.values())
+        values.pop("throughput/images_per_second")
+        logged.append(values)
+    one, four = logged
+    assert set(one) == set(four)
+    for tag, value in one.items():
+        # Rounding, which Adam makes more of in a step or two.
+        np.testing.assert_allclose(four[tag], value, rtol=0.02, atol=1e-3, err_msg=tag)
+
+
+def test_the_papers_settings():
+    """arXiv:1704.00028 and its code, as far as flags say them."""
+    cifar = parse(CONFIGS[0].with_name("cifar10_resnet.flags"))
+    assert (cifar.model_width, cifar.latent_size, cifar.n_critic) == (128, 128, 5)
+    assert (cifar.batch_size, cifar.generator_batch_size) == (64, 128)
+    assert cifar.critic_learning_rate == cifar.generator_learning_rate == 2e-4
+    assert (cifar.beta_1, cifar.beta_2, cifar.penalty_weight) == (0.0, 0.9, 10.0)
+    assert (cifar.train_steps, cifar.learning_rate_schedule) == (100_000, "linear")
+    assert (cifar.sampling_statistics, cifar.critic_normalization) == ("batch", "none")
+    acgan = parse(CONFIGS[0].with_name("cifar10_resnet_acgan.flags"))
+    assert cifar.differences(acgan.to_dict()) == ["--conditioning: acgan -> none"]
+    assert (acgan.critic_class_weight, acgan.generator_class_weight) == (1.0, 0.1)
+    best = parse(CONFIGS[0].with_name("cifar10_resnet_best.flags"))
+    assert (best.generator_width, best.model_width, best.random_flips) == (256, 128, "on")
+    for name in ("dcgan_64", "resnet_64", "hard_tanh", "hard_resnet101"):
+        large = parse(CONFIGS[0].with_name(f"{name}.flags"))
+        assert (large.image_size, large.model_width, large.train_steps) == (64, 64, 200_000)
+        assert (large.critic_normalization, large.critic_learning_rate) == ("layer", 1e-4)

@@ -1,0 +1,114 @@
+"""Batch-norm over the global batch: moments, gradients, classes, what sampling takes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import strategy_over
+
+from models.normalization import BatchNormalization
+
+
+def features(shape=(12, 5, 5, 4), mean=1.0):
+    return (mean + 2 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
+
+
+def expected(x, gamma=1.0, beta=0.0):
+    mean, variance = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
+    return gamma * (x - mean) / np.sqrt(variance + 1e-5) + beta
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
+def test_moments_in_one_pass_lose_nothing(mean):
+    """A mean fifty times the deviation costs digits only until it is accumulated."""
+    x = features(mean=mean)
+    norm = BatchNormalization()
+    norm(x, training=True)
+    first = np.abs(norm(x, training=True) - expected(x.astype(np.float64))).max()
+    assert first < (1e-5 if mean < 10 else 5e-3)
+    for _ in range(1000):
+        outputs = norm(x, training=True)
+    np.testing.assert_allclose(outputs, expected(x.astype(np.float64)), atol=2e-5)
+
+
+def test_gradients_are_those_of_keras_layer():
+    x, upstream = tf.constant(features()), tf.constant(features()[::-1])
+    ours, theirs = BatchNormalization(), tf.keras.layers.BatchNormalization(epsilon=1e-5)
+
+    def gradients(norm):
+        norm.build(x.shape)
+        norm.gamma.assign([1.0, -2.0, 0.5, 3.0])
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = tf.reduce_sum(upstream * norm(x, training=True) ** 2)
+        return tape.gradient(value, [x, *norm.trainable_variables])
+
+    for mine, other in zip(gradients(ours), gradients(theirs), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_moments_and_gradients_are_those_of_all_replicas(replicas):
+    strategy = strategy_over(replicas)
+    with strategy.scope():
+        norm = BatchNormalization()
+        norm.build([None, 5, 5, 4])
+    x = tf.constant(features())
+    share = 12 // replicas
+
+    def on_replica():
+        index = tf.distribute.get_replica_context().replica_id_in_sync_group
+        mine = x[index * share : (index + 1) * share]
+        with tf.GradientTape() as tape:
+            tape.watch(mine)
+            outputs = norm(mine, training=True)
+            value = tf.reduce_sum(outputs**3)
+        return outputs, tape.gradient(value, mine)
+
+    results = tf.function(lambda: strategy.run(on_replica))()
+    outputs, gradient = (
+        np.concatenate(strategy.experimental_local_results(each)) for each in results
+    )
+    np.testing.assert_allclose(outputs, expected(features()), atol=1e-5)
+    single = BatchNormalization()
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = tf.reduce_sum(single(x, training=True) ** 3)
+    np.testing.assert_allclose(gradient, tape.gradient(value, x), rtol=1e-4, atol=1e-5)
+    for copy in strategy.experimental_local_results(
+        getattr(norm.moving_mean, "_value", norm.moving_mean)
+    ):
+        np.testing.assert_allclose(copy, 0.01 * features().mean(axis=(0, 1, 2)), rtol=1e-5)
+
+
+def test_each_class_has_a_scale_and_an_offset_and_all_share_the_moments():
+    x, labels = features(), np.arange(12) % 3
+    norm = BatchNormalization(classes=3)
+    norm.build([[None, 5, 5, 4], [None]])
+    gamma, beta = (np.random.default_rng(seed).normal(size=[3, 4]) for seed in (1, 2))
+    norm.gamma.assign(gamma)
+    norm.beta.assign(beta)
+    each = [values[labels][:, None, None] for values in (gamma, beta)]
+    np.testing.assert_allclose(
+        norm([x, labels], training=True), expected(x, *each), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_sampling_takes_accumulated_moments_or_those_of_the_batch():
+    x = features()
+    norms = {
+        kind: BatchNormalization(sampling_statistics=kind, momentum=0.5)
+        for kind in ("accumulated", "batch")
+    }
+    for norm in norms.values():
+        for _ in range(3):
+            norm(x, training=True)
+        before = [np.array(weight) for weight in norm.weights]
+        norm(x[:4], training=False)
+        for weight, value in zip(norm.weights, before, strict=True):
+            np.testing.assert_array_equal(weight, value)  # sampling changes nothing
+    mean = 0.875 * x.mean(axis=(0, 1, 2))
+    variance = 0.875 * x.var(axis=(0, 1, 2)) + 0.125
+    np.testing.assert_allclose(
+        norms["accumulated"](x[:4]), (x[:4] - mean) / np.sqrt(variance + 1e-5), rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(norms["batch"](x[:4]), expected(x[:4]), atol=1e-5)

@@ -1,0 +1,47 @@
+"""How the engine calls the networks it is handed, whether they take labels or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+def conditioned(
+    network: tf.keras.Model, labels: tf.Tensor, *, training: bool
+) -> Callable[[tf.Tensor], Any]:
+    """The network as a function of its first input alone.
+
+    Args:
+      network: of one input, or of two, the second being labels.
+      labels: `[B]` int32. The function takes `[B, ...]`, or a whole number of such batches one
+        after the other, as real and fake examples of the same labels are.
+      training: as Keras means it.
+    """
+
+    takes_labels = len(getattr(network, "inputs", None) or ()) == 2
+
+    def call(inputs: tf.Tensor) -> Any:
+        if not takes_labels:
+            return network(inputs, training=training)
+        batches = inputs.shape[0] // labels.shape[0]
+        return network([inputs, tf.tile(labels, [batches])], training=training)
+
+    return call
+
+
+def move_towards(average: tf.keras.Model, network: tf.keras.Model, decay: tf.Tensor) -> None:
+    """average <- decay * average + (1 - decay) * network, for every weight and statistic.
+
+    Inside `strategy.run`: the network's are the same on every replica, so each writes its own
+    copy of the average.
+    """
+    for mean, value in zip(average.weights, network.weights, strict=True):
+        mean.assign(mean + (1.0 - decay) * (tf.convert_to_tensor(value) - mean))
+
+
+def copy_weights(target: tf.keras.Model, network: tf.keras.Model) -> None:
+    """Gives `target` the network's weights and statistics; outside `strategy.run`."""
+    for mean, value in zip(target.weights, network.weights, strict=True):
+        mean.assign(tf.convert_to_tensor(value))
