@@ -73,8 +73,7 @@ def make_plain_step(config: Config, strategy: tf.distribute.Strategy) -> Replica
         __import__(f"{models.__name__}.{module}")
     with (
         mock.patch("models.activations.LeakyReLU", PlainReLU),
-        mock.patch("models.dcgan.BatchNormalization", PlainBatchNormalization),
-        mock.patch("models.resnet.BatchNormalization", PlainBatchNormalization),
+        mock.patch("models.normalization.BatchNormalization", PlainBatchNormalization),
         mock.patch("models.resnet.ConvMeanPool", PlainConvMeanPool),
         mock.patch("models.resnet.UpsampleConv", PlainUpsampleConv),
     ):

@@ -8,11 +8,10 @@ layer normalisation in the critic, it is the paper's; at 28, its network for MNI
 
 import tensorflow as tf
 
-from . import heads
+from . import heads, normalization
 from .activations import of_critic, of_generator
 from .convolutions import Conv2D, Dense
 from .design import Design
-from .normalization import BatchNormalization, critic_normalization
 
 LEAK = 0.2
 KERNEL = 5
@@ -30,17 +29,12 @@ def generator(design: Design) -> tf.keras.Model:
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
 
+    normalize = normalization.of_generator(design, labels)
     # Batch-norm would take a convolution's bias away again.
-    normalized = design.generator_normalization == "batch"
+    use_bias = design.generator_normalization == "none"
 
     def activated(x: tf.Tensor, number: int) -> tf.Tensor:
-        if normalized:
-            norm = BatchNormalization(
-                classes=design.classes,
-                sampling_statistics=design.sampling_statistics,
-                name=f"normalization_{number}",
-            )
-            x = norm([x, *labels] if labels else x)
+        x = normalize(x, f"normalization_{number}")
         return of_generator(design.activation, name=f"activation_{number}", dtype=design.precision)(
             x
         )
@@ -55,7 +49,7 @@ def generator(design: Design) -> tf.keras.Model:
         conv = _Upwards(
             filters[-1 - number],
             size,
-            use_bias=not normalized,
+            use_bias=use_bias,
             dtype=design.precision,
             name=f"conv_{number}",
         )
@@ -68,7 +62,7 @@ def generator(design: Design) -> tf.keras.Model:
 def critic(design: Design) -> tf.keras.Model:
     """Images `[B, H, W, C]` -> scores, see heads; `width` channels at half the size."""
     images = tf.keras.Input(design.example_shape, name="images")
-    x = images
+    x, normalize = images, normalization.of_critic(design)
     for index in range(len(halvings(design.example_shape[0])) - 1):
         filters = design.width * 2**index
         x = Conv2D(
@@ -80,10 +74,7 @@ def critic(design: Design) -> tf.keras.Model:
             name=f"conv_{index + 1}",
         )(x)
         if index:  # not after the first, as in the paper's code
-            for layer in critic_normalization(
-                design.critic_normalization, filters, f"normalization_{index + 1}"
-            ):
-                x = layer(x)
+            x = normalize(x, f"normalization_{index + 1}")
         x = of_critic(
             design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
         )(x)

@@ -9,11 +9,10 @@ import math
 
 import tensorflow as tf
 
-from . import heads
+from . import heads, normalization
 from .activations import of_critic, of_generator
 from .convolutions import Dense
 from .design import Design
-from .normalization import critic_normalization
 
 
 def generator(design: Design) -> tf.keras.Model:
@@ -41,13 +40,11 @@ def critic(design: Design) -> tf.keras.Model:
     """`[B, *example_shape]` -> scores, see heads; `width` units in `depth` hidden layers."""
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
+    normalize = normalization.of_critic(design)
     for index in range(1, design.depth + 1):
         spectral = design.critic_normalization == "spectral"
         x = _dense(design, design.width, f"dense_{index}", spectral=spectral)(x)
-        for layer in critic_normalization(
-            design.critic_normalization, design.width, f"normalization_{index}"
-        ):
-            x = layer(x)
+        x = normalize(x, f"normalization_{index}")
         x = of_critic(design.activation, name=f"activation_{index}", dtype=design.precision)(x)
     return heads.critic(design, examples, x)
 

@@ -6,8 +6,11 @@ arXiv:1704.00028, section 4).
 """
 
 import math
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+
+from .design import Design
 
 EPSILON = 1e-5
 GROUPS = 32  # as in the paper, but no fewer than four channels in each
@@ -15,31 +18,58 @@ GROUPS = 32  # as in the paper, but no fewer than four channels in each
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 
 
-def critic_normalization(kind: str, channels: int, name: str) -> list[tf.keras.layers.Layer]:
-    """The layers that normalise the `channels` features of a critic: one or none.
+# (features, name of the layer) -> the features, normalised.
+Normalize = Callable[[tf.Tensor, str], tf.Tensor]
 
-    Each takes an example's features by themselves to zero mean and unit variance, over the
-    pixels and some of the channels, and gives each channel a scale and an offset.
+
+def of_generator(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
+    """Batch-norm, or nothing, by Design.generator_normalization.
 
     Args:
-      kind: "layer": over all of an example, (H, W, C) together, as arXiv:1704.00028's code
-        does; Keras's LayerNormalization takes each pixel's channels alone unless told
-        otherwise. "group": over each of up to 32 groups of channels (Wu and He 2018,
-        arXiv:1803.08494). "instance": over each channel (Ulyanov et al. 2016,
-        arXiv:1607.08022). "none", and "spectral", which is of the weights: nothing.
-      channels: of the features.
-      name: of the layer.
+      design: of the networks.
+      labels: the network's input of labels, where each class is to have its own scale and offset.
     """
-    if kind not in ("layer", "group", "instance"):
-        return []
-    in_groups = math.gcd(channels, min(GROUPS, max(1, channels // 4)))
-    groups = {"layer": 1, "group": in_groups, "instance": channels}
-    # In float32: means of half-precision squares would be of no use.
-    return [
-        tf.keras.layers.GroupNormalization(
-            groups=groups[kind], epsilon=EPSILON, dtype="float32", name=name
+
+    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
+        if design.generator_normalization == "none":
+            return x
+        layer = BatchNormalization(
+            classes=design.classes if labels else 0,
+            sampling_statistics=design.sampling_statistics,
+            name=name,
         )
-    ]
+        return layer([x, *labels] if labels else x)
+
+    return normalize
+
+
+def of_critic(design: Design) -> Normalize:
+    """What Design.critic_normalization asks for.
+
+    Each takes an example's features by themselves to zero mean and unit variance, over the
+    pixels and some of the channels, and gives each channel a scale and an offset: "layer" over
+    all of an example, (H, W, C) together, as arXiv:1704.00028's code does (Keras's
+    LayerNormalization takes each pixel's channels alone unless told otherwise); "group" over
+    each of up to 32 groups of channels (Wu and He 2018, arXiv:1803.08494); "instance" over each
+    channel (Ulyanov et al. 2016, arXiv:1607.08022). "none", and "spectral", which is of the
+    weights, leave the features as they are.
+    """
+
+    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
+        channels = x.shape[-1]
+        in_groups = math.gcd(channels, min(GROUPS, max(1, channels // 4)))
+        groups = {"layer": 1, "group": in_groups, "instance": channels}
+        if design.critic_normalization not in groups:
+            return x
+        # In float32: means of half-precision squares would be of no use.
+        return tf.keras.layers.GroupNormalization(
+            groups=groups[design.critic_normalization],
+            epsilon=EPSILON,
+            dtype="float32",
+            name=name,
+        )(x)
+
+    return normalize
 
 
 class BatchNormalization(tf.keras.layers.Layer):

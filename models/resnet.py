@@ -14,16 +14,14 @@ with half of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from . import heads
+from . import heads, normalization
 from .activations import of_critic, of_generator
 from .convolutions import Conv2D, ConvMeanPool, Dense, Linear, UpsampleConv, he_uniform
 from .design import Design
-from .normalization import BatchNormalization, critic_normalization
 
 
 def generator(design: Design) -> tf.keras.Model:
@@ -32,14 +30,14 @@ def generator(design: Design) -> tf.keras.Model:
     base = design.example_shape[0] // 2 ** (len(channels) - 1)
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
-    block = _Block(design, _batch_norm(design, labels), in_generator=True)
+    block = _Block(design, normalization.of_generator(design, labels), in_generator=True)
     x = Dense(base * base * channels[0], dtype=design.precision, name="linear")(latents)
     x = tf.keras.layers.Reshape([base, base, channels[0]], dtype=design.precision, name="reshape")(
         x
     )
     for index, filters in enumerate(channels[1:], start=1):
         x = block(x, filters, f"up_{index}", resample="up")
-    x = _batch_norm(design, [])(x, "normalization")
+    x = normalization.of_generator(design)(x, "normalization")
     x = of_generator(design.activation, name="activation", dtype=design.precision)(x)
     x = Conv2D(design.example_shape[2], 3, dtype=design.precision, name="image")(x)
     x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
@@ -50,7 +48,7 @@ def critic(design: Design) -> tf.keras.Model:
     """Images `[B, H, W, C]` -> scores, see heads."""
     channels = _channels(design.example_shape[0], design.width)
     images = tf.keras.Input(design.example_shape, name="images")
-    block = _Block(design, _critic_norm(design))
+    block = _Block(design, normalization.of_critic(design))
     if design.example_shape[0] == SMALL:
         x = block.first(images, channels[1], "down_1")
         x = block(x, channels[2], "down_2", resample="down")
@@ -81,32 +79,6 @@ def _channels(size: int, width: int) -> list[int]:
     return [width * min(8, 2**index) for index in range((size // 4).bit_length())]
 
 
-Normalize = Callable[[tf.Tensor, str], tf.Tensor]
-
-
-def _batch_norm(design: Design, labels: list[tf.Tensor]) -> Normalize:
-    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
-        if design.generator_normalization == "none":
-            return x
-        layer = BatchNormalization(
-            classes=design.classes if labels else 0,
-            sampling_statistics=design.sampling_statistics,
-            name=name,
-        )
-        return layer([x, *labels] if labels else x)
-
-    return normalize
-
-
-def _critic_norm(design: Design) -> Normalize:
-    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
-        for layer in critic_normalization(design.critic_normalization, x.shape[-1], name):
-            x = layer(x)
-        return x
-
-    return normalize
-
-
 @dataclasses.dataclass(frozen=True)
 class _Block:
     """Makes residual blocks.
@@ -120,7 +92,7 @@ class _Block:
     """
 
     design: Design
-    normalize: Normalize
+    normalize: normalization.Normalize
     in_generator: bool = False
 
     def __call__(

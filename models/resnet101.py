@@ -8,15 +8,12 @@ counts 0.3, and what a network gives is divided by 5, as in the paper's code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
-from . import heads
+from . import heads, normalization
 from .activations import of_critic, of_generator
 from .convolutions import Conv2D, Dense, he_uniform
 from .design import Design
-from .normalization import BatchNormalization, critic_normalization
 
 RESIDUAL_SCALE = 0.3
 OUTPUT_SCALE = 0.2
@@ -28,14 +25,7 @@ def generator(design: Design) -> tf.keras.Model:
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
 
-    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
-        if design.generator_normalization == "none":
-            return x
-        layer = BatchNormalization(
-            classes=design.classes, sampling_statistics=design.sampling_statistics, name=name
-        )
-        return layer([x, *labels] if labels else x)
-
+    normalize = normalization.of_generator(design, labels)
     x = Dense(16 * channels[-1], dtype=design.precision, name="linear")(latents)
     x = tf.keras.layers.Reshape([4, 4, channels[-1]], dtype=design.precision, name="reshape")(x)
     for stage in range(len(channels) - 1, 0, -1):
@@ -52,11 +42,7 @@ def critic(design: Design) -> tf.keras.Model:
     """Images `[B, H, W, C]` -> scores, see heads."""
     channels = _channels(design.example_shape[0], design.width)
 
-    def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
-        for layer in critic_normalization(design.critic_normalization, x.shape[-1], name):
-            x = layer(x)
-        return x
-
+    normalize = normalization.of_critic(design)
     images = tf.keras.Input(design.example_shape, name="images")
     x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(images)
     x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0", critic=True)
@@ -74,13 +60,10 @@ def _channels(size: int, width: int) -> list[int]:
     return [width * 2**index // 2 for index in range((size // 4).bit_length())]
 
 
-Normalize = Callable[[tf.Tensor, str], tf.Tensor]
-
-
 def _plain_blocks(
     design: Design,
     x: tf.Tensor,
-    normalize: Normalize,
+    normalize: normalization.Normalize,
     count: int,
     name: str,
     *,
@@ -95,7 +78,7 @@ def _block(
     design: Design,
     x: tf.Tensor,
     filters: int,
-    normalize: Normalize,
+    normalize: normalization.Normalize,
     name: str,
     resample: str | None = None,
     *,
