@@ -2,7 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
-from conftest import strategy_over
+from conftest import strategy_over, train_tiny
 
 import models
 from wgan_gp.config import Config
@@ -93,3 +93,13 @@ def test_point_plot_draws_samples_over_data_and_drops_outliers():
     # Top left empty; data top right and bottom left; the sample bottom right.
     assert [int(quarter.sum()) for quarter in quarters] == [0, 4, 4, 4]
     assert (plot[half:, half:].reshape(-1, 3) == (31, 90, 200)).all(axis=1).sum() == 4
+
+
+def test_labels_change_samples_after_a_short_run(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=20, conditioning="acgan")
+    latents = np.random.default_rng(0).standard_normal([16, 8]).astype(np.float32)
+    zeros, ones = (
+        np.array(run.state.generator([tf.constant(latents), tf.fill([16], label)]))
+        for label in (0, 1)
+    )
+    assert np.abs(zeros - ones).reshape(16, -1).max(axis=1).min() > 1e-3
