@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from wgan_gp.checkpointing import Checkpoints
-    from wgan_gp.data.source import Source
+    from wgan_gp.data.source import Source, Stream
     from wgan_gp.monitoring import Writer
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
@@ -151,7 +151,7 @@ class Run:
 
     config: Config
     strategy: tf.distribute.Strategy
-    source: Source
+    source: Source | Stream
     state: TrainState
     checkpoints: Checkpoints
     sampler: Sampler
@@ -252,9 +252,10 @@ def check_critic(run: Run) -> None:
         said on stderr.
     """
     import losses
+    from wgan_gp.data.pipeline import first_examples
     from wgan_gp.networks import conditioned
 
-    examples, labels = run.source.read(0, 16)
+    examples, labels = first_examples(run.source, min(16, run.config.batch_size))
     outputs = conditioned(run.state.critic, labels, training=True)
 
     def critic(images: tf.Tensor) -> tf.Tensor:

@@ -105,7 +105,7 @@ def parse(*arguments):
         (["--tpu=a", "--cpu_replicas=2"], "exclude each other"),
         (["--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
         (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
-        (["--dataset=digit"], "use one of digits, gaussians_8, gaussians_25, swiss_roll"),
+        (["--dataset=digit"], "--dataset=digit is unknown, to tensorflow-datasets too"),
         (["--dataset=gaussians_8"], "--model=dcgan draws images"),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),

@@ -37,7 +37,7 @@ def _setting(
     minimum: float | None = None,
     above: float | None = None,
     below: float | None = None,
-    choices: tuple[str, ...] = (),
+    choices: tuple[Any, ...] = (),
     free: bool = False,
 ) -> Any:
     """A field. `free`: a resumed run may change it, because the result does not depend on it."""
@@ -71,15 +71,47 @@ class Config:
 
     # What to learn, and where to keep it.
     dataset: str = _setting(
-        "digits", "What to learn: digits, gaussians_8, gaussians_25, swiss_roll, mnist or cifar10."
+        "digits",
+        "What to learn: digits, gaussians_8, gaussians_25, swiss_roll; image_folder or tfrecord, "
+        "in --data_dir; or any image dataset of tensorflow-datasets, by name (docs/data.md).",
     )
     data_dir: str | None = _setting(
         None,
-        "Where mnist and cifar10 are prepared. Default: tensorflow-datasets' own folder.",
+        "Where the data is: a folder of pictures (image_folder), a pattern of files (tfrecord), or "
+        "where tensorflow-datasets prepares its own. Local or gs://.",
         free=True,
     )
+    download: str = _setting(
+        "off",
+        "Download and prepare a dataset of tensorflow-datasets that is not there.",
+        choices=("off", "on"),
+        free=True,
+    )
+    split: str = _setting("train", "Split of a dataset of tensorflow-datasets.")
+    num_classes: int | None = _setting(
+        None, "Labels in a tfrecord dataset: 0 ... num_classes - 1.", minimum=1
+    )
     image_size: int | None = _setting(
-        None, "Side of the images, in pixels. Default: the dataset's own.", minimum=1
+        None,
+        "Side of the images, in pixels: their middle square is resized. Default: their own, and 64 "
+        "at most where they differ.",
+        minimum=1,
+    )
+    image_channels: int | None = _setting(
+        None,
+        "1 (grey) or 3 (colour). Default: the dataset's own; 3 of image_folder and tfrecord.",
+        choices=(1, 3),
+    )
+    random_flips: str = _setting("off", "Mirror half of the real images.", choices=("off", "on"))
+    dequantization: str = _setting(
+        "on",
+        "Add noise below one grey level to images of 256 levels, so that a critic sees no steps.",
+        choices=("on", "off"),
+    )
+    cache: str = _setting(
+        "auto",
+        "Hold all images, decoded, in memory: on, off, or auto (up to 4 GiB).",
+        choices=("auto", "on", "off"),
     )
     model_dir: str | None = _setting(
         None,
@@ -218,10 +250,6 @@ class Config:
         choices=("accumulated", "batch"),
         free=True,
     )
-    random_flips: str = _setting(
-        "off", "Mirror half of the real images (mnist and cifar10).", choices=("off", "on")
-    )
-
     seed: int = _setting(
         0,
         "Seed of weights, noise and data order: one seed, one run, on any number of replicas.",
@@ -295,6 +323,11 @@ class Config:
         return self.model_dir or f"runs/{self.dataset}"
 
     @property
+    def on_remote_tpu(self) -> bool:
+        """Whether other machines read the data and write the checkpoints: of a TPU node or pod."""
+        return self.tpu not in (None, "local")
+
+    @property
     def generator_batch(self) -> int:
         return self.generator_batch_size or self.batch_size
 
@@ -354,7 +387,9 @@ def _check_range(field: dataclasses.Field, value: Any) -> None:
         return
     flag, limits = f"--{field.name}={value}", field.metadata
     if limits["choices"] and value not in limits["choices"]:
-        raise UserError(f"{flag} is unknown", f"use one of {', '.join(limits['choices'])}")
+        raise UserError(
+            f"{flag} is unknown", f"use one of {', '.join(map(str, limits['choices']))}"
+        )
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{flag} is not a finite number", "give a finite one")
     if limits["minimum"] is not None and value < limits["minimum"]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from .data.source import Source
+from .data import source as sources
 from .networks import conditioned
 from .randomness import Stream, normal
 
@@ -81,12 +81,15 @@ class Sampler:
         return np.concatenate(batches)[:count]
 
 
-def make_draw(sampler: Sampler, source: Source) -> Callable[[], np.ndarray]:
+def make_draw(
+    sampler: Sampler, source: sources.Source | sources.Stream
+) -> Callable[[], np.ndarray]:
     """A function that draws the same noise's samples anew: () -> uint8 `[H, W, C]`."""
     if len(source.example_shape) == 3:
         # A class a column, where there are columns for all.
         columns = sampler.classes if 1 < sampler.classes <= 2 * GRID_SIDE else GRID_SIDE
         return lambda: image_grid(sampler.sample(GRID_SIDE * columns), columns)
+    assert isinstance(source, sources.Source)  # only pictures are streamed
     real = source.read(tf.constant(0, tf.int64), PLOT_POINTS)[0].numpy()
     return lambda: point_plot(sampler.sample(PLOT_POINTS), real)
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..randomness import shuffled
+from .pixels import flipped
 from .source import Source
 
 GREY_LEVELS = 16.0  # pixels run from 0 to 16
@@ -19,12 +20,13 @@ def source(config: Config, example_shape: tuple[int, ...]) -> Source:
     digits = sklearn.datasets.load_digits()
     images = tf.constant(digits.images[..., None] / (GREY_LEVELS / 2) - 1, tf.float32)
     labels = tf.constant(digits.target, tf.int32)
-    if images.shape[1:] != example_shape:
+    if images.shape[1:3] != example_shape[:2]:
         images = tf.image.resize(images, example_shape[:2])  # bilinear: stays in [-1, 1]
+    images = tf.repeat(images, example_shape[2], axis=3)
     size = images.shape[0]
 
     def read(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         chosen = shuffled(config.seed, first + tf.range(count, dtype=tf.int64), size)
-        return tf.gather(images, chosen), tf.gather(labels, chosen)
+        return flipped(config, tf.gather(images, chosen), first), tf.gather(labels, chosen)
 
-    return Source(example_shape, read)
+    return Source(example_shape, read, size)

@@ -1,14 +1,25 @@
 """Feeds each replica its slice of every global batch."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
-from .source import Source
+from ..errors import UserError
+from .source import Source, Stream
+
+# What a TPU's infeed takes, of all of TensorFlow's.
+_INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
 
 
 def distributed_batches(
-    source: Source, strategy: tf.distribute.Strategy, first_step: int, *, batch_size: int
+    source: Source | Stream,
+    strategy: tf.distribute.Strategy,
+    first_step: int,
+    *,
+    batch_size: int,
 ) -> Iterator:
     """An endless iterator over real batches and their labels, split over the replicas.
 
@@ -30,7 +41,11 @@ def distributed_batches(
 
 
 def replica_batches(
-    source: Source, context: tf.distribute.InputContext, *, batch_size: int, first_step: int
+    source: Source | Stream,
+    context: tf.distribute.InputContext,
+    *,
+    batch_size: int,
+    first_step: int,
 ) -> tf.data.Dataset:
     """One host's endless dataset of its replicas' batches.
 
@@ -47,21 +62,88 @@ def replica_batches(
       A dataset of pairs, `[batch_size / replicas, *example_shape]` float32 and labels int32, of
       static shape: this host's first replica's batch, its second's, ..., then those of the
       next step.
+
+    Raises:
+      UserError: the batches are none that a TPU can be fed.
     """
-    per_replica = context.get_per_replica_batch_size(batch_size)
-    local_replicas = context.num_replicas_in_sync // context.num_input_pipelines
+    count = context.get_per_replica_batch_size(batch_size)
+    if isinstance(source, Stream):
+        batches = _decoded(source, context, count, first_step)
+    else:
+        batches = _read(source, context, count, first_step)
+    check_elements(batches.element_spec)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _read(
+    source: Source, context: tf.distribute.InputContext, count: int, first_step: int
+) -> tf.data.Dataset:
+    """From memory, by position; `count` examples a replica."""
+    replicas = context.num_replicas_in_sync
+    local = replicas // context.num_input_pipelines
 
     def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        step = first_step + index // local_replicas
-        replica = context.input_pipeline_id * local_replicas + index % local_replicas
-        examples, labels = source.read(step * batch_size + replica * per_replica, per_replica)
+        step = first_step + index // local
+        replica = context.input_pipeline_id * local + index % local
+        examples, labels = source.read((step * replicas + replica) * count, count)
         return (
-            tf.ensure_shape(examples, [per_replica, *source.example_shape]),
-            tf.ensure_shape(labels, [per_replica]),
+            tf.ensure_shape(examples, [count, *source.example_shape]),
+            tf.ensure_shape(labels, [count]),
         )
 
-    return (
-        tf.data.Dataset.range(tf.int64.max)
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
+    return tf.data.Dataset.range(tf.int64.max).map(
+        batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
+
+
+def _decoded(
+    source: Stream, context: tf.distribute.InputContext, count: int, first_step: int
+) -> tf.data.Dataset:
+    """From a stream of images still to be decoded, of which this host decodes its own."""
+    replicas = context.num_replicas_in_sync
+    local = replicas // context.num_input_pipelines
+    first = first_step * replicas  # slices, before this stream
+
+    def is_own(slice_index: tf.Tensor, _: Any) -> tf.Tensor:
+        return slice_index % replicas // local == context.input_pipeline_id
+
+    def batch(slice_index: tf.Tensor, elements: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        levels, labels, places = source.decode(elements)
+        tf.debugging.assert_positive(tf.size(places), f"not one image of {count} can be read")
+        # One that cannot be read is replaced by the next that can.
+        chosen = tf.searchsorted(places, tf.range(count, dtype=tf.int64)) % tf.size(places)
+        levels = tf.ensure_shape(tf.gather(levels, chosen), [count, *source.example_shape])
+        labels = tf.ensure_shape(tf.gather(labels, chosen), [count])
+        return source.finish(levels, slice_index * count), labels
+
+    return (
+        source.encoded(first * count)
+        .batch(count, drop_remainder=True)
+        .enumerate(first)
+        .filter(is_own)
+        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    )
+
+
+def first_examples(source: Source | Stream, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The first examples that training reads, and their labels."""
+    batches = replica_batches(source, tf.distribute.InputContext(), batch_size=count, first_step=0)
+    return next(iter(batches))
+
+
+def check_elements(spec: Any) -> None:
+    """Raises UserError unless a TPU can be fed elements of this kind, naming the first it cannot.
+
+    TensorFlow says so minutes later, and of the compiled program.
+    """
+    for part in tf.nest.flatten(spec):
+        if part.dtype not in _INFEED_DTYPES:
+            raise UserError(
+                f"the dataset yields {part.dtype.name}, which no TPU can be fed: {part}",
+                "cast it to float32 or int32 in wgan_gp/data/",
+            )
+        if not part.shape.is_fully_defined():
+            raise UserError(
+                f"the dataset yields batches of no fixed shape: {part}",
+                "resize its images, and leave no batch short, in wgan_gp/data/",
+            )

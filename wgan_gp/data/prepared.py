@@ -1,63 +1,160 @@
-"""Datasets of images that tensorflow-datasets has prepared on disk, held in memory."""
+"""Image datasets of tensorflow-datasets, by name, as it has prepared them on disk."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
+from typing import Any
+
 import numpy as np
-import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
-from ..randomness import Stream, shuffled, uniform
-from .source import Source
+
+_READ_AS = "tfrecord"  # the file format
 
 
-def source(config: Config, example_shape: tuple[int, ...]) -> Source:
-    """The training split: every image once an epoch, in an order that follows from (seed, epoch).
-
-    Grey levels x in 0 ... 255 become 2 (x / 256 - 1/2) + u with u uniform on [0, 1/128), drawn
-    anew at every use: within [-1, 1), and no step is left for a critic to see. So does the code
-    of Gulrajani et al. 2017 (arXiv:1704.00028).
+@functools.lru_cache(maxsize=8)  # seconds
+def find(name: str, data_dir: str | None) -> Any:
+    """The dataset's builder; it knows shape and classes whether or not it is prepared.
 
     Raises:
-      UserError: the dataset is not prepared.
+      UserError: tensorflow-datasets does not know it, either.
     """
-    images, labels = _load(config, example_shape)
-    size = len(images)
-    pixels = int(np.prod(example_shape))
-
-    def read(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        place = {"step": 0, "first": first, "count": count}
-        chosen = shuffled(config.seed, first + tf.range(count, dtype=tf.int64), size)
-        levels = tf.cast(tf.gather(images, chosen), tf.float32)
-        if config.random_flips == "on":
-            mirrored = uniform(config.seed, Stream.FLIPS, size=1, **place)[:, :, None, None] < 0.5
-            levels = tf.where(mirrored, levels[:, :, ::-1], levels)
-        noise = uniform(config.seed, Stream.DEQUANTIZATION, size=pixels, **place)
-        examples = levels / 128 - 1 + tf.reshape(noise, [count, *example_shape]) / 128
-        return examples, tf.gather(labels, chosen)
-
-    return Source(example_shape, read)
-
-
-def _load(config: Config, example_shape: tuple[int, ...]) -> tuple[tf.Tensor, tf.Tensor]:
-    """All images, uint8, and all labels, int32."""
     # Seconds to import, and only these datasets need it.
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    builder = tfds.builder(config.dataset, data_dir=config.data_dir)
-    if not tf.io.gfile.exists(str(builder.data_path)):
+    try:
+        return tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
+        raise UserError(
+            f"--dataset={name} is unknown, to tensorflow-datasets too ({_first_line(error)})",
+            "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or one of its "
+            "names",
+        ) from error
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UserError(
+            f"--dataset={name} cannot be looked up ({_first_line(error)})",
+            "give another name, or install what is missing",
+        ) from error
+
+
+def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
+    """Key and shape of the image: the one called "image", else the first there is.
+
+    Raises:
+      UserError: there is none, or it is not of uint8 in 1 or 3 channels.
+    """
+    import tensorflow_datasets as tfds  # noqa: PLC0415
+
+    images = {
+        key: feature
+        for key, feature in _features(builder).items()
+        if isinstance(feature, tfds.features.Image)
+    }
+    if not images:
+        raise UserError(
+            f"--dataset={builder.name} has no images ({', '.join(_features(builder))})",
+            "give a dataset of images",
+        )
+    key = "image" if "image" in images else next(iter(images))
+    dtype = np.dtype(images[key].np_dtype)
+    if dtype != np.uint8:
+        raise UserError(
+            f"--dataset={builder.name} has images of {dtype}",
+            "give a dataset of uint8",
+        )
+    return key, tuple(images[key].shape)
+
+
+def label_feature(builder: Any) -> tuple[str | None, int]:
+    """Key and classes of the label: the one called "label", else the only one there is."""
+    import tensorflow_datasets as tfds  # noqa: PLC0415
+
+    labels = {
+        key: feature.num_classes
+        for key, feature in _features(builder).items()
+        if isinstance(feature, tfds.features.ClassLabel) and feature.num_classes
+    }
+    if "label" in labels:
+        return "label", labels["label"]
+    return next(iter(labels.items())) if len(labels) == 1 else (None, 0)
+
+
+def _features(builder: Any) -> dict[str, Any]:
+    features = builder.info.features
+    return dict(features) if hasattr(features, "keys") else {}
+
+
+def files(config: Config, builder: Any) -> list[str]:
+    """The TFRecord files of --split; downloads and prepares the dataset where that is asked for.
+
+    Raises:
+      UserError: it is not prepared, nor can be; there is no such split.
+    """
+    if not builder.is_prepared():
+        prepare(config, builder)
+    splits = builder.info.splits
+    if config.split not in splits:
+        raise UserError(
+            f"--split={config.split} is none of {config.dataset}",
+            f"use one of {', '.join(sorted(splits))}",
+        )
+    if builder.info.file_format.value != _READ_AS:
+        raise UserError(
+            f"--dataset={config.dataset} is prepared as {builder.info.file_format.value} in "
+            f"{builder.data_path}",
+            f"prepare it as {_READ_AS}: "
+            f'tensorflow_datasets.builder("{config.dataset}", file_format="{_READ_AS}")',
+        )
+    return [str(path) for path in splits[config.split].filepaths]
+
+
+def prepare(config: Config, builder: Any) -> None:
+    """Downloads the dataset and prepares it, if --download=on.
+
+    Raises:
+      UserError: it may not, or fails.
+    """
+    by_hand = (
+        "or prepare it elsewhere with tensorflow_datasets.load"
+        f'("{config.dataset}", data_dir=DIR), and give --data_dir=DIR'
+    )
+    if config.download == "off":
         raise UserError(
             f"--dataset={config.dataset} is not prepared: there is no {builder.data_path}",
-            "where there is a network, let tensorflow_datasets.load("
-            f'"{config.dataset}", data_dir=DIR) prepare it, and give --data_dir=DIR',
+            f"add --download=on where there is a network, {by_hand}",
         )
-    batches = list(tfds.as_numpy(builder.as_dataset(split="train", batch_size=1000)))
-    images = np.concatenate([batch["image"] for batch in batches])
-    labels = np.concatenate([batch["label"] for batch in batches])
-    if images.shape[1:] != example_shape:
-        images = np.concatenate([_resized(batch["image"], example_shape) for batch in batches])
-    return tf.constant(images), tf.constant(labels, tf.int32)
+    import tensorflow_datasets as tfds  # noqa: PLC0415
+
+    with _without_retries():
+        try:
+            builder.download_and_prepare(
+                file_format=_READ_AS,
+                download_config=tfds.download.DownloadConfig(try_download_gcs=False),
+            )
+        # Every dataset has a way of its own to fail: no network, no disk, files to be fetched
+        # by hand, a package that is missing.
+        except Exception as error:
+            raise UserError(
+                f"--dataset={config.dataset} cannot be downloaded and prepared in "
+                f"{builder.data_path} ({type(error).__name__}: {_first_line(error)})",
+                f"see to the network, {by_hand}",
+            ) from error
 
 
-def _resized(images: np.ndarray, example_shape: tuple[int, ...]) -> np.ndarray:
-    return tf.cast(tf.round(tf.image.resize(images, example_shape[:2])), tf.uint8).numpy()
+@contextlib.contextmanager
+def _without_retries():
+    """urllib3 warns of every attempt; one line at the end says it."""
+    logger = logging.getLogger("urllib3.connectionpool")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")[:200]

@@ -1,44 +1,55 @@
 """The datasets there are, and the shape of their examples.
 
-Imports no TensorFlow: a dataset that does not exist, or does not suit the model, is
-refused at once.
+Imports no TensorFlow for those that are built in: what does not suit the model is refused at
+once. No TensorFlow runtime for any: that must not start before the devices are set up.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import typing
+from collections.abc import Callable
 
 from ..config import Config
 from ..errors import UserError
 
 if typing.TYPE_CHECKING:
-    from .source import Source
+    from .source import Source, Stream
+
+LARGEST_SIDE = 64  # pixels, where neither --image_size says it nor a size common to all images
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """One entry.
+    """What a dataset holds.
 
     Attributes:
-      module: name in this package of the module with `source(config, example_shape)`.
-      example_shape: `(H, W, C)` for images at their own size, `(D,)` for points.
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
       classes: how many there are labels for; 0: none.
+      open: config -> the dataset, ready to be read.
     """
+
+    example_shape: tuple[int, ...]
+    classes: int
+    open: Callable[[Config], Source | Stream]
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltIn:
+    """A dataset that needs no file; `module`, in this package, has its `source`."""
 
     module: str
     example_shape: tuple[int, ...]
     classes: int = 0
 
 
-DATASETS = {
-    "digits": Dataset("digits", (8, 8, 1), classes=10),
-    "gaussians_8": Dataset("toys", (2,), classes=8),
-    "gaussians_25": Dataset("toys", (2,), classes=25),
-    "swiss_roll": Dataset("toys", (2,)),
-    "mnist": Dataset("prepared", (28, 28, 1), classes=10),
-    "cifar10": Dataset("prepared", (32, 32, 3), classes=10),
+BUILT_IN = {
+    "digits": BuiltIn("digits", (8, 8, 1), classes=10),
+    "gaussians_8": BuiltIn("toys", (2,), classes=8),
+    "gaussians_25": BuiltIn("toys", (2,), classes=25),
+    "swiss_roll": BuiltIn("toys", (2,)),
 }
 
 
@@ -48,20 +59,7 @@ def example_shape(config: Config) -> tuple[int, ...]:
     Raises:
       UserError: the dataset is unknown, or has no images to resize.
     """
-    if config.dataset not in DATASETS:
-        raise UserError(
-            f"--dataset={config.dataset} is unknown", f"use one of {', '.join(DATASETS)}"
-        )
-    shape = DATASETS[config.dataset].example_shape
-    if config.image_size is None:
-        return shape
-    if len(shape) == 1:
-        raise UserError(
-            f"--image_size={config.image_size} says nothing about {config.dataset}, which "
-            "holds points",
-            "leave it out",
-        )
-    return (config.image_size, config.image_size, shape[2])
+    return _find(config).example_shape
 
 
 def classes(config: Config) -> int:
@@ -72,17 +70,120 @@ def classes(config: Config) -> int:
     """
     if config.conditioning == "none":
         return 0
-    count = DATASETS[config.dataset].classes
+    count = _find(config).classes
     if not count:
+        remedies = {
+            "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
+            "image_folder": "put the pictures of each class, and no others, in a folder of its own",
+        }
         raise UserError(
             f"--conditioning={config.conditioning} needs labels, which {config.dataset} has not",
-            "leave it out, or use another --dataset",
+            remedies.get(config.dataset, "leave it out, or use another --dataset"),
         )
     return count
 
 
-def open_source(config: Config) -> Source:
-    """The run's dataset, ready to be read."""
-    shape = example_shape(config)
-    module = importlib.import_module(f".{DATASETS[config.dataset].module}", __package__)
-    return module.source(config, shape)
+def open_source(config: Config) -> Source | Stream:
+    """The run's dataset, ready to be read.
+
+    Raises:
+      UserError: it cannot be read, or has too few examples for a batch.
+    """
+    source = _find(config).open(config)
+    if source.size is not None and config.batch_size > source.size:
+        raise UserError(
+            f"--batch_size={config.batch_size} is more than the {source.size} "
+            f"image{'s' if source.size > 1 else ''} of --dataset={config.dataset}",
+            f"use at most {source.size}",
+        )
+    return source
+
+
+def _find(config: Config) -> Dataset:
+    """Raises UserError unless the settings about the data suit each other."""
+    if config.num_classes is not None and config.dataset != "tfrecord":
+        raise UserError(
+            f"--num_classes={config.num_classes} is for --dataset=tfrecord, and "
+            f"{config.dataset} knows its own",
+            "leave it out",
+        )
+    if config.dataset in BUILT_IN:
+        return _built_in(config)
+    return {"image_folder": _folder, "tfrecord": _tfrecord}.get(config.dataset, _prepared)(config)
+
+
+def _built_in(config: Config) -> Dataset:
+    entry = BUILT_IN[config.dataset]
+    shape = entry.example_shape
+    for flag, given in (
+        ("image_size", config.image_size),
+        ("image_channels", config.image_channels),
+    ):
+        if given is not None and len(shape) == 1:
+            raise UserError(
+                f"--{flag}={given} says nothing about {config.dataset}, which holds points",
+                "leave it out",
+            )
+    if len(shape) > 1:
+        shape = _square(config, shape[0], shape[2])
+    module = functools.partial(importlib.import_module, f".{entry.module}", __package__)
+    return Dataset(shape, entry.classes, lambda config: module().source(config, shape))
+
+
+def _square(config: Config, side: int, channels: int) -> tuple[int, int, int]:
+    side = config.image_size or side
+    return side, side, config.image_channels or channels
+
+
+def _folder(config: Config) -> Dataset:
+    from . import folder  # noqa: PLC0415
+    from .collection import open_collection  # noqa: PLC0415
+
+    found = folder.find(config.data_dir)
+    side = config.image_size or min(folder.native_side(found) or LARGEST_SIDE, LARGEST_SIDE)
+    shape = _square(config, side, 3)
+    return Dataset(
+        shape,
+        0 if "" in found.names else len(found.names),
+        lambda config: open_collection(config, folder.collection(config, found), shape),
+    )
+
+
+def _tfrecord(config: Config) -> Dataset:
+    from . import folder, records  # noqa: PLC0415
+    from .collection import open_collection  # noqa: PLC0415
+
+    shards = records.find(config.data_dir, config.num_classes)
+    side = config.image_size
+    if side is None:
+        side = min(folder.side(records.first_image(shards)) or LARGEST_SIDE, LARGEST_SIDE)
+    shape = _square(config, side, 3)
+    return Dataset(
+        shape,
+        shards.classes,
+        lambda config: open_collection(config, records.collection(config, shards), shape),
+    )
+
+
+def _prepared(config: Config) -> Dataset:
+    from . import prepared  # noqa: PLC0415
+
+    builder = prepared.find(config.dataset, config.data_dir)
+    image_key, (height, width, channels) = prepared.image_feature(builder)
+    label_key, count = prepared.label_feature(builder)
+    shape = _square(config, min(height or LARGEST_SIDE, width or LARGEST_SIDE), channels or 3)
+
+    def open_prepared(config: Config) -> Source | Stream:
+        from . import records  # noqa: PLC0415
+        from .collection import open_collection  # noqa: PLC0415
+
+        shards = records.Shards(
+            f"--dataset={config.dataset}",
+            prepared.files(config, builder),
+            image_key,
+            label_key,
+            classes(config),
+        )
+        return open_collection(config, records.collection(config, shards), shape)
+
+    return Dataset(shape, count, open_prepared)

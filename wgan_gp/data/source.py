@@ -1,16 +1,17 @@
-"""A dataset as a function of position."""
+"""A dataset as the pipeline reads it: by position."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """An endless, shuffled reading of a dataset, addressed by position.
+    """An endless, shuffled reading of a dataset in memory, addressed by position.
 
     The same position always holds the same example, so the data's place in training is a
     number that follows from the iteration, and there is no reader's state to save.
@@ -21,7 +22,30 @@ class Source:
         labels `[count]` int32, at the positions `first ... first + count - 1`. Without
         classes, all labels are 0. `first` is a scalar int64 tensor, `count` a Python integer.
         Runs inside tf.data, on the host.
+      size: examples in an epoch; None where each is drawn fresh.
     """
 
     example_shape: tuple[int, ...]
     read: Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]]
+    size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """The same for images that are read and decoded as they are needed.
+
+    Attributes:
+      example_shape: `(H, W, C)`.
+      size: images in an epoch.
+      encoded: position -> an endless dataset of images still to be decoded, from that position
+        on. Cheap to pass over: a host drops those that other hosts decode.
+      decode: a batch of such -> levels `[G, H, W, C]` uint8 and labels `[G]` int32 of those that
+        can be read, and their places in the batch, `[G]` int64, ascending.
+      finish: (levels, position of the first) -> `[B, H, W, C]` float32 in [-1, 1].
+    """
+
+    example_shape: tuple[int, ...]
+    size: int
+    encoded: Callable[[int], tf.data.Dataset]
+    decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+    finish: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]

@@ -1,0 +1,341 @@
+"""Folders of pictures, TFRecords and prepared datasets, whole and damaged."""
+
+import io
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+from conftest import train_tiny
+
+from wgan_gp.config import Config
+from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
+from wgan_gp.data.registry import classes, example_shape, open_source
+from wgan_gp.data.source import Source, Stream
+from wgan_gp.errors import UserError
+
+SIDE = 16
+PLAIN = {"dequantization": "off", "image_size": SIDE}
+
+
+def picture(number):
+    """Each of one colour of its own, smooth, so that JPEG keeps it."""
+    return np.full([SIDE, SIDE, 3], [number * 4 % 256, 128, 255 - number * 3 % 256], np.uint8)
+
+
+def encoded(pixels, kind="PNG", **options):
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+def write_record_file(path, images, label_key="label", image_key="image"):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number, image in images:
+            feature = {
+                image_key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                label_key: tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 3])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """30 good pictures in three folders, of every kind, and five bad ones."""
+    for number in range(30):
+        directory = tmp_path / "pictures" / "abc"[number % 3]
+        directory.mkdir(parents=True, exist_ok=True)
+        kind = ["PNG", "JPEG", "BMP", "GIF"][number % 4]
+        options = {"quality": 100} if kind == "JPEG" else {}
+        name = f"{number:02}.{kind.lower()}"
+        (directory / name).write_bytes(encoded(picture(number), kind, **options))
+    top = tmp_path / "pictures"
+    noise = np.random.default_rng(0).integers(0, 256, [64, 64, 3]).astype(np.uint8)
+    jpeg = encoded(noise, "JPEG")
+    (top / "a" / "torn.jpg").write_bytes(jpeg[: len(jpeg) // 2])
+    (top / "a" / "text.png").write_bytes(b"no picture at all")
+    (top / "b" / "empty.png").write_bytes(b"")
+    (top / "b" / "notes.txt").write_text("not looked at")
+    (top / ".hidden").mkdir()
+    (top / ".hidden" / "x.png").write_bytes(encoded(picture(0)))
+    return str(top)
+
+
+def numbers_of(images):
+    """Which pictures these are, from their red and blue."""
+    levels = (np.asarray(images, np.float64) + 1) * 127.5
+    red, blue = levels[..., 0].mean((1, 2)), levels[..., 2].mean((1, 2))
+    expected = np.array([[picture(n)[0, 0, 0], picture(n)[0, 0, 2]] for n in range(60)])
+    far = np.abs(expected[None] - np.stack([red, blue], 1)[:, None]).max(-1)
+    assert far.min(axis=1).max() < 1.5
+    return far.argmin(axis=1)
+
+
+def epoch(source, batch_size, count):
+    batches = iter(
+        replica_batches(source, tf.distribute.InputContext(), batch_size=batch_size, first_step=0)
+    )
+    images, labels = zip(*(next(batches) for _ in range(count)), strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
+
+
+def test_a_folder_in_memory_loses_only_what_is_bad(folder, capsys):
+    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
+    source = open_source(config)
+    assert isinstance(source, Source) and source.size == 30
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "3 of 33 images cannot be read and are left out" in said
+    assert all(said.count(name) == 1 for name in BAD)
+    images, labels = epoch(source, 10, 3)
+    numbers = numbers_of(images)
+    assert sorted(numbers) == list(range(30))
+    np.testing.assert_array_equal(labels, numbers % 3)
+
+
+def test_a_folder_read_as_needed_loses_nothing_good(folder, capfd):
+    config = Config(dataset="image_folder", data_dir=folder, batch_size=11, cache="off", **PLAIN)
+    source = open_source(config)
+    assert isinstance(source, Stream) and source.size == 33
+    images, labels = epoch(source, 11, 6)
+    for part in (slice(0, 33), slice(33, 66)):
+        numbers = numbers_of(images[part])
+        assert set(numbers) == set(range(30))
+        np.testing.assert_array_equal(labels[part], numbers % 3)
+    said = capfd.readouterr().err
+    assert all(said.count(name) == 1 for name in BAD) and "(3 in all)" in said
+
+
+def test_a_cmyk_picture_is_read_in_its_colours(tmp_path):
+    cmyk = PIL.Image.new("CMYK", (SIDE, SIDE), (0, 200, 100, 20))
+    cmyk.save(tmp_path / "ink.jpg", quality=100)
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
+    images, _ = first_examples(open_source(config), 1)
+    expected = np.asarray(cmyk.convert("RGB"))[0, 0] / 127.5 - 1
+    np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
+    if mode == "RGBA" and kind != "PNG":
+        mode = "RGB"
+    ramp = np.add.outer(np.arange(40) * 3, np.arange(24) * 4).astype(np.uint8)
+    colours = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
+    colours.save(tmp_path / f"x.{kind.lower()}", kind)
+    config = Config(
+        dataset="image_folder",
+        data_dir=str(tmp_path),
+        batch_size=1,
+        image_channels=channels,
+        dequantization="off",
+    )
+    assert example_shape(config) == (24, 24, channels)
+    images, _ = first_examples(open_source(config), 1)
+    with PIL.Image.open(tmp_path / f"x.{kind.lower()}") as opened:
+        wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the middle
+    levels = (images[0].numpy() + 1) * 127.5
+    assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
+
+
+def test_large_pictures_are_made_small_by_averaging(tmp_path):
+    """Stripes a pixel wide become grey; picking pixels would keep them."""
+    stripes = np.zeros([256, 300, 3], np.uint8)
+    stripes[:, ::2] = 255
+    (tmp_path / "x.png").write_bytes(encoded(stripes))
+    (tmp_path / "y.jpg").write_bytes(encoded(stripes, "JPEG", quality=95))
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=2, **PLAIN)
+    images, _ = first_examples(open_source(config), 2)
+    assert images.shape == (2, SIDE, SIDE, 3) and np.abs(images).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "message"),
+    [
+        (None, {}, "--data_dir=.* is no folder — give the folder"),
+        ([], {}, "--data_dir=.* holds no picture — put files ending in .jpg"),
+        (["x.png"], {"batch_size": 8}, "--batch_size=8 is more than the 1 image of .* at most 1"),
+        (["x.png"], {"conditioning": "acgan"}, "--conditioning=acgan needs labels, .* put the"),
+    ],
+)
+def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings, message):
+    path = tmp_path / "folder"
+    if files is not None:
+        path.mkdir()
+        for name in files:
+            (path / name).write_bytes(encoded(picture(1)))
+    config = Config(dataset="image_folder", data_dir=str(path), **settings)
+    with pytest.raises(UserError, match=message):
+        classes(config), open_source(config)
+
+
+def test_a_folder_of_nothing_readable_is_refused(tmp_path):
+    (tmp_path / "x.png").write_bytes(b"no")
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), image_size=8)
+    with pytest.raises(UserError, match="holds no image that can be read"):
+        open_source(config)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """60 images in four files, the second of which has a damaged record."""
+    for shard in range(4):
+        images = [(number, encoded(picture(number))) for number in range(shard, 60, 4)]
+        write_record_file(tmp_path / f"images-{shard}.tfrecord", images)
+    path = tmp_path / "images-1.tfrecord"
+    content = bytearray(path.read_bytes())
+    place = content.index(encoded(picture(13))) + 20
+    content[place] ^= 1
+    path.write_bytes(content)
+    return f"{tmp_path}/images-*.tfrecord"
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_records_behind_a_damaged_one_are_read(shards, cache, capfd):
+    config = Config(
+        dataset="tfrecord", data_dir=shards, batch_size=59, cache=cache, num_classes=3, **PLAIN
+    )
+    source = open_source(config)
+    assert source.size == 59
+    said = capfd.readouterr().err
+    assert said.count("images-1.tfrecord is damaged at byte") == said.count("\n") == 1
+    images, labels = epoch(source, 59, 2)
+    orders = []
+    for part in (slice(0, 59), slice(59, 118)):
+        numbers = numbers_of(images[part])
+        assert sorted(numbers) == sorted(set(range(60)) - {13})
+        np.testing.assert_array_equal(labels[part], numbers % 3)
+        orders.append(numbers)
+    assert (orders[0] != orders[1]).any()
+
+
+def test_a_file_torn_at_its_end_keeps_its_beginning(shards, tmp_path, capfd):
+    path = tmp_path / "images-3.tfrecord"
+    content = path.read_bytes()
+    path.write_bytes(content[:-30])
+    source = open_source(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert source.size == 58
+    assert "images-3.tfrecord is damaged" in capfd.readouterr().err
+
+
+def test_the_keys_of_imagenets_records_are_known(tmp_path):
+    images = [(number, encoded(picture(number))) for number in range(6)]
+    path = tmp_path / "x.tfrecord"
+    write_record_file(path, images, label_key="image/class/label", image_key="image/encoded")
+    config = Config(dataset="tfrecord", data_dir=str(path), batch_size=6, num_classes=3, **PLAIN)
+    images, labels = first_examples(open_source(config), 6)
+    np.testing.assert_array_equal(labels, numbers_of(images) % 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (None, {}, "stands for no file — give a pattern"),
+        ("text", {}, "holds no tf.train.Example — give uncompressed TFRecord"),
+        ({"image_key": "picture"}, {}, "the first example holds label, picture — call the image"),
+        ({"label_key": "name"}, {"num_classes": 3}, "has no label — leave it out, or call the"),
+        ({}, {"conditioning": "acgan"}, "needs labels, .* add --num_classes=N"),
+        ({}, {"num_classes": 2}, "holds no image that can be read"),
+    ],
+)
+def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settings, message):
+    path = tmp_path / "x.tfrecord"
+    if content == "text":
+        path.write_text("a text that is long enough to be taken for a record")
+    elif content is not None:
+        write_record_file(path, [(2, encoded(picture(2)))], **content)
+    config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1, **settings)
+    with pytest.raises(UserError, match=message):
+        classes(config), open_source(config)
+
+
+@pytest.fixture(params=["folder", "records", "mnist"])
+def anything(request, folder, shards, prepared):
+    for name in BAD:  # what takes their places does depend on the slices
+        tf.io.gfile.remove(f"{folder}/{name}")
+    return {
+        "folder": {"dataset": "image_folder", "data_dir": folder},
+        "records": {"dataset": "tfrecord", "data_dir": shards},
+        "mnist": {"dataset": "mnist", "data_dir": prepared},
+    }[request.param]
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_batches_do_not_depend_on_replicas_hosts_or_restarts(anything, cache):
+    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips="on", **anything)
+    source = open_source(config)
+
+    def read(steps, first_step=0, hosts=1, replicas=1):
+        contexts = [tf.distribute.InputContext(hosts, host, replicas) for host in range(hosts)]
+        streams = [
+            iter(replica_batches(source, context, batch_size=8, first_step=first_step))
+            for context in contexts
+        ]
+        local = replicas // hosts
+        return np.stack(
+            [
+                np.concatenate([next(stream)[0] for stream in streams for _ in range(local)])
+                for _ in range(steps)
+            ]
+        )
+
+    whole = read(12)
+    for replicas, hosts in ((2, 1), (4, 1), (2, 2), (4, 2)):
+        np.testing.assert_array_equal(read(12, hosts=hosts, replicas=replicas), whole)
+    np.testing.assert_array_equal(read(3, first_step=9), whole[9:])
+    np.testing.assert_array_equal(read(3, first_step=9, hosts=2, replicas=4), whole[9:])
+    other = open_source(Config(**{**config.to_dict(), "seed": 1}))
+    assert (first_examples(other, 8)[0].numpy() != whole[0]).any()
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_every_example_comes_once_an_epoch(prepared, cache):
+    config = Config(
+        dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization="off"
+    )
+    images, _ = epoch(open_source(config), 12, 10)
+    first, second = ([image.tobytes() for image in part] for part in np.split(images, 2))
+    assert len(set(first)) == 60 and set(first) == set(second) and first != second
+
+
+def test_a_stream_says_what_its_restart_costs(shards, capfd):
+    config = Config(dataset="tfrecord", data_dir=shards, batch_size=10, cache="off", **PLAIN)
+    source = open_source(config)
+    capfd.readouterr()
+    replica_batches(source, tf.distribute.InputContext(), batch_size=10, first_step=0)
+    assert capfd.readouterr().err == ""
+    replica_batches(source, tf.distribute.InputContext(), batch_size=10, first_step=7)
+    assert "is streamed: reading past 11 records" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_a_prepared_datasets_split_is_chosen(prepared, cache):
+    with pytest.raises(UserError, match="--split=test is none of mnist — use one of train"):
+        open_source(Config(dataset="mnist", data_dir=prepared, split="test", cache=cache))
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_a_conditional_run_trains_on_a_folder(folder, tmp_path, cache):
+    run, writer = train_tiny(
+        tmp_path / "run",
+        dataset="image_folder",
+        data_dir=folder,
+        conditioning="projection",
+        cache=cache,
+        train_steps=2,
+        cpu_replicas=4,
+    )
+    assert classes(run.config) == 3
+    ((_, logged),) = writer.summaries
+    assert all(np.isfinite(value) for value in logged.values())
+
+
+def test_what_a_tpu_cannot_be_fed_is_named():
+    with pytest.raises(UserError, match="yields uint8, which no TPU can be fed"):
+        check_elements((tf.TensorSpec([2, 8], tf.uint8),))
+    with pytest.raises(UserError, match=r"no fixed shape: TensorSpec\(shape=\(None, 8\)"):
+        check_elements((tf.TensorSpec([None, 8], tf.float32),))

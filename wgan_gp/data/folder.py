@@ -1,0 +1,112 @@
+"""A folder of pictures: JPEG, PNG, BMP or GIF, of any size; its subfolders are the labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import posixpath
+
+import numpy as np
+import PIL.Image
+import tensorflow as tf
+
+from ..config import Config
+from ..errors import UserError
+from ..randomness import shuffled
+from .collection import Collection
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """What lies in a folder.
+
+    Attributes:
+      path: the folder.
+      files: every picture's path in it, sorted.
+      labels: of each, the place of its subfolder among `names`; 0 without subfolders.
+      names: of the subfolders, sorted.
+      others: how many files are no pictures by their names.
+    """
+
+    path: str
+    files: list[str]
+    labels: list[int]
+    names: list[str]
+    others: int
+
+
+@functools.lru_cache(maxsize=8)  # a bucket takes long to list
+def find(path: str | None) -> Folder:
+    """Lists --data_dir, at any depth. A label is the first folder on the way to a picture.
+
+    What was found once is kept.
+
+    Raises:
+      UserError: there is no such folder, or no picture in it.
+    """
+    if path is None:
+        raise UserError("--dataset=image_folder needs a folder", "give --data_dir=FOLDER")
+    if not tf.io.gfile.isdir(path):
+        raise UserError(f"--data_dir={path} is no folder", "give the folder of the pictures")
+    files, others = [], 0
+    for folder, _, names in tf.io.gfile.walk(path):
+        inside = folder[len(path) :].strip("/")
+        if any(part.startswith(".") for part in inside.split("/")):
+            continue  # such as .git
+        visible = [name for name in names if not name.startswith(".")]
+        pictures = [name for name in visible if name.lower().endswith(ENDINGS)]
+        others += len(visible) - len(pictures)
+        files += [posixpath.join(inside, name) for name in pictures]
+    if not files:
+        raise UserError(
+            f"--data_dir={path} holds no picture",
+            f"put files ending in {', '.join(ENDINGS)} there",
+        )
+    files.sort()
+    tops = [file.partition("/")[0] if "/" in file else "" for file in files]
+    names = sorted(set(tops))
+    place = {name: index for index, name in enumerate(names)}
+    return Folder(path, files, [place[top] for top in tops], names, others)
+
+
+def native_side(folder: Folder) -> int | None:
+    """The shorter side of the first picture that has one; None if none has."""
+    for file in folder.files:
+        try:
+            with tf.io.gfile.GFile(posixpath.join(folder.path, file), "rb") as opened:
+                return side(opened.read())
+        except (OSError, tf.errors.OpError):
+            continue
+    return None
+
+
+def side(encoded: bytes) -> int:
+    """The shorter side of a picture, from its header. Raises OSError: it is no picture."""
+    with PIL.Image.open(io.BytesIO(encoded)) as picture:
+        return min(picture.size)
+
+
+def collection(config: Config, folder: Folder) -> Collection:
+    """The pictures, in the order of their paths."""
+    paths = tf.constant([posixpath.join(folder.path, file) for file in folder.files])
+    labels = tf.constant(folder.labels, tf.int64)
+    size = len(folder.files)
+
+    def element(index: tf.Tensor) -> tuple[tf.Tensor, tuple]:
+        return index, (tf.gather(paths, index), tf.gather(labels, index))
+
+    def from_position(first: int) -> tf.data.Dataset:
+        positions = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
+        return positions.map(lambda place: element(shuffled(config.seed, place[None], size)[0]))
+
+    return Collection(
+        origin=f"--data_dir={folder.path}",
+        size=size,
+        in_order=lambda: tf.data.Dataset.range(size).map(element),
+        shuffled=from_position,
+        encoded=lambda payload: (tf.io.read_file(payload[0]), payload[1]),
+        name=lambda index: folder.files[index],
+    )
