@@ -62,6 +62,7 @@ def resolve(config: Config) -> Config:
     Raises:
       UserError: there is no such dataset or model, or they do not suit each other.
     """
+    config.check_paths(built_in=config.dataset in datasets.BUILT_IN)
     shape = datasets.example_shape(config)
     datasets.classes(config)
     generator_name = config.generator_model or config.model
@@ -105,6 +106,9 @@ def check_topology(config: Config) -> None:
 
 def train(config: Config) -> int | None:
     """Trains; returns the number of the signal that stopped it, or None."""
+    import tensorflow as tf
+
+    from wgan_gp import faults, workers
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import describe
 
@@ -112,7 +116,12 @@ def train(config: Config) -> int | None:
     run = open_run(config)
     trainer = make_trainer(run)
     print(f"training on {describe(run.strategy)}", file=sys.stderr)
-    stopped_by = trainer.run()
+    try:
+        stopped_by = trainer.run()
+    except tf.errors.OpError as error:
+        if explained := faults.explain(error, config, workers.from_environment()):
+            raise explained from error
+        raise
     print(f"samples, curves and checkpoints are in {config.run_directory}")
     return stopped_by
 
@@ -163,6 +172,7 @@ def open_run(config: Config) -> Run:
     Raises:
       UserError: the devices or the dataset are not to be had.
     """
+    from wgan_gp import workers
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.sampling import Sampler
@@ -176,7 +186,11 @@ def open_run(config: Config) -> Run:
         strategy=strategy,
         source=source,
         state=state,
-        checkpoints=Checkpoints(state, RunDirectory(config.run_directory).checkpoints),
+        checkpoints=Checkpoints(
+            state,
+            RunDirectory(config.run_directory).checkpoints,
+            writes=workers.from_environment().is_chief,
+        ),
         sampler=Sampler(
             state.sampling_generator,
             strategy,
@@ -283,9 +297,10 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     Raises:
       UserError: the directory cannot be written, or holds another run.
     """
-    from wgan_gp import monitoring, sampling
+    from wgan_gp import monitoring, sampling, workers
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.loop import make_train_loop
+    from wgan_gp.profiling import Profiler
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import use_jit
     from wgan_gp.trainer import Trainer
@@ -293,7 +308,17 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
-    directory.claim(config)
+    group = workers.from_environment()
+    writers: list[Writer] = []
+    if group.is_chief:  # the other processes compute the same, and write nothing
+        directory.claim(config)
+        writers = [
+            monitoring.TensorBoardWriter(directory.events),
+            monitoring.JsonlWriter(directory.metrics),
+            monitoring.ImageFileWriter(directory.samples),
+            monitoring.ConsoleWriter(config.train_steps),
+        ]
+    together = len(group.addresses) > 1
     return Trainer(
         config,
         train_loop=make_train_loop(
@@ -306,14 +331,11 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
         checkpoints=run.checkpoints,
-        writer=monitoring.Writers(
-            monitoring.TensorBoardWriter(directory.events),
-            monitoring.JsonlWriter(directory.metrics),
-            monitoring.ImageFileWriter(directory.samples),
-            monitoring.ConsoleWriter(config.train_steps),
-            *more_writers,
-        ),
+        writer=monitoring.Writers(*writers, *more_writers),
         draw=sampling.make_draw(run.sampler, run.source),
+        begin=functools.partial(workers.check_same_place, run.strategy) if together else None,
+        agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
+        profiler=Profiler(config.profiled, directory.events),
     )
 
 

@@ -53,7 +53,7 @@ def timed_iteration(config: Config, *, plain: bool) -> Callable[[], tuple[float,
 
     def run() -> tuple[float, float]:
         began = time.perf_counter()
-        loss = float(loop(batches, tf.constant(1, tf.int64))["critic/loss"])
+        loss = float(loop(batches, tf.constant(1, tf.int64))[0]["critic/loss"])
         return time.perf_counter() - began, loss
 
     return run

@@ -185,8 +185,8 @@ def test_a_bad_value_for_a_flag_of_absls_own():
     assert re.fullmatch(r"error: flag --verbosity=high[^\n]+ — [^\n]+\n", done.stderr)
 
 
-def test_unresolvable_tpu(tmp_path):
-    done = run_program("--tpu=nosuch", f"--model_dir={tmp_path}/run")
+def test_unresolvable_tpu():
+    done = run_program("--tpu=nosuch", "--model_dir=ram://run")
     assert done.returncode == 2
     assert re.fullmatch(r"error: --tpu=nosuch cannot be reached [^\n]+ — [^\n]+\n", done.stderr)
     assert not (tmp_path / "run").exists()
@@ -255,7 +255,7 @@ def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, replicas):
     legacy, keras_3 = metrics_of("1", 10), metrics_of("0", 10)
     # One summary: further on, differences of rounding grow as the two networks compete.
     assert [line["step"] for line in legacy] == [10]
-    for tag in legacy[0].keys() - {"throughput/images_per_second"}:
+    for tag in (tag for tag in legacy[0] if "throughput" not in tag):
         assert legacy[0][tag] == pytest.approx(keras_3[0][tag], rel=1e-2, abs=1e-3), tag
     assert [line["step"] for line in metrics_of("1", 20)] == [10, 20]
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from conftest import train_tiny
 
 from wgan_gp.config import Config
+from wgan_gp.data import write_tfrecords
 from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.registry import classes, example_shape, open_source
 from wgan_gp.data.source import Source, Stream
@@ -339,3 +340,39 @@ def test_what_a_tpu_cannot_be_fed_is_named():
         check_elements((tf.TensorSpec([2, 8], tf.uint8),))
     with pytest.raises(UserError, match=r"no fixed shape: TensorSpec\(shape=\(None, 8\)"):
         check_elements((tf.TensorSpec([None, 8], tf.float32),))
+
+
+@pytest.mark.parametrize("side", [None, SIDE])
+def test_a_folder_is_written_as_records_and_read_back(folder, tmp_path, capsys, side):
+    prefix = f"{tmp_path}/new/shards"
+    size = [f"--image_size={side}"] if side else []
+    assert write_tfrecords.main([folder, prefix, "--images_per_file=10", *size]) == 0
+    said = capsys.readouterr()
+    assert "30 images are in" in said.out and "--num_classes=3" in said.out
+    assert "0 a, 1 b, 2 c" in said.out and all(said.err.count(name) == 1 for name in BAD)
+    names = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert names == [f"shards-{n:05}-of-00004.tfrecord" for n in range(4)]
+    config = Config(
+        dataset="tfrecord", data_dir=f"{prefix}-*", batch_size=30, num_classes=3, **PLAIN
+    )
+    images, labels = first_examples(open_source(config), 30)
+    numbers = numbers_of(images)
+    assert sorted(numbers) == list(range(30))
+    np.testing.assert_array_equal(labels, numbers % 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["/nowhere", "x"], "error: /nowhere is no folder"),
+        (["{bad}", "{tmp}/x"], "holds no image that can be read"),
+        (["{bad}", "/proc/no/x"], "cannot be written"),
+    ],
+)
+def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments, message):
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "x.png").write_bytes(b"no")
+    filled = [each.format(bad=bad, tmp=tmp_path) for each in arguments]
+    assert write_tfrecords.main(filled) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]

@@ -1,10 +1,17 @@
 """The way to a TPU, step by step, with fakes in the place of Google's machines."""
 
+import pathlib
+import subprocess
+import sys
+import time
+
 import pytest
 import tensorflow as tf
 from conftest import strategy_over
 
+import train
 from wgan_gp.config import Config
+from wgan_gp.deadline import deadline
 from wgan_gp.errors import UserError
 from wgan_gp.strategy import (
     connect_tpu,
@@ -13,6 +20,8 @@ from wgan_gp.strategy import (
     use_fused_resampling,
     use_jit,
 )
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 
 def fake_steps(calls, failing=None):
@@ -26,6 +35,7 @@ def fake_steps(calls, failing=None):
         return call
 
     return {
+        "end": calls.append,
         "resolver": step("resolver", "cluster"),
         "connect": step("connect", None),
         "initialize": step("initialize", None),
@@ -51,9 +61,10 @@ def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monk
 
 def test_tpu_is_resolved_connected_initialised_in_that_order():
     calls = []
-    assert connect_tpu("my-tpu", **fake_steps(calls)) == "the strategy"
+    steps = fake_steps(calls)
+    assert connect_tpu("my-tpu", zone="z", project="p", **steps) == "the strategy"
     assert calls == [
-        ("resolver", "my-tpu"),
+        ("resolver", "my-tpu", "z", "p"),
         ("connect", "cluster"),
         ("initialize", "cluster"),
         ("strategy", "cluster"),
@@ -70,7 +81,7 @@ def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
 
 
 def test_batch_must_divide_over_the_tpus_cores(monkeypatch):
-    monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name: strategy_over(4))
+    monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(4))
     with pytest.raises(UserError, match="does not divide over 4 replicas — use 64 or 68"):
         create_strategy(Config(tpu="my-tpu", batch_size=66))
 
@@ -128,3 +139,79 @@ def test_cpu_replicas_mirror_over_logical_devices():
     strategy = create_strategy(Config(cpu_replicas=4))
     assert isinstance(strategy, tf.distribute.MirroredStrategy)
     assert strategy.num_replicas_in_sync == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("Could not lookup TPU metadata from name 'my-tpu'"),
+        RuntimeError('TPU "my-tpu" is not yet ready; state: "CREATING"'),
+        OSError("<urlopen error [Errno -2] Name or service not known>"),
+        ImportError("cloud-tpu-client is missing"),
+    ],
+    ids=["unknown", "not ready", "no metadata server", "no client"],
+)
+def test_a_tpu_that_cannot_be_resolved_is_named_with_its_state(error):
+    def resolver(tpu, zone, project):
+        raise error
+
+    with pytest.raises(UserError) as caught:
+        connect_tpu("my-tpu", zone="us-z", **{**fake_steps([]), "resolver": resolver})
+    message = str(caught.value)
+    assert message.startswith("--tpu=my-tpu cannot be reached") and str(error) in message
+    assert "tpu-vm list --zone=us-z" in message and "state is READY" in message
+    assert "tpu-vm stop my-tpu --zone=us-z" in message
+
+
+def test_a_tpu_that_does_not_answer_ends_the_program_in_a_line():
+    program = (
+        "import time\n"
+        "from wgan_gp.strategy import connect_tpu\n"
+        "connect_tpu('my-tpu', timeout=0.5, resolver=lambda **given: time.sleep(600))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 2
+    (line,) = (line for line in result.stderr.splitlines() if "error:" in line)
+    assert line.startswith("error: --tpu=my-tpu did not answer within --start_timeout=0.5 seconds")
+    assert "READY" in line
+
+
+def test_a_deadline_that_is_met_ends_nothing():
+    ended = []
+    with deadline(0.05, "late", "hurry", end=ended.append):
+        pass
+    time.sleep(0.2)
+    assert ended == []
+    with deadline(0.05, "late", "hurry", end=ended.append):
+        time.sleep(0.5)
+    assert ended == ["late — hurry"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({}, "--model_dir=runs/digits"),
+        ({"model_dir": "/here"}, "--model_dir=/here"),
+        ({"tpu": "grpc://10.0.0.2:8470"}, "--model_dir=runs/digits"),
+        (
+            {"model_dir": "gs://b/run", "dataset": "image_folder", "data_dir": "/pictures"},
+            "--data_dir=/pictures",
+        ),
+        ({"model_dir": "gs://b/run", "dataset": "mnist"}, "--data_dir=.tensorflow-datasets"),
+    ],
+)
+def test_a_remote_tpu_is_given_no_local_path(settings, flag):
+    with pytest.raises(UserError, match=rf"{flag}.* is on this machine.*gs://BUCKET"):
+        train.resolve(Config(**{"tpu": "my-tpu", **settings}))
+
+
+def test_paths_that_a_tpu_can_read_are_taken():
+    train.resolve(Config(tpu="my-tpu", model_dir="gs://b/run"))
+    train.resolve(Config(tpu="local"))
+
+
+def test_a_zone_is_of_a_tpu():
+    with pytest.raises(UserError, match="--tpu_zone and --tpu_project are of a TPU — add --tpu"):
+        Config(tpu_zone="us-z")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ import train
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import ADVERSARIAL_LOSSES, PENALTIES, Config
 from wgan_gp.errors import UserError
+from wgan_gp.loop import make_train_loop
 from wgan_gp.monitoring import ConsoleWriter, JsonlWriter, Writer
+from wgan_gp.profiling import Profiler
 from wgan_gp.run_directory import RunDirectory
-from wgan_gp.trainer import crossed
+from wgan_gp.trainer import Period, crossed
 
 TAGS = {
     "critic/loss",
@@ -28,6 +31,8 @@ TAGS = {
     "generator/loss",
     "generator/learning_rate",
     "throughput/images_per_second",
+    "throughput/data_wait_share",
+    "throughput/host_share",
 }
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
 
@@ -394,3 +399,54 @@ def test_a_sound_critic_is_not_mentioned(tmp_path, capsys):
 def test_intervals_trigger_on_crossing():
     assert [step for step in range(7, 43, 7) if crossed(10, step - 7, step)] == [14, 21, 35, 42]
     assert not crossed(0, 0, 100)
+
+
+def test_a_profile_is_written_of_the_iterations_asked_for(tmp_path):
+    train_tiny(tmp_path, train_steps=15, profile_steps="7,8")
+    profiles = list((tmp_path / "train" / "plugins" / "profile").rglob("*.xplane.pb"))
+    assert len(profiles) == 1 and profiles[0].stat().st_size > 0
+
+
+def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.profiler.experimental, "start", calls.append)
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))
+    profiler = Profiler((12, 21), "there")
+    for done in range(0, 40, 5):
+        profiler.before_loop(done, 5)
+        calls.append(done)
+        profiler.after_loop(done + 5)
+    assert calls == [0, 5, "there", 10, 15, 20, "stop", 25, 30, 35]
+
+
+@pytest.mark.parametrize("text", ["5", "5,4", "0,3", "a,b", "1,2,3"])
+def test_profile_steps_are_two_iterations(text):
+    with pytest.raises(UserError, match=f"--profile_steps={text} is no FIRST,LAST — give two"):
+        Config(profile_steps=text)
+
+
+def test_shares_of_the_time_add_up():
+    period = Period(since=10.0, images=300, in_loop=4.0, waiting=1.0)
+    assert period.shares(15.0) == {
+        "throughput/images_per_second": 60.0,
+        "throughput/data_wait_share": pytest.approx(0.2),
+        "throughput/host_share": pytest.approx(0.2),
+    }
+
+
+def test_waiting_for_data_is_seen():
+    """Every batch takes 50 ms to make, and is made before the next is asked for: no prefetch."""
+    config = Config(**TINY)
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    step = train.make_step(config, train.make_state(train.resolve(config), strategy))
+    loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+
+    def late(index):
+        tf.numpy_function(lambda: time.sleep(0.05), [], [])
+        return tf.zeros([16, 8, 8, 1]), tf.zeros([16], tf.int32)
+
+    batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(99).map(late)))
+    loop(batches, tf.constant(1, tf.int64))
+    _, waited = loop(batches, tf.constant(5, tf.int64))
+    # Ten batches; what the distributed iterator fetches ahead is made meanwhile.
+    assert waited.dtype == tf.float64 and waited > 0.05

@@ -17,10 +17,12 @@ class Checkpoints:
     Args:
       state: what to save.
       directory: any path tf.io.gfile can open; an attribute too.
+      writes: whether this process saves; of several that train together, one does.
     """
 
-    def __init__(self, state: TrainState, directory: str):
+    def __init__(self, state: TrainState, directory: str, *, writes: bool = True):
         self.directory = directory
+        self._writes = writes
         self._state = state
         self._checkpoint = state.checkpoint()
 
@@ -53,13 +55,15 @@ class Checkpoints:
                 ) from error
         return int(self._state.iteration.numpy())
 
-    def save(self) -> str:
-        """Saves the state as ckpt-<iterations done>; returns its path."""
+    def save(self) -> None:
+        """Saves the state as ckpt-<iterations done>."""
+        if not self._writes:
+            return
         # Made here, because it reads the directory as it is made.
         manager = tf.train.CheckpointManager(
             self._checkpoint, self.directory, max_to_keep=KEEP, checkpoint_name="ckpt"
         )
-        return manager.save(checkpoint_number=int(self._state.iteration.numpy()))
+        manager.save(checkpoint_number=int(self._state.iteration.numpy()))
 
     def _newest(self) -> str | None:
         numbers = [

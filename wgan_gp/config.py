@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import typing
 from typing import Any
 
@@ -261,6 +262,15 @@ class Config:
     tpu: str | None = _setting(
         None, "TPU to train on: its name, its grpc:// address, or local on a TPU VM.", free=True
     )
+    tpu_zone: str | None = _setting(
+        None, "Zone of a TPU given by its name. Default: this machine's.", free=True
+    )
+    tpu_project: str | None = _setting(
+        None, "Project of a TPU given by its name. Default: this machine's.", free=True
+    )
+    start_timeout: int = _setting(
+        600, "Seconds to wait for a TPU, or for the other machines.", minimum=1, free=True
+    )
     cpu_replicas: int = _setting(
         1,
         "Split the CPU into this many replicas: the rehearsal of as many TPU cores.",
@@ -293,6 +303,9 @@ class Config:
     checkpoint_interval: int = _setting(
         500, "Iterations between checkpoints.", minimum=0, free=True
     )
+    profile_steps: str | None = _setting(
+        None, "Iterations to profile for TensorBoard, as FIRST,LAST.", free=True
+    )
 
     def __post_init__(self):
         if self.critic_normalization == "batch":
@@ -316,7 +329,45 @@ class Config:
                 "nothing, for the generator to follow",
                 "give a weight, or use --conditioning=projection",
             )
+        if self.tpu is None and (self.tpu_zone or self.tpu_project):
+            raise UserError("--tpu_zone and --tpu_project are of a TPU", "add --tpu=NAME")
+        _ = self.profiled
         self.check_replicas(self.cpu_replicas)
+
+    @property
+    def profiled(self) -> tuple[int, int] | None:
+        """First and last iteration to profile. Raises UserError: it is no such pair."""
+        if self.profile_steps is None:
+            return None
+        match = re.fullmatch(r"(\d+),(\d+)", self.profile_steps)
+        first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= first <= last:
+            raise UserError(
+                f"--profile_steps={self.profile_steps} is no FIRST,LAST",
+                "give two iterations, counted from 1, such as 200,250",
+            )
+        return first, last
+
+    def check_paths(self, *, built_in: bool) -> None:
+        """Raises UserError if a remote TPU would be given a path on this machine.
+
+        TensorFlow says so minutes later: "File system scheme '[local]' not implemented".
+
+        Args:
+          built_in: the dataset needs no file.
+        """
+        if not self.on_remote_tpu:
+            return
+        paths = {"model_dir": self.run_directory}
+        if not built_in:
+            paths["data_dir"] = self.data_dir or "(tensorflow-datasets' own folder)"
+        for flag, path in paths.items():
+            if "://" not in path:
+                raise UserError(
+                    f"--{flag}={path} is on this machine, but the machines of --tpu={self.tpu} "
+                    "read and write",
+                    f"give --{flag}=gs://BUCKET/..., or --tpu=local on a TPU VM",
+                )
 
     @property
     def run_directory(self) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from .step import ReplicaStep
 
-# (distributed iterator over real batches, scalar int64: iterations) -> mean of each term
-TrainLoop = Callable[[Iterator, tf.Tensor], dict[str, tf.Tensor]]
+# (distributed iterator over real batches, scalar int64: iterations)
+#     -> mean of each term; seconds spent waiting for data
+TrainLoop = Callable[[Iterator, tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]]
 
 
 def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable, Callable]:
@@ -54,7 +56,8 @@ def make_train_loop(
     Returns:
       A function of an iterator over distributed real batches and of a scalar int64 tensor,
       the number of iterations. It advances the state and returns the global mean of every
-      term, averaged over the steps it ran, as "critic/<term>" and "generator/<term>".
+      term, averaged over the steps it ran, as "critic/<term>" and "generator/<term>"; and the
+      seconds between the end of a step and the arrival of its successor's batch, float64.
     """
     critic_names = [f"critic/{name}" for name in step.objective.critic_term_names]
     generator_names = [f"generator/{name}" for name in step.objective.generator_term_names]
@@ -65,18 +68,32 @@ def make_train_loop(
         return strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
 
     @tf.function
-    def train_loop(real_batches: Iterator, iterations: tf.Tensor) -> dict[str, tf.Tensor]:
+    def train_loop(
+        real_batches: Iterator, iterations: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        waited, idle_since = tf.constant(0.0, tf.float64), tf.timestamp()
         critic_sum = tf.zeros([len(critic_names)])
         generator_sum = tf.zeros([len(generator_names)])
         for _ in tf.range(iterations):
             done = step.state.iteration.read_value()
             for update in tf.range(tf.constant(n_critic, tf.int64)):
                 real, labels = next(real_batches)
+                # The clock looks on: no step waits for it.
+                waited += tf.maximum(time_of(strategy, labels) - idle_since, 0.0)
                 critic_sum += on_all_replicas(critic_step, real, labels, done * n_critic + update)
+                idle_since = time_of(strategy, critic_sum)
             generator_sum += on_all_replicas(generator_step, done)
+            idle_since = time_of(strategy, generator_sum)
             step.state.iteration.assign_add(1)
         iterations = tf.cast(iterations, tf.float32)
         means = tf.concat([critic_sum / (iterations * n_critic), generator_sum / iterations], 0)
-        return dict(zip(critic_names + generator_names, tf.unstack(means), strict=True))
+        terms = dict(zip(critic_names + generator_names, tf.unstack(means), strict=True))
+        return terms, waited
 
     return train_loop
+
+
+def time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
+    """When a value, or that of every replica here, was there: seconds, scalar float64."""
+    with tf.control_dependencies(strategy.experimental_local_results(value)):
+        return tf.timestamp()

@@ -161,7 +161,9 @@ class ConsoleWriter(Writer):
         line = (
             f"wasserstein {values['critic/wasserstein']:.3f}, "
             f"gradient norm {values['critic/gradient_norm']:.3f}, "
-            f"{values['throughput/images_per_second']:.0f} images/s"
+            f"{values['throughput/images_per_second']:.0f} images/s, "
+            f"{values['throughput/data_wait_share']:.0%} waiting for data, "
+            f"{values['throughput/host_share']:.0%} between loops"
         )
         if self._bar.disable:
             self._print(f"{step}/{self._total}: {line}")

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from . import workers
 from .config import Config
+from .deadline import deadline
 from .errors import UserError
 
 
@@ -17,8 +19,22 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
     Raises:
       UserError: the TPU cannot be reached, or the batch does not divide over its cores.
     """
+    group = workers.from_environment()
     if config.tpu is not None:
-        strategy = connect_tpu(config.tpu)
+        strategy = connect_tpu(
+            config.tpu,
+            zone=config.tpu_zone,
+            project=config.tpu_project,
+            timeout=config.start_timeout,
+        )
+    elif group is not workers.ALONE:
+        if config.cpu_replicas > 1:
+            raise UserError(
+                f"--cpu_replicas={config.cpu_replicas} rehearses on one machine, but TF_CONFIG "
+                "names several",
+                "leave it out, or unset TF_CONFIG",
+            )
+        strategy = workers.connect(group, config)
     elif config.cpu_replicas > 1:
         strategy = mirror_cpu(config.cpu_replicas)
     else:
@@ -35,6 +51,10 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
 def connect_tpu(
     name: str,
     *,
+    zone: str | None = None,
+    project: str | None = None,
+    timeout: float = 600,
+    end: Callable[[str], None] | None = None,
     resolver: Callable = tf.distribute.cluster_resolver.TPUClusterResolver,
     connect: Callable = tf.config.experimental_connect_to_cluster,
     initialize: Callable = tf.tpu.experimental.initialize_tpu_system,
@@ -44,25 +64,36 @@ def connect_tpu(
 
     Args:
       name: the TPU's name, its grpc:// address, or "local" on a TPU VM.
+      zone, project: of a TPU given by its name; None: this machine's.
+      timeout: seconds after which the program ends with a line that says what to look at.
+      end: ends the program; a test puts its own in its place.
       resolver, connect, initialize, strategy: the four steps, in their order; a test puts
         its own in their place.
 
     Raises:
       UserError: no such TPU, or none that answers.
     """
+    where = f"--zone={zone or 'ZONE'}" + (f" --project={project}" if project else "")
+    gcloud = "gcloud compute tpus tpu-vm"
+    remedy = (
+        f"check the name with `{gcloud} list {where}` and that its state is READY; if it is and "
+        f"does not answer, `{gcloud} stop {name} {where}` and `start`; use --tpu=local on a TPU "
+        "VM, leave --tpu out to train on the CPU"
+    )
+    late = f"--tpu={name} did not answer within --start_timeout={timeout} seconds"
     try:
-        cluster = resolver(tpu=name)
-        connect(cluster)
-        initialize(cluster)
-        return strategy(cluster)
+        with deadline(timeout, late, remedy, **({"end": end} if end else {})):
+            cluster = resolver(tpu=name, zone=zone, project=project)
+            connect(cluster)
+            initialize(cluster)
+            return strategy(cluster)
     # TensorFlow raises anything here, from URLError to NotFoundError, by the step and
     # by the machine; each means that this TPU cannot be used.
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"--tpu={name} cannot be reached ({type(error).__name__}: {reason})",
-            "check the name with `gcloud compute tpus tpu-vm list --zone=ZONE` and that its "
-            "state is READY; use --tpu=local on a TPU VM, leave --tpu out to train on the CPU",
+            remedy,
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -12,6 +13,7 @@ from .checkpointing import Checkpoints
 from .config import Config
 from .loop import TrainLoop
 from .monitoring import Writer
+from .profiling import Profiler
 from .signals import StopRequest
 from .state import learning_rate
 
@@ -21,11 +23,14 @@ class Trainer:
 
     Args:
       config: the schedule and the intervals.
-      train_loop: (iterator, iterations) -> mean terms; the device loop.
+      train_loop: (iterator, iterations) -> mean terms, seconds waited; the device loop.
       batches: critic step -> distributed iterator over real batches from that step on.
       checkpoints: of the state that the loop trains.
       writer: receives scalars and pictures.
       draw: () -> uint8 `[H, W, C]`, a picture of samples from fixed noise.
+      begin: is told the iteration that the run begins at; may refuse it.
+      agree: (signal or None) -> the signal that all processes stop at; None: go on.
+      profiler: is told of every loop.
       clock: () -> seconds.
     """
 
@@ -38,6 +43,9 @@ class Trainer:
         checkpoints: Checkpoints,
         writer: Writer,
         draw: Callable[[], np.ndarray],
+        begin: Callable[[int], None] | None = None,
+        agree: Callable[[int | None], int | None] | None = None,
+        profiler: Profiler | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._config = config
@@ -46,6 +54,9 @@ class Trainer:
         self._checkpoints = checkpoints
         self._writer = writer
         self._draw = draw
+        self._begin = begin or (lambda iteration: None)
+        self._agree = agree or (lambda signal: signal)
+        self._profiler = profiler or Profiler(None, "")
         self._clock = clock
 
     def run(self) -> int | None:
@@ -56,42 +67,51 @@ class Trainer:
         """
         with StopRequest() as stop:
             start = self._checkpoints.restore_latest()
+            self._begin(start)
             self._writer.begin(start)
             try:
                 if start < self._config.train_steps:
-                    self._train(start, stop)
+                    return self._train(start, stop)
+                return stop.signal
             finally:
+                self._profiler.stop()
                 self._writer.close()
-        return stop.signal
 
-    def _train(self, step: int, stop: StopRequest) -> None:
+    def _train(self, step: int, stop: StopRequest) -> int | None:
         config, last_saved = self._config, step
         batches = self._batches(step * config.n_critic)
-        since, images = self._clock(), 0
-        while step < config.train_steps and stop.signal is None:
+        period, stopped_by = Period(self._clock()), self._agree(stop.signal)
+        while step < config.train_steps and stopped_by is None:
             before = step
             iterations = min(config.steps_per_loop, config.train_steps - before)
-            terms = self._train_loop(batches, tf.constant(iterations, tf.int64))
+            self._profiler.before_loop(before, iterations)
+            called = self._clock()
+            terms, waited = self._train_loop(batches, tf.constant(iterations, tf.int64))
             # One host sync a loop: the device waits while Python acts.
             values = {tag: float(value) for tag, value in terms.items()}
             step += iterations
-            images += iterations * config.n_critic * config.batch_size
+            period.images += iterations * config.n_critic * config.batch_size
+            period.in_loop += self._clock() - called
+            period.waiting += float(waited)
+            self._profiler.after_loop(step)
             self._writer.progress(step)
 
             last = step == config.train_steps
             if last or crossed(config.summary_interval, before, step):
                 now = self._clock()
-                self._summarize(step, values, images / (now - since))
-                since, images = now, 0
+                self._summarize(step, {**values, **period.shares(now)})
+                period = Period(now)
             if last or crossed(config.sample_interval, before, step):
                 self._writer.image(step, "samples", self._draw())
             if last or crossed(config.checkpoint_interval, before, step):
                 self._checkpoints.save()
                 last_saved = step
+            stopped_by = self._agree(stop.signal)
         if last_saved < step:
             self._checkpoints.save()
+        return stopped_by
 
-    def _summarize(self, step: int, values: Mapping[str, float], rate: float) -> None:
+    def _summarize(self, step: int, values: Mapping[str, float]) -> None:
         config = self._config
         rates = {
             f"{network}/learning_rate": learning_rate(config, initial, step - 1)
@@ -100,7 +120,33 @@ class Trainer:
                 ("generator", config.generator_learning_rate),
             )
         }
-        self._writer.scalars(step, {**values, **rates, "throughput/images_per_second": rate})
+        self._writer.scalars(step, {**values, **rates})
+
+
+@dataclasses.dataclass
+class Period:
+    """Where the time between two summaries went.
+
+    Attributes:
+      since: its beginning, seconds.
+      images: real images trained on.
+      in_loop: seconds in the device loop, the first one's compilation among them.
+      waiting: seconds of these in which the device waited for data.
+    """
+
+    since: float
+    images: int = 0
+    in_loop: float = 0.0
+    waiting: float = 0.0
+
+    def shares(self, now: float) -> dict[str, float]:
+        """Images a second; of the time, the share spent waiting, and between device loops."""
+        elapsed = now - self.since
+        return {
+            "throughput/images_per_second": self.images / elapsed,
+            "throughput/data_wait_share": self.waiting / elapsed,
+            "throughput/host_share": max(0.0, 1 - self.in_loop / elapsed),
+        }
 
 
 def crossed(interval: int, before: int, after: int) -> bool:

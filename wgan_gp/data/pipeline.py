@@ -13,6 +13,8 @@ from .source import Source, Stream
 # What a TPU's infeed takes, of all of TensorFlow's.
 _INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
 
+NOT_ONE = "not one image of a batch can be read"
+
 
 def distributed_batches(
     source: Source | Stream,
@@ -109,7 +111,7 @@ def _decoded(
 
     def batch(slice_index: tf.Tensor, elements: Any) -> tuple[tf.Tensor, tf.Tensor]:
         levels, labels, places = source.decode(elements)
-        tf.debugging.assert_positive(tf.size(places), f"not one image of {count} can be read")
+        tf.debugging.assert_positive(tf.size(places), NOT_ONE)
         # One that cannot be read is replaced by the next that can.
         chosen = tf.searchsorted(places, tf.range(count, dtype=tf.int64)) % tf.size(places)
         levels = tf.ensure_shape(tf.gather(levels, chosen), [count, *source.example_shape])

@@ -30,8 +30,8 @@ def find(name: str, data_dir: str | None) -> Any:
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
         raise UserError(
             f"--dataset={name} is unknown, to tensorflow-datasets too ({_first_line(error)})",
-            "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or one of its "
-            "names",
+            "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a name "
+            "that it knows",
         ) from error
     except (ImportError, OSError, RuntimeError) as error:
         raise UserError(

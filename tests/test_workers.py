@@ -1,0 +1,215 @@
+"""Two processes on this machine that train together, introduced by TF_CONFIG."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from wgan_gp import faults, workers
+from wgan_gp.config import Config
+from wgan_gp.data.pipeline import NOT_ONE
+from wgan_gp.errors import UserError
+from wgan_gp.strategy import create_strategy
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def free_addresses(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
+
+
+def tf_config(addresses, index, kind="worker"):
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": kind, "index": index}})
+
+
+def start(tmp_path, train_steps, directories=("run", "run")):
+    """One process for each directory; all together where there are several."""
+    addresses = free_addresses(len(directories))
+    processes = []
+    for index, directory in enumerate(directories):
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+        if len(directories) > 1:
+            environment["TF_CONFIG"] = tf_config(addresses, index)
+        weights = tmp_path / f"weights-{len(directories)}-{index}.npz"
+        command = [sys.executable, "tests/worker.py", str(tmp_path / directory), str(weights)]
+        processes.append(
+            subprocess.Popen(
+                [*command, str(train_steps)],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return processes
+
+
+def finish(processes):
+    """(status, error lines) of each."""
+    outputs = [process.communicate(timeout=180) for process in processes]
+    return [
+        (process.returncode, [line for line in error.splitlines() if line.startswith("error:")])
+        for process, (_, error) in zip(processes, outputs, strict=True)
+    ]
+
+
+def load(path):
+    with np.load(path) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def checkpoints(path):
+    return sorted(file.stem for file in (path / "checkpoints").glob("*.index"))
+
+
+def read_until(process, line):
+    for each in process.stdout:
+        if each.strip() == line:
+            return
+    raise AssertionError(process.stderr.read())
+
+
+def test_two_processes_train_as_one_does_and_write_one_checkpoint(tmp_path):
+    assert finish(start(tmp_path, 4)) == [(0, []), (0, [])]
+    assert finish(start(tmp_path, 4, ["alone"])) == [(0, [])]
+    chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
+    alone = load(tmp_path / "weights-1-0.npz")
+    for mine, theirs, expected in zip(chief, other, alone, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-4)
+    assert checkpoints(tmp_path / "run") == ["ckpt-2", "ckpt-4"]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert len(list((tmp_path / "run" / "train").glob("events.*"))) == 1
+
+
+def test_one_that_is_killed_ends_the_other_and_both_resume(tmp_path):
+    chief, other = start(tmp_path, 100_000)
+    read_until(chief, "after 6")
+    other.kill()
+    (status, errors), _ = finish([chief, other])
+    assert status == 2 and len(errors) == 1
+    assert errors[0].startswith("error: another process of TF_CONFIG is gone")
+    assert "start the same command on every machine" in errors[0]
+    saved = max(int(name.removeprefix("ckpt-")) for name in checkpoints(tmp_path / "run"))
+    assert saved >= 4
+    again = start(tmp_path, saved + 2)
+    assert finish(again) == [(0, []), (0, [])]
+    assert checkpoints(tmp_path / "run")[-1] == f"ckpt-{saved + 2}"
+
+
+def test_a_signal_to_one_stops_both_after_the_same_loop(tmp_path):
+    chief, other = start(tmp_path, 100_000)
+    read_until(other, "after 4")
+    other.send_signal(signal.SIGTERM)
+    assert finish([chief, other]) == [(143, []), (143, [])]
+    assert checkpoints(tmp_path / "run")
+
+
+def test_processes_that_share_no_directory_are_refused(tmp_path):
+    assert finish(start(tmp_path, 2, ["alone"])) == [(0, [])]
+    for status, errors in finish(start(tmp_path, 4, ["alone", "other"])):
+        assert status == 2
+        assert "the processes of TF_CONFIG stand at iterations [0, 2]" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", workers.ALONE),
+        ("{}", workers.ALONE),
+        (tf_config(["a:1"], 0), workers.ALONE),
+        (tf_config(["a:1", "b:2"], 1), workers.Workers(("a:1", "b:2"), 1)),
+        (
+            '{"cluster": {"chief": ["c:0"], "worker": ["a:1"]},'
+            ' "task": {"type": "worker", "index": 0}}',
+            workers.Workers(("c:0", "a:1"), 1),
+        ),
+    ],
+)
+def test_tf_config_is_understood(text, expected):
+    found = workers.from_environment({"TF_CONFIG": text})
+    assert found == expected and found.is_chief == (expected.index == 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        tf_config(["a:1", "b:2"], 2),
+        tf_config(["a:1", "b:2"], 0, "boss"),
+        '{"cluster": {"worker": ["a:1", "b:2"]}}',
+    ],
+)
+def test_a_broken_tf_config_is_refused_in_a_line(text):
+    with pytest.raises(UserError, match=r"TF_CONFIG is no cluster .* — set it as"):
+        workers.from_environment({"TF_CONFIG": text})
+
+
+def test_cpu_replicas_are_of_one_machine(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
+    with pytest.raises(UserError, match="--cpu_replicas=2 rehearses on one machine, but TF_CONFIG"):
+        create_strategy(Config(cpu_replicas=2))
+
+
+def test_one_that_waits_in_vain_says_for_whom(tmp_path):
+    addresses = free_addresses(2)
+    environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0), "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(
+        [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 2
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("error:"))
+    assert f"TF_CONFIG names {addresses[1]}, which is not there after --start_timeout=8" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM when"),
+            "memory .* smaller --batch_size",
+        ),
+        (
+            tf.errors.InvalidArgumentError(None, None, f"x: {NOT_ONE}"),
+            "see",
+        ),
+        (tf.errors.UnavailableError(None, None, "reset by peer"), None),
+        (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
+    ],
+)
+def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, message):
+    explained = faults.explain(error, Config(), workers.ALONE)
+    assert (explained is None) == (message is None)
+    if message is not None:
+        with pytest.raises(UserError, match=message):
+            raise explained
+
+
+def test_a_process_without_its_address_is_refused():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        own = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"TF_CONFIG: {own} cannot be this process"):
+            workers.wait_for_all(workers.Workers((own, "127.0.0.1:1"), 0), 5)

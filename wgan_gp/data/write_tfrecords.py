@@ -1,0 +1,112 @@
+"""Writes a folder of pictures as TFRecord files, for --dataset=tfrecord.
+
+python -m wgan_gp.data.write_tfrecords FOLDER gs://BUCKET/PREFIX --image_size=64
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import posixpath
+import random
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+import tqdm
+
+from ..errors import UserError
+from . import folder as folders
+from . import pixels
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the program; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m wgan_gp.data.write_tfrecords", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("folder", help="of the pictures; its subfolders become the labels")
+    parser.add_argument("prefix", help="files are PREFIX-00000-of-00012.tfrecord and so on")
+    parser.add_argument("--images_per_file", type=int, default=2000, help="default: 2000")
+    parser.add_argument(
+        "--image_size", type=int, help="crop and resize to this side, as PNG; default: as they are"
+    )
+    given = parser.parse_args(arguments)
+    for name in ("images_per_file", "image_size"):
+        if (value := getattr(given, name)) is not None and value < 1:
+            parser.error(f"--{name}={value} is too small — give at least 1")
+    try:
+        write(given.folder, given.prefix, given.images_per_file, given.image_size)
+    except UserError as error:
+        print(f"error: {error}".replace("--data_dir=", ""), file=sys.stderr)
+        return 2
+    return 0
+
+
+def write(path: str, prefix: str, images_per_file: int, side: int | None) -> None:
+    """Writes all that can be read, in one random order; names what cannot.
+
+    A file appears under its name when it is whole.
+
+    Raises:
+      UserError: there is no picture, none that can be read, or files cannot be written.
+    """
+    found = folders.find(path)
+    order = list(range(len(found.files)))
+    random.Random(0).shuffle(order)  # so that any stretch of a file holds every class
+    count = math.ceil(len(order) / images_per_file)
+    bad = []
+    with tqdm.tqdm(total=len(order), unit=" images", disable=not sys.stderr.isatty()) as bar:
+        for shard in range(count):
+            name = f"{prefix}-{shard:05}-of-{count:05}.tfrecord"
+            try:
+                parent = posixpath.dirname(name)
+                if parent:
+                    tf.io.gfile.makedirs(parent)
+                with tf.io.TFRecordWriter(f"{name}.new") as writer:
+                    for index in order[shard::count]:
+                        bar.update()
+                        image = _read(posixpath.join(path, found.files[index]), side)
+                        if image is None:
+                            bad.append(found.files[index])
+                        else:
+                            writer.write(_example(image, found.labels[index]))
+                tf.io.gfile.rename(f"{name}.new", name, overwrite=True)
+            except (OSError, tf.errors.OpError) as error:
+                reason = getattr(error, "message", str(error))
+                raise UserError(f"{name} cannot be written ({reason})", "give another") from error
+    if bad:
+        print(f"warning: cannot be read and left out: {', '.join(bad)}", file=sys.stderr)
+    if len(bad) == len(order):
+        raise UserError(f"{path} holds no image that can be read", "give JPEG, PNG, BMP or GIF")
+    print(f"{len(order) - len(bad)} images are in {prefix}-*.tfrecord: train with")
+    classes = f" --num_classes={len(found.names)}" if "" not in found.names else ""
+    print(f"  --dataset=tfrecord --data_dir='{prefix}-*.tfrecord'{classes}")
+    if classes:
+        print(f"labels: {', '.join(f'{i} {name}' for i, name in enumerate(found.names))}")
+
+
+def _read(path: str, side: int | None) -> bytes | None:
+    """The file as it is, or as a small PNG; None if it is no picture."""
+    try:
+        encoded = tf.io.read_file(path)
+        if side is None:
+            tf.io.decode_image(encoded, expand_animations=False)
+            return encoded.numpy()
+        return tf.io.encode_png(pixels.decode(encoded, (side, side, 3))).numpy()
+    except tf.errors.OpError:
+        return None
+
+
+def _example(image: bytes, label: int) -> bytes:
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
