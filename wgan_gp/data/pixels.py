@@ -15,7 +15,7 @@ _JPEG_RATIOS = (8, 4, 2, 1)
 def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
     """A JPEG, PNG, BMP or GIF (its first frame), cropped to its middle square and resized.
 
-    Resizing averages over all pixels that a new one covers (`antialias`): without, a small copy
+    Making it smaller averages over all pixels that a new one covers: without, a small copy
     of a photograph is noise that a critic learns.
 
     Args:
@@ -46,7 +46,13 @@ def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
 
 def resized(image: tf.Tensor, side: int) -> tf.Tensor:
     """Square images, uint8, at another size."""
-    levels = tf.image.resize(image, [side, side], antialias=True)
+    # Made smaller, the mean over the area of each new pixel: faster than
+    # antialias=True (benchmarks.input_rate: twice the images a second), and as free of noise.
+    levels = tf.cond(
+        tf.shape(image)[-2] > side,
+        lambda: tf.image.resize(image, [side, side], method="area"),
+        lambda: tf.image.resize(image, [side, side]),
+    )
     return tf.cast(tf.clip_by_value(tf.round(levels), 0, 255), tf.uint8)
 
 
