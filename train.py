@@ -119,7 +119,7 @@ def train(config: Config) -> int | None:
     try:
         stopped_by = trainer.run()
     except tf.errors.OpError as error:
-        if explained := faults.explain(error, config, workers.from_environment()):
+        if explained := faults.explain(error, config, workers.find(config)):
             raise explained from error
         raise
     print(f"samples, curves and checkpoints are in {config.run_directory}")
@@ -189,7 +189,7 @@ def open_run(config: Config) -> Run:
         checkpoints=Checkpoints(
             state,
             RunDirectory(config.run_directory).checkpoints,
-            writes=workers.from_environment().is_chief,
+            writes=workers.find(config).is_chief,
         ),
         sampler=Sampler(
             state.sampling_generator,
@@ -308,7 +308,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
-    group = workers.from_environment()
+    group = workers.find(config)
     writers: list[Writer] = []
     if group.is_chief:  # the other processes compute the same, and write nothing
         directory.claim(config)

@@ -1,11 +1,13 @@
 """Folders of pictures, TFRecords and prepared datasets, whole and damaged."""
 
 import io
+import pathlib
 
 import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from conftest import train_tiny
 
 from wgan_gp.config import Config
@@ -376,3 +378,48 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments
     filled = [each.format(bad=bad, tmp=tmp_path) for each in arguments]
     assert write_tfrecords.main(filled) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
+    path = tmp_path / "x.tfrecord"
+    write_record_file(path, [(0, b"no picture"), (1, encoded(picture(1)))])
+    config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1)
+    assert example_shape(config) == (64, 64, 3)
+    assert open_source(config).size == 1
+    assert "record 0 of" in capfd.readouterr().err
+
+
+class Squares(tfds.core.GeneratorBasedBuilder):
+    """A dataset that is made rather than downloaded."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    pkg_dir_path = pathlib.Path(__file__).parent  # it would look for a package around it
+
+    def _info(self):
+        image = tfds.features.Image(shape=(SIDE, SIDE, 3))
+        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"image": image}))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for number in range(30):
+            yield number, {"image": picture(number)}
+
+
+def test_a_dataset_is_prepared_when_asked(tmp_path):
+    settings = {"dataset": "squares", "data_dir": str(tmp_path), "batch_size": 30, **PLAIN}
+    with pytest.raises(UserError, match=r"is not prepared: .* — add --download=on"):
+        open_source(Config(**settings))
+    source = open_source(Config(download="on", **settings))
+    assert sorted(numbers_of(first_examples(source, 30)[0])) == list(range(30))
+
+
+def test_a_download_that_fails_is_one_line(tmp_path, monkeypatch):
+    def fail(self, **given):
+        raise ConnectionError("no network\nat all")
+
+    monkeypatch.setattr(Squares, "download_and_prepare", fail)
+    config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download="on")
+    with pytest.raises(UserError, match=r"ConnectionError: no network\) — see to the network, or"):
+        open_source(config)

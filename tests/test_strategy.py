@@ -208,8 +208,9 @@ def test_a_remote_tpu_is_given_no_local_path(settings, flag):
 
 
 def test_paths_that_a_tpu_can_read_are_taken():
-    train.resolve(Config(tpu="my-tpu", model_dir="gs://b/run"))
-    train.resolve(Config(tpu="local"))
+    remote = train.resolve(Config(tpu="my-tpu", model_dir="gs://b/run"))
+    assert remote.model_dir == "gs://b/run"
+    assert train.resolve(Config(tpu="local")).model_dir == "runs/digits"
 
 
 def test_a_zone_is_of_a_tpu():

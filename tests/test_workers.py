@@ -213,3 +213,9 @@ def test_a_process_without_its_address_is_refused():
         own = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UserError, match=f"TF_CONFIG: {own} cannot be this process"):
             workers.wait_for_all(workers.Workers((own, "127.0.0.1:1"), 0), 5)
+
+
+def test_on_a_tpu_one_process_trains_whatever_tf_config_says(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 1))
+    assert workers.find(Config(tpu="local")) is workers.ALONE
+    assert workers.find(Config()) == workers.Workers(("a:1", "b:2"), 1)

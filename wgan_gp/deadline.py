@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from .errors import UserError
 
 
-def _end(message: str) -> None:
+def end_program(message: str) -> None:
+    """Ends it with a line and status 2, whatever its threads wait for."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     os._exit(2)  # nothing gentler ends a thread that waits inside TensorFlow
 
 
 @contextlib.contextmanager
 def deadline(
-    seconds: float, what: str, remedy: str, *, end: Callable[[str], None] = _end
+    seconds: float, what: str, remedy: str, *, end: Callable[[str], None] = end_program
 ) -> Iterator[None]:
     """Ends the program with the line of a UserError, unless what is inside is done in time."""
     timer = threading.Timer(seconds, end, [str(UserError(what, remedy))])

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from . import workers
 from .config import Config
-from .deadline import deadline
+from .deadline import deadline, end_program
 from .errors import UserError
 
 
@@ -19,7 +19,7 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
     Raises:
       UserError: the TPU cannot be reached, or the batch does not divide over its cores.
     """
-    group = workers.from_environment()
+    group = workers.find(config)
     if config.tpu is not None:
         strategy = connect_tpu(
             config.tpu,
@@ -54,7 +54,7 @@ def connect_tpu(
     zone: str | None = None,
     project: str | None = None,
     timeout: float = 600,
-    end: Callable[[str], None] | None = None,
+    end: Callable[[str], None] = end_program,
     resolver: Callable = tf.distribute.cluster_resolver.TPUClusterResolver,
     connect: Callable = tf.config.experimental_connect_to_cluster,
     initialize: Callable = tf.tpu.experimental.initialize_tpu_system,
@@ -82,7 +82,7 @@ def connect_tpu(
     )
     late = f"--tpu={name} did not answer within --start_timeout={timeout} seconds"
     try:
-        with deadline(timeout, late, remedy, **({"end": end} if end else {})):
+        with deadline(timeout, late, remedy, end=end):
             cluster = resolver(tpu=name, zone=zone, project=project)
             connect(cluster)
             initialize(cluster)

@@ -40,6 +40,11 @@ class Workers:
 ALONE = Workers(("localhost",), 0)
 
 
+def find(config: Config) -> Workers:
+    """Who trains this run: on a TPU one process, whatever TF_CONFIG says."""
+    return ALONE if config.tpu is not None else from_environment()
+
+
 def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
     """What TF_CONFIG says; ALONE where it says nothing, or names one process.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -75,18 +76,23 @@ def find(path: str | None) -> Folder:
 def native_side(folder: Folder) -> int | None:
     """The shorter side of the first picture that has one; None if none has."""
     for file in folder.files:
-        try:
-            with tf.io.gfile.GFile(posixpath.join(folder.path, file), "rb") as opened:
-                return side(opened.read())
-        except (OSError, tf.errors.OpError):
-            continue
+        with (
+            contextlib.suppress(tf.errors.OpError),
+            tf.io.gfile.GFile(posixpath.join(folder.path, file), "rb") as opened,
+        ):
+            found = side(opened.read())
+            if found is not None:
+                return found
     return None
 
 
-def side(encoded: bytes) -> int:
-    """The shorter side of a picture, from its header. Raises OSError: it is no picture."""
-    with PIL.Image.open(io.BytesIO(encoded)) as picture:
-        return min(picture.size)
+def side(encoded: bytes) -> int | None:
+    """The shorter side of a picture, from its header; None if it is no picture."""
+    try:
+        with PIL.Image.open(io.BytesIO(encoded)) as picture:
+            return min(picture.size)
+    except OSError:
+        return None
 
 
 def collection(config: Config, folder: Folder) -> Collection:

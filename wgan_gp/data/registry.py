@@ -135,13 +135,16 @@ def _square(config: Config, side: int, channels: int) -> tuple[int, int, int]:
     return side, side, config.image_channels or channels
 
 
+def _at_most(side: int | None) -> int:
+    return min(side or LARGEST_SIDE, LARGEST_SIDE)
+
+
 def _folder(config: Config) -> Dataset:
     from . import folder  # noqa: PLC0415
     from .collection import open_collection  # noqa: PLC0415
 
     found = folder.find(config.data_dir)
-    side = config.image_size or min(folder.native_side(found) or LARGEST_SIDE, LARGEST_SIDE)
-    shape = _square(config, side, 3)
+    shape = _square(config, config.image_size or _at_most(folder.native_side(found)), 3)
     return Dataset(
         shape,
         0 if "" in found.names else len(found.names),
@@ -154,9 +157,7 @@ def _tfrecord(config: Config) -> Dataset:
     from .collection import open_collection  # noqa: PLC0415
 
     shards = records.find(config.data_dir, config.num_classes)
-    side = config.image_size
-    if side is None:
-        side = min(folder.side(records.first_image(shards)) or LARGEST_SIDE, LARGEST_SIDE)
+    side = config.image_size or _at_most(folder.side(records.first_image(shards)))
     shape = _square(config, side, 3)
     return Dataset(
         shape,
