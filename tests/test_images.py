@@ -145,9 +145,10 @@ def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
     assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
 
 
-def test_large_pictures_are_made_small_by_averaging(tmp_path):
+@pytest.mark.parametrize("height", [34, 70, 140, 256, 700])
+def test_large_pictures_are_made_small_by_averaging(tmp_path, height):
     """Stripes a pixel wide become grey; picking pixels would keep them."""
-    stripes = np.zeros([256, 300, 3], np.uint8)
+    stripes = np.zeros([height, height + 44, 3], np.uint8)
     stripes[:, ::2] = 255
     (tmp_path / "x.png").write_bytes(encoded(stripes))
     (tmp_path / "y.jpg").write_bytes(encoded(stripes, "JPEG", quality=95))

@@ -1,10 +1,12 @@
 """Numbers keyed by (seed, stream, step, example): the same on any number of replicas."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from wgan_gp.randomness import Stream, bits, normal, shuffled, uniform
+from wgan_gp.randomness import Stream, bits, normal, shuffled, uncorrelated_bits, uniform
 
 
 def numbers(seed=3, stream=Stream.CRITIC_LATENTS, step=7, first=0, count=64, size=4, draw=bits):
@@ -53,6 +55,18 @@ def test_normal_is_standard_normal():
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=0.03)
     np.testing.assert_allclose(np.cov(values.T), np.eye(3), atol=0.04)
     np.testing.assert_allclose((values**4).mean(), 3, atol=0.15)
+
+
+def test_uncorrelated_bits_are_uniform_and_uncorrelated():
+    draw = functools.partial(uncorrelated_bits, 3, Stream.DEQUANTIZATION, size=2000)
+    words = draw(first=0, count=2000).numpy()
+    np.testing.assert_array_equal(draw(first=70, count=9), words[70:79])  # of their position
+    values = words.astype(np.float64) / 2**32
+    counts, _ = np.histogram(values, bins=20, range=(0, 1))
+    assert abs(counts / 200_000 - 1).max() < 0.02  # some standard deviations
+    for table in (values, values.T):  # places of an example, and examples
+        correlation = np.corrcoef(table[:, :40], rowvar=False)
+        np.testing.assert_allclose(correlation, np.eye(40), atol=0.12)
 
 
 def test_every_example_comes_once_an_epoch_in_an_order_of_its_own():

@@ -32,8 +32,8 @@ class Collection:
       origin: where it lies, as an error names it: "--data_dir=photos".
       size: how many.
       in_order: () -> a dataset of all elements, once each.
-      shuffled: position -> an endless dataset of elements from there on, in an order that is a
-        function of (seed, epoch).
+      shuffled: (position, count) -> an endless dataset of batches of `count` elements from there
+        on, in an order that is a function of (seed, epoch).
       encoded: payload -> (the picture's file, scalar string; its label, scalar integer).
       name: index -> what to call it when it cannot be read.
     """
@@ -41,7 +41,7 @@ class Collection:
     origin: str
     size: int
     in_order: Callable[[], tf.data.Dataset]
-    shuffled: Callable[[int], tf.data.Dataset]
+    shuffled: Callable[[int, int], tf.data.Dataset]
     encoded: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
     name: Callable[[int], str]
 

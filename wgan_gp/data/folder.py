@@ -101,17 +101,18 @@ def collection(config: Config, folder: Folder) -> Collection:
     labels = tf.constant(folder.labels, tf.int64)
     size = len(folder.files)
 
-    def element(index: tf.Tensor) -> tuple[tf.Tensor, tuple]:
-        return index, (tf.gather(paths, index), tf.gather(labels, index))
+    def elements(indices: tf.Tensor) -> tuple[tf.Tensor, tuple]:
+        return indices, (tf.gather(paths, indices), tf.gather(labels, indices))
 
-    def from_position(first: int) -> tf.data.Dataset:
-        positions = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
-        return positions.map(lambda place: element(shuffled(config.seed, place[None], size)[0]))
+    def from_position(first: int, count: int) -> tf.data.Dataset:
+        batches = tf.data.Dataset.range(first, np.iinfo(np.int64).max, count)
+        ahead = tf.range(count, dtype=tf.int64)
+        return batches.map(lambda place: elements(shuffled(config.seed, place + ahead, size)))
 
     return Collection(
         origin=f"--data_dir={folder.path}",
         size=size,
-        in_order=lambda: tf.data.Dataset.range(size).map(element),
+        in_order=lambda: tf.data.Dataset.range(size).map(elements),
         shuffled=from_position,
         encoded=lambda payload: (tf.io.read_file(payload[0]), payload[1]),
         name=lambda index: folder.files[index],

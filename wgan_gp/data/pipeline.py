@@ -119,8 +119,7 @@ def _decoded(
         return source.finish(levels, slice_index * count), labels
 
     return (
-        source.encoded(first * count)
-        .batch(count, drop_remainder=True)
+        source.encoded(first * count, count)
         .enumerate(first)
         .filter(is_own)
         .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

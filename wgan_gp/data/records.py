@@ -187,7 +187,7 @@ def collection(config: Config, shards: Shards) -> Collection:
         )
         return _drawn_from(files_at_once, buffer, tf.cast(words[0], tf.int64))
 
-    def from_position(first: int) -> tf.data.Dataset:
+    def from_position(first: int, count: int) -> tf.data.Dataset:
         epochs = tf.data.Dataset.range(first // size, np.iinfo(np.int64).max).flat_map(epoch)
         if first % size:
             print(
@@ -195,7 +195,7 @@ def collection(config: Config, shards: Shards) -> Collection:
                 "training stood",
                 file=sys.stderr,
             )
-        return epochs.skip(first % size)
+        return epochs.skip(first % size).batch(count, drop_remainder=True)
 
     return Collection(
         origin=shards.origin,

@@ -37,8 +37,9 @@ class Stream:
     Attributes:
       example_shape: `(H, W, C)`.
       size: images in an epoch.
-      encoded: position -> an endless dataset of images still to be decoded, from that position
-        on. Cheap to pass over: a host drops those that other hosts decode.
+      encoded: (position, count) -> an endless dataset of batches of `count` images still to be
+        decoded, from that position on. Cheap to pass over: a host drops those that other
+        hosts decode.
       decode: a batch of such -> levels `[G, H, W, C]` uint8 and labels `[G]` int32 of those that
         can be read, and their places in the batch, `[G]` int64, ascending.
       finish: (levels, position of the first) -> `[B, H, W, C]` float32 in [-1, 1].
@@ -46,6 +47,6 @@ class Stream:
 
     example_shape: tuple[int, ...]
     size: int
-    encoded: Callable[[int], tf.data.Dataset]
+    encoded: Callable[[int, int], tf.data.Dataset]
     decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
     finish: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
