@@ -116,6 +116,8 @@ def train(config: Config) -> int | None:
     run = open_run(config)
     trainer = make_trainer(run)
     print(f"training on {describe(run.strategy)}", file=sys.stderr)
+    if config.tpu is not None:
+        warn_of_padding(run)
     try:
         stopped_by = trainer.run()
     except tf.errors.OpError as error:
@@ -289,6 +291,21 @@ def check_critic(run: Run) -> None:
                 "mend it in models/",
             )
         print(f"warning: --model={run.config.model}, its critic: {finding}", file=sys.stderr)
+
+
+def warn_of_padding(run: Run) -> None:
+    """Says what of the batch and the networks a TPU would pad, on stderr."""
+    from wgan_gp.tpu.advice import on_padding
+
+    replicas = run.strategy.num_replicas_in_sync
+    for line in on_padding(
+        run.config.batch_size // replicas,
+        run.config.generator_batch // replicas,
+        replicas,
+        [run.state.critic, run.state.generator],
+        lanes=min(core.lanes for core in topologies.CORES.values()),
+    ):
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def make_trainer(run: Run, *more_writers: Writer) -> Trainer:

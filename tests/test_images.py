@@ -416,6 +416,14 @@ def test_a_dataset_is_prepared_when_asked(tmp_path):
     assert sorted(numbers_of(first_examples(source, 30)[0])) == list(range(30))
 
 
+def test_a_dataset_of_which_only_the_folder_is_there_is_refused(tmp_path, caplog):
+    (tmp_path / "squares" / "1.0.0").mkdir(parents=True)
+    config = Config(dataset="squares", data_dir=str(tmp_path), download="on")
+    with pytest.raises(UserError, match=r"squares/1.0.0 holds no whole dataset — delete that"):
+        open_source(config)
+    assert not caplog.records
+
+
 def test_a_download_that_fails_is_one_line(tmp_path, monkeypatch):
     def fail(self, **given):
         raise ConnectionError("no network\nat all")

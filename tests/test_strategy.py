@@ -7,7 +7,7 @@ import time
 
 import pytest
 import tensorflow as tf
-from conftest import strategy_over
+from conftest import TINY, strategy_over
 
 import train
 from wgan_gp.config import Config
@@ -205,6 +205,19 @@ def test_a_deadline_that_is_met_ends_nothing():
 def test_a_remote_tpu_is_given_no_local_path(settings, flag):
     with pytest.raises(UserError, match=rf"{flag}.* is on this machine.*gs://BUCKET"):
         train.resolve(Config(**{"tpu": "my-tpu", **settings}))
+
+
+@pytest.mark.parametrize("tpu", ["local", None])
+def test_what_a_tpu_would_pad_is_said(tpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(2))
+    settings = {**TINY, "batch_size": 6, "train_steps": 5}
+    train.train(train.resolve(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
+    errors = capsys.readouterr().err
+    assert ("--batch_size gives each replica 3 examples, which are padded to 8: 16" in errors) == (
+        tpu is not None
+    )
+    assert ("critic: features that are no multiples" in errors) == (tpu is not None)
+    assert "--generator_batch_size" not in errors
 
 
 def test_paths_that_a_tpu_can_read_are_taken():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
@@ -93,7 +95,9 @@ def files(config: Config, builder: Any) -> list[str]:
     Raises:
       UserError: it is not prepared, nor can be; there is no such split.
     """
-    if not builder.is_prepared():
+    with _only_errors_of("absl"):  # warns of a folder begun and not finished
+        is_prepared = builder.is_prepared()
+    if not is_prepared:
         prepare(config, builder)
     splits = builder.info.splits
     if config.split not in splits:
@@ -126,9 +130,14 @@ def prepare(config: Config, builder: Any) -> None:
             f"--dataset={config.dataset} is not prepared: there is no {builder.data_path}",
             f"add --download=on where there is a network, {by_hand}",
         )
+    if tf.io.gfile.exists(str(builder.data_path)):  # which it would take for the dataset
+        raise UserError(
+            f"--dataset={config.dataset}: {builder.data_path} holds no whole dataset",
+            "delete that folder, or give another --data_dir",
+        )
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    with _without_retries():
+    with _only_errors_of("urllib3.connectionpool"):  # it warns of every attempt
         try:
             builder.download_and_prepare(
                 file_format=_READ_AS,
@@ -145,9 +154,9 @@ def prepare(config: Config, builder: Any) -> None:
 
 
 @contextlib.contextmanager
-def _without_retries():
-    """urllib3 warns of every attempt; one line at the end says it."""
-    logger = logging.getLogger("urllib3.connectionpool")
+def _only_errors_of(name: str) -> Iterator[None]:
+    """Without its logger's warnings: one line at the end says it."""
+    logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

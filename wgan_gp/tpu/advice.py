@@ -20,13 +20,35 @@ def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: 
     networks = list(networks)
     return [
         *_on_memory(report),
-        *_on_batch(report),
+        *on_padding(
+            report["per_replica_batch"],
+            report["per_replica_generator_batch"],
+            report["replicas"],
+            networks,
+            core.lanes,
+        ),
         *_on_all_reduces(report),
-        *_on_padding(networks, core),
         *_on_few_channels(report, networks),
         *_on_launches(report),
         *_on_loops(report),
     ]
+
+
+def on_padding(
+    batch: int, generator_batch: int, replicas: int, networks: Iterable[tf.keras.Model], lanes: int
+) -> list[str]:
+    """Sentences on what a TPU pads, of a batch and of layers: known before anything is compiled.
+
+    Args:
+      batch, generator_batch: examples a replica.
+      replicas: cores.
+      networks: with the names of their layers.
+      lanes: side of a core's matrix unit.
+    """
+    batches = {"batch_size": batch}
+    if generator_batch != batch:
+        batches["generator_batch_size"] = generator_batch
+    return [*_on_batch(batches, replicas), *_on_features(networks, lanes)]
 
 
 def _on_memory(report: Mapping[str, Any]) -> Iterator[str]:
@@ -38,17 +60,13 @@ def _on_memory(report: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _on_batch(report: Mapping[str, Any]) -> Iterator[str]:
-    for flag, key in (
-        ("batch_size", "per_replica_batch"),
-        ("generator_batch_size", "per_replica_generator_batch"),
-    ):
-        count = report[key]
+def _on_batch(batches: Mapping[str, int], replicas: int) -> Iterator[str]:
+    for flag, count in batches.items():
         if count % _ROWS:
             padded = -(-count // _ROWS) * _ROWS
             yield (
                 f"--{flag} gives each replica {count} examples, which are padded to {padded}: "
-                f"{padded * report['replicas']} would cost about the same"
+                f"{padded * replicas} would cost about the same"
             )
 
 
@@ -62,7 +80,7 @@ def _on_all_reduces(report: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _on_padding(networks: Iterable[tf.keras.Model], core: Core) -> Iterator[str]:
+def _on_features(networks: Iterable[tf.keras.Model], lanes: int) -> Iterator[str]:
     for network in networks:
         odd, narrow = [], []
         for layer in flat_layers(network):
@@ -71,7 +89,7 @@ def _on_padding(networks: Iterable[tf.keras.Model], core: Core) -> Iterator[str]
                 continue
             if channels[1] % _ROWS:
                 odd.append(f"{layer.name} ({channels[1]})")
-            elif channels[1] % core.lanes:
+            elif channels[1] % lanes:
                 narrow.append(f"{layer.name} ({channels[1]})")
         if odd:
             yield (
@@ -80,8 +98,8 @@ def _on_padding(networks: Iterable[tf.keras.Model], core: Core) -> Iterator[str]
             )
         if narrow:
             yield (
-                f"{network.name}: features that are no multiples of {core.lanes} leave part of "
-                f"the matrix units, {core.lanes} wide, idle: {', '.join(narrow)}"
+                f"{network.name}: features that are no multiples of {lanes} leave part of "
+                f"the matrix units, {lanes} wide, idle: {', '.join(narrow)}"
             )
 
 
