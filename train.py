@@ -108,11 +108,13 @@ def train(config: Config) -> int | None:
     """Trains; returns the number of the signal that stopped it, or None."""
     import tensorflow as tf
 
-    from wgan_gp import faults, workers
+    from wgan_gp import checkpointing, faults, workers
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import describe
 
     RunDirectory(config.run_directory).check(config)  # before minutes go into a TPU
+    if config.restore_from is not None:
+        checkpointing.find(config.restore_from)
     run = open_run(config)
     trainer = make_trainer(run)
     print(f"training on {describe(run.strategy)}", file=sys.stderr)
@@ -192,6 +194,9 @@ def open_run(config: Config) -> Run:
             state,
             RunDirectory(config.run_directory).checkpoints,
             writes=workers.find(config).is_chief,
+            keep=config.keep_checkpoints,
+            keep_interval=config.keep_checkpoint_interval,
+            restore_from=config.restore_from,
         ),
         sampler=Sampler(
             state.sampling_generator,
@@ -326,9 +331,9 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
     group = workers.find(config)
-    writers: list[Writer] = []
+    owner, writers = None, []
     if group.is_chief:  # the other processes compute the same, and write nothing
-        directory.claim(config)
+        owner = directory.claim(config)
         writers = [
             monitoring.TensorBoardWriter(directory.events),
             monitoring.JsonlWriter(directory.metrics),
@@ -350,6 +355,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         checkpoints=run.checkpoints,
         writer=monitoring.Writers(*writers, *more_writers),
         draw=sampling.make_draw(run.sampler, run.source),
+        owner=owner,
         begin=functools.partial(workers.check_same_place, run.strategy) if together else None,
         agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
         profiler=Profiler(config.profiled, directory.events),

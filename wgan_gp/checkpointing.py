@@ -1,74 +1,251 @@
-"""Checkpoints: ckpt-N holds the state after N iterations."""
+"""Checkpoints: ckpt-N holds the state after N iterations; ckpt-N.json, written last, seals it."""
 
+from __future__ import annotations
+
+import hashlib
+import json
 import posixpath
 import re
+import sys
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from .errors import UserError
+from .files import replace_text
 from .state import TrainState
 
-KEEP = 5  # newest checkpoints kept
+FORMAT = 1  # of the seal, and of what a checkpoint holds
+RECORD = "checkpoint"  # TensorFlow's name for it
+_BLOCK_BYTES = 2**20  # read at a time
 
 
 class Checkpoints:
     """Saves and restores the state of a run; nothing is read or written until asked for.
 
+    A checkpoint counts once its seal is there: the lengths and hashes of its files. What a
+    crash left without one is no checkpoint, and one that does not match its seal is damaged.
+
     Args:
       state: what to save.
       directory: any path tf.io.gfile can open; an attribute too.
       writes: whether this process saves; of several that train together, one does.
+      keep: newest checkpoints kept.
+      keep_interval: the first checkpoint at or after every multiple of this many iterations is
+        kept for good; 0: none.
+      restore_from: where to begin while `directory` holds none; see `find`.
     """
 
-    def __init__(self, state: TrainState, directory: str, *, writes: bool = True):
+    def __init__(
+        self,
+        state: TrainState,
+        directory: str,
+        *,
+        writes: bool = True,
+        keep: int = 5,
+        keep_interval: int = 0,
+        restore_from: str | None = None,
+    ):
         self.directory = directory
         self._writes = writes
+        self._keep = keep
+        self._keep_interval = keep_interval
+        self._restore_from = restore_from
         self._state = state
         self._checkpoint = state.checkpoint()
 
     def restore_latest(self) -> int:
-        """Restores the newest checkpoint, if there is one; returns the iterations done.
+        """Restores the newest whole checkpoint, else `restore_from`; returns the iterations done.
 
-        The newest is the one with the highest number whose index, which is written last, is
-        there. TensorFlow's own record, the file `checkpoint`, is not asked: a run copied
-        without it would silently start afresh.
+        Newer ones that are damaged or unfinished are named on stderr and passed over.
+        TensorFlow's own record, the file `checkpoint`, is not asked which is the newest.
 
         Raises:
-          UserError: the checkpoint is not wholly of this run's networks and optimizers.
+          UserError: checkpoints were saved, and not one is whole; or it is not wholly of this
+            run's networks and optimizers.
         """
-        path = self._newest()
-        if path is not None:
-            status = None
-            try:
-                # Strict both ways: a value left over or left out would be a silent fresh
-                # start of part of the run.
-                status = self._checkpoint.restore(path)
-                status.assert_consumed()
-            except (AssertionError, ValueError, tf.errors.OpError) as error:
-                if status is not None:
-                    status.expect_partial()  # one line says it; a warning per value would not
-                reason = str(error).partition("\n")[0][:200]
-                raise UserError(
-                    f"{path} cannot be restored into this run's model ({reason})",
-                    "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
-                    "another --model_dir",
-                ) from error
+        path = newest_whole(self.directory)
+        if path is None and self._restore_from is not None:
+            path = find(self._restore_from)
+        if path is None:
+            return int(self._state.iteration.numpy())
+        return self.restore(path)
+
+    def restore(self, path: str) -> int:
+        """Restores a checkpoint, `.../ckpt-N`; returns the iterations it has done.
+
+        Raises:
+          UserError: it is damaged, or not wholly of this run's networks and optimizers.
+        """
+        problem = find_problem(path)
+        if problem is not None:
+            raise UserError(f"{path} {problem}", "give another checkpoint")
+        status = None
+        try:
+            # Strict both ways: a value left over or left out would be a silent fresh
+            # start of part of the run.
+            status = self._checkpoint.read(path)
+            status.assert_consumed()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            if status is not None:
+                status.expect_partial()  # one line says it; a warning per value would not
+            reason = str(error).partition("\n")[0][:200]
+            raise UserError(
+                f"{path} cannot be restored into this run's model ({reason})",
+                "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
+                "another --model_dir",
+            ) from error
         return int(self._state.iteration.numpy())
 
     def save(self) -> None:
-        """Saves the state as ckpt-<iterations done>."""
+        """Saves the state as ckpt-<iterations done>, and deletes what need not be kept.
+
+        Raises:
+          UserError: it cannot be written; the earlier checkpoints are as they were.
+        """
         if not self._writes:
             return
-        # Made here, because it reads the directory as it is made.
-        manager = tf.train.CheckpointManager(
-            self._checkpoint, self.directory, max_to_keep=KEEP, checkpoint_name="ckpt"
-        )
-        manager.save(checkpoint_number=int(self._state.iteration.numpy()))
+        number = int(self._state.iteration.numpy())
+        path = posixpath.join(self.directory, f"ckpt-{number}")
+        try:
+            self._write(path)
+            self._delete_old(number)
+        except (tf.errors.OpError, OSError) as error:
+            reason = str(getattr(error, "message", error)).partition("\n")[0][:200]
+            raise UserError(
+                f"{path} cannot be saved ({reason})",
+                "make room there, or see to the right to write; then start again, and training "
+                "goes on from the last checkpoint",
+            ) from error
 
-    def _newest(self) -> str | None:
-        numbers = [
-            int(match[1])
-            for path in tf.io.gfile.glob(posixpath.join(self.directory, "ckpt-*.index"))
-            if (match := re.search(r"ckpt-(\d+)\.index$", path))
-        ]
-        return posixpath.join(self.directory, f"ckpt-{max(numbers)}") if numbers else None
+    def _write(self, path: str) -> None:
+        _delete(path)  # what a crash left, or a damaged one that was passed over
+        self._checkpoint.write(path)
+        replace_text(f"{path}.json", _seal(path))
+        # For those who read the directory with TensorFlow alone, and to tell, when none is
+        # left, that there were checkpoints.
+        name = posixpath.basename(path)
+        replace_text(
+            posixpath.join(self.directory, RECORD),
+            f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
+        )
+
+    def _delete_old(self, newest: int) -> None:
+        sealed = [number for number in _sealed(self.directory) if number <= newest]
+        kept = set(sealed[-self._keep :])
+        if self._keep_interval:
+            blocks: dict[int, int] = {}
+            for number in sealed:
+                blocks.setdefault(number // self._keep_interval, number)
+            kept |= {number for block, number in blocks.items() if block}
+        for name in tf.io.gfile.listdir(self.directory):
+            match = re.match(r"ckpt-(\d+)[._]", name)
+            if match and int(match[1]) < newest and int(match[1]) not in kept:
+                _delete(posixpath.join(self.directory, f"ckpt-{match[1]}"))
+
+
+def find(path: str) -> str:
+    """The checkpoint that --restore_from means: itself, or the newest of a run or a folder.
+
+    Raises:
+      UserError: there is none, or not a whole one.
+    """
+    if re.search(r"ckpt-\d+$", path):
+        problem = find_problem(path)
+        if problem is None:
+            return path
+    else:
+        inside = posixpath.join(path, "checkpoints")
+        newest = newest_whole(inside if tf.io.gfile.isdir(inside) else path)
+        if newest is not None:
+            return newest
+        problem = "holds no checkpoint"
+    raise UserError(
+        f"--restore_from={path} {problem}", "give a run directory, or one of its ckpt-N"
+    )
+
+
+def newest_whole(directory: str) -> str | None:
+    """The path of the newest checkpoint that is whole; None if none was ever saved.
+
+    Raises:
+      UserError: some were saved, and not one is whole.
+    """
+    for number in reversed(_sealed(directory)):
+        path = posixpath.join(directory, f"ckpt-{number}")
+        problem = find_problem(path)
+        if problem is None:
+            return path
+        print(f"warning: {path} {problem}, and is passed over", file=sys.stderr)
+    if _sealed(directory) or tf.io.gfile.exists(posixpath.join(directory, RECORD)):
+        raise UserError(
+            f"{directory} has held checkpoints, of which not one is whole",
+            "restore them from elsewhere, or begin again with another --model_dir",
+        )
+    return None
+
+
+def find_problem(path: str) -> str | None:
+    """What is wrong with a checkpoint's files, as "is ..."; None: it is whole.
+
+    Raises:
+      UserError: it is of a newer version of this program.
+    """
+    try:
+        with tf.io.gfile.GFile(f"{path}.json", "rb") as file:
+            content = json.loads(file.read())
+        seal = content.pop("seal")
+        if seal != _digest(content):
+            return "is damaged (its .json is)"
+        if content["format"] > FORMAT:
+            raise UserError(
+                f"{path} was saved by a newer version of this program "
+                f"(format {content['format']}, here {FORMAT})",
+                "install that version",
+            )
+        for suffix, (length, digest) in content["files"].items():
+            if _look_at(path + suffix) != (length, digest):
+                return f"is damaged (its {suffix} is not what was saved)"
+    except tf.errors.NotFoundError:
+        return "is not whole (a file is missing)"
+    except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"is damaged ({type(error).__name__})"
+    return None
+
+
+def _sealed(directory: str) -> list[int]:
+    """The numbers of the checkpoints with a seal, ascending."""
+    paths = tf.io.gfile.glob(posixpath.join(directory, "ckpt-*.json"))
+    matches = (re.search(r"ckpt-(\d+)\.json$", path) for path in paths)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _seal(path: str) -> str:
+    files = {file[len(path) :]: _look_at(file) for file in tf.io.gfile.glob(f"{path}.*")}
+    content = {"format": FORMAT, "files": files}
+    return json.dumps({**content, "seal": _digest(content)}, indent=2) + "\n"
+
+
+def _digest(content: dict) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _look_at(path: str) -> tuple[int, str]:
+    """Length and hash of a file, as it is read back."""
+    length, digest = 0, hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            length += len(block)
+            digest.update(block)
+    return length, digest.hexdigest()
+
+
+def _delete(path: str) -> None:
+    """A checkpoint, whole or what is left of it; its seal first, so that no half of it counts."""
+    for file in _files_of(path):
+        (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
+
+
+def _files_of(path: str) -> Iterator[str]:
+    files = [*tf.io.gfile.glob(f"{path}.*"), *tf.io.gfile.glob(f"{path}_temp*")]
+    yield from sorted(files, key=lambda file: not file.endswith(".json"))

@@ -303,6 +303,20 @@ class Config:
     checkpoint_interval: int = _setting(
         500, "Iterations between checkpoints.", minimum=0, free=True
     )
+    keep_checkpoints: int = _setting(5, "Newest checkpoints to keep.", minimum=1, free=True)
+    keep_checkpoint_interval: int = _setting(
+        0,
+        "Keep for good the first checkpoint at or after every multiple of this many iterations; "
+        "0: none.",
+        minimum=0,
+        free=True,
+    )
+    restore_from: str | None = _setting(
+        None,
+        "Begin a new run where another stands: its directory, or one of its checkpoints/ckpt-N. "
+        "Once the run has a checkpoint of its own, it goes on from that.",
+        free=True,
+    )
     profile_steps: str | None = _setting(
         None, "Iterations to profile for TensorBoard, as FIRST,LAST.", free=True
     )
@@ -361,6 +375,8 @@ class Config:
         paths = {"model_dir": self.run_directory}
         if not built_in:
             paths["data_dir"] = self.data_dir or "(tensorflow-datasets' own folder)"
+        if self.restore_from is not None:
+            paths["restore_from"] = self.restore_from
         for flag, path in paths.items():
             if "://" not in path:
                 raise UserError(

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from .run_directory import replace_text
+from .files import replace_text
 
 
 class Writer:
@@ -73,6 +73,9 @@ class TensorBoardWriter(Writer):
         self._directory = directory
 
     def begin(self, step: int) -> None:
+        # As in metrics.jsonl: what is about to be computed again would stand there twice.
+        for path in tf.io.gfile.glob(posixpath.join(self._directory, "events.*")):
+            cut_events(path, step)
         self._events = tf.summary.create_file_writer(self._directory)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -88,6 +91,26 @@ class TensorBoardWriter(Writer):
 
     def close(self) -> None:
         self._events.close()
+
+
+def cut_events(path: str, step: int) -> None:
+    """Leaves out of an event file what is later than `step`, and a record torn by a crash."""
+    # No name that TensorBoard would read.
+    aside = posixpath.join(posixpath.dirname(path), "cut.new")
+    whole = True
+    with tf.io.TFRecordWriter(aside) as kept:
+        try:
+            for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+                if tf.compat.v1.Event.FromString(record).step <= step:
+                    kept.write(record)
+                else:
+                    whole = False
+        except tf.errors.DataLossError:
+            whole = False
+    if whole:
+        tf.io.gfile.remove(aside)
+    else:
+        tf.io.gfile.rename(aside, path, overwrite=True)
 
 
 class JsonlWriter(Writer):

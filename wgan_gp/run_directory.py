@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from .config import Config
 from .errors import UserError
+from .files import replace_text
+from .ownership import Ownership
 
 
 class RunDirectory:
@@ -26,6 +28,7 @@ class RunDirectory:
       events: the folder of TensorBoard's event files.
       samples: the folder of step_NNNNNNNN.png.
       compile: the folder of what --mode=compile found, <topology>.json.
+      owner: owner.json, which process writes here; none once it is done.
     """
 
     def __init__(self, path: str):
@@ -36,6 +39,7 @@ class RunDirectory:
         self.events = posixpath.join(path, "train")
         self.samples = posixpath.join(path, "samples")
         self.compile = posixpath.join(path, "compile")
+        self.owner = posixpath.join(path, "owner.json")
 
     def check(self, config: Config) -> None:
         """Raises UserError if the directory holds a run of another configuration."""
@@ -54,17 +58,20 @@ class RunDirectory:
                     "give the saved values to go on with it, or another --model_dir",
                 )
 
-    def claim(self, config: Config) -> None:
-        """Makes the directory and writes config.json, unless it holds another run.
+    def claim(self, config: Config) -> Ownership:
+        """Makes the directory, this process's own, and writes config.json.
 
         Raises:
-          UserError: see `check`; or it cannot be written.
+          UserError: see `check`; or it cannot be written; or another process is writing it.
         """
         self.check(config)
+        owner = Ownership(self.owner)
         with self.reporting("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
+            owner.claim()
             replace_text(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
+        return owner
 
     def saved_config(self) -> dict[str, Any] | None:
         """What config.json holds, or None where there is none.
@@ -101,11 +108,3 @@ class RunDirectory:
                 f"--model_dir={self.path} cannot be {done} ({reason})",
                 "give a directory you may write to",
             ) from error
-
-
-def replace_text(path: str, text: str) -> None:
-    """Writes a file whole or not at all: a reader, or a crash, finds the old or the new one."""
-    aside = f"{path}.new"
-    with tf.io.gfile.GFile(aside, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(aside, path, overwrite=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -13,6 +14,7 @@ from .checkpointing import Checkpoints
 from .config import Config
 from .loop import TrainLoop
 from .monitoring import Writer
+from .ownership import Ownership
 from .profiling import Profiler
 from .signals import StopRequest
 from .state import learning_rate
@@ -29,6 +31,7 @@ class Trainer:
       writer: receives scalars and pictures.
       draw: () -> uint8 `[H, W, C]`, a picture of samples from fixed noise.
       begin: is told the iteration that the run begins at; may refuse it.
+      owner: of the run directory, if there is one; asked before anything is written.
       agree: (signal or None) -> the signal that all processes stop at; None: go on.
       profiler: is told of every loop.
       clock: () -> seconds.
@@ -44,6 +47,7 @@ class Trainer:
         writer: Writer,
         draw: Callable[[], np.ndarray],
         begin: Callable[[int], None] | None = None,
+        owner: Ownership | None = None,
         agree: Callable[[int | None], int | None] | None = None,
         profiler: Profiler | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -55,6 +59,7 @@ class Trainer:
         self._writer = writer
         self._draw = draw
         self._begin = begin or (lambda iteration: None)
+        self._owner = owner
         self._agree = agree or (lambda signal: signal)
         self._profiler = profiler or Profiler(None, "")
         self._clock = clock
@@ -76,6 +81,8 @@ class Trainer:
             finally:
                 self._profiler.stop()
                 self._writer.close()
+                if self._owner is not None:
+                    self._owner.release()
 
     def _train(self, step: int, stop: StopRequest) -> int | None:
         config, last_saved = self._config, step
@@ -95,21 +102,30 @@ class Trainer:
             period.waiting += float(waited)
             self._profiler.after_loop(step)
             self._writer.progress(step)
-
-            last = step == config.train_steps
-            if last or crossed(config.summary_interval, before, step):
+            due = functools.partial(is_due, before, step, config.train_steps)
+            if due(config.summary_interval):
+                self._check_owner()
                 now = self._clock()
                 self._summarize(step, {**values, **period.shares(now)})
                 period = Period(now)
-            if last or crossed(config.sample_interval, before, step):
+            if due(config.sample_interval):
+                self._check_owner()
                 self._writer.image(step, "samples", self._draw())
-            if last or crossed(config.checkpoint_interval, before, step):
-                self._checkpoints.save()
+            if due(config.checkpoint_interval):
+                self._save()
                 last_saved = step
             stopped_by = self._agree(stop.signal)
         if last_saved < step:
-            self._checkpoints.save()
+            self._save()
         return stopped_by
+
+    def _save(self) -> None:
+        self._check_owner()
+        self._checkpoints.save()
+
+    def _check_owner(self) -> None:
+        if self._owner is not None:
+            self._owner.check()
 
     def _summarize(self, step: int, values: Mapping[str, float]) -> None:
         config = self._config
@@ -147,6 +163,11 @@ class Period:
             "throughput/data_wait_share": self.waiting / elapsed,
             "throughput/host_share": max(0.0, 1 - self.in_loop / elapsed),
         }
+
+
+def is_due(before: int, after: int, total: int, interval: int) -> bool:
+    """Whether what is done every `interval` iterations is done now; all is, at the end."""
+    return after == total or crossed(interval, before, after)
 
 
 def crossed(interval: int, before: int, after: int) -> bool:

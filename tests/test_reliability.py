@@ -1,0 +1,300 @@
+"""What a run survives: kills, damaged checkpoints, full disks, a second run in its place."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, train_tiny
+
+import train
+from wgan_gp import checkpointing
+from wgan_gp.checkpointing import Checkpoints
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.ownership import Ownership
+from wgan_gp.run_directory import RunDirectory
+
+ROOT = pathlib.Path(__file__).parent.parent
+EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
+
+
+def program(model_dir, *arguments, **options):
+    """The real program on a tiny run."""
+    command = [sys.executable, "train.py", f"--model_dir={model_dir}", "--model_width=4"]
+    command += ["--latent_size=8", "--batch_size=16", "--n_critic=2", "--model=mlp", *arguments]
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen(command, cwd=ROOT, **options)
+
+
+def weights_of(model_dir, number):
+    reader = tf.train.load_checkpoint(f"{model_dir}/checkpoints/ckpt-{number}")
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
+    }
+
+
+def figures_of(model_dir):
+    """metrics.jsonl without what depends on the machine."""
+    lines = (model_dir / "metrics.jsonl").read_text().splitlines()
+    return [
+        {tag: value for tag, value in json.loads(line).items() if "throughput" not in tag}
+        for line in lines
+    ]
+
+
+def steps_in_tensorboard(model_dir):
+    return [
+        event.step
+        for path in sorted((model_dir / "train").glob("events.*"))
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == "critic/loss"
+    ]
+
+
+def newest(model_dir):
+    numbers = [int(path.stem[5:]) for path in (model_dir / "checkpoints").glob("ckpt-*.json")]
+    return max(numbers, default=0)
+
+
+def test_a_run_killed_twenty_times_is_the_uninterrupted_one(tmp_path):
+    """SIGKILL at random moments, as it starts and as it writes: it does so after every loop."""
+    total, whole, killed = 600, tmp_path / "whole", tmp_path / "killed"
+    arguments = [f"--train_steps={total}", "--steps_per_loop=2"]
+    arguments += ["--checkpoint_interval=2", "--summary_interval=2", "--sample_interval=20"]
+    with program(whole, *arguments) as run:
+        assert run.wait(timeout=200) == 0
+    dice = random.Random(7)
+    for kill in range(20):
+        before = newest(killed)
+        with program(killed, *arguments) as run:
+            run.stderr.readline()  # it is about to train
+            while kill % 4 and newest(killed) == before:
+                assert run.poll() is None
+            time.sleep(dice.uniform(0, 0.2 if kill % 4 else 2))
+            assert run.poll() is None
+            run.kill()
+    assert 0 < newest(killed) < total
+    with program(killed, *arguments) as run:
+        assert run.wait(timeout=200) == 0
+    for name, value in weights_of(whole, total).items():
+        np.testing.assert_array_equal(weights_of(killed, total)[name], value)
+    assert figures_of(killed) == figures_of(whole)
+    assert steps_in_tensorboard(killed) == list(range(2, total + 1, 2))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run with checkpoints after 5, 10 and 15 iterations, and a sample of each."""
+    path = tmp_path_factory.mktemp("saved")
+    run, _ = train_tiny(path / "run", train_steps=15, model="mlp", **EVERY_5)
+    return run, path / "run" / "checkpoints"
+
+
+def damage(dice, file):
+    """Flips a bit, cuts, or deletes."""
+    content = bytearray(file.read_bytes())
+    kind = dice.choice(["flip", "cut", "delete"])
+    if kind == "delete":
+        file.unlink()
+        return
+    place = dice.randrange(len(content))
+    if kind == "flip":
+        content[place] ^= 1 << dice.randrange(8)
+    else:
+        del content[place:]
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
+    """In ten ways for each seed: the newest whole one is restored, or a line says there is none."""
+    run, original = saved
+    dice = random.Random(seed)
+    for attempt in range(10):
+        copy = tmp_path / str(attempt)
+        shutil.copytree(original, copy)
+        files = sorted(copy.glob("ckpt-*"))
+        spoiled = dice.sample(files, dice.choice([1, 2, 4, len(files)]))
+        for file in spoiled:
+            damage(dice, file)
+        whole = {5, 10, 15} - {int(re.search(r"ckpt-(\d+)", file.name)[1]) for file in spoiled}
+        checkpoints = Checkpoints(run.state, str(copy))
+        if whole:
+            assert checkpoints.restore_latest() == max(whole)
+        else:
+            with pytest.raises(UserError, match="has held checkpoints, of which not one is whole"):
+                checkpoints.restore_latest()
+        warned = re.findall(r"warning: \S+/ckpt-(\d+) is .* passed over\n", capsys.readouterr().err)
+        assert all(int(number) > max(whole, default=0) for number in warned)
+
+
+def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
+    run, _ = train_tiny(tmp_path / "a", train_steps=5, model="mlp")
+    unfinished = tmp_path / "b"
+    shutil.copytree(tmp_path / "a" / "checkpoints", unfinished)
+    (unfinished / "ckpt-5.json").unlink()
+    (unfinished / "checkpoint").unlink()
+    (unfinished / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
+    (unfinished / "ckpt-2_temp").mkdir()
+    fresh = train.open_run(run.config)
+    checkpoints = Checkpoints(fresh.state, str(unfinished))
+    assert checkpoints.restore_latest() == 0
+    fresh.state.iteration.assign(7)
+    checkpoints.save()
+    assert {path.name.partition(".")[0] for path in unfinished.iterdir()} == {
+        "checkpoint",
+        "ckpt-7",
+    }
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpointing, "FORMAT", 2)
+    run, _ = train_tiny(tmp_path, train_steps=5, model="mlp")
+    monkeypatch.setattr(checkpointing, "FORMAT", 1)
+    with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
+        run.checkpoints.restore_latest()
+
+
+def test_some_checkpoints_are_kept_for_good(tmp_path):
+    settings = {"keep_checkpoints": 2, "keep_checkpoint_interval": 15, "checkpoint_interval": 5}
+    for train_steps in (45, 55):  # by a resumed run as well
+        train_tiny(
+            tmp_path,
+            train_steps=train_steps,
+            learning_rate_schedule="constant",
+            model="mlp",
+            **settings,
+        )
+    names = {path.stem for path in (tmp_path / "checkpoints").glob("ckpt-*.json")}
+    assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
+
+
+@pytest.mark.parametrize("which", ["", "/checkpoints", "/checkpoints/ckpt-5"])
+def test_a_run_begins_where_another_stands(tmp_path, which):
+    train_tiny(tmp_path / "a", train_steps=10, model="mlp", **EVERY_5)
+    settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
+    _, writer = train_tiny(tmp_path / "b", train_steps=15, model="mlp", **EVERY_5, **settings)
+    begun = 5 if which.endswith("5") else 10
+    assert [step for step, _ in writer.summaries] == list(range(begun + 5, 16, 5))
+    # Then it has a checkpoint of its own.
+    _, writer = train_tiny(tmp_path / "b", train_steps=15, model="mlp", **EVERY_5, **settings)
+    assert writer.summaries == []
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("none", "--restore_from=none holds no checkpoint — give a run directory"),
+        ("none/ckpt-3", "--restore_from=none/ckpt-3 is not whole"),
+    ],
+)
+def test_nothing_to_begin_with_is_one_line(tmp_path, path, message):
+    config = train.resolve(Config(model_dir=str(tmp_path), restore_from=path))
+    with pytest.raises(UserError, match=message):
+        train.train(config)
+
+
+def test_tensorboard_shows_a_lost_stretch_once(tmp_path):
+    settings = {"model": "mlp", "summary_interval": 5, "sample_interval": 5}
+    train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
+    for path in (tmp_path / "checkpoints").glob("ckpt-20.*"):
+        path.unlink()
+    events = next((tmp_path / "train").glob("events.*"))
+    events.write_bytes(events.read_bytes()[:-3])  # torn by the crash
+    train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
+    assert steps_in_tensorboard(tmp_path) == [5, 10, 15, 20]
+    assert not (tmp_path / "train" / "cut.new").exists()
+
+
+def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
+    """A limit on the size of a file stands for it: a checkpoint is the largest there is."""
+    arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=64"]
+    arguments += ["--learning_rate_schedule=constant"]
+    with program(tmp_path, *arguments, "--train_steps=5") as run:
+        assert run.wait(timeout=120) == 0
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
+
+    with program(tmp_path, *arguments, "--train_steps=20", preexec_fn=limit) as run:
+        *_, error = run.stderr.read().splitlines()
+        assert run.wait(timeout=120) == 2
+    assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — make room there, .*", error)
+    with program(tmp_path, *arguments, "--train_steps=10") as run:
+        assert "resuming after 5 iterations" in run.stderr.read()
+        assert run.wait(timeout=120) == 0
+
+
+def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):
+    arguments = ["--train_steps=1000000", "--learning_rate_schedule=constant"]
+    with program(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5") as run:
+        assert run.wait(timeout=120) == 0
+    with program(tmp_path, *arguments, "--steps_per_loop=1000000") as run:
+        while "resuming" not in run.stderr.readline():
+            assert run.poll() is None
+        time.sleep(3)  # into the loop
+        run.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        assert run.poll() is None  # it waits for the loop's end
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(timeout=10) == 143
+    assert checkpointing.newest_whole(f"{tmp_path}/checkpoints").endswith("ckpt-5")
+
+
+def test_two_runs_do_not_write_one_directory(tmp_path):
+    with program(tmp_path, "--train_steps=1000000", "--steps_per_loop=5") as first:
+        try:
+            first.stderr.readline()
+            config = Config(model_dir=str(tmp_path), train_steps=10**6, model="mlp", **TINY)
+            config = train.resolve(config)
+            with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
+                RunDirectory(str(tmp_path)).claim(config)
+        finally:
+            first.kill()
+    # Killed, it left its marker behind, which hinders nobody.
+    RunDirectory(str(tmp_path)).claim(config)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"host": "elsewhere", "pid": 1, "started": "1"},
+        {"host": socket.gethostname(), "pid": os.getppid(), "started": "1"},  # its number's former
+        [],
+    ],
+)
+def test_a_marker_of_nobody_here_hinders_nobody(tmp_path, other):
+    (tmp_path / "owner.json").write_text(json.dumps(other))
+    owner = Ownership(f"{tmp_path}/owner.json")
+    owner.claim()
+    owner.check()
+    owner.release()
+    assert not (tmp_path / "owner.json").exists()
+
+
+def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
+    config = Config(model_dir=str(tmp_path), train_steps=20, model="mlp", **EVERY_5, **TINY)
+    run = train.open_run(config)
+    trainer = train.make_trainer(run)
+    newcomer = Ownership(f"{tmp_path}/owner.json")
+    newcomer.claim()
+    with pytest.raises(UserError, match=r"owner.json no longer names this process, but \d+ on"):
+        trainer.run()
+    assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
+    newcomer.check()
+    newcomer.release()
