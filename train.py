@@ -115,12 +115,12 @@ def train(config: Config) -> int | None:
     RunDirectory(config.run_directory).check(config)  # before minutes go into a TPU
     if config.restore_from is not None:
         checkpointing.find(config.restore_from)
-    run = open_run(config)
-    trainer = make_trainer(run)
-    print(f"training on {describe(run.strategy)}", file=sys.stderr)
-    if config.tpu is not None:
-        warn_of_padding(run)
     try:
+        run = open_run(config)
+        trainer = make_trainer(run)
+        print(f"training on {describe(run.strategy)}", file=sys.stderr)
+        if config.tpu is not None:
+            warn_of_padding(run)
         stopped_by = trainer.run()
     except tf.errors.OpError as error:
         if explained := faults.explain(error, config, workers.find(config)):
@@ -356,7 +356,9 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         writer=monitoring.Writers(*writers, *more_writers),
         draw=sampling.make_draw(run.sampler, run.source),
         owner=owner,
-        begin=functools.partial(workers.check_same_place, run.strategy) if together else None,
+        begin=functools.partial(workers.check_same_run, run.strategy, run.config, run.source.size)
+        if together
+        else None,
         agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
         profiler=Profiler(config.profiled, directory.events),
     )

@@ -10,8 +10,10 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from conftest import train_tiny
 
+import train
 from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
+from wgan_gp.data.collection import Collection, open_collection
 from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.registry import classes, example_shape, open_source
 from wgan_gp.data.source import Source, Stream
@@ -91,7 +93,7 @@ def test_a_folder_in_memory_loses_only_what_is_bad(folder, capsys):
     source = open_source(config)
     assert isinstance(source, Source) and source.size == 30
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "3 of 33 images cannot be read and are left out" in said
+    assert said.count("\n") == 2 and "3 of 33 images cannot be read and are left out" in said
     assert all(said.count(name) == 1 for name in BAD)
     images, labels = epoch(source, 10, 3)
     numbers = numbers_of(images)
@@ -112,12 +114,14 @@ def test_a_folder_read_as_needed_loses_nothing_good(folder, capfd):
     assert all(said.count(name) == 1 for name in BAD) and "(3 in all)" in said
 
 
-def test_a_cmyk_picture_is_read_in_its_colours(tmp_path):
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
     cmyk = PIL.Image.new("CMYK", (SIDE, SIDE), (0, 200, 100, 20))
     cmyk.save(tmp_path / "ink.jpg", quality=100)
-    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
-    images, _ = first_examples(open_source(config), 1)
-    expected = np.asarray(cmyk.convert("RGB"))[0, 0] / 127.5 - 1
+    settings = {"data_dir": str(tmp_path), "batch_size": 1, "image_channels": channels, **PLAIN}
+    images, _ = first_examples(open_source(Config(dataset="image_folder", **settings)), 1)
+    expected = np.asarray(cmyk.convert("RGB").convert("L" if channels == 1 else "RGB"))[0, 0]
+    expected = expected / 127.5 - 1
     np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
 
 
@@ -143,6 +147,31 @@ def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
         wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the middle
     levels = (images[0].numpy() + 1) * 127.5
     assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
+
+
+def test_a_bmp_with_a_palette_of_colours_is_named(tmp_path, capsys):
+    """TensorFlow would read the numbers of its colours as grey levels."""
+    for number in range(2):
+        picture_of_two = PIL.Image.new("P", (SIDE, SIDE), 1)
+        picture_of_two.putpalette([200, 100, 50] * 256)
+        mode = "P" if number else "L"
+        picture_of_two.convert(mode).save(tmp_path / f"{mode}.bmp")
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
+    assert open_source(config).size == 1
+    assert "1 of 2 images cannot be read and is left out: P.bmp\n" in capsys.readouterr().err
+
+
+def test_files_of_other_kinds_are_counted(tmp_path, capsys):
+    for name in ("a.webp", "b.webp", "c.png"):
+        (tmp_path / name).write_bytes(encoded(picture(1)))
+    example_shape(Config(dataset="image_folder", data_dir=str(tmp_path)))
+    assert ".gif are passed over: 2\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
+def test_a_place_that_cannot_be_read_is_one_line(dataset):
+    with pytest.raises(UserError, match="--data_dir=s3://a/b "):
+        example_shape(Config(dataset=dataset, data_dir="s3://a/b"))
 
 
 @pytest.mark.parametrize("height", [34, 70, 140, 256, 700])
@@ -217,6 +246,23 @@ def test_records_behind_a_damaged_one_are_read(shards, cache, capfd):
     assert (orders[0] != orders[1]).any()
 
 
+def test_a_file_that_ends_in_zeros_keeps_its_beginning(shards, tmp_path, capfd):
+    path = tmp_path / "images-3.tfrecord"
+    path.write_bytes(path.read_bytes() + bytes(10**6))
+    source = open_source(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert source.size == 59
+    assert capfd.readouterr().err.count("images-3.tfrecord is damaged at byte") == 1
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_a_label_beyond_the_classes_is_refused(shards, tmp_path, cache):
+    settings = {"data_dir": shards, "batch_size": 16, "num_classes": 2, "cache": cache, **PLAIN}
+    settings |= {"model": "mlp", "model_width": 4, "train_steps": 1}
+    config = train.resolve(Config(dataset="tfrecord", model_dir=f"{tmp_path}/run", **settings))
+    with pytest.raises(UserError, match=r"--num_classes=2.* — give as many classes as there are"):
+        train.train(config)
+
+
 def test_a_file_torn_at_its_end_keeps_its_beginning(shards, tmp_path, capfd):
     path = tmp_path / "images-3.tfrecord"
     content = path.read_bytes()
@@ -243,7 +289,7 @@ def test_the_keys_of_imagenets_records_are_known(tmp_path):
         ({"image_key": "picture"}, {}, "the first example holds label, picture — call the image"),
         ({"label_key": "name"}, {"num_classes": 3}, "has no label — leave it out, or call the"),
         ({}, {"conditioning": "acgan"}, "needs labels, .* add --num_classes=N"),
-        ({}, {"num_classes": 2}, "holds no image that can be read"),
+        ({}, {"num_classes": 2}, r"has labels 2 \.\.\. 2, but --num_classes=2 means 0 \.\.\. 1"),
     ],
 )
 def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settings, message):
@@ -381,6 +427,21 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_second_writing_is_not_mixed_with_the_first(folder, tmp_path, capsys):
+    prefix = f"{tmp_path}/new/shards"
+    for _ in range(2):
+        assert write_tfrecords.main([folder, prefix, "--images_per_file=10"]) == 0
+    assert write_tfrecords.main([folder, prefix, "--images_per_file=20"]) == 2
+    assert f"{prefix} has 4 files of an earlier writing" in capsys.readouterr().err
+
+
+def test_no_more_is_sent_to_a_remote_tpu_than_it_can_be():
+    collection = Collection("--data_dir=gs://b/x", 10**6, *[None] * 4)
+    config = Config(tpu="my-tpu", cache="on")
+    with pytest.raises(UserError, match=r"2.9 GiB of --data_dir=gs://b/x are more than"):
+        open_collection(config, collection, (32, 32, 3))
+
+
 def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
     path = tmp_path / "x.tfrecord"
     write_record_file(path, [(0, b"no picture"), (1, encoded(picture(1)))])
@@ -388,6 +449,29 @@ def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
     assert example_shape(config) == (64, 64, 3)
     assert open_source(config).size == 1
     assert "record 0 of" in capfd.readouterr().err
+
+
+class Transparent(tfds.core.GeneratorBasedBuilder):
+    """Of four channels."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    pkg_dir_path = pathlib.Path(__file__).parent
+
+    def _info(self):
+        image = tfds.features.Image(shape=(SIDE, SIDE, 4))
+        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"image": image}))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        yield 0, {"image": np.full([SIDE, SIDE, 4], 100, np.uint8)}
+
+
+def test_a_dataset_with_transparency_loses_it(tmp_path):
+    settings = {"data_dir": str(tmp_path), "download": "on", "batch_size": 1, **PLAIN}
+    images, _ = first_examples(open_source(Config(dataset="transparent", **settings)), 1)
+    assert images.shape == (1, SIDE, SIDE, 3)
 
 
 class Squares(tfds.core.GeneratorBasedBuilder):

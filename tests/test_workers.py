@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import train
 from wgan_gp import faults, workers
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import NOT_ONE
@@ -152,6 +153,7 @@ def test_tf_config_is_understood(text, expected):
         "{",
         "[]",
         tf_config(["a:1", "b:2"], 2),
+        tf_config(["a:1", "b:2"], -1),
         tf_config(["a:1", "b:2"], 0, "boss"),
         '{"cluster": {"worker": ["a:1", "b:2"]}}',
     ],
@@ -192,7 +194,7 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
         ),
         (
             tf.errors.InvalidArgumentError(None, None, f"x: {NOT_ONE}"),
-            "see",
+            "delete the files that were named",
         ),
         (tf.errors.UnavailableError(None, None, "reset by peer"), None),
         (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
@@ -213,6 +215,70 @@ def test_a_process_without_its_address_is_refused():
         own = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UserError, match=f"TF_CONFIG: {own} cannot be this process"):
             workers.wait_for_all(workers.Workers((own, "127.0.0.1:1"), 0), 5)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (0, "were not given the same flags — start the same command"),
+        (1, r"find \[100, 101\] images: their --data_dir differ"),
+        (2, r"stand at iterations \[5, 6\]"),
+    ],
+)
+def test_processes_of_different_runs_are_refused(monkeypatch, column, message):
+    def gather(strategy, numbers):
+        rows = np.array([numbers, numbers])
+        rows[1, column] += 1
+        return rows
+
+    monkeypatch.setattr(workers, "gather", gather)
+    with pytest.raises(UserError, match=message):
+        workers.check_same_run(None, Config(), 100, 5)
+
+
+def test_flags_that_the_result_does_not_depend_on_may_differ(monkeypatch):
+    rows = []
+    monkeypatch.setattr(
+        workers, "gather", lambda strategy, numbers: rows.append(numbers) or np.array(rows)
+    )
+    workers.check_same_run(None, Config(data_dir="a"), 100, 5)
+    workers.check_same_run(None, Config(data_dir="b", start_timeout=9), 100, 5)
+    with pytest.raises(UserError, match="same flags"):
+        workers.check_same_run(None, Config(seed=1), 100, 5)
+
+
+def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        addresses = [*free_addresses(1), f"127.0.0.1:{stranger.getsockname()[1]}"]
+        environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0)}
+        result = subprocess.run(
+            [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
+            cwd=ROOT,
+            env={**environment, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert result.returncode == -signal.SIGKILL
+    assert f"{addresses[1]} answered as this program within --start_timeout=8" in result.stderr
+
+
+def test_a_failure_of_a_machine_is_not_called_a_lost_peer():
+    group = workers.Workers(("a:1", "b:2"), 0)
+    error = tf.errors.InternalError(None, None, "cuDNN launch failure")
+    assert faults.explain(error, Config(), group) is None
+    lost = tf.errors.UnavailableError(None, None, "Connection reset by peer")
+    with pytest.raises(UserError, match=r"is gone \(UnavailableError: Connection reset by peer\)"):
+        raise faults.explain(lost, Config(), group)
+
+
+def test_what_fails_before_training_is_explained_too(monkeypatch, tmp_path):
+    def fail(config):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+
+    monkeypatch.setattr(train, "open_run", fail)
+    with pytest.raises(UserError, match="the memory does not hold this run"):
+        train.train(Config(model_dir=str(tmp_path)))
 
 
 def test_on_a_tpu_one_process_trains_whatever_tf_config_says(monkeypatch):

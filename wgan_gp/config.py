@@ -111,7 +111,7 @@ class Config:
     )
     cache: str = _setting(
         "auto",
-        "Hold all images, decoded, in memory: on, off, or auto (up to 4 GiB).",
+        "Hold all images, decoded, in memory: on, off, or auto (up to 1 GiB).",
         choices=("auto", "on", "off"),
     )
     model_dir: str | None = _setting(
@@ -432,6 +432,14 @@ class Config:
             if old != new and not free:
                 found.append(f"--{field.name}: {old} -> {new}")
         return found
+
+    def binding(self) -> dict[str, Any]:
+        """The settings that the result depends on."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if not field.metadata["free"]
+        }
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from .config import Config
+from .deadline import deadline_from_outside
 from .errors import UserError
 
 _EXAMPLE = (
@@ -64,6 +66,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
             int(address.rpartition(":")[2])  # there is a port
         before = len(addresses["chief"]) if task["type"] == "worker" else 0
         addresses[task["type"]][int(task["index"])]  # there is such a process
+        if int(task["index"]) < 0:
+            raise IndexError(task["index"])
         everybody = (*addresses["chief"], *addresses["worker"])
         workers = Workers(everybody, before + int(task["index"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -81,8 +85,14 @@ def connect(workers: Workers, config: Config) -> tf.distribute.Strategy:
       UserError: this process cannot take its place, or others do not come.
     """
     wait_for_all(workers, config.start_timeout)
+    late = (
+        f"not all of TF_CONFIG's {', '.join(workers.addresses)} answered as this program within "
+        f"--start_timeout={config.start_timeout} seconds"
+    )
+    remedy = "look for one that ended, or for another program at its port, and start them all again"
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with deadline_from_outside(config.start_timeout, late, remedy):
+            return tf.distribute.MultiWorkerMirroredStrategy()
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise _no_place(workers, error) from error
 
@@ -136,8 +146,12 @@ def _no_place(workers: Workers, error: Exception) -> UserError:
 
 def gather(strategy: tf.distribute.Strategy, numbers: list[int]) -> np.ndarray:
     """Every replica's `numbers`, `[replicas, n]`; all processes must ask at the same place."""
-    own = tf.constant([numbers], tf.int64)
-    return strategy.gather(strategy.run(lambda: tf.identity(own)), axis=0).numpy()
+
+    @tf.function
+    def of_all(own: tf.Tensor) -> tf.Tensor:
+        return strategy.gather(strategy.run(lambda: tf.identity(own)), axis=0)
+
+    return of_all(tf.constant([numbers], tf.int64)).numpy()
 
 
 def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int | None:
@@ -145,10 +159,32 @@ def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int |
     return int(gather(strategy, [signal or 0]).max()) or None
 
 
-def check_same_place(strategy: tf.distribute.Strategy, iteration: int) -> None:
-    """Raises UserError unless all processes begin at the same iteration."""
-    iterations = gather(strategy, [iteration])
-    distinct = sorted(set(iterations.ravel().tolist()))
+def check_same_run(
+    strategy: tf.distribute.Strategy, config: Config, examples: int | None, iteration: int
+) -> None:
+    """Raises UserError unless all processes have one configuration, dataset and place in it.
+
+    Args:
+      strategy: over all of them.
+      config: of this process.
+      examples: in its dataset; None: no fixed number.
+      iteration: that it begins at.
+    """
+    content = json.dumps(config.binding(), sort_keys=True).encode()
+    settings = int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
+    all_settings, sizes, iterations = gather(strategy, [settings, examples or 0, iteration]).T
+    if len(set(all_settings.tolist())) > 1:
+        raise UserError(
+            "the processes of TF_CONFIG were not given the same flags",
+            "start the same command on every machine",
+        )
+    if len(set(sizes.tolist())) > 1:
+        raise UserError(
+            f"the processes of TF_CONFIG find {sorted(set(sizes.tolist()))} images: their "
+            "--data_dir differ",
+            "give all machines the same files",
+        )
+    distinct = sorted(set(iterations.tolist()))
     if len(distinct) > 1:
         raise UserError(
             f"the processes of TF_CONFIG stand at iterations {distinct}: "

@@ -19,7 +19,10 @@ from .source import Source, Stream
 
 # Up to here a dataset is held in memory, by --cache=auto. Not a share of this machine's
 # memory: a run must read the same order on every machine.
-CACHE_BYTES = 4 * 2**30
+CACHE_BYTES = 2**30
+# No larger tensor can be sent to the machines of a remote TPU: gRPC aborts the process.
+_SENT_BYTES = 2**31 - 2**20
+WRONG_LABEL = "a label is none of --num_classes"
 _TOGETHER = 64  # images decoded by one call
 _NAMED = 20  # of those that cannot be read; of the rest, their number
 
@@ -36,6 +39,7 @@ class Collection:
         on, in an order that is a function of (seed, epoch).
       encoded: payload -> (the picture's file, scalar string; its label, scalar integer).
       name: index -> what to call it when it cannot be read.
+      classes: labels must be 0 ... classes - 1; 0: any may be.
     """
 
     origin: str
@@ -44,17 +48,24 @@ class Collection:
     shuffled: Callable[[int, int], tf.data.Dataset]
     encoded: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
     name: Callable[[int], str]
+    classes: int = 0
 
 
 def open_collection(
     config: Config, collection: Collection, example_shape: tuple[int, ...]
 ) -> Source | Stream:
-    """The collection as --cache says; `auto` holds in memory what takes up to 4 GiB.
+    """The collection as --cache says; `auto` holds in memory what takes up to 1 GiB.
 
     Raises:
-      UserError: not one image can be read.
+      UserError: not one image can be read; or memory cannot hold them all.
     """
     size = collection.size * int(np.prod(example_shape))
+    if config.cache == "on" and config.on_remote_tpu and size > _SENT_BYTES:
+        raise UserError(
+            f"--cache=on: the {size / 2**30:.1f} GiB of {collection.origin} are more than can be "
+            f"sent to --tpu={config.tpu}",
+            "use --cache=off, or --tpu=local on a TPU VM",
+        )
     if config.cache == "on" or (config.cache == "auto" and size <= CACHE_BYTES):
         return in_memory(config, *load(collection, example_shape))
     return _stream(config, collection, example_shape)
@@ -113,7 +124,14 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
             f"{collection.origin} holds no image that can be read",
             "give JPEG, PNG, BMP or GIF files",
         )
-    return levels[:good], labels[:good]
+    labels = labels[:good]
+    if collection.classes and not (labels.min() >= 0 and labels.max() < collection.classes):
+        raise UserError(
+            f"{collection.origin} has labels {labels.min()} ... {labels.max()}, but "
+            f"--num_classes={collection.classes} means 0 ... {collection.classes - 1}",
+            "give as many classes as there are",
+        )
+    return levels[:good], labels
 
 
 def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None:
@@ -139,6 +157,9 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
 
     def decode(elements: tuple) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         levels, labels, places, indices = _decode(collection.encoded, example_shape, *elements)
+        if collection.classes:
+            tf.debugging.assert_non_negative(labels, WRONG_LABEL)
+            tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL)
         if config.on_remote_tpu:
             return levels, labels, places  # decoded on machines that this Python is not on
         missing = tf.sets.difference(

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import io
 import posixpath
+import sys
 
 import numpy as np
 import PIL.Image
@@ -29,14 +30,12 @@ class Folder:
       files: every picture's path in it, sorted.
       labels: of each, the place of its subfolder among `names`; 0 without subfolders.
       names: of the subfolders, sorted.
-      others: how many files are no pictures by their names.
     """
 
     path: str
     files: list[str]
     labels: list[int]
     names: list[str]
-    others: int
 
 
 @functools.lru_cache(maxsize=8)  # a bucket takes long to list
@@ -61,6 +60,12 @@ def find(path: str | None) -> Folder:
         pictures = [name for name in visible if name.lower().endswith(ENDINGS)]
         others += len(visible) - len(pictures)
         files += [posixpath.join(inside, name) for name in pictures]
+    if others:
+        print(
+            f"warning: --data_dir={path}: files that do not end in {', '.join(ENDINGS)} are passed "
+            f"over: {others}",
+            file=sys.stderr,
+        )
     if not files:
         raise UserError(
             f"--data_dir={path} holds no picture",
@@ -70,7 +75,7 @@ def find(path: str | None) -> Folder:
     tops = [file.partition("/")[0] if "/" in file else "" for file in files]
     names = sorted(set(tops))
     place = {name: index for index, name in enumerate(names)}
-    return Folder(path, files, [place[top] for top in tops], names, others)
+    return Folder(path, files, [place[top] for top in tops], names)
 
 
 def native_side(folder: Folder) -> int | None:
@@ -91,7 +96,8 @@ def side(encoded: bytes) -> int | None:
     try:
         with PIL.Image.open(io.BytesIO(encoded)) as picture:
             return min(picture.size)
-    except OSError:
+    # Of damaged files Pillow raises whatever their formats' readers stumble over.
+    except Exception:
         return None
 
 

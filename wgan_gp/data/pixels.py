@@ -33,15 +33,17 @@ def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
     side, _, channels = example_shape
     square = tf.cond(
         tf.io.is_jpeg(encoded),
-        lambda: _decode_jpeg(encoded, side, channels),
-        lambda: _decode_other(encoded, side, channels),
+        lambda: _decode_jpeg(encoded, side),
+        lambda: _decode_other(encoded, side),
     )
+    if channels == 1:
+        square = tf.image.rgb_to_grayscale(square)
     # Less than two pixels to a new one are left: bilinear, which weighs them all.
     return tf.ensure_shape(_rounded(tf.image.resize(square, [side, side])), example_shape)
 
 
-def _decode_jpeg(encoded: tf.Tensor, side: int, channels: int) -> tf.Tensor:
-    """Its middle square, of less than twice `side` pixels a side.
+def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
+    """Its middle square, in colour, of less than twice `side` pixels a side.
 
     At a half, a quarter or an eighth of its size a JPEG is quick to decode, and averaged.
     """
@@ -50,7 +52,8 @@ def _decode_jpeg(encoded: tf.Tensor, side: int, channels: int) -> tf.Tensor:
     def at(ratio: int) -> tf.Tensor:
         # What is not of the square is not decoded at all.
         window = _middle_square(-(-size // ratio))
-        return tf.image.decode_and_crop_jpeg(encoded, window, channels=channels, ratio=ratio)
+        # In colour, because libjpeg makes no grey of CMYK.
+        return tf.image.decode_and_crop_jpeg(encoded, window, channels=3, ratio=ratio)
 
     halvings = [tf.reduce_min(size) >= 2 * ratio * side for ratio in _JPEG_RATIOS]
     return tf.switch_case(
@@ -62,17 +65,38 @@ def _decode_jpeg(encoded: tf.Tensor, side: int, channels: int) -> tf.Tensor:
     )
 
 
-def _decode_other(encoded: tf.Tensor, side: int, channels: int) -> tf.Tensor:
+def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
     """The same of other formats, whose channels are one or three, with or without alpha."""
+    with tf.control_dependencies([_check_palette(encoded)]):
+        encoded = tf.identity(encoded)
     image = tf.io.decode_image(encoded, expand_animations=False)
     size = tf.shape(image)
     square = tf.image.crop_to_bounding_box(image, *tf.unstack(_middle_square(size[:2])))
     is_colour = tf.cast(size[2] >= 3, tf.int32)
     square = tf.gather(square, is_colour * [0, 1, 2], axis=2)
     square.set_shape([None, None, 3])
-    if channels == 1:
-        square = tf.image.rgb_to_grayscale(square)
     return tf.cond(tf.shape(square)[0] >= 2 * side, lambda: _reduced(square, side), lambda: square)
+
+
+def _check_palette(encoded: tf.Tensor) -> tf.Operation:
+    """Fails for a BMP with a palette other than grey levels, which TensorFlow passes over."""
+
+    def is_sound() -> tf.Tensor:
+        head = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 0, 30), tf.uint8), tf.int32)
+        # Behind the file's header, 14 bytes, and the picture's, whose length it says itself.
+        begin = 14 + head[14] + 256 * head[15]
+        bits_per_pixel = head[28]
+        return tf.cond(bits_per_pixel > 8, lambda: True, lambda: is_grey(begin))
+
+    def is_grey(begin: tf.Tensor) -> tf.Tensor:
+        palette = tf.io.decode_raw(tf.strings.substr(encoded, begin, 4 * 256), tf.uint8)
+        colours = tf.cast(tf.reshape(palette, [256, 4])[:, :3], tf.int32)
+        return tf.reduce_all(colours == tf.range(256)[:, None])
+
+    is_bmp = tf.strings.substr(encoded, 0, 2) == b"BM"
+    return tf.debugging.Assert(
+        tf.cond(is_bmp, is_sound, lambda: True), ["a BMP with a palette of colours"]
+    )
 
 
 def _middle_square(size: tf.Tensor) -> tf.Tensor:

@@ -46,7 +46,7 @@ def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
     """Key and shape of the image: the one called "image", else the first there is.
 
     Raises:
-      UserError: there is none, or it is not of uint8 in 1 or 3 channels.
+      UserError: there is none, or it is not of uint8.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415
 

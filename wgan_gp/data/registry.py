@@ -6,11 +6,12 @@ once. No TensorFlow runtime for any: that must not start before the devices are 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..config import Config
 from ..errors import UserError
@@ -89,7 +90,9 @@ def open_source(config: Config) -> Source | Stream:
     Raises:
       UserError: it cannot be read, or has too few examples for a batch.
     """
-    source = _find(config).open(config)
+    dataset = _find(config)
+    with _reading(config):
+        source = dataset.open(config)
     if source.size is not None and config.batch_size > source.size:
         raise UserError(
             f"--batch_size={config.batch_size} is more than the {source.size} "
@@ -109,7 +112,24 @@ def _find(config: Config) -> Dataset:
         )
     if config.dataset in BUILT_IN:
         return _built_in(config)
-    return {"image_folder": _folder, "tfrecord": _tfrecord}.get(config.dataset, _prepared)(config)
+    find = {"image_folder": _folder, "tfrecord": _tfrecord}.get(config.dataset, _prepared)
+    with _reading(config):
+        return find(config)
+
+
+@contextlib.contextmanager
+def _reading(config: Config) -> Iterator[None]:
+    """Turns what fails inside into a UserError that names the place."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    try:
+        yield
+    except (tf.errors.OpError, OSError, UnicodeError) as error:
+        reason = str(getattr(error, "message", error)).partition("\n")[0][:200]
+        raise UserError(
+            f"--data_dir={config.data_dir} cannot be read ({reason})",
+            "see to the path, the right to read it and the network",
+        ) from error
 
 
 def _built_in(config: Config) -> Dataset:
@@ -172,7 +192,11 @@ def _prepared(config: Config) -> Dataset:
     builder = prepared.find(config.dataset, config.data_dir)
     image_key, (height, width, channels) = prepared.image_feature(builder)
     label_key, count = prepared.label_feature(builder)
-    shape = _square(config, min(height or LARGEST_SIDE, width or LARGEST_SIDE), channels or 3)
+    shape = _square(
+        config,
+        min(height or LARGEST_SIDE, width or LARGEST_SIDE),
+        1 if channels in (1, 2) else 3,  # without alpha
+    )
 
     def open_prepared(config: Config) -> Source | Stream:
         from . import records  # noqa: PLC0415

@@ -57,6 +57,13 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     order = list(range(len(found.files)))
     random.Random(0).shuffle(order)  # so that any stretch of a file holds every class
     count = math.ceil(len(order) / images_per_file)
+    others = set(tf.io.gfile.glob(f"{prefix}-*-of-*.tfrecord"))
+    others -= set(tf.io.gfile.glob(f"{prefix}-*-of-{count:05}.tfrecord"))
+    if others:
+        raise UserError(
+            f"{prefix} has {len(others)} files of an earlier writing, such as {min(others)}",
+            "delete them, or give another prefix",
+        )
     bad = []
     with tqdm.tqdm(total=len(order), unit=" images", disable=not sys.stderr.isatty()) as bar:
         for shard in range(count):
