@@ -116,7 +116,7 @@ def test_four_replicas_are_one_after_ten_iterations_of_adam():
             replicas, optimizer=lambda: tf.keras.optimizers.Adam(1e-3, beta_1=0.0, beta_2=0.9)
         )
         loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
-        terms, *_ = loop(batches, tf.constant(10, tf.int64))
+        terms, _ = loop(batches, tf.constant(10, tf.int64))
         return weights(step.state.critic) + weights(step.state.generator), terms
 
     one, terms = train(1)

@@ -447,6 +447,6 @@ def test_waiting_for_data_is_seen():
 
     batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(99).map(late)))
     loop(batches, tf.constant(1, tf.int64))
-    _, waited, _ = loop(batches, tf.constant(5, tf.int64))
+    _, waited = loop(batches, tf.constant(5, tf.int64))
     # Ten batches; what the distributed iterator fetches ahead is made meanwhile.
     assert waited.dtype == tf.float64 and waited > 0.05

@@ -101,19 +101,11 @@ class Checkpoints:
         """Saves the state as ckpt-<iterations done>, and deletes what need not be kept.
 
         Raises:
-          UserError: it cannot be written, or holds what is not finite; the earlier checkpoints
-            are as they were.
+          UserError: it cannot be written; the earlier checkpoints are as they were.
         """
         if not self._writes:
             return
         number = int(self._state.iteration.numpy())
-        bad = self._state.not_finite()
-        if bad:
-            raise UserError(
-                f"after iteration {number} {', '.join(bad[:5])} {'is' if len(bad) == 1 else 'are'} "
-                "not finite, so nothing was saved",
-                f"go on from an earlier checkpoint in {self.directory}, with lower learning rates",
-            )
         path = posixpath.join(self.directory, f"ckpt-{number}")
         try:
             self._write(path)

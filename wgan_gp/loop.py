@@ -11,10 +11,8 @@ import tensorflow as tf
 from .step import ReplicaStep
 
 # (distributed iterator over real batches, scalar int64: iterations)
-#     -> mean of each term; seconds spent waiting for data; first iterations that were not finite
-TrainLoop = Callable[
-    [Iterator, tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]
-]
+#     -> mean of each term; seconds spent waiting for data
+TrainLoop = Callable[[Iterator, tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]]
 
 
 def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable, Callable]:
@@ -22,7 +20,7 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
 
     Returns:
       critic_step: (real, labels, critic steps done) -> this replica's share of each critic
-        term, stacked as in the objective's `critic_term_names`, and "unsound".
+        term, stacked as in the objective's `critic_term_names`.
       generator_step: (generator steps done) -> likewise.
     """
     compiled = True if jit_compile else None  # None: as TensorFlow sees fit
@@ -30,13 +28,12 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
     @functools.partial(tf.function, jit_compile=compiled)
     def critic_step(real: tf.Tensor, labels: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
         terms = step.critic_step(real, labels, done)
-        return tf.stack([terms[name] for name in (*step.objective.critic_term_names, "unsound")])
+        return tf.stack([terms[name] for name in step.objective.critic_term_names])
 
     @functools.partial(tf.function, jit_compile=compiled)
     def generator_step(done: tf.Tensor) -> tf.Tensor:
         terms = step.generator_step(done)
-        names = (*step.objective.generator_term_names, "unsound")
-        return tf.stack([terms[name] for name in names])
+        return tf.stack([terms[name] for name in step.objective.generator_term_names])
 
     return critic_step, generator_step
 
@@ -60,9 +57,7 @@ def make_train_loop(
       A function of an iterator over distributed real batches and of a scalar int64 tensor,
       the number of iterations. It advances the state and returns the global mean of every
       term, averaged over the steps it ran, as "critic/<term>" and "generator/<term>"; and the
-      seconds between the end of a step and the arrival of its successor's batch, float64; and
-      for "critic" and "generator" the first iteration, counted from 0, in which a loss or gradient
-      was not finite, so that the step changed nothing; -1: none. int64.
+      seconds between the end of a step and the arrival of its successor's batch, float64.
     """
     critic_names = [f"critic/{name}" for name in step.objective.critic_term_names]
     generator_names = [f"generator/{name}" for name in step.objective.generator_term_names]
@@ -75,38 +70,27 @@ def make_train_loop(
     @tf.function
     def train_loop(
         real_batches: Iterator, iterations: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]:
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         waited, idle_since = tf.constant(0.0, tf.float64), tf.timestamp()
-        critic_sum = tf.zeros([len(critic_names) + 1])
-        generator_sum = tf.zeros([len(generator_names) + 1])
-        critic_unsound = generator_unsound = tf.constant(-1, tf.int64)
+        critic_sum = tf.zeros([len(critic_names)])
+        generator_sum = tf.zeros([len(generator_names)])
         for _ in tf.range(iterations):
             done = step.state.iteration.read_value()
             for update in tf.range(tf.constant(n_critic, tf.int64)):
                 real, labels = next(real_batches)
                 # The clock looks on: no step waits for it.
                 waited += tf.maximum(time_of(strategy, labels) - idle_since, 0.0)
-                terms = on_all_replicas(critic_step, real, labels, done * n_critic + update)
-                critic_sum += terms
-                critic_unsound = first_unsound(critic_unsound, terms, done)
+                critic_sum += on_all_replicas(critic_step, real, labels, done * n_critic + update)
                 idle_since = time_of(strategy, critic_sum)
-            terms = on_all_replicas(generator_step, done)
-            generator_sum += terms
-            generator_unsound = first_unsound(generator_unsound, terms, done)
+            generator_sum += on_all_replicas(generator_step, done)
             idle_since = time_of(strategy, generator_sum)
             step.state.iteration.assign_add(1)
         iterations = tf.cast(iterations, tf.float32)
-        critic_means = critic_sum[:-1] / (iterations * n_critic)
-        means = tf.concat([critic_means, generator_sum[:-1] / iterations], 0)
+        means = tf.concat([critic_sum / (iterations * n_critic), generator_sum / iterations], 0)
         terms = dict(zip(critic_names + generator_names, tf.unstack(means), strict=True))
-        return terms, waited, {"critic": critic_unsound, "generator": generator_unsound}
+        return terms, waited
 
     return train_loop
-
-
-def first_unsound(former: tf.Tensor, terms: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
-    """The first iteration whose last term, "unsound", is not 0."""
-    return tf.where((former < 0) & (terms[-1] > 0), iteration, former)
 
 
 def time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:

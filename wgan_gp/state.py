@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from .config import Config
 from .networks import copy_weights
-from .optimizer import GuardedAdam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,19 +38,6 @@ class TrainState:
     def sampling_generator(self) -> tf.keras.Model:
         """The generator that samples are drawn from."""
         return self.generator_average or self.generator
-
-    def not_finite(self) -> list[str]:
-        """The names of what holds a value that is not finite."""
-        named = [
-            (f"{field.name}/{variable.name}", tf.convert_to_tensor(variable))
-            for field in dataclasses.fields(self)
-            for variable in getattr(getattr(self, field.name), "variables", ())
-        ]
-        return [
-            name
-            for name, value in named
-            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value))
-        ]
 
     def checkpoint(self) -> tf.train.Checkpoint:
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -124,7 +110,7 @@ def create_state(
 def _adam(
     config: Config, initial_rate: float, updates_per_iteration: int
 ) -> tf.keras.optimizers.Optimizer:
-    return GuardedAdam(
+    return tf.keras.optimizers.Adam(
         IterationSchedule(config, initial_rate, updates_per_iteration),
         beta_1=config.beta_1,
         beta_2=config.beta_2,

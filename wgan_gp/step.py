@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from .networks import conditioned, move_towards
-from .optimizer import poisoned_unless_finite
 from .randomness import Stream, normal, uniform
 from .state import TrainState
 
@@ -100,8 +99,7 @@ class ReplicaStep:
           step: scalar int64, critic steps done so far.
 
         Returns:
-          This replica's share of the mean of each critic term, scalars; and "unsound", 1 where
-          they or the gradients were not finite, and no replica updated anything.
+          This replica's share of the mean of each critic term, scalars.
         """
         state, part = self.state, _replica_part(self.batch_size)
         latents = normal(self.seed, Stream.CRITIC_LATENTS, step=step, size=self.latent_size, **part)
@@ -126,9 +124,7 @@ class ReplicaStep:
             )
             shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
         weights = state.critic.trainable_variables
-        gradients, shares["unsound"] = poisoned_unless_finite(
-            shares["loss"], tape.gradient(shares["loss"], weights), weights
-        )
+        gradients = tape.gradient(shares["loss"], weights)
         state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         self.objective.constrain(weights)
         return shares
@@ -140,7 +136,7 @@ class ReplicaStep:
           step: scalar int64, generator steps done so far.
 
         Returns:
-          This replica's share of the mean of each generator term, and "unsound", as above.
+          This replica's share of the mean of each generator term, scalars.
         """
         state, part = self.state, _replica_part(self.generator_batch_size)
         latents = normal(
@@ -158,9 +154,7 @@ class ReplicaStep:
                 for name, term in terms.items()
             }
         weights = state.generator.trainable_variables
-        gradients, shares["unsound"] = poisoned_unless_finite(
-            shares["loss"], tape.gradient(shares["loss"], weights), weights
-        )
+        gradients = tape.gradient(shares["loss"], weights)
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
             # Short at first: a long average would remember the initial weights for long.

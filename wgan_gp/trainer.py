@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -13,7 +12,6 @@ import tensorflow as tf
 
 from .checkpointing import Checkpoints
 from .config import Config
-from .errors import UserError
 from .loop import TrainLoop
 from .monitoring import Writer
 from .ownership import Ownership
@@ -27,7 +25,7 @@ class Trainer:
 
     Args:
       config: the schedule and the intervals.
-      train_loop: the device loop; see loop.make_train_loop.
+      train_loop: (iterator, iterations) -> mean terms, seconds waited; the device loop.
       batches: critic step -> distributed iterator over real batches from that step on.
       checkpoints: of the state that the loop trains.
       writer: receives scalars and pictures.
@@ -95,10 +93,9 @@ class Trainer:
             iterations = min(config.steps_per_loop, config.train_steps - before)
             self._profiler.before_loop(before, iterations)
             called = self._clock()
-            terms, waited, unsound = self._train_loop(batches, tf.constant(iterations, tf.int64))
+            terms, waited = self._train_loop(batches, tf.constant(iterations, tf.int64))
             # One host sync a loop: the device waits while Python acts.
             values = {tag: float(value) for tag, value in terms.items()}
-            self._check_finite(values, unsound, last_saved)
             step += iterations
             period.images += iterations * config.n_critic * config.batch_size
             period.in_loop += self._clock() - called
@@ -121,23 +118,6 @@ class Trainer:
         if last_saved < step:
             self._save()
         return stopped_by
-
-    def _check_finite(
-        self, values: Mapping[str, float], unsound: Mapping[str, tf.Tensor], last_saved: int
-    ) -> None:
-        """Raises UserError if a step was not finite; the step itself has changed nothing."""
-        first = {network: int(step) for network, step in unsound.items() if int(step) >= 0}
-        if not first:
-            return
-        network = min(first, key=lambda each: (first[each], each))
-        what = [tag for tag, value in values.items() if not math.isfinite(value)]
-        raise UserError(
-            f"iteration {first[network] + 1}: the {network}'s "
-            + (f"terms are not finite ({', '.join(what)})" if what else "gradient is not finite"),
-            f"no weight took it on, and nothing was saved since iteration {last_saved}, where the "
-            f"same command goes on: lower --{network}_learning_rate, with another --model_dir and "
-            "--restore_from, or look for such values in the data",
-        )
 
     def _save(self) -> None:
         self._check_owner()
