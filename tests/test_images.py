@@ -451,18 +451,29 @@ def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
     assert "record 0 of" in capfd.readouterr().err
 
 
-class Transparent(tfds.core.GeneratorBasedBuilder):
-    """Of four channels."""
+class Squares(tfds.core.GeneratorBasedBuilder):
+    """A dataset that is made rather than downloaded."""
 
+    CHANNELS = 3
     VERSION = tfds.core.Version("1.0.0")
-    pkg_dir_path = pathlib.Path(__file__).parent
+    pkg_dir_path = pathlib.Path(__file__).parent  # it would look for a package around it
 
     def _info(self):
-        image = tfds.features.Image(shape=(SIDE, SIDE, 4))
+        image = tfds.features.Image(shape=(SIDE, SIDE, self.CHANNELS))
         return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"image": image}))
 
     def _split_generators(self, dl_manager):
         return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for number in range(30):
+            yield number, {"image": picture(number)}
+
+
+class Transparent(Squares):
+    """Of four channels."""
+
+    CHANNELS = 4
 
     def _generate_examples(self):
         yield 0, {"image": np.full([SIDE, SIDE, 4], 100, np.uint8)}
@@ -472,24 +483,6 @@ def test_a_dataset_with_transparency_loses_it(tmp_path):
     settings = {"data_dir": str(tmp_path), "download": "on", "batch_size": 1, **PLAIN}
     images, _ = first_examples(open_source(Config(dataset="transparent", **settings)), 1)
     assert images.shape == (1, SIDE, SIDE, 3)
-
-
-class Squares(tfds.core.GeneratorBasedBuilder):
-    """A dataset that is made rather than downloaded."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    pkg_dir_path = pathlib.Path(__file__).parent  # it would look for a package around it
-
-    def _info(self):
-        image = tfds.features.Image(shape=(SIDE, SIDE, 3))
-        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"image": image}))
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
-
-    def _generate_examples(self):
-        for number in range(30):
-            yield number, {"image": picture(number)}
 
 
 def test_a_dataset_is_prepared_when_asked(tmp_path):

@@ -69,17 +69,6 @@ class Checkpoints:
             path = find(self._restore_from)
         if path is None:
             return int(self._state.iteration.numpy())
-        return self.restore(path)
-
-    def restore(self, path: str) -> int:
-        """Restores a checkpoint, `.../ckpt-N`; returns the iterations it has done.
-
-        Raises:
-          UserError: it is damaged, or not wholly of this run's networks and optimizers.
-        """
-        problem = find_problem(path)
-        if problem is not None:
-            raise UserError(f"{path} {problem}", "give another checkpoint")
         status = None
         try:
             # Strict both ways: a value left over or left out would be a silent fresh
@@ -171,13 +160,14 @@ def newest_whole(directory: str) -> str | None:
     Raises:
       UserError: some were saved, and not one is whole.
     """
-    for number in reversed(_sealed(directory)):
+    sealed = _sealed(directory)
+    for number in reversed(sealed):
         path = posixpath.join(directory, f"ckpt-{number}")
         problem = find_problem(path)
         if problem is None:
             return path
         print(f"warning: {path} {problem}, and is passed over", file=sys.stderr)
-    if _sealed(directory) or tf.io.gfile.exists(posixpath.join(directory, RECORD)):
+    if sealed or tf.io.gfile.exists(posixpath.join(directory, RECORD)):
         raise UserError(
             f"{directory} has held checkpoints, of which not one is whole",
             "restore them from elsewhere, or begin again with another --model_dir",

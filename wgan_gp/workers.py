@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -146,12 +147,16 @@ def _no_place(workers: Workers, error: Exception) -> UserError:
 
 def gather(strategy: tf.distribute.Strategy, numbers: list[int]) -> np.ndarray:
     """Every replica's `numbers`, `[replicas, n]`; all processes must ask at the same place."""
+    return _gatherer(strategy)(tf.constant([numbers], tf.int64)).numpy()
 
+
+@functools.lru_cache(maxsize=1)  # asked after every loop, and not to be traced each time
+def _gatherer(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
     @tf.function
     def of_all(own: tf.Tensor) -> tf.Tensor:
         return strategy.gather(strategy.run(lambda: tf.identity(own)), axis=0)
 
-    return of_all(tf.constant([numbers], tf.int64)).numpy()
+    return of_all
 
 
 def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int | None:
