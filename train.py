@@ -112,9 +112,13 @@ def train(config: Config) -> int | None:
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import describe
 
-    RunDirectory(config.run_directory).check(config)  # before minutes go into a TPU
+    directory = RunDirectory(config.run_directory)
+    directory.check(config)  # before minutes go into a TPU
     if config.restore_from is not None:
-        checkpointing.find(config.restore_from)
+        with directory.reporting("read"):
+            begins = checkpointing.is_empty(directory.checkpoints)
+        if begins:
+            checkpointing.find(config.restore_from)
     try:
         run = open_run(config)
         trainer = make_trainer(run)
@@ -353,7 +357,9 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
         checkpoints=run.checkpoints,
-        writer=monitoring.Writers(*writers, *more_writers),
+        writer=monitoring.Writers(
+            *writers, *more_writers, reporting=functools.partial(directory.reporting, "written")
+        ),
         draw=sampling.make_draw(run.sampler, run.source),
         owner=owner,
         begin=functools.partial(workers.check_same_run, run.strategy, run.config, run.source.size)

@@ -1,4 +1,4 @@
-"""Four logical CPU devices for every test, set before TensorFlow starts its context."""
+"""Eight logical CPU devices for every test, set before TensorFlow starts its context."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ from wgan_gp.strategy import create_strategy
 
 tf.config.set_visible_devices([], "GPU")  # "bit for bit" is a promise for the CPU
 tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 8
 )
 
 # Small enough that tracing is most of a run's time.

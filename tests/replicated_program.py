@@ -61,9 +61,9 @@ def updates_of_one(network):
     before = [value_of(weight) for weight in model_variables(step)]
     critic_step, generator_step = replica_programs(step, jit_compile=False)
     if network == "critic":
-        strategy.run(critic_step, args=(tf.constant(EXAMPLES), tf.constant(LABELS), DONE))
+        strategy.run(critic_step, args=(tf.constant(EXAMPLES), tf.constant(LABELS), DONE, DONE))
     else:
-        strategy.run(generator_step, args=(DONE,))
+        strategy.run(generator_step, args=(DONE, DONE))
     return [value_of(now) - then for now, then in zip(model_variables(step), before, strict=False)]
 
 
@@ -78,7 +78,7 @@ def updates_of_slice(network):
     share = len(EXAMPLES) // REPLICAS
     real = tf.TensorSpec([share, *EXAMPLES.shape[1:]])
     labels = tf.TensorSpec([share], tf.int32)
-    specs = (real, labels, done) if network == "critic" else (done,)
+    specs = (real, labels, done, done) if network == "critic" else (done, done)
     hlo = lowering.to_hlo(program, *specs)
     variables = {
         id(variable.handle): variable
@@ -96,7 +96,7 @@ def updates_of_slice(network):
         for resource in program.get_concrete_function(*specs).captured_inputs
     ]
     batch = [EXAMPLES, LABELS] if network == "critic" else []
-    results = run_on_cpus(hlo, batch, [DONE, *map(value_of, captured)])
+    results = run_on_cpus(hlo, batch, [DONE, DONE, *map(value_of, captured)])
 
     # The results that overwrite a parameter are that variable's new value.
     header = compiler.hlo_text(hlo).partition("\n")[0]

@@ -1,5 +1,6 @@
 """What a run survives: kills, damaged checkpoints, full disks, a second run in its place."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -13,16 +14,17 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import TINY, train_tiny
 
 import train
+from benchmarks import kills
 from wgan_gp import checkpointing
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.monitoring import Writer
 from wgan_gp.ownership import Ownership
 from wgan_gp.run_directory import RunDirectory
 
@@ -38,63 +40,19 @@ def program(model_dir, *arguments, **options):
     return subprocess.Popen(command, cwd=ROOT, **options)
 
 
-def weights_of(model_dir, number):
-    reader = tf.train.load_checkpoint(f"{model_dir}/checkpoints/ckpt-{number}")
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
-    }
-
-
-def figures_of(model_dir):
-    """metrics.jsonl without what depends on the machine."""
-    lines = (model_dir / "metrics.jsonl").read_text().splitlines()
-    return [
-        {tag: value for tag, value in json.loads(line).items() if "throughput" not in tag}
-        for line in lines
-    ]
-
-
-def steps_in_tensorboard(model_dir):
-    return [
-        event.step
-        for path in sorted((model_dir / "train").glob("events.*"))
-        for event in tf.compat.v1.train.summary_iterator(str(path))
-        for value in event.summary.value
-        if value.tag == "critic/loss"
-    ]
-
-
-def newest(model_dir):
-    numbers = [int(path.stem[5:]) for path in (model_dir / "checkpoints").glob("ckpt-*.json")]
-    return max(numbers, default=0)
-
-
 def test_a_run_killed_twenty_times_is_the_uninterrupted_one(tmp_path):
     """SIGKILL at random moments, as it starts and as it writes: it does so after every loop."""
-    total, whole, killed = 600, tmp_path / "whole", tmp_path / "killed"
-    arguments = [f"--train_steps={total}", "--steps_per_loop=2"]
-    arguments += ["--checkpoint_interval=2", "--summary_interval=2", "--sample_interval=20"]
-    with program(whole, *arguments) as run:
-        assert run.wait(timeout=200) == 0
-    dice = random.Random(7)
-    for kill in range(20):
-        before = newest(killed)
-        with program(killed, *arguments) as run:
-            run.stderr.readline()  # it is about to train
-            while kill % 4 and newest(killed) == before:
-                assert run.poll() is None
-            time.sleep(dice.uniform(0, 0.2 if kill % 4 else 2))
-            assert run.poll() is None
-            run.kill()
-    assert 0 < newest(killed) < total
-    with program(killed, *arguments) as run:
-        assert run.wait(timeout=200) == 0
-    for name, value in weights_of(whole, total).items():
-        np.testing.assert_array_equal(weights_of(killed, total)[name], value)
-    assert figures_of(killed) == figures_of(whole)
-    assert steps_in_tensorboard(killed) == list(range(2, total + 1, 2))
+    assert kills.survive(tmp_path, 20, random.Random(7)) == []
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    # And a difference is seen.
+    for name in ("metrics.jsonl", "train"):
+        path = killed / name
+        shutil.rmtree(path) if path.is_dir() else path.write_text('{"step": 2}\n')
+    assert kills.differences(whole, killed, 400) == ["metrics.jsonl", "TensorBoard"]
+    early = killed / "checkpoints" / "ckpt-398.data-00000-of-00001"
+    shutil.copy(early, killed / "checkpoints" / "ckpt-400.data-00000-of-00001")
+    with contextlib.suppress(tf.errors.OpError):  # its own check sums see it too
+        assert len(kills.differences(whole, killed, 400)) > 2
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +149,14 @@ def test_a_run_begins_where_another_stands(tmp_path, which):
     _, writer = train_tiny(tmp_path / "b", train_steps=15, model="mlp", **EVERY_5, **settings)
     begun = 5 if which.endswith("5") else 10
     assert [step for step, _ in writer.summaries] == list(range(begun + 5, 16, 5))
-    # Then it has a checkpoint of its own.
-    _, writer = train_tiny(tmp_path / "b", train_steps=15, model="mlp", **EVERY_5, **settings)
-    assert writer.summaries == []
+    # Then it has a checkpoint of its own, and the command may be repeated without the other.
+    shutil.rmtree(tmp_path / "a")
+    config = Config(
+        model_dir=f"{tmp_path}/b", train_steps=15, model="mlp", **TINY, **EVERY_5, **settings
+    )
+    (tmp_path / "b" / "config.json").write_text(json.dumps(train.resolve(config).to_dict()))
+    assert train.train(train.resolve(config)) is None
+    assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (15 - begun) // 5
 
 
 @pytest.mark.parametrize(
@@ -217,7 +180,7 @@ def test_tensorboard_shows_a_lost_stretch_once(tmp_path):
     events = next((tmp_path / "train").glob("events.*"))
     events.write_bytes(events.read_bytes()[:-3])  # torn by the crash
     train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
-    assert steps_in_tensorboard(tmp_path) == [5, 10, 15, 20]
+    assert [step for step, _ in kills.curve(tmp_path)] == [5, 10, 15, 20]
     assert not (tmp_path / "train" / "cut.new").exists()
 
 
@@ -238,6 +201,48 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
     with program(tmp_path, *arguments, "--train_steps=10") as run:
         assert "resuming after 5 iterations" in run.stderr.read()
         assert run.wait(timeout=120) == 0
+
+
+def test_a_disk_that_is_full_at_a_summary_is_one_line(tmp_path):
+    class Full(Writer):
+        def scalars(self, step, values):
+            if step == 10:
+                raise tf.errors.ResourceExhaustedError(
+                    None, None, "{{function_node __wrapped__Flush}} No space left on device\nat"
+                )
+
+    config = Config(model_dir=str(tmp_path), train_steps=20, model="mlp", **EVERY_5, **TINY)
+    run = train.open_run(train.resolve(config))
+    message = re.escape(f"--model_dir={tmp_path} cannot be written (No space left on device) — ")
+    with pytest.raises(UserError, match=message):
+        train.make_trainer(run, Full()).run()
+    assert run.checkpoints.restore_latest() == 5
+
+
+def test_a_directory_that_can_only_be_read_is_one_line(tmp_path, monkeypatch):
+    """Root may write everywhere, so the refusal is an imitation."""
+    config = train.resolve(Config(model_dir=str(tmp_path), model="mlp", **TINY))
+
+    def refuse(path):
+        raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
+
+    monkeypatch.setattr(tf.io.gfile, "makedirs", refuse)
+    with pytest.raises(UserError, match=r"cannot be written \(\S+; Read-only file system\) — make"):
+        train.train(config)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_damaged_configuration_is_refused_in_a_line_or_the_same(saved, tmp_path, seed):
+    run, checkpoints = saved
+    dice = random.Random(seed)
+    for attempt in range(10):
+        copy = tmp_path / str(attempt)
+        shutil.copytree(checkpoints.parent, copy)
+        damage(dice, copy / "config.json")
+        with contextlib.suppress(UserError):
+            RunDirectory(str(copy)).check(run.config)
+            restored = Config.from_dict(RunDirectory(str(copy)).saved_config())
+            assert restored.binding() == run.config.binding()
 
 
 def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):

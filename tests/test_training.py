@@ -447,6 +447,31 @@ def test_waiting_for_data_is_seen():
 
     batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(99).map(late)))
     loop(batches, tf.constant(1, tf.int64))
-    _, waited = loop(batches, tf.constant(5, tf.int64))
+    _, waited, _ = loop(batches, tf.constant(5, tf.int64))
     # Ten batches; what the distributed iterator fetches ahead is made meanwhile.
     assert waited.dtype == tf.float64 and waited > 0.05
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9},
+        {"model": "mlp", "dataset": "gaussians_25", "activation": "tanh", "batch_size": 64},
+    ],
+)
+def test_one_run_on_1_2_4_and_8_replicas(tmp_path, settings):
+    """docs/numerics.md: equal to float rounding after 20 iterations of Adam."""
+    weights, figures = {}, {}
+    for replicas in (1, 2, 4, 8):
+        run, writer = train_tiny(
+            tmp_path / str(replicas), train_steps=20, cpu_replicas=replicas, **settings
+        )
+        networks = (run.state.generator, run.state.critic)
+        weights[replicas] = [np.concatenate([w.ravel() for w in n.get_weights()]) for n in networks]
+        ((_, values),) = writer.summaries
+        figures[replicas] = {tag: each for tag, each in values.items() if "through" not in tag}
+    for replicas in (2, 4, 8):
+        for one, many in zip(weights[1], weights[replicas], strict=True):
+            assert np.linalg.norm(many - one) < 1e-4 * np.linalg.norm(one), replicas
+        for tag, value in figures[1].items():
+            assert figures[replicas][tag] == pytest.approx(value, rel=1e-4, abs=1e-5), tag

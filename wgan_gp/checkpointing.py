@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from .errors import UserError
+from .errors import NotFiniteError, UserError, reason
 from .files import replace_text
 from .state import TrainState
 
@@ -78,31 +78,49 @@ class Checkpoints:
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             if status is not None:
                 status.expect_partial()  # one line says it; a warning per value would not
-            reason = str(error).partition("\n")[0][:200]
             raise UserError(
-                f"{path} cannot be restored into this run's model ({reason})",
+                f"{path} cannot be restored into this run's model ({reason(error)})",
                 "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
                 "another --model_dir",
             ) from error
         return int(self._state.iteration.numpy())
 
+    def roll_back(self) -> int:
+        """As `restore_latest`; what is trained from then on draws noise it has not drawn before."""
+        tried = self.rollbacks
+        iteration = self.restore_latest()
+        self._state.rollbacks.assign(max(tried, self.rollbacks) + 1)
+        return iteration
+
+    @property
+    def rollbacks(self) -> int:
+        """How often the state was rolled back."""
+        return int(self._state.rollbacks.numpy())
+
     def save(self) -> None:
         """Saves the state as ckpt-<iterations done>, and deletes what need not be kept.
 
         Raises:
+          NotFiniteError: it is not finite, and nothing was saved.
           UserError: it cannot be written; the earlier checkpoints are as they were.
         """
         if not self._writes:
             return
         number = int(self._state.iteration.numpy())
+        if bad := self._state.not_finite():
+            raise NotFiniteError(
+                f"after iteration {number}, {', '.join(bad[:3])}"
+                f"{' and more' if len(bad) > 3 else ''}: not finite, so not saved",
+                "lower the learning rates and begin, with another --model_dir, where "
+                f"--restore_from={self.directory} stands",
+            )
         path = posixpath.join(self.directory, f"ckpt-{number}")
         try:
             self._write(path)
             self._delete_old(number)
         except (tf.errors.OpError, OSError) as error:
-            reason = str(getattr(error, "message", error)).partition("\n")[0][:200]
             raise UserError(
-                f"{path} cannot be saved ({reason})",
+                f"{path} cannot be saved ({reason(error)})",
                 "make room there, or see to the right to write; then start again, and training "
                 "goes on from the last checkpoint",
             ) from error
@@ -167,12 +185,17 @@ def newest_whole(directory: str) -> str | None:
         if problem is None:
             return path
         print(f"warning: {path} {problem}, and is passed over", file=sys.stderr)
-    if sealed or tf.io.gfile.exists(posixpath.join(directory, RECORD)):
+    if sealed or not is_empty(directory):
         raise UserError(
             f"{directory} has held checkpoints, of which not one is whole",
             "restore them from elsewhere, or begin again with another --model_dir",
         )
     return None
+
+
+def is_empty(directory: str) -> bool:
+    """Whether no checkpoint was ever saved there."""
+    return not tf.io.gfile.exists(posixpath.join(directory, RECORD))
 
 
 def find_problem(path: str) -> str | None:

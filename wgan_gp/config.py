@@ -7,6 +7,7 @@ holds them all. Nothing here imports TensorFlow, so that a bad flag is answered 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import typing
@@ -317,6 +318,16 @@ class Config:
         "Once the run has a checkpoint of its own, it goes on from that.",
         free=True,
     )
+    on_nonfinite: str = _setting(
+        "stop",
+        "When a loss or weight is not finite: stop, or rollback: go on from the last checkpoint, "
+        "with other noise.",
+        choices=("stop", "rollback"),
+        free=True,
+    )
+    max_rollbacks: int = _setting(
+        3, "Rollbacks of a run before it stops all the same.", minimum=1, free=True
+    )
     profile_steps: str | None = _setting(
         None, "Iterations to profile for TensorBoard, as FIRST,LAST.", free=True
     )
@@ -420,8 +431,10 @@ class Config:
 
         A free setting may differ, and so may train_steps while no schedule depends on it.
         """
-        found = []
-        for field in dataclasses.fields(self):
+        fields = dataclasses.fields(self)
+        unknown = saved.keys() - {field.name for field in fields}
+        found = [f"{name}: of a newer version, or damaged" for name in sorted(unknown)]
+        for field in fields:
             if field.name not in saved and field.default is None:
                 continue  # younger than the run, and its default follows from the others
             # A setting younger than the run was at its default when the run was made.
@@ -451,9 +464,14 @@ class Config:
         return dataclasses.asdict(self)
 
 
+@functools.cache
+def _type_hints() -> dict[str, Any]:
+    return typing.get_type_hints(Config)
+
+
 def value_type(field: dataclasses.Field) -> type:
     """int, float or str: the type of a setting, whether or not it may be None."""
-    hint = typing.get_type_hints(Config)[field.name]
+    hint = _type_hints()[field.name]
     return next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from .config import Config
 from .data.collection import WRONG_LABEL
 from .data.pipeline import NOT_ONE
-from .errors import UserError
+from .errors import UserError, reason
 from .workers import Workers
 
 _LOST = (
@@ -20,19 +20,18 @@ _LOST = (
 
 def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserError | None:
     """The user's error behind one of TensorFlow's; None where it is no user's."""
-    reason = error.message.partition("\n")[0][:200]
     of_a_peer = isinstance(error, _LOST) or (
         isinstance(error, tf.errors.InternalError) and "ollective" in error.message
     )
     if len(workers.addresses) > 1 and of_a_peer:
         return UserError(
-            f"another process of TF_CONFIG is gone ({type(error).__name__}: {reason})",
+            f"another process of TF_CONFIG is gone ({type(error).__name__}: {reason(error)})",
             "start the same command on every machine: training goes on from the last checkpoint "
             f"in {config.run_directory}",
         )
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(
-            f"the memory does not hold this run ({reason})",
+            f"the memory does not hold this run ({reason(error)})",
             "use a smaller --batch_size or --model_width; --mode=compile says what a TPU holds",
         )
     if WRONG_LABEL in error.message:

@@ -5,10 +5,11 @@ The trainer knows the Writer interface only.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +25,7 @@ class Writer:
     """
 
     def begin(self, step: int) -> None:
-        """The run starts, or resumes, after `step` iterations."""
+        """The run starts, resumes or is rolled back, after `step` iterations."""
 
     def progress(self, step: int) -> None:
         """Another loop is done."""
@@ -40,30 +41,40 @@ class Writer:
 
 
 class Writers(Writer):
-    """Hands everything on to several writers, in order."""
+    """Hands everything on to several writers, in order.
 
-    def __init__(self, *writers: Writer):
+    Args:
+      *writers: the writers.
+      reporting: a context that says in one line what failed in it.
+    """
+
+    def __init__(
+        self,
+        *writers: Writer,
+        reporting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+    ):
         self._writers = writers
+        self._reporting = reporting
 
     def begin(self, step: int) -> None:
-        for writer in self._writers:
-            writer.begin(step)
+        self._hand_on("begin", step)
 
     def progress(self, step: int) -> None:
-        for writer in self._writers:
-            writer.progress(step)
+        self._hand_on("progress", step)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        for writer in self._writers:
-            writer.scalars(step, values)
+        self._hand_on("scalars", step, values)
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
-        for writer in self._writers:
-            writer.image(step, tag, image)
+        self._hand_on("image", step, tag, image)
 
     def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
+        self._hand_on("close")
+
+    def _hand_on(self, method: str, *args) -> None:
+        with self._reporting():
+            for writer in self._writers:
+                getattr(writer, method)(*args)
 
 
 class TensorBoardWriter(Writer):
@@ -71,8 +82,10 @@ class TensorBoardWriter(Writer):
 
     def __init__(self, directory: str):
         self._directory = directory
+        self._events = tf.summary.create_noop_writer()
 
     def begin(self, step: int) -> None:
+        self.close()
         # As in metrics.jsonl: what is about to be computed again would stand there twice.
         for path in tf.io.gfile.glob(posixpath.join(self._directory, "events.*")):
             cut_events(path, step)
@@ -95,22 +108,23 @@ class TensorBoardWriter(Writer):
 
 def cut_events(path: str, step: int) -> None:
     """Leaves out of an event file what is later than `step`, and a record torn by a crash."""
+
+    def records() -> Iterator[tuple[bytes, bool]]:
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            yield record, tf.compat.v1.Event.FromString(record).step <= step
+
+    try:
+        if all(earlier for _, earlier in records()):
+            return
+    except tf.errors.DataLossError:
+        pass
     # No name that TensorBoard would read.
     aside = posixpath.join(posixpath.dirname(path), "cut.new")
-    whole = True
-    with tf.io.TFRecordWriter(aside) as kept:
-        try:
-            for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-                if tf.compat.v1.Event.FromString(record).step <= step:
-                    kept.write(record)
-                else:
-                    whole = False
-        except tf.errors.DataLossError:
-            whole = False
-    if whole:
-        tf.io.gfile.remove(aside)
-    else:
-        tf.io.gfile.rename(aside, path, overwrite=True)
+    with tf.io.TFRecordWriter(aside) as kept, contextlib.suppress(tf.errors.DataLossError):
+        for record, earlier in records():
+            if earlier:
+                kept.write(record)
+    tf.io.gfile.rename(aside, path, overwrite=True)
 
 
 class JsonlWriter(Writer):
@@ -160,8 +174,10 @@ class ConsoleWriter(Writer):
     def __init__(self, total: int, file=sys.stderr):
         self._total = total
         self._file = file
+        self._bar = tqdm.tqdm(disable=True)
 
     def begin(self, step: int) -> None:
+        self.close()
         if step >= self._total:
             self._print(
                 f"all {self._total} iterations are done: start afresh in another run directory"

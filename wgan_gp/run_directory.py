@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from .config import Config
-from .errors import UserError
+from .errors import UserError, reason
 from .files import replace_text
 from .ownership import Ownership
 
@@ -103,8 +103,7 @@ class RunDirectory:
         try:
             yield
         except (tf.errors.OpError, OSError) as error:
-            reason = getattr(error, "message", str(error))
             raise UserError(
-                f"--model_dir={self.path} cannot be {done} ({reason})",
-                "give a directory you may write to",
+                f"--model_dir={self.path} cannot be {done} ({reason(error)})",
+                "make room there, or give a directory you may write to; then start again",
             ) from error

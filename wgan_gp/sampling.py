@@ -57,7 +57,7 @@ class Sampler:
             labels = (first + tf.range(share, dtype=tf.int64)) % max(1, classes)
             return conditioned(generator, tf.cast(labels, tf.int32), training=False)(latents)
 
-        @tf.function
+        @tf.function(autograph=False)
         def draw(first: tf.Tensor) -> tf.Tensor:
             return strategy.gather(strategy.run(on_replica, args=(first,)), axis=0)
 

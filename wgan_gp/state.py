@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from .config import Config
 from .networks import copy_weights
+from .optimizer import GuardedAdam
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
     """The state of a run between two iterations.
 
-    There is nothing else: noise and the place in the data follow from `iteration`.
+    There is nothing else: noise and the place in the data follow from the two numbers.
 
     Attributes:
       generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes a list
@@ -24,6 +25,7 @@ class TrainState:
         labels beside.
       generator_optimizer, critic_optimizer: built for their network's variables.
       iteration: scalar int64 variable, iterations done; on the host.
+      rollbacks: the same, how often the run went back and drew other noise.
       generator_average: a generator whose weights are a moving average, if there is one.
     """
 
@@ -32,12 +34,26 @@ class TrainState:
     generator_optimizer: tf.keras.optimizers.Optimizer
     critic_optimizer: tf.keras.optimizers.Optimizer
     iteration: tf.Variable
+    rollbacks: tf.Variable
     generator_average: tf.keras.Model | None = None
 
     @property
     def sampling_generator(self) -> tf.keras.Model:
         """The generator that samples are drawn from."""
         return self.generator_average or self.generator
+
+    def not_finite(self) -> list[str]:
+        """The names of what holds a value that is not finite."""
+        named = [
+            (f"{field.name}/{variable.name}", tf.convert_to_tensor(variable))
+            for field in dataclasses.fields(self)
+            for variable in getattr(getattr(self, field.name), "variables", ())
+        ]
+        return [
+            name
+            for name, value in named
+            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value))
+        ]
 
     def checkpoint(self) -> tf.train.Checkpoint:
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -103,14 +119,25 @@ def create_state(
             average, _ = build_networks()
             copy_weights(average, generator)
     # Outside the scope: the host counts, and each replica is told.
-    iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="iteration")
-    return TrainState(generator, critic, generator_optimizer, critic_optimizer, iteration, average)
+    iteration, rollbacks = (
+        tf.Variable(0, dtype=tf.int64, trainable=False, name=name)
+        for name in ("iteration", "rollbacks")
+    )
+    return TrainState(
+        generator,
+        critic,
+        generator_optimizer,
+        critic_optimizer,
+        iteration,
+        rollbacks,
+        average,
+    )
 
 
 def _adam(
     config: Config, initial_rate: float, updates_per_iteration: int
 ) -> tf.keras.optimizers.Optimizer:
-    return tf.keras.optimizers.Adam(
+    return GuardedAdam(
         IterationSchedule(config, initial_rate, updates_per_iteration),
         beta_1=config.beta_1,
         beta_2=config.beta_2,

@@ -18,6 +18,7 @@ from .randomness import Stream, normal, uniform
 from .state import TrainState
 
 Terms = dict[str, tf.Tensor]
+_STEPS_AT_MOST = 2**40  # a run has fewer, so that no rollback draws what another drew
 
 
 class Objective(Protocol):
@@ -65,6 +66,9 @@ class ReplicaStep:
     mean: the sum over its examples divided by the global batch. The scalars it returns are
     such shares too; their sum over replicas is the global mean of what was minimised.
 
+    Where the loss of one replica is not finite, its gradients are made NaN. So is then their sum,
+    on every replica, and the optimizer passes over it: no word between them is needed.
+
     Attributes:
       state: networks and optimizers.
       objective: the losses.
@@ -87,7 +91,9 @@ class ReplicaStep:
     classes: int = 0
     generator_ema_decay: float = 0.0
 
-    def critic_step(self, real: tf.Tensor, labels: tf.Tensor, step: tf.Tensor) -> Terms:
+    def critic_step(
+        self, real: tf.Tensor, labels: tf.Tensor, step: tf.Tensor, rollbacks: tf.Tensor | int = 0
+    ) -> Terms:
         """Updates the critic on this replica's real examples and as many fakes.
 
         The fakes are drawn for the labels of the real examples, so that the two differ by who
@@ -97,17 +103,17 @@ class ReplicaStep:
           real: `[batch_size / replicas, *example_shape]` float32.
           labels: `[batch_size / replicas]` int32; an unconditional network takes none.
           step: scalar int64, critic steps done so far.
+          rollbacks: scalar int64; each brings other noise.
 
         Returns:
           This replica's share of the mean of each critic term, scalars.
         """
-        state, part = self.state, _replica_part(self.batch_size)
-        latents = normal(self.seed, Stream.CRITIC_LATENTS, step=step, size=self.latent_size, **part)
-        alpha = uniform(self.seed, Stream.INTERPOLATION, step=step, size=1, **part)[:, 0]
+        state, seed = self.state, self.seed
+        part = _replica_part(self.batch_size, step, rollbacks)
+        latents = normal(seed, Stream.CRITIC_LATENTS, size=self.latent_size, **part)
+        alpha = uniform(seed, Stream.INTERPOLATION, size=1, **part)[:, 0]
         # A penalty looks at alpha or at noise; what it leaves is pruned from the graph.
-        noise = normal(
-            self.seed, Stream.PERTURBATION, step=step, size=math.prod(real.shape[1:]), **part
-        )
+        noise = normal(seed, Stream.PERTURBATION, size=math.prod(real.shape[1:]), **part)
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
         fake = conditioned(state.generator, labels, training=True)(latents)
@@ -125,24 +131,27 @@ class ReplicaStep:
             shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
         weights = state.critic.trainable_variables
         gradients = tape.gradient(shares["loss"], weights)
+        poison = _nan_unless_finite(*shares.values(), gradients[0])
+        shares["loss"] += poison
+        gradients = [gradient + poison for gradient in gradients]
         state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         self.objective.constrain(weights)
         return shares
 
-    def generator_step(self, step: tf.Tensor) -> Terms:
+    def generator_step(self, step: tf.Tensor, rollbacks: tf.Tensor | int = 0) -> Terms:
         """Updates the generator on this replica's part of a fresh batch of latents.
 
         Args:
           step: scalar int64, generator steps done so far.
+          rollbacks: scalar int64; each brings other noise.
 
         Returns:
           This replica's share of the mean of each generator term, scalars.
         """
-        state, part = self.state, _replica_part(self.generator_batch_size)
-        latents = normal(
-            self.seed, Stream.GENERATOR_LATENTS, step=step, size=self.latent_size, **part
-        )
-        place = uniform(self.seed, Stream.GENERATOR_LABELS, step=step, size=1, **part)[:, 0]
+        state, seed = self.state, self.seed
+        part = _replica_part(self.generator_batch_size, step, rollbacks)
+        latents = normal(seed, Stream.GENERATOR_LATENTS, size=self.latent_size, **part)
+        place = uniform(seed, Stream.GENERATOR_LABELS, size=1, **part)[:, 0]
         labels = tf.cast(self.classes * place, tf.int32)
         with tf.GradientTape() as tape:
             fake = conditioned(state.generator, labels, training=True)(latents)
@@ -154,7 +163,10 @@ class ReplicaStep:
                 for name, term in terms.items()
             }
         weights = state.generator.trainable_variables
-        gradients = tape.gradient(shares["loss"], weights)
+        # On a TPU a factor of the loss costs less here than an addition to each gradient.
+        poison = _nan_unless_finite(*shares.values())
+        gradients = tape.gradient(shares["loss"], weights, output_gradients=1.0 + poison)
+        shares["loss"] += _nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
             # Short at first: a long average would remember the initial weights for long.
@@ -164,8 +176,24 @@ class ReplicaStep:
         return shares
 
 
-def _replica_part(global_batch_size: int) -> dict[str, Any]:
-    """This replica's part of the global batch: its first example's index, and how many."""
+def _replica_part(
+    global_batch_size: int, step: tf.Tensor, rollbacks: tf.Tensor | int
+) -> dict[str, Any]:
+    """Which numbers of a stream are this replica's: the draw, the first example, how many."""
     context = tf.distribute.get_replica_context()
     count = global_batch_size // context.num_replicas_in_sync
-    return {"first": tf.cast(context.replica_id_in_sync_group, tf.int64) * count, "count": count}
+    return {
+        "step": tf.cast(step, tf.int64) + _STEPS_AT_MOST * rollbacks,
+        "first": tf.cast(context.replica_id_in_sync_group, tf.int64) * count,
+        "count": count,
+    }
+
+
+def _nan_unless_finite(*witnesses: tf.Tensor) -> tf.Tensor:
+    """0, or NaN if one of the tensors is not finite.
+
+    The gradient of a network's first layer is a good witness: a rectifier may hide NaN from the
+    loss, but what it hides comes back to that layer, as 0 times NaN.
+    """
+    total = tf.add_n([tf.reduce_sum(witness) for witness in witnesses])
+    return tf.where(tf.math.is_finite(total), 0.0, float("nan"))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from .checkpointing import Checkpoints
+from .checkpointing import Checkpoints, is_empty
 from .config import Config
+from .errors import NotFiniteError
 from .loop import TrainLoop
 from .monitoring import Writer
 from .ownership import Ownership
@@ -25,7 +28,7 @@ class Trainer:
 
     Args:
       config: the schedule and the intervals.
-      train_loop: (iterator, iterations) -> mean terms, seconds waited; the device loop.
+      train_loop: the device loop; see loop.make_train_loop.
       batches: critic step -> distributed iterator over real batches from that step on.
       checkpoints: of the state that the loop trains.
       writer: receives scalars and pictures.
@@ -73,16 +76,37 @@ class Trainer:
         with StopRequest() as stop:
             start = self._checkpoints.restore_latest()
             self._begin(start)
-            self._writer.begin(start)
             try:
-                if start < self._config.train_steps:
-                    return self._train(start, stop)
-                return stop.signal
+                return self._train_from(start, stop)
             finally:
                 self._profiler.stop()
                 self._writer.close()
                 if self._owner is not None:
                     self._owner.release()
+
+    def _train_from(self, start: int, stop: StopRequest) -> int | None:
+        """Trains to the end, beginning again wherever it is rolled back to."""
+        config = self._config
+        self._writer.begin(start)
+        if config.on_nonfinite == "rollback" and is_empty(self._checkpoints.directory):
+            self._save()  # to have where to go back to
+        while start < config.train_steps:
+            try:
+                return self._train(start, stop)
+            except NotFiniteError as error:
+                if config.on_nonfinite == "stop":
+                    raise
+                if self._checkpoints.rollbacks >= config.max_rollbacks:
+                    raise NotFiniteError(
+                        f"after {config.max_rollbacks} rollbacks again: {error.what}", error.remedy
+                    ) from error
+                start = self._checkpoints.roll_back()
+                print(
+                    f"warning: {error.what}; going back to iteration {start}, with other noise",
+                    file=sys.stderr,
+                )
+                self._writer.begin(start)
+        return stop.signal
 
     def _train(self, step: int, stop: StopRequest) -> int | None:
         config, last_saved = self._config, step
@@ -93,9 +117,10 @@ class Trainer:
             iterations = min(config.steps_per_loop, config.train_steps - before)
             self._profiler.before_loop(before, iterations)
             called = self._clock()
-            terms, waited = self._train_loop(batches, tf.constant(iterations, tf.int64))
+            terms, waited, bad = self._train_loop(batches, tf.constant(iterations, tf.int64))
             # One host sync a loop: the device waits while Python acts.
             values = {tag: float(value) for tag, value in terms.items()}
+            self._check_finite(values, bad, last_saved)
             step += iterations
             period.images += iterations * config.n_critic * config.batch_size
             period.in_loop += self._clock() - called
@@ -118,6 +143,23 @@ class Trainer:
         if last_saved < step:
             self._save()
         return stopped_by
+
+    def _check_finite(
+        self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor], last_saved: int
+    ) -> None:
+        """Raises NotFiniteError if a step's terms were not finite; no weight took them on."""
+        first = {network: int(step) for network, step in bad.items() if int(step) >= 0}
+        if not first:
+            return
+        network = min(first, key=lambda each: (first[each], each))
+        terms = [tag for tag, value in values.items() if not math.isfinite(value)]
+        raise NotFiniteError(
+            f"iteration {first[network] + 1}: the {network}'s loss or gradient is not finite "
+            f"({', '.join(terms)})",
+            f"no weight took it on, and the same command goes on after iteration {last_saved}: "
+            f"look for such values in the data, or give --on_nonfinite=rollback, or lower "
+            f"--{network}_learning_rate, with another --model_dir and --restore_from",
+        )
 
     def _save(self) -> None:
         self._check_owner()

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Iterator
 
 from ..config import Config
-from ..errors import UserError
+from ..errors import UserError, reason
 
 if typing.TYPE_CHECKING:
     from .source import Source, Stream
@@ -125,9 +125,8 @@ def _reading(config: Config) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError, UnicodeError) as error:
-        reason = str(getattr(error, "message", error)).partition("\n")[0][:200]
         raise UserError(
-            f"--data_dir={config.data_dir} cannot be read ({reason})",
+            f"--data_dir={config.data_dir} cannot be read ({reason(error)})",
             "see to the path, the right to read it and the network",
         ) from error
 

@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 import tqdm
 
-from ..errors import UserError
+from ..errors import UserError, reason
 from . import folder as folders
 from . import pixels
 
@@ -82,8 +82,10 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
                             writer.write(_example(image, found.labels[index]))
                 tf.io.gfile.rename(f"{name}.new", name, overwrite=True)
             except (OSError, tf.errors.OpError) as error:
-                reason = getattr(error, "message", str(error))
-                raise UserError(f"{name} cannot be written ({reason})", "give another") from error
+                raise UserError(
+                    f"{name} cannot be written ({reason(error)})",
+                    "make room there, or give another",
+                ) from error
     if bad:
         print(f"warning: cannot be read and left out: {', '.join(bad)}", file=sys.stderr)
     if len(bad) == len(order):

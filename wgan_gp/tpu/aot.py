@@ -90,7 +90,7 @@ def compile_slice(
 def _programs(
     step: ReplicaStep, strategy: tf.distribute.Strategy, example_shape: tuple[int, ...]
 ) -> list[Program]:
-    done = tf.TensorSpec([], tf.int64)
+    counters = 2 * [tf.TensorSpec([], tf.int64)]  # steps done, rollbacks
 
     def critic_step(batch: int) -> bytes:
         program, _ = replica_programs(
@@ -98,12 +98,12 @@ def _programs(
         )
         share = batch // strategy.num_replicas_in_sync
         real, labels = tf.TensorSpec([share, *example_shape]), tf.TensorSpec([share], tf.int32)
-        return lowering.to_hlo(lowering.as_program(program, strategy), real, labels, done)
+        return lowering.to_hlo(lowering.as_program(program, strategy), real, labels, *counters)
 
     def generator_step(batch: int) -> bytes:
         resized = dataclasses.replace(step, generator_batch_size=batch)
         _, program = replica_programs(resized, jit_compile=False)
-        return lowering.to_hlo(lowering.as_program(program, strategy), done)
+        return lowering.to_hlo(lowering.as_program(program, strategy), *counters)
 
     return [
         Program("critic_step", "batch_size", step.batch_size, critic_step),

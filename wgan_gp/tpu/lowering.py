@@ -17,7 +17,7 @@ def as_program(
       strategy: the slice's.
     """
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def program(*arguments: tf.Tensor) -> tf.Tensor:
         return strategy.run(replica_step, args=arguments)
 

@@ -1,0 +1,189 @@
+"""A loss or gradient that is not finite changes nothing, stops the run, and is never saved."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, strategy_over, train_tiny
+
+import train
+from wgan_gp.config import Config
+from wgan_gp.data import registry
+from wgan_gp.data.source import Source
+from wgan_gp.errors import NotFiniteError
+from wgan_gp.loop import make_train_loop
+from wgan_gp.optimizer import GuardedAdam
+
+NAN = float("nan")
+
+
+def test_guarded_adam_is_adam():
+    start = np.random.default_rng(0).normal(size=[5, 3]).astype(np.float32)
+    results = []
+    for kind in (GuardedAdam, tf.keras.optimizers.Adam):
+        weight = tf.Variable(start)
+        optimizer = kind(0.01, beta_1=0.5, beta_2=0.9, epsilon=1e-8)
+        optimizer.build([weight])
+        for seed in range(5):
+            gradient = np.random.default_rng(seed).normal(size=[5, 3]).astype(np.float32)
+            optimizer.apply_gradients([(tf.constant(gradient), weight)])
+        results.append(weight.numpy())
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf"), 1e30])
+def test_guarded_adam_keeps_a_weight_that_would_not_be_finite(bad):
+    """1e30 is finite; its square is not, and the update is 0."""
+    weight = tf.Variable([1.0, 2.0])
+    optimizer = GuardedAdam(0.01, beta_1=0.5)
+    optimizer.build([weight])
+    for gradient in ([1.0, 1.0], [bad, 1.0], [1.0, 1.0]):
+        before = weight.numpy()
+        optimizer.apply_gradients([(tf.constant(gradient), weight)])
+        kept, moved = weight.numpy() == before
+        assert kept == (before[0] != 1.0) and not moved
+
+
+def values_of(network):
+    return [np.array(value) for value in network.get_weights()]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("replicas", [1, 4])
+@pytest.mark.parametrize("where", ["data", "critic", "generator", "nowhere"])
+def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compile):
+    if replicas > 1 and jit_compile:
+        return  # not a way to train: see strategy.use_jit
+    config = train.resolve(Config(model="mlp", **TINY))
+    strategy = strategy_over(replicas)
+    state = train.make_state(config, strategy)
+    step = train.make_step(config, state)
+    loop = make_train_loop(step, strategy, n_critic=1, jit_compile=jit_compile)
+    images = np.zeros([16, 8, 8, 1], np.float32)
+    if where == "data":
+        images[13, 2, 3] = NAN  # of the last replica
+    elif where != "nowhere":
+        network = {"critic": state.critic, "generator": state.generator}[where]
+        weight = network.trainable_variables[-1]
+        spoiled = np.array(tf.convert_to_tensor(weight))
+        spoiled.flat[0] = NAN
+        weight.assign(spoiled)
+    batch = tf.data.Dataset.from_tensors((images, tf.zeros([16], tf.int32))).repeat()
+    before = {name: values_of(getattr(state, name)) for name in ("critic", "generator")}
+    _, _, bad = loop(
+        iter(strategy.experimental_distribute_dataset(batch)), tf.constant(3, tf.int64)
+    )
+    # What the critic saw in the data does not reach the generator.
+    spoilt = {"data": {"critic"}, "nowhere": set()}.get(where, {"critic", "generator"})
+    assert {name: int(step) for name, step in bad.items()} == {
+        name: 0 if name in spoilt else -1 for name in before
+    }
+    for name, values in before.items():
+        same = [
+            np.array_equal(*pair, equal_nan=True)
+            for pair in zip(values_of(getattr(state, name)), values, strict=True)
+        ]
+        assert all(same) == (name in spoilt), name
+
+
+def test_what_is_not_finite_is_never_saved(tmp_path):
+    """Nothing that a loss shows: a statistic of the generator's."""
+    run, _ = train_tiny(tmp_path, train_steps=5)
+    statistics = run.state.generator.non_trainable_variables[0]
+    statistics.assign(tf.fill(statistics.shape, NAN))
+    run.state.iteration.assign(6)
+    with pytest.raises(NotFiniteError, match=r"after iteration 6, generator/\S+: not finite, so"):
+        run.checkpoints.save()
+    assert not list((tmp_path / "checkpoints").glob("ckpt-6*"))
+
+
+@pytest.fixture
+def spoiled(monkeypatch):
+    """Makes the data not finite, the first so many times that a critic step is given it."""
+    monkeypatch.setattr(train, "check_critic", lambda run: None)  # which reads ahead
+
+    def spoil(critic_step, times):
+        open_source = registry.open_source
+
+        def open_spoiled(config):
+            whole, left = open_source(config), [times]
+
+            def factor(first):
+                if first != critic_step * config.batch_size or not left[0]:
+                    return np.float32(1)
+                left[0] -= 1
+                return np.float32(NAN)
+
+            def read(first, count):
+                images, labels = whole.read(first, count)
+                return images * tf.ensure_shape(
+                    tf.numpy_function(factor, [first], tf.float32), []
+                ), labels
+
+            return Source(whole.example_shape, read, whole.size)
+
+        monkeypatch.setattr(train.datasets, "open_source", open_spoiled)
+
+    return spoil
+
+
+EVERY_5 = {"summary_interval": 5, "checkpoint_interval": 5, "steps_per_loop": 5}
+# The first of iteration 14, whose loop has saved nothing yet.
+CRITIC_STEP = 26
+
+
+def config_of(path, **settings):
+    settings = {**TINY, **EVERY_5, "train_steps": 20, **settings}
+    return train.resolve(Config(model="mlp", model_dir=str(path), **settings))
+
+
+def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
+    spoiled(CRITIC_STEP, times=99)
+    for _ in range(2):  # started again, it goes on from there, and meets the same
+        with pytest.raises(
+            NotFiniteError,
+            match=r"iteration 14: the critic's loss or gradient is not finite \(critic/loss\) — no "
+            r"weight took it on, and the same command goes on after iteration 10: .* lower "
+            r"--critic_learning_rate",
+        ):
+            train.train(config_of(tmp_path))
+    steps = {path.stem for path in (tmp_path / "checkpoints").glob("*.json")}
+    assert steps == {"ckpt-5", "ckpt-10"}
+    reader = tf.train.load_checkpoint(f"{tmp_path}/checkpoints/ckpt-10")
+    for name, dtype in reader.get_variable_to_dtype_map().items():
+        assert dtype == tf.string or np.isfinite(reader.get_tensor(name)).all()
+    assert not (tmp_path / "owner.json").exists()
+
+
+@pytest.mark.parametrize("critic_step", [1, CRITIC_STEP])
+def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
+    tmp_path, spoiled, capsys, critic_step
+):
+    """From the start too, when there is no other checkpoint yet."""
+    train.train(config_of(tmp_path / "sound"))
+    spoiled(critic_step, times=2)
+    train.train(config_of(tmp_path / "spoiled", on_nonfinite="rollback"))
+    back = 10 if critic_step > 10 else 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "other noise" in line]
+    assert len(warnings) == 2
+    assert all(f"going back to iteration {back}, with" in line for line in warnings)
+    sound, rolled = (
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("sound", "spoiled")
+    )
+    assert [line["step"] for line in rolled] == [5, 10, 15, 20]
+    for before, after in zip(sound, rolled, strict=True):
+        assert np.isfinite(after["critic/loss"])
+        assert (before["critic/loss"] == after["critic/loss"]) == (after["step"] <= back)
+    run = train.open_run(config_of(tmp_path / "spoiled"))
+    assert run.checkpoints.restore_latest() == 20
+    assert run.checkpoints.rollbacks == 2
+
+
+def test_rollbacks_come_to_an_end(tmp_path, spoiled, capsys):
+    spoiled(CRITIC_STEP, times=99)
+    config = config_of(tmp_path, on_nonfinite="rollback", max_rollbacks=2)
+    with pytest.raises(NotFiniteError, match="after 2 rollbacks again: iteration 14: the critic"):
+        train.train(config)
+    assert capsys.readouterr().err.count("other noise") == 2
