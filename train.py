@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import signal
 import sys
@@ -326,6 +327,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     from wgan_gp import monitoring, sampling, workers
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.loop import make_train_loop
+    from wgan_gp.networks import summary_of
     from wgan_gp.profiling import Profiler
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import use_jit
@@ -335,15 +337,29 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
     group = workers.find(config)
-    owner, writers = None, []
+    owner, writer = None, monitoring.Writers(*more_writers)
     if group.is_chief:  # the other processes compute the same, and write nothing
         owner = directory.claim(config)
-        writers = [
-            monitoring.TensorBoardWriter(directory.events),
+        in_directory = [
+            monitoring.TensorBoardWriter(
+                directory.events,
+                settings={name: getattr(config, name) for name in monitoring.COMPARED},
+                texts={
+                    "config": json.dumps(config.to_dict(), indent=2),
+                    "generator": summary_of(run.state.generator),
+                    "critic": summary_of(run.state.critic),
+                },
+            ),
             monitoring.JsonlWriter(directory.metrics),
             monitoring.ImageFileWriter(directory.samples),
-            monitoring.ConsoleWriter(config.train_steps),
         ]
+        writer = monitoring.Writers(
+            monitoring.Writers(
+                *in_directory, reporting=functools.partial(directory.reporting, "written")
+            ),
+            monitoring.ConsoleWriter(config.train_steps),
+            *more_writers,
+        )
     together = len(group.addresses) > 1
     return Trainer(
         config,
@@ -357,9 +373,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
         checkpoints=run.checkpoints,
-        writer=monitoring.Writers(
-            *writers, *more_writers, reporting=functools.partial(directory.reporting, "written")
-        ),
+        writer=writer,
         draw=sampling.make_draw(run.sampler, run.source),
         owner=owner,
         begin=functools.partial(workers.check_same_run, run.strategy, run.config, run.source.size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import multiprocessing.process
 import os
@@ -51,10 +52,11 @@ def survive(folder: pathlib.Path, kills: int, dice: random.Random) -> list[str]:
     finish(whole, arguments)
     for kill in tqdm.trange(kills, unit="kill", disable=None):
         before, run = newest(killed), start(killed, arguments)
-        late = kill % 4 > 0  # else it may have written nothing yet
-        while late and run.is_alive() and newest(killed) == before:
+        # One in four before it has saved anything, if it comes to that.
+        until = time.monotonic() + (dice.uniform(0, 4) if kill % 4 == 0 else math.inf)
+        while run.is_alive() and newest(killed) == before and time.monotonic() < until:
             time.sleep(0.001)
-        time.sleep(dice.uniform(0, 0.1 if late else 2))
+        time.sleep(dice.uniform(0, 0.1))
         run.kill()
         run.join()
         if run.exitcode != -9:

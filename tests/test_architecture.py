@@ -13,7 +13,16 @@ ROOT = pathlib.Path(__file__).parent.parent
 ALLOWED = {
     "losses": {"tensorflow"},
     "models": {"tensorflow"},
-    "wgan_gp": {"tensorflow", "tensorflow_datasets", "google", "numpy", "PIL", "sklearn", "tqdm"},
+    "wgan_gp": {
+        "tensorflow",
+        "tensorflow_datasets",
+        "google",
+        "numpy",
+        "PIL",
+        "sklearn",
+        "tensorboard",
+        "tqdm",
+    },
     "wgan_gp/tpu": {"tensorflow", "numpy", "jax", "jaxlib"},
     "flags.py": {"absl", "wgan_gp.config", "wgan_gp.errors"},
     "train.py": {"tensorflow", "flags", "models", "losses", "wgan_gp"},

@@ -8,12 +8,15 @@ import tensorflow as tf
 from conftest import TINY, strategy_over, train_tiny
 
 import train
+from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
 from wgan_gp.data import registry
 from wgan_gp.data.source import Source
-from wgan_gp.errors import NotFiniteError
+from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.loop import make_train_loop
+from wgan_gp.monitoring import Writer
 from wgan_gp.optimizer import GuardedAdam
+from wgan_gp.ownership import Ownership
 
 NAN = float("nan")
 
@@ -49,12 +52,10 @@ def values_of(network):
     return [np.array(value) for value in network.get_weights()]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("replicas", [1, 4])
+# XLA does not compile over mirrored replicas: see strategy.use_jit.
+@pytest.mark.parametrize(("replicas", "jit_compile"), [(1, False), (1, True), (4, False)])
 @pytest.mark.parametrize("where", ["data", "critic", "generator", "nowhere"])
 def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compile):
-    if replicas > 1 and jit_compile:
-        return  # not a way to train: see strategy.use_jit
     config = train.resolve(Config(model="mlp", **TINY))
     strategy = strategy_over(replicas)
     state = train.make_state(config, strategy)
@@ -179,6 +180,34 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
     run = train.open_run(config_of(tmp_path / "spoiled"))
     assert run.checkpoints.restore_latest() == 20
     assert run.checkpoints.rollbacks == 2
+
+
+def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
+    spoiled(CRITIC_STEP, times=1)
+    newcomer, lines = Ownership(f"{tmp_path}/owner.json"), []
+
+    class Taking(Writer):
+        def scalars(self, step, values):
+            if step == 10:
+                newcomer.claim()
+                lines.append((tmp_path / "metrics.jsonl").read_text())
+
+    trainer = train.make_trainer(
+        train.open_run(config_of(tmp_path, on_nonfinite="rollback", checkpoint_interval=0)),
+        Taking(),
+    )
+    with pytest.raises(UserError, match=r"owner.json no longer names this process"):
+        trainer.run()
+    assert [(tmp_path / "metrics.jsonl").read_text()] == lines
+
+
+def test_every_process_refuses_what_is_not_finite(tmp_path):
+    """Of several that train together one writes, but all must go back."""
+    run, _ = train_tiny(tmp_path, train_steps=5, model="mlp")
+    run.state.generator.trainable_variables[0].assign_add([[NAN] * 4] * 8)
+    checkpoints = Checkpoints(run.state, f"{tmp_path}/elsewhere", writes=False)
+    with pytest.raises(NotFiniteError, match="not finite, so not saved"):
+        checkpoints.save()
 
 
 def test_rollbacks_come_to_an_end(tmp_path, spoiled, capsys):

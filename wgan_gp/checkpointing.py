@@ -104,8 +104,6 @@ class Checkpoints:
           NotFiniteError: it is not finite, and nothing was saved.
           UserError: it cannot be written; the earlier checkpoints are as they were.
         """
-        if not self._writes:
-            return
         number = int(self._state.iteration.numpy())
         if bad := self._state.not_finite():
             raise NotFiniteError(
@@ -114,6 +112,8 @@ class Checkpoints:
                 "lower the learning rates and begin, with another --model_dir, where "
                 f"--restore_from={self.directory} stands",
             )
+        if not self._writes:  # but all processes find the same, and go back together
+            return
         path = posixpath.join(self.directory, f"ckpt-{number}")
         try:
             self._write(path)
@@ -185,7 +185,7 @@ def newest_whole(directory: str) -> str | None:
         if problem is None:
             return path
         print(f"warning: {path} {problem}, and is passed over", file=sys.stderr)
-    if sealed or not is_empty(directory):
+    if not is_empty(directory):
         raise UserError(
             f"{directory} has held checkpoints, of which not one is whole",
             "restore them from elsewhere, or begin again with another --model_dir",
@@ -195,7 +195,7 @@ def newest_whole(directory: str) -> str | None:
 
 def is_empty(directory: str) -> bool:
     """Whether no checkpoint was ever saved there."""
-    return not tf.io.gfile.exists(posixpath.join(directory, RECORD))
+    return not (_sealed(directory) or tf.io.gfile.exists(posixpath.join(directory, RECORD)))
 
 
 def find_problem(path: str) -> str | None:

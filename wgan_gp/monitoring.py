@@ -8,12 +8,18 @@ from __future__ import annotations
 import contextlib
 import json
 import posixpath
+import re
 import sys
+import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 import tqdm
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import summary as custom_scalar
+from tensorboard.plugins.hparams import api as hparams
 
 from .files import replace_text
 
@@ -77,19 +83,96 @@ class Writers(Writer):
                 getattr(writer, method)(*args)
 
 
-class TensorBoardWriter(Writer):
-    """Event files under `directory`, flushed at every summary."""
+# What TensorBoard's Custom Scalars shows, by the question that it answers.
+LAYOUT = {
+    "is it converging": {
+        "estimated distance, without the penalty": ["critic/wasserstein"],
+        "losses": ["critic/loss", "generator/loss"],
+    },
+    "is the constraint kept": {
+        "gradient norm": ["critic/gradient_norm"],
+        "penalty": ["critic/penalty"],
+    },
+    "throughput": {
+        "images a second": ["throughput/images_per_second"],
+        "shares of the time": ["throughput/data_wait_share", "throughput/host_share"],
+    },
+}
 
-    def __init__(self, directory: str):
+
+# What its HParams compares runs by, and how they did.
+COMPARED: tuple[str, ...] = (
+    "penalty",
+    "penalty_weight",
+    "n_critic",
+    "batch_size",
+    "model",
+    "model_width",
+)
+COMPARED += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
+OUTCOMES = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
+
+
+class TensorBoardWriter(Writer):
+    """Event files under `directory`, flushed at every summary.
+
+    Args:
+      directory: any path tf.io.gfile can open.
+      settings: of the run, by name, those of COMPARED.
+      texts: by tag, shown line by line.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        settings: Mapping[str, str | float] | None = None,
+        texts: Mapping[str, str] | None = None,
+    ):
         self._directory = directory
+        self._settings = dict(settings or {})
+        self._texts = dict(texts or {})
         self._events = tf.summary.create_noop_writer()
 
     def begin(self, step: int) -> None:
         self.close()
         # As in metrics.jsonl: what is about to be computed again would stand there twice.
-        for path in tf.io.gfile.glob(posixpath.join(self._directory, "events.*")):
+        former = tf.io.gfile.glob(posixpath.join(self._directory, "events.*"))
+        for path in former:
             cut_events(path, step)
         self._events = tf.summary.create_file_writer(self._directory)
+        if not former:
+            self._introduce()
+
+    def _introduce(self) -> None:
+        """What does not change: how to lay out the curves, what the run is."""
+        categories = [
+            layout_pb2.Category(
+                title=question,
+                chart=[
+                    layout_pb2.Chart(
+                        title=title,
+                        # Tags are regular expressions here.
+                        multiline=layout_pb2.MultilineChartContent(
+                            tag=[f"^{re.escape(tag)}$" for tag in tags]
+                        ),
+                    )
+                    for title, tags in charts.items()
+                ],
+            )
+            for question, charts in LAYOUT.items()
+        ]
+        layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
+        with self._events.as_default(step=0):
+            tf.summary.experimental.write_raw_pb(layout.SerializeToString())
+            if self._settings:
+                hparams.hparams_config(
+                    hparams=[hparams.HParam(name) for name in self._settings],
+                    metrics=[hparams.Metric(tag) for tag in OUTCOMES],
+                )
+                hparams.hparams(self._settings)
+            for tag, text in self._texts.items():
+                tf.summary.text(tag, textwrap.indent(text, "    "))  # Markdown's code
+        self._events.flush()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         with self._events.as_default(step=step):
@@ -171,9 +254,10 @@ class ImageFileWriter(Writer):
 class ConsoleWriter(Writer):
     """A progress bar on a terminal; a line per summary where the output is a file."""
 
-    def __init__(self, total: int, file=sys.stderr):
+    def __init__(self, total: int, file=sys.stderr, clock: Callable[[], float] = time.perf_counter):
         self._total = total
         self._file = file
+        self._clock = clock
         self._bar = tqdm.tqdm(disable=True)
 
     def begin(self, step: int) -> None:
@@ -184,6 +268,7 @@ class ConsoleWriter(Writer):
             )
         elif step:
             self._print(f"resuming after {step} iterations")
+        self._mark = (step, self._clock())
         self._bar = tqdm.tqdm(
             total=self._total,
             initial=step,
@@ -199,18 +284,28 @@ class ConsoleWriter(Writer):
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         line = (
             f"wasserstein {values['critic/wasserstein']:.3f}, "
+            f"losses {values['critic/loss']:.3f} {values['generator/loss']:.3f}, "
+            f"penalty {values['critic/penalty']:.3f}, "
             f"gradient norm {values['critic/gradient_norm']:.3f}, "
             f"{values['throughput/images_per_second']:.0f} images/s, "
             f"{values['throughput/data_wait_share']:.0%} waiting for data, "
             f"{values['throughput/host_share']:.0%} between loops"
         )
         if self._bar.disable:
-            self._print(f"{step}/{self._total}: {line}")
+            # The bar has a clock of its own.
+            left = tqdm.tqdm.format_interval(self._seconds_left(step))
+            self._print(f"{step}/{self._total}: {line}, {left} left")
         else:
             self._bar.set_postfix_str(line)
 
     def close(self) -> None:
         self._bar.close()
+
+    def _seconds_left(self, step: int) -> float:
+        """At the pace since the last summary; the first one includes tracing."""
+        (before, then), now = self._mark, self._clock()
+        self._mark = (step, now)
+        return (self._total - step) * (now - then) / max(1, step - before)
 
     def _print(self, line: str) -> None:
         print(line, file=self._file, flush=True)

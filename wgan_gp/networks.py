@@ -45,3 +45,10 @@ def copy_weights(target: tf.keras.Model, network: tf.keras.Model) -> None:
     """Gives `target` the network's weights and statistics; outside `strategy.run`."""
     for mean, value in zip(target.weights, network.weights, strict=True):
         mean.assign(tf.convert_to_tensor(value))
+
+
+def summary_of(network: tf.keras.Model) -> str:
+    """Keras's table of a network's layers, shapes and parameters."""
+    lines: list[str] = []
+    network.summary(print_fn=lambda line, **_: lines.append(line))
+    return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -66,9 +67,10 @@ class Ownership:
             )
 
     def release(self) -> None:
-        """Removes the marker, if it is still this process's."""
-        if self._read().get("token") == self._mark["token"]:
-            tf.io.gfile.remove(self._path)
+        """Removes the marker, if it is still this process's; one that is left hinders nobody."""
+        with contextlib.suppress(tf.errors.OpError):
+            if self._read().get("token") == self._mark["token"]:
+                tf.io.gfile.remove(self._path)
 
     def _read(self) -> dict[str, Any]:
         try:

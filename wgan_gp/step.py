@@ -18,6 +18,7 @@ from .randomness import Stream, normal, uniform
 from .state import TrainState
 
 Terms = dict[str, tf.Tensor]
+ZERO = tf.UnconnectedGradients.ZERO
 _STEPS_AT_MOST = 2**40  # a run has fewer, so that no rollback draws what another drew
 
 
@@ -67,7 +68,8 @@ class ReplicaStep:
     such shares too; their sum over replicas is the global mean of what was minimised.
 
     Where the loss of one replica is not finite, its gradients are made NaN. So is then their sum,
-    on every replica, and the optimizer passes over it: no word between them is needed.
+    on every replica, and the optimizer passes over it: no word between them is needed. All of the
+    critic's are; of the generator's those that the loss reaches.
 
     Attributes:
       state: networks and optimizers.
@@ -130,7 +132,7 @@ class ReplicaStep:
             )
             shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
         weights = state.critic.trainable_variables
-        gradients = tape.gradient(shares["loss"], weights)
+        gradients = tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO)
         poison = _nan_unless_finite(*shares.values(), gradients[0])
         shares["loss"] += poison
         gradients = [gradient + poison for gradient in gradients]
@@ -165,7 +167,12 @@ class ReplicaStep:
         weights = state.generator.trainable_variables
         # On a TPU a factor of the loss costs less here than an addition to each gradient.
         poison = _nan_unless_finite(*shares.values())
-        gradients = tape.gradient(shares["loss"], weights, output_gradients=1.0 + poison)
+        gradients = tape.gradient(
+            shares["loss"],
+            weights,
+            output_gradients=1.0 + poison,
+            unconnected_gradients=ZERO,
+        )
         shares["loss"] += _nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:

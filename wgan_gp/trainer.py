@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 from .checkpointing import Checkpoints, is_empty
 from .config import Config
-from .errors import NotFiniteError
+from .errors import NotFiniteError, UserError
 from .loop import TrainLoop
 from .monitoring import Writer
 from .ownership import Ownership
@@ -33,7 +34,7 @@ class Trainer:
       checkpoints: of the state that the loop trains.
       writer: receives scalars and pictures.
       draw: () -> uint8 `[H, W, C]`, a picture of samples from fixed noise.
-      begin: is told the iteration that the run begins at; may refuse it.
+      begin: is told the iteration that the run begins at, or is rolled back to; may refuse it.
       owner: of the run directory, if there is one; asked before anything is written.
       agree: (signal or None) -> the signal that all processes stop at; None: go on.
       profiler: is told of every loop.
@@ -79,10 +80,12 @@ class Trainer:
             try:
                 return self._train_from(start, stop)
             finally:
-                self._profiler.stop()
-                self._writer.close()
-                if self._owner is not None:
-                    self._owner.release()
+                failing = sys.exc_info()[0] is not None
+                for close in (self._profiler.stop, self._writer.close, self._release):
+                    # What went wrong first is what is told.
+                    errors = (UserError, tf.errors.OpError, OSError) if failing else ()
+                    with contextlib.suppress(*errors):
+                        close()
 
     def _train_from(self, start: int, stop: StopRequest) -> int | None:
         """Trains to the end, beginning again wherever it is rolled back to."""
@@ -98,9 +101,13 @@ class Trainer:
                     raise
                 if self._checkpoints.rollbacks >= config.max_rollbacks:
                     raise NotFiniteError(
-                        f"after {config.max_rollbacks} rollbacks again: {error.what}", error.remedy
+                        f"after {config.max_rollbacks} rollbacks again: {error.what}",
+                        "lower the learning rates, with another --model_dir and --restore_from, or "
+                        "give more --max_rollbacks",
                     ) from error
+                self._check_owner()
                 start = self._checkpoints.roll_back()
+                self._begin(start)
                 print(
                     f"warning: {error.what}; going back to iteration {start}, with other noise",
                     file=sys.stderr,
@@ -164,6 +171,10 @@ class Trainer:
     def _save(self) -> None:
         self._check_owner()
         self._checkpoints.save()
+
+    def _release(self) -> None:
+        if self._owner is not None:
+            self._owner.release()
 
     def _check_owner(self) -> None:
         if self._owner is not None:

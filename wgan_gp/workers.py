@@ -175,7 +175,8 @@ def check_same_run(
       examples: in its dataset; None: no fixed number.
       iteration: that it begins at.
     """
-    content = json.dumps(config.binding(), sort_keys=True).encode()
+    rollback = (config.on_nonfinite, config.max_rollbacks)  # free, but for all the same
+    content = json.dumps([config.binding(), rollback], sort_keys=True).encode()
     settings = int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
     all_settings, sizes, iterations = gather(strategy, [settings, examples or 0, iteration]).T
     if len(set(all_settings.tolist())) > 1:

@@ -1,0 +1,90 @@
+"""What TensorBoard and the terminal are given."""
+
+import io
+import re
+
+import pytest
+import tensorflow as tf
+from conftest import train_tiny
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from wgan_gp import monitoring
+
+
+def events_of(model_dir):
+    """(tag, value) of everything in a run's event files."""
+    return [
+        (value.tag, value)
+        for path in sorted((model_dir / "train").glob("events.*"))
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+
+
+def hparams_of(value):
+    return plugin_data_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content)
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run")
+    for train_steps in (5, 10):  # resumed once
+        train_tiny(
+            path,
+            train_steps=train_steps,
+            model="mlp",
+            penalty_weight=3.0,
+            learning_rate_schedule="constant",
+        )
+    return events_of(path)
+
+
+def test_every_chart_of_the_layout_has_its_curves(events):
+    (value,) = [value for tag, value in events if tag == "custom_scalars__config__"]
+    layout = layout_pb2.Layout.FromString(tf.make_ndarray(value.tensor).item())
+    questions = [category.title for category in layout.category]
+    assert questions == ["is it converging", "is the constraint kept", "throughput"]
+    tags = {tag for tag, _ in events}
+    for category in layout.category:
+        for chart in category.chart:
+            for pattern in chart.multiline.tag:
+                assert len([tag for tag in tags if re.match(pattern, tag)]) == 1, chart.title
+
+
+def test_runs_are_compared_by_their_settings(events):
+    (experiment,) = [v for tag, v in events if tag == "_hparams_/experiment"]
+    named = [each.name for each in hparams_of(experiment).experiment.hparam_infos]
+    assert named == list(monitoring.COMPARED)
+    metrics = [each.name.tag for each in hparams_of(experiment).experiment.metric_infos]
+    assert set(metrics) <= {tag for tag, _ in events}
+    (session,) = [v for tag, v in events if tag == "_hparams_/session_start_info"]
+    values = hparams_of(session).session_start_info.hparams
+    assert values["penalty_weight"].number_value == 3.0
+    assert values["penalty"].string_value == "two_sided"
+
+
+def test_configuration_and_networks_are_there_as_text(events):
+    texts = {
+        tag: tf.make_ndarray(value.tensor).item().decode()
+        for tag, value in events
+        if value.metadata.plugin_data.plugin_name == "text"
+    }
+    assert set(texts) == {"config", "generator", "critic"}
+    assert '"penalty_weight": 3.0' in texts["config"]
+    for network in ("generator", "critic"):
+        assert "Total params" in texts[network] and "dense_1" in texts[network]
+        assert all(line.startswith("    ") for line in texts[network].splitlines() if line)
+
+
+def test_the_line_says_how_long_it_will_take():
+    file, now = io.StringIO(), iter([0.0, 10.0, 70.0])
+    writer = monitoring.ConsoleWriter(100, file=file, clock=lambda: next(now))
+    charts = [chart for charts in monitoring.LAYOUT.values() for chart in charts.values()]
+    values = dict.fromkeys([tag for tags in charts for tag in tags], 0.25)
+    writer.begin(10)
+    writer.scalars(20, values)  # 10 iterations in 10 seconds
+    writer.scalars(40, values)  # 20 in 60
+    _, *lines = file.getvalue().splitlines()
+    assert [line.rpartition(", ")[2] for line in lines] == ["01:20 left", "03:00 left"]
+    assert lines[0].startswith("20/100: wasserstein 0.250, losses 0.250 0.250, penalty 0.250")
