@@ -427,6 +427,12 @@ def test_profile_steps_are_two_iterations(text):
         Config(profile_steps=text)
 
 
+def test_what_is_never_reached_cannot_be_profiled():
+    Config(train_steps=20, profile_steps="20,25")
+    with pytest.raises(UserError, match="--profile_steps=21,25 is beyond --train_steps=20 — give"):
+        Config(train_steps=20, profile_steps="21,25")
+
+
 def test_shares_of_the_time_add_up():
     period = Period(since=10.0, images=300, in_loop=4.0, waiting=1.0)
     assert period.shares(15.0) == {

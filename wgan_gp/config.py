@@ -371,6 +371,11 @@ class Config:
                 f"--profile_steps={self.profile_steps} is no FIRST,LAST",
                 "give two iterations, counted from 1, such as 200,250",
             )
+        if first > self.train_steps:
+            raise UserError(
+                f"--profile_steps={self.profile_steps} is beyond --train_steps={self.train_steps}",
+                "give iterations that there are",
+            )
         return first, last
 
     def check_paths(self, *, built_in: bool) -> None:
