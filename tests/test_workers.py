@@ -36,7 +36,7 @@ def tf_config(addresses, index, kind="worker"):
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": kind, "index": index}})
 
 
-def start(tmp_path, train_steps, directories=("run", "run")):
+def start(tmp_path, train_steps, directories=("run", "run"), **settings):
     """One process for each directory; all together where there are several."""
     addresses = free_addresses(len(directories))
     processes = []
@@ -49,7 +49,7 @@ def start(tmp_path, train_steps, directories=("run", "run")):
         command = [sys.executable, "tests/worker.py", str(tmp_path / directory), str(weights)]
         processes.append(
             subprocess.Popen(
-                [*command, str(train_steps)],
+                [*command, str(train_steps), json.dumps(settings)],
                 cwd=ROOT,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -119,6 +119,16 @@ def test_a_signal_to_one_stops_both_after_the_same_loop(tmp_path):
     other.send_signal(signal.SIGTERM)
     assert finish([chief, other]) == [(143, []), (143, [])]
     assert checkpoints(tmp_path / "run")
+
+
+def test_both_go_back_together(tmp_path):
+    """A rate at which any critic overflows."""
+    settings = {"critic_learning_rate": 1e25, "on_nonfinite": "rollback", "max_rollbacks": 2}
+    (status, chiefs), (other_status, others) = finish(start(tmp_path, 20, **settings))
+    assert status == other_status == 2
+    assert chiefs == others and len(chiefs) == 1
+    assert "after 2 rollbacks again: iteration 1: the critic's loss or gradient" in chiefs[0]
+    assert checkpoints(tmp_path / "run") == ["ckpt-0"]
 
 
 def test_processes_that_share_no_directory_are_refused(tmp_path):

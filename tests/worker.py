@@ -1,5 +1,6 @@
 """One of several processes that train together, for test_workers.py; saves its weights."""
 
+import json
 import sys
 
 import numpy as np
@@ -15,7 +16,7 @@ class Announce(Writer):
         print(f"after {step}", flush=True)
 
 
-def main(model_dir, weights, train_steps):
+def main(model_dir, weights, train_steps, more):
     config = Config(
         model_dir=model_dir,
         train_steps=int(train_steps),
@@ -26,6 +27,7 @@ def main(model_dir, weights, train_steps):
         steps_per_loop=2,
         checkpoint_interval=2,
         learning_rate_schedule="constant",
+        **json.loads(more),
     )
     # As train.main does, but for the weights.
     make_trainer = train.make_trainer
