@@ -15,7 +15,7 @@ import tensorflow as tf
 import train
 from wgan_gp import faults, workers
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import NOT_ONE
+from wgan_gp.data.collection import NOT_ONE
 from wgan_gp.errors import UserError
 from wgan_gp.strategy import create_strategy
 
@@ -204,14 +204,15 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
         ),
         (
             tf.errors.InvalidArgumentError(None, None, f"x: {NOT_ONE}"),
-            "delete the files that were named",
+            "--data_dir=/pictures: of many images in a row not one can be read",
         ),
         (tf.errors.UnavailableError(None, None, "reset by peer"), None),
         (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
     ],
 )
 def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, message):
-    explained = faults.explain(error, Config(), workers.ALONE)
+    config = Config(dataset="image_folder", data_dir="/pictures")
+    explained = faults.explain(error, config, workers.ALONE)
     assert (explained is None) == (message is None)
     if message is not None:
         with pytest.raises(UserError, match=message):

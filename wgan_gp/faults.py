@@ -5,8 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from .config import Config
-from .data.collection import WRONG_LABEL
-from .data.pipeline import NOT_ONE
+from .data.collection import NOT_ONE, WRONG_LABEL
 from .errors import UserError, reason
 from .workers import Workers
 
@@ -42,7 +41,7 @@ def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserE
         )
     if NOT_ONE in error.message:
         return UserError(
-            f"--data_dir={config.data_dir}: of a whole batch not one image could be read",
-            "delete the files that were named, or those there that are damaged, and start again",
+            f"--data_dir={config.data_dir}: {NOT_ONE}",
+            "see to the disk or the network, delete the files that are damaged, and start again",
         )
     return None

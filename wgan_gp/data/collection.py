@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +24,8 @@ CACHE_BYTES = 2**30
 # No larger tensor can be sent to the machines of a remote TPU: gRPC aborts the process.
 _SENT_BYTES = 2**31 - 2**20
 WRONG_LABEL = "a label is none of --num_classes"
+NOT_ONE = "of many images in a row not one can be read"
+_MOST_MISSING = 1000
 _TOGETHER = 64  # images decoded by one call
 _NAMED = 20  # of those that cannot be read; of the rest, their number
 
@@ -93,17 +96,8 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
     """
     levels = np.empty([collection.size, *example_shape], np.uint8)
     labels = np.empty([collection.size], np.int32)
-    batches = (
-        collection.in_order()
-        .batch(_TOGETHER)
-        .map(
-            functools.partial(_decode, collection.encoded, example_shape),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        .prefetch(tf.data.AUTOTUNE)
-    )
-    good, unread = 0, []
+    is_bad = np.ones([collection.size], bool)
+    good = 0
     with tqdm.tqdm(
         total=collection.size,
         desc=f"reading {collection.origin}",
@@ -111,19 +105,17 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
         disable=not sys.stderr.isatty(),
         leave=False,
     ) as bar:
-        for some, their_labels, places, indices in batches.as_numpy_iterator():
+        batches = _readable(collection, example_shape).batch(_TOGETHER).prefetch(2)
+        for index, some, their_labels in batches.as_numpy_iterator():
             count = len(some)
             levels[good : good + count], labels[good : good + count] = some, their_labels
+            is_bad[index] = False
             good += count
-            unread += list(np.delete(indices, places))
-            bar.update(len(indices))
-    if unread:
-        _complain(collection, unread, "left out")
+            bar.update(count)
     if not good:
-        raise UserError(
-            f"{collection.origin} holds no image that can be read",
-            "give JPEG, PNG, BMP or GIF files",
-        )
+        raise _nothing_readable(collection)
+    if is_bad.any():
+        _complain(collection, np.flatnonzero(is_bad), "left out")
     labels = labels[:good]
     if collection.classes and not (labels.min() >= 0 and labels.max() < collection.classes):
         raise UserError(
@@ -132,6 +124,13 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
             "give as many classes as there are",
         )
     return levels[:good], labels
+
+
+def _nothing_readable(collection: Collection) -> UserError:
+    return UserError(
+        f"{collection.origin} holds no image that can be read",
+        "give JPEG, PNG, BMP or GIF files",
+    )
 
 
 def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None:
@@ -145,71 +144,108 @@ def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None
 
 
 def _stream(config: Config, collection: Collection, example_shape: tuple[int, ...]) -> Stream:
-    """Decoded as needed. What cannot be read is replaced by its neighbour: places stay fixed."""
+    """Decoded as needed. What cannot be read is replaced by the next: places stay fixed.
+
+    Raises:
+      UserError: not one image can be read, and none would ever come.
+    """
+    if not any(True for _ in _readable(collection, example_shape).take(1)):
+        raise _nothing_readable(collection)
+    most_missing = np.int64(min(2 * collection.size, _MOST_MISSING))  # in a row
     known: set[int] = set()
 
-    def notice(missing: np.ndarray) -> np.int64:
-        fresh = [index for index in missing.tolist() if index not in known]
+    def notice(gaps: np.ndarray, before: np.ndarray) -> np.int64:
+        missing = (row[_NAMED - min(gap, _NAMED) :] for gap, row in zip(gaps, before, strict=True))
+        fresh = set(np.concatenate(list(missing)).tolist()) - known
         known.update(fresh)
         if fresh:
-            _complain(collection, fresh, f"replaced by others ({len(known)} in all)")
+            _complain(collection, sorted(fresh), f"replaced by others ({len(known)} in all)")
         return np.int64(0)
 
-    def decode(elements: tuple) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        levels, labels, places, indices = _decode(collection.encoded, example_shape, *elements)
-        if collection.classes:
-            tf.debugging.assert_non_negative(labels, WRONG_LABEL)
-            tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL)
-        if config.on_remote_tpu:
-            return levels, labels, places  # decoded on machines that this Python is not on
-        missing = tf.sets.difference(
-            tf.range(tf.size(indices, tf.int64))[None], places[None]
-        ).values
-        # Python is asked only where something is wrong.
-        noticed = tf.cond(
-            tf.size(missing) > 0,
-            lambda: tf.numpy_function(notice, [tf.gather(indices, missing)], tf.int64),
-            lambda: tf.constant(0, tf.int64),
+    def mark(state: tuple, batch: tuple) -> tuple[tuple, tuple]:
+        """Each with its place, and the indices before its own, to name those that do not come.
+
+        One more at the end, which is no image, always comes: else no one would hear that no
+        image comes any more, such as when the disk or the network is gone.
+        """
+        (first, last_indices), (indices, payloads) = state, batch
+        count = tf.size(indices)
+        rows = tf.range(count + 1)
+        indices = tf.concat([last_indices, indices], axis=0)
+        before = tf.gather(indices, rows[:, None] + tf.range(_NAMED))
+        payloads = tf.nest.map_structure(lambda part: tf.concat([part, part[-1:]], 0), payloads)
+        state = (first + tf.cast(count, tf.int64), indices[-_NAMED:])
+        return state, ((first + tf.cast(rows, tf.int64), before, rows < count), payloads)
+
+    def decode(key: tuple, payload: Any) -> tuple[tuple, tf.Tensor, tf.Tensor]:
+        _, _, is_image = key
+        nothing = tf.zeros(example_shape, tf.uint8), tf.constant(0)
+        levels, label = tf.cond(
+            is_image, lambda: _decode(collection, payload, example_shape), lambda: nothing
         )
-        with tf.control_dependencies([noticed]):
-            return levels, labels, tf.identity(places)
+        return key, tf.ensure_shape(levels, example_shape), label
+
+    def fill(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+        """Puts the next image at each place, from `expected` on, whose own did not come."""
+        (places, before, is_image), levels, labels = batch
+        rows = tf.where(is_image)[:, 0]
+        image_places = tf.concat([[expected - 1], tf.gather(places, rows)], axis=0)
+        end = image_places[-1] + 1
+        chosen = tf.gather(rows, tf.searchsorted(image_places[1:], tf.range(expected, end)))
+        levels, labels = tf.gather(levels, chosen), tf.gather(labels, chosen)
+        checks = [tf.debugging.assert_less(places[-1] - end, most_missing, NOT_ONE)]
+        if collection.classes:
+            checks.append(tf.debugging.assert_non_negative(labels, WRONG_LABEL))
+            checks.append(tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL))
+        # On a remote TPU this runs on machines that this Python is not on.
+        if not config.on_remote_tpu:
+            gaps = image_places[1:] - image_places[:-1] - 1
+            # Python is asked only where something is wrong.
+            checks.append(
+                tf.cond(
+                    tf.reduce_any(gaps > 0),
+                    lambda: tf.numpy_function(notice, [gaps, tf.gather(before, rows)], tf.int64),
+                    lambda: tf.constant(0, tf.int64),
+                )
+            )
+        with tf.control_dependencies(checks):
+            return end, (tf.identity(levels), tf.identity(labels))
+
+    def decode_all(batches: tf.data.Dataset) -> tf.data.Dataset:
+        nothing_yet = (tf.constant(0, tf.int64), tf.fill([_NAMED], tf.constant(-1, tf.int64)))
+        return (
+            batches.scan(nothing_yet, mark)
+            .unbatch()
+            .map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .ignore_errors()
+            .batch(_TOGETHER)
+            .scan(tf.constant(0, tf.int64), fill)
+        )
 
     return Stream(
         example_shape,
         collection.size,
         encoded=collection.shuffled,
-        decode=decode,
+        decode=decode_all,
         finish=functools.partial(pixels.finish, config),
     )
 
 
-def _decode(
-    encoded: Callable, example_shape: tuple[int, ...], indices: tf.Tensor, payloads: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Levels, labels and places of those of a batch that can be read; and all its indices.
-
-    tf.data can pass over an element that fails, and nothing else in TensorFlow can: so each
-    batch is a small dataset of its own.
-    """
-
-    def decode_one(place: tf.Tensor, payload: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        file, label = encoded(payload)
-        return pixels.decode(file, example_shape), tf.cast(label, tf.int32), place
-
-    count = tf.size(indices, tf.int64)
-    readable = (
-        tf.data.Dataset.from_tensor_slices((tf.range(count), payloads))
-        .map(decode_one)
-        .ignore_errors()
-        .batch(tf.int64.max)
-    )
-    # An empty batch, where not one can be read.
-    nothing = tf.data.Dataset.from_tensors(
-        (
-            tf.zeros([0, *example_shape], tf.uint8),
-            tf.zeros([0], tf.int32),
-            tf.zeros([0], tf.int64),
+def _readable(collection: Collection, example_shape: tuple[int, ...]) -> tf.data.Dataset:
+    """Those that are images, in order: (index, levels, label)."""
+    return (
+        collection.in_order()
+        .map(
+            lambda index, payload: (index, *_decode(collection, payload, example_shape)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
         )
+        .ignore_errors()
     )
-    levels, labels, places = readable.concatenate(nothing).take(1).get_single_element()
-    return levels, labels, places, indices
+
+
+def _decode(
+    collection: Collection, payload: Any, example_shape: tuple[int, ...]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    file, label = collection.encoded(payload)
+    return pixels.decode(file, example_shape), tf.cast(label, tf.int32)

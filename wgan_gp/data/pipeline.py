@@ -13,8 +13,6 @@ from .source import Source, Stream
 # What a TPU's infeed takes, of all of TensorFlow's.
 _INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
 
-NOT_ONE = "not one image of a batch can be read"
-
 
 def distributed_batches(
     source: Source | Stream,
@@ -81,13 +79,10 @@ def _read(
     source: Source, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
     """From memory, by position; `count` examples a replica."""
-    replicas = context.num_replicas_in_sync
-    local = replicas // context.num_input_pipelines
 
     def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        step = first_step + index // local
-        replica = context.input_pipeline_id * local + index % local
-        examples, labels = source.read((step * replicas + replica) * count, count)
+        first = _slice_index(context, first_step, index) * count
+        examples, labels = source.read(first, count)
         return (
             tf.ensure_shape(examples, [count, *source.example_shape]),
             tf.ensure_shape(labels, [count]),
@@ -109,21 +104,29 @@ def _decoded(
     def is_own(slice_index: tf.Tensor, _: Any) -> tf.Tensor:
         return slice_index % replicas // local == context.input_pipeline_id
 
-    def batch(slice_index: tf.Tensor, elements: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        levels, labels, places = source.decode(elements)
-        tf.debugging.assert_positive(tf.size(places), NOT_ONE)
-        # One that cannot be read is replaced by the next that can.
-        chosen = tf.searchsorted(places, tf.range(count, dtype=tf.int64)) % tf.size(places)
-        levels = tf.ensure_shape(tf.gather(levels, chosen), [count, *source.example_shape])
-        labels = tf.ensure_shape(tf.gather(labels, chosen), [count])
-        return source.finish(levels, slice_index * count), labels
+    def batch(index: tf.Tensor, images: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        levels, labels = images
+        return source.finish(levels, _slice_index(context, first_step, index) * count), labels
 
+    slices = source.encoded(first * count, count)
+    if context.num_input_pipelines > 1:
+        slices = slices.enumerate(first).filter(is_own).map(lambda _, elements: elements)
     return (
-        source.encoded(first * count, count)
-        .enumerate(first)
-        .filter(is_own)
+        source.decode(slices)
+        .rebatch(count, drop_remainder=True)
+        .enumerate()
         .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     )
+
+
+def _slice_index(
+    context: tf.distribute.InputContext, first_step: int, index: tf.Tensor
+) -> tf.Tensor:
+    """Of this host's `index`-th slice, its place among all slices of all steps."""
+    replicas = context.num_replicas_in_sync
+    local = replicas // context.num_input_pipelines
+    step = first_step + index // local
+    return step * replicas + context.input_pipeline_id * local + index % local
 
 
 def first_examples(source: Source | Stream, count: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -48,16 +48,17 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
     At a half, a quarter or an eighth of its size a JPEG is quick to decode, and averaged.
     """
     size = tf.image.extract_jpeg_shape(encoded)[:2]
+    steps = [2 * side * ratio for ratio in _JPEG_RATIOS]
+    halvings = tf.searchsorted(steps, tf.reduce_min(size, keepdims=True), side="right")[0]
+    # What is not of the square is not decoded at all.
+    window = _middle_square(-(-size // tf.gather([*_JPEG_RATIOS, _JPEG_RATIOS[-1]], halvings)))
 
     def at(ratio: int) -> tf.Tensor:
-        # What is not of the square is not decoded at all.
-        window = _middle_square(-(-size // ratio))
         # In colour, because libjpeg makes no grey of CMYK.
         return tf.image.decode_and_crop_jpeg(encoded, window, channels=3, ratio=ratio)
 
-    halvings = [tf.reduce_min(size) >= 2 * ratio * side for ratio in _JPEG_RATIOS]
     return tf.switch_case(
-        tf.math.count_nonzero(halvings, dtype=tf.int32),
+        halvings,
         [
             *(functools.partial(at, ratio) for ratio in _JPEG_RATIOS),
             lambda: _reduced(at(_JPEG_RATIOS[-1]), side),
@@ -65,6 +66,8 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
     )
 
 
+# One operation to those who do not need it: the nodes of a branch not taken cost time.
+@tf.function(experimental_attributes={"_noinline": True}, autograph=False)
 def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
     """The same of other formats, whose channels are one or three, with or without alpha."""
     with tf.control_dependencies([_check_palette(encoded)]):
@@ -101,7 +104,7 @@ def _check_palette(encoded: tf.Tensor) -> tf.Operation:
 
 def _middle_square(size: tf.Tensor) -> tf.Tensor:
     """Top, left, height and width, of an image of height and width `size`."""
-    square = tf.repeat(tf.reduce_min(size), 2)
+    square = tf.fill([2], tf.reduce_min(size))
     return tf.concat([(size - square) // 2, square], axis=0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -40,13 +39,13 @@ class Stream:
       encoded: (position, count) -> an endless dataset of batches of `count` images still to be
         decoded, from that position on. Cheap to pass over: a host drops those that other
         hosts decode.
-      decode: a batch of such -> levels `[G, H, W, C]` uint8 and labels `[G]` int32 of those that
-        can be read, and their places in the batch, `[G]` int64, ascending.
+      decode: a dataset of such -> one of batches of any size: levels `[G, H, W, C]` uint8
+        and labels `[G]` int32, an image for each that is to be decoded.
       finish: (levels, position of the first) -> `[B, H, W, C]` float32 in [-1, 1].
     """
 
     example_shape: tuple[int, ...]
     size: int
     encoded: Callable[[int, int], tf.data.Dataset]
-    decode: Callable[[Any], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+    decode: Callable[[tf.data.Dataset], tf.data.Dataset]
     finish: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
