@@ -72,6 +72,12 @@ def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
     return Config(**settings)
 
 
+def given(values: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
+    """Of the parsed flags, those that the command line gives."""
+    names = [field.name for field in dataclasses.fields(Config)]
+    return {name: values[name].value for name in names if values[name].present}
+
+
 def _illegal_value(message: str) -> UserError:
     """From absl's "flag --n_critic=abc: invalid literal for int() ..."."""
     match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)

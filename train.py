@@ -13,12 +13,13 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import flags
 import models
 from wgan_gp import tpu
-from wgan_gp.config import Config
+from wgan_gp.config import OF_A_SAVED_RUN, WITH_TARGET, Config
 from wgan_gp.data import registry as datasets
 from wgan_gp.errors import UserError
 from wgan_gp.tpu import topologies
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.data.source import Source, Stream
+    from wgan_gp.evaluation.evaluator import Evaluator
     from wgan_gp.monitoring import Writer
+    from wgan_gp.probe import Probe
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
     from wgan_gp.step import ReplicaStep
@@ -44,8 +47,15 @@ def main(argv: list[str]) -> int:
     """Runs the program; returns its exit status."""
     flags.define()
     try:
-        config = resolve(flags.parse(argv))
-        stopped_by = {"train": train, "compile": compile_for_slice}[config.mode](config)
+        config = flags.parse(argv)
+        if config.mode in OF_A_SAVED_RUN:
+            stopped_by = {"sample": sample, "export": export, "evaluate": evaluate}[config.mode](
+                *find_run(config.run_directory, flags.given())
+            )
+        else:
+            stopped_by = {"train": train, "compile": compile_for_slice}[config.mode](
+                resolve(config)
+            )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -93,6 +103,30 @@ def resolve(config: Config) -> Config:
         or (width if generator_name == config.model else generator.width),
         generator_batch_size=config.generator_batch,
     )
+
+
+def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, datasets.Kind]:
+    """What the run in a directory was trained as, to be used here; needs no data.
+
+    Args:
+      path: the run directory.
+      given: settings of the command line. Where and how to use the run may be set anew.
+
+    Raises:
+      UserError: there is no run, or it was trained otherwise than `given` says.
+    """
+    from wgan_gp.run_directory import RunDirectory
+
+    saved, data = RunDirectory(path).find_run()
+    # Not on the machine it was trained on, nor from what it began with.
+    elsewhere = {"tpu": None, "cpu_replicas": 1, "restore_from": None}
+    config = Config.from_dict({**saved, **elsewhere, "model_dir": path, **given})
+    if differences := config.differences(saved):
+        raise UserError(
+            f"--model_dir={path} holds a run of another configuration ({'; '.join(differences)})",
+            "leave these out",
+        )
+    return config, datasets.Kind(tuple(data["example_shape"]), data["classes"])
 
 
 def check_topology(config: Config) -> None:
@@ -169,6 +203,7 @@ class Run:
 
     config: Config
     strategy: tf.distribute.Strategy
+    kind: datasets.Kind
     source: Source | Stream
     state: TrainState
     checkpoints: Checkpoints
@@ -184,15 +219,16 @@ def open_run(config: Config) -> Run:
     from wgan_gp import workers
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.run_directory import RunDirectory
-    from wgan_gp.sampling import Sampler
     from wgan_gp.strategy import create_strategy
 
     strategy = create_strategy(config)
     source = datasets.open_source(config)
-    state = make_state(config, strategy)
+    kind = datasets.kind(config)
+    state = make_state(config, strategy, kind)
     return Run(
         config=config,
         strategy=strategy,
+        kind=kind,
         source=source,
         state=state,
         checkpoints=Checkpoints(
@@ -203,31 +239,95 @@ def open_run(config: Config) -> Run:
             keep_interval=config.keep_checkpoint_interval,
             restore_from=config.restore_from,
         ),
-        sampler=Sampler(
-            state.sampling_generator,
-            strategy,
-            latent_size=config.latent_size,
-            seed=config.seed,
-            classes=datasets.classes(config),
-        ),
+        sampler=make_sampler(config, strategy, state, kind),
     )
 
 
-def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
-    """Fresh networks and optimizers, placed by the strategy."""
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """A run as it was saved, ready to be used; its data need not be there.
+
+    Attributes:
+      iteration: iterations of training done.
+    """
+
+    config: Config
+    kind: datasets.Kind
+    strategy: tf.distribute.Strategy
+    state: TrainState
+    sampler: Sampler
+    iteration: int
+
+
+def open_saved_run(
+    config: Config, kind: datasets.Kind, strategy: tf.distribute.Strategy | None = None
+) -> SavedRun:
+    """The newest checkpoint of a run, or the one that --restore_from names. Reads only.
+
+    Args:
+      config, kind: of the run.
+      strategy: where to use it; None: as the configuration says.
+
+    Raises:
+      UserError: there is none, or the devices are not to be had.
+    """
+    from wgan_gp import checkpointing
+    from wgan_gp.run_directory import RunDirectory
+    from wgan_gp.strategy import create_strategy
+
+    directory = RunDirectory(config.run_directory)
+    with directory.reporting("read"):
+        path = (
+            checkpointing.newest_whole(directory.checkpoints)
+            if config.restore_from is None
+            else checkpointing.find(config.restore_from)
+        )
+    if path is None:
+        raise UserError(f"--model_dir={directory.path} has no checkpoint yet", "let it train on")
+    strategy = strategy or create_strategy(config)
+    state = make_state(config, strategy, kind)
+    iteration = checkpointing.Checkpoints(state, directory.checkpoints, writes=False).restore(path)
+    print(f"{path}: {iteration} iterations", file=sys.stderr)
+    sampler = make_sampler(config, strategy, state, kind)
+    return SavedRun(config, kind, strategy, state, sampler, iteration)
+
+
+def make_sampler(
+    config: Config, strategy: tf.distribute.Strategy, state: TrainState, kind: datasets.Kind
+) -> Sampler:
+    """What draws from the generator, or from its average where there is one."""
+    from wgan_gp.sampling import Sampler
+
+    return Sampler(
+        state.sampling_generator,
+        strategy,
+        latent_size=config.latent_size,
+        seed=config.drawn_with,
+        classes=kind.classes,
+    )
+
+
+def make_state(
+    config: Config, strategy: tf.distribute.Strategy, kind: datasets.Kind | None = None
+) -> TrainState:
+    """Fresh networks and optimizers for a kind of data, placed by the strategy.
+
+    Without `kind`: that of the run's dataset.
+    """
     from wgan_gp.state import create_state
     from wgan_gp.strategy import use_fused_resampling
 
+    kind = kind or datasets.kind(config)
     build_networks = functools.partial(
         models.build,
         config.model,
-        datasets.example_shape(config),
+        kind.example_shape,
         config.latent_size,
         config.model_width,
         generator_name=config.generator_model,
         generator_width=config.generator_width,
         depth=config.model_depth,
-        classes=datasets.classes(config),
+        classes=kind.classes,
         conditioning=config.conditioning,
         activation=config.activation,
         generator_normalization=config.generator_normalization,
@@ -303,6 +403,70 @@ def check_critic(run: Run) -> None:
         print(f"warning: --model={run.config.model}, its critic: {finding}", file=sys.stderr)
 
 
+def sample(config: Config, kind: datasets.Kind) -> None:
+    """Draws samples of a saved run, as --sample_format says; prints where they are.
+
+    Raises:
+      UserError: they cannot be drawn or written; or see `open_saved_run`.
+    """
+    from wgan_gp import sample_files
+
+    sample_files.check(config, kind)
+    run = open_saved_run(config, kind)
+    print(sample_files.write(config, kind, run.sampler, run.iteration))
+
+
+def export(config: Config, kind: datasets.Kind) -> None:
+    """Writes a saved run's generator as a SavedModel and a Keras file; prints where.
+
+    On one device of this machine, whatever the run was trained on: there is nothing to share out.
+
+    Raises:
+      UserError: it cannot be written; or see `open_saved_run`.
+    """
+    import tensorflow as tf
+
+    from wgan_gp import export
+
+    export.check(config)
+    run = open_saved_run(config, kind, tf.distribute.get_strategy())
+    print(export.write(config, kind, run.state.sampling_generator))
+
+
+def evaluate(config: Config, kind: datasets.Kind) -> None:
+    """Judges samples of a saved run against its data: prints a table, and adds to its curves."""
+    from wgan_gp import workers
+    from wgan_gp.evaluation import report
+    from wgan_gp.run_directory import RunDirectory
+
+    run = open_saved_run(config, kind)
+    evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
+    values = evaluator.evaluate()
+    if workers.find(config).is_chief:
+        directory = RunDirectory(config.run_directory)
+        with directory.reporting("written"):
+            report.record(directory, run.iteration, values, evaluator.about)
+        print(report.table(run.iteration, values, evaluator.about))
+
+
+def open_evaluator(
+    config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: datasets.Kind
+) -> Evaluator:
+    """What judges a run's samples.
+
+    Raises:
+      UserError: the data, or the feature extractor, is not to be had.
+    """
+    from wgan_gp import workers
+    from wgan_gp.evaluation.evaluator import make_evaluator
+    from wgan_gp.run_directory import RunDirectory
+
+    # Processes that compute together must not find different things on their disks.
+    alone = len(workers.find(config).addresses) == 1
+    folder = RunDirectory(config.run_directory).evaluations if alone else None
+    return make_evaluator(config, strategy, sampler, kind, folder)
+
+
 def warn_of_padding(run: Run) -> None:
     """Says what of the batch and the networks a TPU would pad, on stderr."""
     from wgan_gp.tpu.advice import on_padding
@@ -316,6 +480,25 @@ def warn_of_padding(run: Run) -> None:
         lanes=min(core.lanes for core in topologies.CORES.values()),
     ):
         print(f"warning: {line}", file=sys.stderr)
+
+
+def make_probe(run: Run, step: ReplicaStep) -> Probe:
+    """What looks at the run's critic, on its data and on what is held out from it."""
+    from wgan_gp.data.pipeline import distributed_batches
+    from wgan_gp.probe import Probe
+
+    def from_the_beginning(source: Source | Stream) -> Callable[[], Iterator]:
+        return functools.partial(
+            distributed_batches, source, run.strategy, 0, batch_size=run.config.batch_size
+        )
+
+    held_out = datasets.open_held_out(run.config)
+    return Probe(
+        step,
+        run.strategy,
+        batches=from_the_beginning(run.source),
+        held_out=None if held_out is None else from_the_beginning(held_out),
+    )
 
 
 def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
@@ -332,14 +515,18 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import use_jit
     from wgan_gp.trainer import Trainer
+    from wgan_gp.verdict import Judge
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
     group = workers.find(config)
-    owner, writer = None, monitoring.Writers(*more_writers)
+    owner, evaluator, writer = None, None, monitoring.Writers(*more_writers)
     if group.is_chief:  # the other processes compute the same, and write nothing
-        owner = directory.claim(config)
+        owner = directory.claim(config, dataclasses.asdict(run.kind))
+    if config.evaluate_interval:
+        evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
+    if group.is_chief:
         in_directory = [
             monitoring.TensorBoardWriter(
                 directory.events,
@@ -352,6 +539,9 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             ),
             monitoring.JsonlWriter(directory.metrics),
             monitoring.ImageFileWriter(directory.samples),
+            monitoring.EvaluationFileWriter(
+                directory.evaluation, evaluator.about if evaluator else {}
+            ),
         ]
         writer = monitoring.Writers(
             monitoring.Writers(
@@ -361,20 +551,25 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             *more_writers,
         )
     together = len(group.addresses) > 1
+    step = make_step(config, run.state)
     return Trainer(
         config,
         train_loop=make_train_loop(
-            make_step(config, run.state),
-            run.strategy,
-            n_critic=config.n_critic,
-            jit_compile=jit_compile,
+            step, run.strategy, n_critic=config.n_critic, jit_compile=jit_compile
         ),
         batches=functools.partial(
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
+        probe=make_probe(run, step),
+        judge=Judge(
+            target=config.penalty_target if config.penalty in WITH_TARGET else 0.0,
+            one_sided=config.penalty == "one_sided",
+        ),
         checkpoints=run.checkpoints,
         writer=writer,
         draw=sampling.make_draw(run.sampler, run.source),
+        draw_real=functools.partial(sampling.draw_real, run.source),
+        evaluate=evaluator.evaluate if evaluator else None,
         owner=owner,
         begin=functools.partial(workers.check_same_run, run.strategy, run.config, run.source.size)
         if together

@@ -26,6 +26,7 @@ import sklearn.svm
 
 import train
 from wgan_gp.config import Config
+from wgan_gp.data import toys
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
 
@@ -110,18 +111,6 @@ class ModeFigures:
     smallest_mode: float
 
 
-MIXTURES = {
-    "gaussians_25": (
-        np.stack(np.meshgrid(*[np.arange(-4, 5, 2)] * 2), axis=-1).reshape(-1, 2),
-        0.05,
-    ),
-    "gaussians_8": (
-        2 * np.stack([np.cos(np.arange(8) * np.pi / 4), np.sin(np.arange(8) * np.pi / 4)], axis=1),
-        0.02,
-    ),
-}
-
-
 def judge_modes(points: np.ndarray, centres: np.ndarray, deviation: float) -> ModeFigures:
     """The figures of `points` `[N, 2]` about `centres` `[M, 2]`."""
     distances = np.linalg.norm(points[:, None] - centres[None], axis=2)
@@ -160,9 +149,9 @@ def judge(path: str) -> None:
                 f"  of the class asked for: {np.mean(right):.1f}%, by class {min(right):.0f}% to "
                 f"{max(right):.0f}%"
             )
-    elif config.dataset in MIXTURES:
+    elif config.dataset in toys.DEVIATIONS:
         points = samples_of(train.open_run(config), 10_000)
-        modes = judge_modes(points, *MIXTURES[config.dataset])
+        modes = judge_modes(points, toys.centres(config.dataset), toys.DEVIATIONS[config.dataset])
         print(
             f"  {modes.modes_reached} of {modes.modes} modes reached, the rarest by "
             f"{modes.smallest_mode:.1f}% of the samples; {modes.within:.1f}% of them within "
@@ -171,7 +160,7 @@ def judge(path: str) -> None:
     else:
         raise UserError(
             f"{path} has no judge",
-            f"give a run of digits at 8 pixels, or of {' or '.join(MIXTURES)}",
+            f"give a run of digits at 8 pixels, or of {' or '.join(toys.DEVIATIONS)}",
         )
 
 

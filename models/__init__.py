@@ -1,9 +1,9 @@
 """Generators and critics, chosen by name from one registry.
 
-Importing this package does not import TensorFlow; building a network does. So the
-command line can refuse an impossible combination at once.
+Importing this package does not import TensorFlow; building or loading a network
+does. So the command line can refuse an impossible combination at once.
 """
 
-from .registry import MODELS, build, check
+from .registry import MODELS, build, check, load
 
-__all__ = ["MODELS", "build", "check"]
+__all__ = ["MODELS", "build", "check", "load"]

@@ -90,6 +90,17 @@ class Linear(tf.keras.layers.Layer):
         bias = tf.cast(tf.convert_to_tensor(self.bias), inputs.dtype)
         return outputs + (_without_gradient(bias) if self.bias_cancelled else bias)
 
+    def get_config(self) -> dict:
+        initializer = tf.keras.initializers.get(self.kernel_initializer)
+        own = {
+            "filters": self.filters,
+            "kernel_initializer": tf.keras.initializers.serialize(initializer),
+            "use_bias": self.use_bias,
+            "bias_cancelled": self.bias_cancelled,
+            "spectral": self.spectral,
+        }
+        return {**super().get_config(), **own}
+
 
 @tf.custom_gradient
 def _without_gradient(value: tf.Tensor):
@@ -97,6 +108,7 @@ def _without_gradient(value: tf.Tensor):
     return tf.identity(value), tf.zeros_like
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class Dense(Linear):
     """`[B, I]` -> `[B, filters]`."""
 
@@ -104,6 +116,7 @@ class Dense(Linear):
         return tf.matmul(inputs, kernel)
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class Conv2D(Linear):
     """A convolution, SAME padding: `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`."""
 
@@ -124,13 +137,21 @@ class Conv2D(Linear):
             return tf.nn.conv2d(inputs, kernel, 1, "SAME")
         return tf.nn.conv2d(inputs, kernel, self.strides, "SAME")
 
+    def get_config(self) -> dict:
+        own = {"kernel_size": self.kernel_size, "strides": self.strides}
+        return {**super().get_config(), **own}
 
+
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class ConvMeanPool(Conv2D):
     """A convolution, then `mean_pool`: `[B, H, W, I]` -> `[B, H/2, W/2, filters]`."""
 
     def __init__(self, filters: int, kernel_size: int, *, fused: bool, **kwargs):
         super().__init__(filters, kernel_size, **kwargs)
         self.fused = fused
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "fused": self.fused}
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.fused:
@@ -140,12 +161,16 @@ class ConvMeanPool(Conv2D):
         return mean_pool(tf.nn.conv2d(inputs, kernel, 1, "SAME"))
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class UpsampleConv(Conv2D):
     """`upsample`, then a convolution: `[B, H, W, I]` -> `[B, 2H, 2W, filters]`."""
 
     def __init__(self, filters: int, kernel_size: int, *, fused: bool, **kwargs):
         super().__init__(filters, kernel_size, **kwargs)
         self.fused = fused
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "fused": self.fused}
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.fused:

@@ -90,6 +90,7 @@ def halvings(size: int) -> list[int]:
     return sizes
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class _Upwards(tf.keras.layers.Conv2DTranspose):
     """A transposed convolution, stride 2, to `size` pixels: twice as many, or one fewer."""
 
@@ -99,3 +100,9 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return super().call(inputs)[:, : self.size, : self.size]
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        for fixed in ("kernel_size", "strides", "padding"):
+            del config[fixed]
+        return {**config, "size": self.size}

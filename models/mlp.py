@@ -49,6 +49,7 @@ def critic(design: Design) -> tf.keras.Model:
     return heads.critic(design, examples, x)
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class OneHot(tf.keras.layers.Layer):
     """Labels `[B]` -> `[B, classes]`, 1 at the label and 0 elsewhere."""
 
@@ -58,6 +59,9 @@ class OneHot(tf.keras.layers.Layer):
 
     def call(self, labels: tf.Tensor) -> tf.Tensor:
         return tf.one_hot(labels, self.classes)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "classes": self.classes}
 
 
 def _dense(design: Design, units: int, name: str, **kwargs) -> Dense:

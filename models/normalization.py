@@ -72,6 +72,7 @@ def of_critic(design: Design) -> Normalize:
     return normalize
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class BatchNormalization(tf.keras.layers.Layer):
     """Zero mean and unit variance over the *global* batch, then a scale and an offset.
 
@@ -128,6 +129,16 @@ class BatchNormalization(tf.keras.layers.Layer):
         mean, variance = self._moments(x, training)
         scale = gamma * tf.math.rsqrt(variance + EPSILON)
         return x * scale + (beta - mean * scale)
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        del config["dtype"]  # no choice of it
+        own = {
+            "classes": self.classes,
+            "sampling_statistics": self.sampling_statistics,
+            "momentum": self.momentum,
+        }
+        return {**config, **own}
 
     def _moments(self, x: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         accumulated_mean = tf.convert_to_tensor(self.moving_mean)

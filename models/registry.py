@@ -185,3 +185,16 @@ def build(
     generator_module, generator_design = module_and_design(generator_model)
     critic_module, critic_design = module_and_design(model)
     return generator_module.generator(generator_design), critic_module.critic(critic_design)
+
+
+def load(path: str) -> tf.keras.Model:
+    """A generator from the file that Keras wrote of it, on this machine.
+
+    Keras makes layers that are not its own only of classes that it has been shown: those of
+    this package, once the modules are imported.
+    """
+    import tensorflow as tf  # noqa: PLC0415
+
+    for model in MODELS.values():
+        importlib.import_module(f".{model.module}", __package__)
+    return tf.keras.models.load_model(path)

@@ -151,6 +151,7 @@ def _scaled(x: tf.Tensor, scale: float, name: str, dtype: str) -> tf.Tensor:
     return tf.keras.layers.Rescaling(scale, dtype=dtype, name=name)(x)
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class DepthToSpace(tf.keras.layers.Layer):
     """`[B, H, W, 4 C]` -> `[B, 2H, 2W, C]`."""
 

@@ -1,5 +1,6 @@
 """Eight logical CPU devices for every test, set before TensorFlow starts its context."""
 
+import dataclasses
 import functools
 import os
 
@@ -8,6 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags as absl_flags
 
 import train
 from wgan_gp.config import Config
@@ -35,6 +37,16 @@ def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
     return run, writer
 
 
+def call_main(*arguments) -> int:
+    """The program's exit status, within this process."""
+    try:
+        return train.main(["train.py", *arguments])
+    finally:
+        for field in dataclasses.fields(Config):
+            if field.name in absl_flags.FLAGS:
+                delattr(absl_flags.FLAGS, field.name)
+
+
 @pytest.fixture(params=["eager", "graph", "xla"])
 def compute(request):
     """(function) -> the function as it runs eagerly, in a tf.function, or compiled by XLA."""
@@ -54,13 +66,16 @@ def prepared(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("prepared"))
     for name, shape in (("mnist", (28, 28, 1)), ("cifar10", (32, 32, 3))):
         random = np.random.default_rng(0)
-        examples = tf.data.Dataset.from_tensor_slices(
-            {
-                "image": random.integers(0, 256, (60, *shape)).astype(np.uint8),
-                "label": np.arange(60) % 10,
-                "id": [str(index) for index in range(60)],
-            }
-        )
+        splits = {
+            split: tf.data.Dataset.from_tensor_slices(
+                {
+                    "image": random.integers(0, 256, (count, *shape)).astype(np.uint8),
+                    "label": np.arange(count) % 10,
+                    "id": [str(index) for index in range(count)],
+                }
+            )
+            for split, count in (("train", 60), ("test", 20))
+        }
         tensorflow_datasets.dataset_builders.store_as_tfds_dataset(
             name=name,
             version=str(tensorflow_datasets.builder_cls(name).VERSION),
@@ -71,7 +86,7 @@ def prepared(tmp_path_factory):
                     "id": tensorflow_datasets.features.Text(),
                 }
             ),
-            split_datasets={"train": examples},
+            split_datasets=splits,
             data_dir=folder,
             disable_shuffling=True,
         )

@@ -19,8 +19,10 @@ ALLOWED = {
         "google",
         "numpy",
         "PIL",
+        "scipy",  # with threadpoolctl, what scikit-learn itself needs
         "sklearn",
         "tensorboard",
+        "threadpoolctl",
         "tqdm",
     },
     "wgan_gp/tpu": {"tensorflow", "numpy", "jax", "jaxlib"},

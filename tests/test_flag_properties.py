@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from absl import flags as absl_flags
-from conftest import TINY
+from conftest import TINY, call_main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -97,21 +97,11 @@ def arguments(draw, bad):
     return line
 
 
-def call_main(line, monkeypatch):
-    """The program's exit status, within this process."""
-    monkeypatch.setattr(train, "train", lambda config: pytest.fail(f"it would train {config}"))
-    try:
-        return train.main(["train.py", *line])
-    finally:
-        for name in [*absl_flags.FLAGS]:
-            if name in {field.name for field in dataclasses.fields(Config)}:
-                delattr(absl_flags.FLAGS, name)
-
-
 @settings(repeatable, max_examples=300)
 @given(line=arguments(bad=True))
 def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, monkeypatch):
-    assert call_main([f"--model_dir={tmp_path}", *line], monkeypatch) == 2
+    monkeypatch.setattr(train, "train", lambda config: pytest.fail(f"it would train {config}"))
+    assert call_main(f"--model_dir={tmp_path}", *line) == 2
     output = capsys.readouterr()
     (error,) = output.err.splitlines()
     assert error.startswith("error: ") and " — " in error and output.out == ""

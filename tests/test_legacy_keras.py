@@ -9,6 +9,7 @@ import sys
 import pytest
 
 LOSSES = ["adversarial", "conformance", "objectives", "penalties", "reductions"]
+EXPORT = "plain_tensorflow and classes or fresh_process or documentation"
 NETWORKS = ["normalization", "resnet", "average", "sampling"]
 
 
@@ -35,6 +36,18 @@ def test_a_slice_is_compiled_and_its_layers_are_named(tmp_path):
         program = report["programs"][name]
         assert program["gradient_all_reduce_count"] == 1
         assert any(layer.startswith(f"{network}/conv_1") for layer in program["cycles_by_layer"])
+
+
+def test_what_is_exported_gives_the_same_samples():
+    tests = pathlib.Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", tests / "test_export.py", "-k", EXPORT],
+        cwd=tests.parent,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("suite", [LOSSES, NETWORKS], ids=["losses", "networks"])

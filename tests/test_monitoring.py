@@ -27,12 +27,16 @@ def hparams_of(value):
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory):
+def events(tmp_path_factory, prepared):
     path = tmp_path_factory.mktemp("run")
     for train_steps in (5, 10):  # resumed once
         train_tiny(
             path,
             train_steps=train_steps,
+            steps_per_loop=1,
+            summary_interval=1,
+            dataset="mnist",  # has a test split
+            data_dir=prepared,
             model="mlp",
             penalty_weight=3.0,
             learning_rate_schedule="constant",
@@ -50,6 +54,26 @@ def test_every_chart_of_the_layout_has_its_curves(events):
         for chart in category.chart:
             for pattern in chart.multiline.tag:
                 assert len([tag for tag in tags if re.match(pattern, tag)]) == 1, chart.title
+            for band in chart.margin.series:
+                assert {band.value, band.lower, band.upper} <= tags
+    first, second = (category.chart for category in layout.category[:2])
+    assert "^held_out/negative_critic_loss$" in first[0].multiline.tag
+    assert [band.upper for band in second[0].margin.series] == ["probe/gradient_norm_upper"]
+
+
+def test_the_norms_of_the_gradient_are_there_as_histograms(events):
+    histograms = [
+        value
+        for tag, value in events
+        if tag == "probe/gradient_norms" and value.metadata.plugin_data.plugin_name == "histograms"
+    ]
+    assert len(histograms) == 10
+    assert all(tf.make_ndarray(each.tensor)[:, 2].sum() == 256 for each in histograms)
+
+
+def test_samples_interpolation_and_real_images_are_there(events):
+    images = [tag for tag, value in events if value.metadata.plugin_data.plugin_name == "images"]
+    assert images == ["real", *["samples", "interpolation"] * 2]
 
 
 def test_runs_are_compared_by_their_settings(events):
@@ -70,7 +94,7 @@ def test_configuration_and_networks_are_there_as_text(events):
         for tag, value in events
         if value.metadata.plugin_data.plugin_name == "text"
     }
-    assert set(texts) == {"config", "generator", "critic"}
+    assert set(texts) == {"config", "generator", "critic", "verdict"}
     assert '"penalty_weight": 3.0' in texts["config"]
     for network in ("generator", "critic"):
         assert "Total params" in texts[network] and "dense_1" in texts[network]
@@ -81,10 +105,13 @@ def test_the_line_says_how_long_it_will_take():
     file, now = io.StringIO(), iter([0.0, 10.0, 70.0])
     writer = monitoring.ConsoleWriter(100, file=file, clock=lambda: next(now))
     charts = [chart for charts in monitoring.LAYOUT.values() for chart in charts.values()]
-    values = dict.fromkeys([tag for tags in charts for tag in tags], 0.25)
+    tags = {"critic/gradient_norm", *(tag for chart in charts for tag in chart.tags)}
+    values = dict.fromkeys(tags, 0.25)
     writer.begin(10)
     writer.scalars(20, values)  # 10 iterations in 10 seconds
     writer.scalars(40, values)  # 20 in 60
-    _, *lines = file.getvalue().splitlines()
+    writer.text(40, "verdict", "healthy: so it is")
+    _, *lines, verdict = file.getvalue().splitlines()
+    assert verdict == "40/100: verdict: healthy: so it is"
     assert [line.rpartition(", ")[2] for line in lines] == ["01:20 left", "03:00 left"]
     assert lines[0].startswith("20/100: wasserstein 0.250, losses 0.250 0.250, penalty 0.250")

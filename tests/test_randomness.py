@@ -27,6 +27,29 @@ def test_xla_draws_the_same_numbers(draw):
     np.testing.assert_allclose(compiled, numbers(first=5, draw=draw), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("draw", [bits, uniform, normal])
+@pytest.mark.parametrize("seed", [0, 3, 2**31 - 1])
+def test_seed_and_count_may_be_known_later_than_the_graph(draw, seed):
+    whole = [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32)]
+    later = tf.function(
+        lambda seed, count: numbers(seed, count=count, size=6, draw=draw), input_signature=whole
+    )
+    found = later(tf.constant(seed, tf.int64), tf.constant(9))
+    np.testing.assert_array_equal(found, numbers(seed, count=9, size=6, draw=draw))
+
+
+def test_the_key_is_seed_and_stream():
+    """The numbers of a resumed run: those that were drawn before."""
+    expected = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[64, 4],
+        key=tf.constant([3 << 32 | Stream.SAMPLES], tf.uint64),
+        counter=tf.constant([0, 7], tf.uint64),
+        alg=1,
+        dtype=tf.uint32,
+    )
+    np.testing.assert_array_equal(numbers(stream=Stream.SAMPLES), expected)
+
+
 @pytest.mark.parametrize(
     "other",
     [{"seed": 4}, {"stream": Stream.GENERATOR_LATENTS}, {"step": 8}, {"first": 64}],

@@ -285,11 +285,11 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
             config = Config(model_dir=str(tmp_path), train_steps=10**6, model="mlp", **TINY)
             config = train.resolve(config)
             with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
-                RunDirectory(str(tmp_path)).claim(config)
+                RunDirectory(str(tmp_path)).claim(config, {})
         finally:
             first.kill()
     # Killed, it left its marker behind, which hinders nobody.
-    RunDirectory(str(tmp_path)).claim(config)
+    RunDirectory(str(tmp_path)).claim(config, {})
 
 
 @pytest.mark.parametrize(

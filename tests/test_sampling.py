@@ -1,13 +1,15 @@
 """Samples that depend on (weights, seed, index) only, and pictures of them."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from conftest import strategy_over, train_tiny
 
 import models
 from wgan_gp.config import Config
 from wgan_gp.data.registry import open_source
-from wgan_gp.sampling import GAP_GREY, PLOT_PIXELS, Sampler, image_grid, make_draw, point_plot
+from wgan_gp.pictures import GAP_GREY, PLOT_PIXELS, image_grid, point_plot
+from wgan_gp.sampling import Sampler, draw_real, make_draw
 
 
 def make_sampler(replicas, batch_size=8, classes=0, **choices):
@@ -59,11 +61,29 @@ def test_classes_come_in_turn_or_as_asked_for():
     )
 
 
+@pytest.mark.parametrize("label", [None, 2])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_given_noise_is_drawn_as_the_same_noise_of_the_seed(replicas, label):
+    sampler = make_sampler(replicas, classes=3, conditioning="acgan")
+    latents, labels = sampler.noise(13, label)
+    np.testing.assert_allclose(
+        sampler.generate(latents, labels), sampler.sample(13, label), atol=1e-6
+    )
+
+
 def test_a_conditional_grid_has_a_column_for_each_class():
     source = open_source(Config())
-    picture = make_draw(make_sampler(1, classes=10, conditioning="acgan"), source)()
-    assert picture.shape == (8 * 34, 10 * 34, 1)
-    assert make_draw(make_sampler(1), source)().shape == (8 * 34, 8 * 34, 1)
+    pictures = make_draw(make_sampler(1, classes=10, conditioning="acgan"), source)()
+    assert pictures["samples"].shape == (8 * 34, 10 * 34, 1)
+    assert pictures["interpolation"].shape == (8 * 34, 8 * 34, 1)
+    assert make_draw(make_sampler(1), source)()["samples"].shape == (8 * 34, 8 * 34, 1)
+
+
+def test_real_images_are_those_that_training_reads_first():
+    source = open_source(Config())
+    first = source.read(tf.constant(0, tf.int64), 64)[0].numpy()
+    np.testing.assert_array_equal(draw_real(source)["real"], image_grid(first, 8))
+    assert draw_real(open_source(Config(dataset="gaussians_8"))) == {}
 
 
 def test_image_grid_places_and_scales_images():

@@ -67,8 +67,14 @@ class Checkpoints:
         path = newest_whole(self.directory)
         if path is None and self._restore_from is not None:
             path = find(self._restore_from)
-        if path is None:
-            return int(self._state.iteration.numpy())
+        return int(self._state.iteration.numpy()) if path is None else self.restore(path)
+
+    def restore(self, path: str) -> int:
+        """Restores one, by its path without an ending; returns the iterations done.
+
+        Raises:
+          UserError: it is not wholly of this run's networks and optimizers.
+        """
         status = None
         try:
             # Strict both ways: a value left over or left out would be a silent fresh

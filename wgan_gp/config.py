@@ -28,8 +28,10 @@ PENALTIES = (
     "weight_clipping",
     "none",
 )
+WITH_TARGET = ("two_sided", "one_sided", "dragan")  # of these, a gradient norm other than 0
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 CONDITIONINGS = ("none", "acgan", "projection")
+OF_A_SAVED_RUN = ("evaluate", "sample", "export")  # modes
 
 
 def _setting(
@@ -60,8 +62,9 @@ class Config:
 
     mode: str = _setting(
         "train",
-        "train, or compile: for a TPU slice, without one; docs/compile.md reads the report.",
-        choices=("train", "compile"),
+        "train; evaluate, sample or export: of the run in --model_dir; compile: for a TPU slice, "
+        "without one (docs/compile.md reads the report).",
+        choices=("train", *OF_A_SAVED_RUN, "compile"),
         free=True,
     )
     compile_topology: str = _setting(
@@ -81,6 +84,12 @@ class Config:
         None,
         "Where the data is: a folder of pictures (image_folder), a pattern of files (tfrecord), or "
         "where tensorflow-datasets prepares its own. Local or gs://.",
+        free=True,
+    )
+    test_data_dir: str | None = _setting(
+        None,
+        "The same of data that is not trained on: the critic's loss there shows whether it "
+        "overfits. Default: of tensorflow-datasets, the split called test or validation.",
         free=True,
     )
     download: str = _setting(
@@ -328,8 +337,45 @@ class Config:
     max_rollbacks: int = _setting(
         3, "Rollbacks of a run before it stops all the same.", minimum=1, free=True
     )
+    evaluate_interval: int = _setting(
+        0, "Iterations between evaluations; 0: none.", minimum=0, free=True
+    )
     profile_steps: str | None = _setting(
         None, "Iterations to profile for TensorBoard, as FIRST,LAST.", free=True
+    )
+
+    # Judging and using a run.
+    evaluate_samples: int = _setting(
+        10_000, "Samples to judge, and real examples at most.", minimum=2, free=True
+    )
+    feature_extractor: str | None = _setting(
+        None,
+        "What FID and its like see by: classifier (small, fitted to the run's own labelled "
+        "images), inception (of TF-GAN, from the network), or a Keras file or SavedModel. "
+        "Default: classifier for labelled images of up to 32 pixels, else inception.",
+        free=True,
+    )
+    sample_format: str = _setting(
+        "grid",
+        "What --mode=sample writes: grid or interpolation (a PNG), png (a folder) or npz.",
+        choices=("grid", "interpolation", "png", "npz"),
+        free=True,
+    )
+    num_samples: int = _setting(64, "Samples that --mode=sample draws.", minimum=1, free=True)
+    sample_seed: int | None = _setting(
+        None,
+        "Seed of the samples' noise. Default: --seed.",
+        minimum=0,
+        below=2**31,
+        free=True,
+    )
+    sample_class: int | None = _setting(
+        None, "Class to sample, of a conditional run. Default: all in turn.", minimum=0, free=True
+    )
+    output: str | None = _setting(
+        None,
+        "Where --mode=sample and --mode=export write. Default: in --model_dir.",
+        free=True,
     )
 
     def __post_init__(self):
@@ -391,6 +437,8 @@ class Config:
         paths = {"model_dir": self.run_directory}
         if not built_in:
             paths["data_dir"] = self.data_dir or "(tensorflow-datasets' own folder)"
+        if self.test_data_dir is not None:
+            paths["test_data_dir"] = self.test_data_dir
         if self.restore_from is not None:
             paths["restore_from"] = self.restore_from
         for flag, path in paths.items():
@@ -430,6 +478,11 @@ class Config:
                 raise UserError(
                     f"--{name}={value} does not divide over {replicas} replicas", f"use {near}"
                 )
+
+    @property
+    def drawn_with(self) -> int:
+        """The seed of the samples' noise."""
+        return self.seed if self.sample_seed is None else self.sample_seed
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """What in a saved configuration forbids going on with this one, as `--flag: old -> new`.

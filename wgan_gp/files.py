@@ -1,11 +1,36 @@
 """Files that are written whole or not at all."""
 
+import contextlib
+from collections.abc import Iterator
+
 import tensorflow as tf
+
+from .errors import UserError, reason
 
 
 def replace_text(path: str, text: str) -> None:
     """Writes a file whole or not at all: a reader, or a crash, finds the old or the new one."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: str, content: bytes) -> None:
+    """The same, of bytes."""
     aside = f"{path}.new"
-    with tf.io.gfile.GFile(aside, "w") as file:
-        file.write(text)
+    with tf.io.gfile.GFile(aside, "wb") as file:
+        file.write(content)
     tf.io.gfile.rename(aside, path, overwrite=True)
+
+
+@contextlib.contextmanager
+def reporting(what: str, done: str, remedy: str) -> Iterator[None]:
+    """Turns what fails inside into a UserError.
+
+    Args:
+      what: the flag or the path.
+      done: what it cannot be: "read" or "written".
+      remedy: what to do about it.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"{what} cannot be {done} ({reason(error)})", remedy) from error

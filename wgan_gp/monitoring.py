@@ -6,6 +6,7 @@ The trainer knows the Writer interface only.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import posixpath
 import re
@@ -13,6 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -41,6 +43,15 @@ class Writer:
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         """A picture, uint8 `[H, W, 1 or 3]`."""
+
+    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
+        """Many values of one thing, `[N]`."""
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        """A line to read."""
+
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        """An evaluation of the samples: one number for each tag."""
 
     def close(self) -> None:
         """The run is over."""
@@ -74,6 +85,15 @@ class Writers(Writer):
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         self._hand_on("image", step, tag, image)
 
+    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
+        self._hand_on("histogram", step, tag, values)
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        self._hand_on("text", step, tag, text)
+
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        self._hand_on("evaluation", step, values)
+
     def close(self) -> None:
         self._hand_on("close")
 
@@ -83,19 +103,55 @@ class Writers(Writer):
                 getattr(writer, method)(*args)
 
 
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """A chart of one curve or several, by their tags."""
+
+    tags: tuple[str, ...]
+
+    def chart(self, title: str) -> layout_pb2.Chart:
+        # Tags are regular expressions here.
+        tags = [f"^{re.escape(tag)}$" for tag in self.tags]
+        return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """A chart of one curve with its spread."""
+
+    tag: str
+    lower: str
+    upper: str
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return (self.tag, self.lower, self.upper)
+
+    def chart(self, title: str) -> layout_pb2.Chart:
+        series = layout_pb2.MarginChartContent.Series(
+            value=self.tag, lower=self.lower, upper=self.upper
+        )
+        return layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=[series]))
+
+
 # What TensorBoard's Custom Scalars shows, by the question that it answers.
-LAYOUT = {
+LAYOUT: dict[str, dict[str, Curves | Band]] = {
     "is it converging": {
-        "estimated distance, without the penalty": ["critic/wasserstein"],
-        "losses": ["critic/loss", "generator/loss"],
+        "negative critic loss": Curves(
+            ("probe/negative_critic_loss", "held_out/negative_critic_loss")
+        ),
+        "estimated distance, without the penalty": Curves(("critic/wasserstein",)),
+        "losses": Curves(("critic/loss", "generator/loss")),
     },
     "is the constraint kept": {
-        "gradient norm": ["critic/gradient_norm"],
-        "penalty": ["critic/penalty"],
+        "gradient norm, and one standard deviation": Band(
+            "probe/gradient_norm", "probe/gradient_norm_lower", "probe/gradient_norm_upper"
+        ),
+        "penalty": Curves(("critic/penalty",)),
     },
     "throughput": {
-        "images a second": ["throughput/images_per_second"],
-        "shares of the time": ["throughput/data_wait_share", "throughput/host_share"],
+        "images a second": Curves(("throughput/images_per_second",)),
+        "shares of the time": Curves(("throughput/data_wait_share", "throughput/host_share")),
     },
 }
 
@@ -148,16 +204,7 @@ class TensorBoardWriter(Writer):
         categories = [
             layout_pb2.Category(
                 title=question,
-                chart=[
-                    layout_pb2.Chart(
-                        title=title,
-                        # Tags are regular expressions here.
-                        multiline=layout_pb2.MultilineChartContent(
-                            tag=[f"^{re.escape(tag)}$" for tag in tags]
-                        ),
-                    )
-                    for title, tags in charts.items()
-                ],
+                chart=[chart.chart(title) for title, chart in charts.items()],
             )
             for question, charts in LAYOUT.items()
         ]
@@ -184,6 +231,18 @@ class TensorBoardWriter(Writer):
         with self._events.as_default(step=step):
             tf.summary.image(tag, image[None])
         self._events.flush()
+
+    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
+        with self._events.as_default(step=step):
+            tf.summary.histogram(tag, values)
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        with self._events.as_default(step=step):
+            tf.summary.text(tag, text)
+        self._events.flush()
+
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        self.scalars(step, values)
 
     def close(self) -> None:
         self._events.close()
@@ -227,8 +286,30 @@ class JsonlWriter(Writer):
                 replace_text(self._path, "".join(kept))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self._append({"step": step, **values})
+
+    def _append(self, content: Mapping[str, Any]) -> None:
         with tf.io.gfile.GFile(self._path, "a") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+            file.write(json.dumps(content) + "\n")
+
+
+class EvaluationFileWriter(JsonlWriter):
+    """One JSON object an evaluation: "step", what was evaluated by what, and every scalar.
+
+    Args:
+      path: of the file.
+      about: what is the same for all evaluations of a process.
+    """
+
+    def __init__(self, path: str, about: Mapping[str, Any]):
+        super().__init__(path)
+        self._about = dict(about)
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        self._append({"step": step, **self._about, **values})
 
 
 def _step_of(line: str) -> float:
@@ -239,12 +320,15 @@ def _step_of(line: str) -> float:
 
 
 class ImageFileWriter(Writer):
-    """Pictures as `directory`/step_NNNNNNNN.png."""
+    """Pictures of one tag as `directory`/step_NNNNNNNN.png."""
 
-    def __init__(self, directory: str):
+    def __init__(self, directory: str, tag: str = "samples"):
         self._directory = directory
+        self._tag = tag
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
+        if tag != self._tag:
+            return
         path = posixpath.join(self._directory, f"step_{step:08d}.png")
         # GFile, as everywhere: an op would write on the TPU's host, not on this one.
         with tf.io.gfile.GFile(path, "wb") as file:
@@ -298,6 +382,19 @@ class ConsoleWriter(Writer):
         else:
             self._bar.set_postfix_str(line)
 
+    def text(self, step: int, tag: str, text: str) -> None:
+        self._above_the_bar(f"{step}/{self._total}: {tag}: {text}")
+
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        line = ", ".join(f"{tag.partition('/')[2]} {value:.4g}" for tag, value in values.items())
+        self._above_the_bar(f"{step}/{self._total}: {line}".replace("_", " "))
+
+    def _above_the_bar(self, line: str) -> None:
+        if self._bar.disable:
+            self._print(line)
+        else:
+            self._bar.write(line, file=self._file)
+
     def close(self) -> None:
         self._bar.close()
 
@@ -317,9 +414,17 @@ class MemoryWriter(Writer):
     def __init__(self):
         self.summaries: list[tuple[int, dict[str, float]]] = []
         self.images: list[tuple[int, str, np.ndarray]] = []
+        self.texts: list[tuple[int, str, str]] = []
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         self.summaries.append((step, dict(values)))
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         self.images.append((step, tag, image))
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        self.texts.append((step, tag, text))
+
+    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        self.evaluations.append((step, dict(values)))

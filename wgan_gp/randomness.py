@@ -36,19 +36,26 @@ class Stream(enum.IntEnum):
     GENERATOR_LABELS = 7
     DEQUANTIZATION = 8
     FLIPS = 9
+    PROBE = 10
 
 
 def bits(
-    seed: int, stream: Stream, *, step: tf.Tensor, first: tf.Tensor, count: int, size: int
+    seed: int | tf.Tensor,
+    stream: Stream,
+    *,
+    step: tf.Tensor,
+    first: tf.Tensor,
+    count: int | tf.Tensor,
+    size: int,
 ) -> tf.Tensor:
     """Random 32-bit words for the examples `first ... first + count - 1` of one step.
 
     Args:
-      seed: in [0, 2^31).
+      seed: in [0, 2^31); a scalar int64 where it is not known before the graph is.
       stream: what the numbers are for.
       step: scalar integer, which draw of the stream.
       first: scalar integer, global index of the first example.
-      count: examples.
+      count: examples; a scalar int32 where it is not known before.
       size: words an example.
 
     Returns:
@@ -57,8 +64,8 @@ def bits(
     blocks = -(-size // _WORDS_PER_BLOCK)
     place = tf.cast(first, tf.int64) * blocks
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[count, blocks * _WORDS_PER_BLOCK],
-        key=tf.constant([seed << 32 | stream], tf.uint64),
+        shape=tf.stack([count, blocks * _WORDS_PER_BLOCK]),
+        key=tf.cast([seed * 2**32 + int(stream)], tf.uint64),  # the seed in its high word
         counter=tf.cast(tf.stack([place, tf.cast(step, tf.int64)]), tf.uint64),
         alg=_PHILOX,
         dtype=tf.uint32,
@@ -66,7 +73,13 @@ def bits(
 
 
 def uniform(
-    seed: int, stream: Stream, *, step: tf.Tensor, first: tf.Tensor, count: int, size: int
+    seed: int | tf.Tensor,
+    stream: Stream,
+    *,
+    step: tf.Tensor,
+    first: tf.Tensor,
+    count: int | tf.Tensor,
+    size: int,
 ) -> tf.Tensor:
     """Values uniform on [0, 1), `[count, size]` float32; arguments as in `bits`."""
     # 24 bits: as many as float32 holds below 1, so that 1 is never reached by rounding.
@@ -98,7 +111,13 @@ def uncorrelated_bits(
 
 
 def normal(
-    seed: int, stream: Stream, *, step: tf.Tensor, first: tf.Tensor, count: int, size: int
+    seed: int | tf.Tensor,
+    stream: Stream,
+    *,
+    step: tf.Tensor,
+    first: tf.Tensor,
+    count: int | tf.Tensor,
+    size: int,
 ) -> tf.Tensor:
     """Standard normal values, `[count, size]` float32; arguments as in `bits`.
 

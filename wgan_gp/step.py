@@ -140,6 +140,36 @@ class ReplicaStep:
         self.objective.constrain(weights)
         return shares
 
+    def look(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
+        """The critic's terms as they stand, by the networks as sampling calls them; trains nothing.
+
+        Args:
+          real, labels: as for `critic_step`.
+
+        Returns:
+          Each critic term, `[batch_size / replicas]`, and the samples they were found with. The
+          noise is always the same.
+        """
+        part = _replica_part(self.batch_size, tf.constant(0), 0)
+        shape = math.prod(real.shape[1:])
+        latents, alpha, noise = (
+            draw(self.seed, Stream.PROBE, size=size, **{**part, "step": number})
+            for number, (draw, size) in enumerate(
+                [(normal, self.latent_size), (uniform, 1), (normal, shape)]
+            )
+        )
+        fake = conditioned(self.state.generator, labels, training=False)(latents)
+        terms = self.objective.critic_terms(
+            conditioned(self.state.critic, labels, training=False),
+            real,
+            fake,
+            alpha=alpha[:, 0],
+            noise=tf.reshape(noise, real.shape),
+            step=tf.constant(0, tf.int64),  # one that is penalised
+            labels=labels,
+        )
+        return terms, fake
+
     def generator_step(self, step: tf.Tensor, rollbacks: tf.Tensor | int = 0) -> Terms:
         """Updates the generator on this replica's part of a fresh batch of latents.
 

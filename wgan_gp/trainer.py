@@ -19,9 +19,11 @@ from .errors import NotFiniteError, UserError
 from .loop import TrainLoop
 from .monitoring import Writer
 from .ownership import Ownership
+from .probe import Look
 from .profiling import Profiler
 from .signals import StopRequest
 from .state import learning_rate
+from .verdict import Judge, Verdict
 
 
 class Trainer:
@@ -33,11 +35,15 @@ class Trainer:
       batches: critic step -> distributed iterator over real batches from that step on.
       checkpoints: of the state that the loop trains.
       writer: receives scalars and pictures.
-      draw: () -> uint8 `[H, W, C]`, a picture of samples from fixed noise.
+      draw: () -> pictures of samples from fixed noise, uint8 `[H, W, C]`, by their tags.
+      draw_real: () -> pictures of real examples, which a run begins with.
+      evaluate: () -> figures of the samples, by tag; None: there are no evaluations.
       begin: is told the iteration that the run begins at, or is rolled back to; may refuse it.
       owner: of the run directory, if there is one; asked before anything is written.
       agree: (signal or None) -> the signal that all processes stop at; None: go on.
       profiler: is told of every loop.
+      probe: looks at the critic at every summary.
+      judge: says how the run is going, by what the probe saw.
       clock: () -> seconds.
     """
 
@@ -49,11 +55,15 @@ class Trainer:
         batches: Callable[[int], Iterator],
         checkpoints: Checkpoints,
         writer: Writer,
-        draw: Callable[[], np.ndarray],
+        draw: Callable[[], Mapping[str, np.ndarray]],
+        draw_real: Callable[[], Mapping[str, np.ndarray]] | None = None,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
         begin: Callable[[int], None] | None = None,
         owner: Ownership | None = None,
         agree: Callable[[int | None], int | None] | None = None,
         profiler: Profiler | None = None,
+        probe: Callable[[], Look] | None = None,
+        judge: Judge | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._config = config
@@ -62,10 +72,15 @@ class Trainer:
         self._checkpoints = checkpoints
         self._writer = writer
         self._draw = draw
+        self._draw_real = draw_real or dict
+        self._evaluate = evaluate
         self._begin = begin or (lambda iteration: None)
         self._owner = owner
         self._agree = agree or (lambda signal: signal)
         self._profiler = profiler or Profiler(None, "")
+        self._probe = probe
+        self._judge = judge
+        self._verdict: str | None = None
         self._clock = clock
 
     def run(self) -> int | None:
@@ -91,6 +106,8 @@ class Trainer:
         """Trains to the end, beginning again wherever it is rolled back to."""
         config = self._config
         self._writer.begin(start)
+        if start == 0:
+            self._show(start, self._draw_real())
         if config.on_nonfinite == "rollback" and is_empty(self._checkpoints.directory):
             self._save()  # to have where to go back to
         while start < config.train_steps:
@@ -117,6 +134,8 @@ class Trainer:
 
     def _train(self, step: int, stop: StopRequest) -> int | None:
         config, last_saved = self._config, step
+        if self._judge is not None:
+            self._judge.forget()
         batches = self._batches(step * config.n_critic)
         period, stopped_by = Period(self._clock()), self._agree(stop.signal)
         while step < config.train_steps and stopped_by is None:
@@ -142,7 +161,10 @@ class Trainer:
                 period = Period(now)
             if due(config.sample_interval):
                 self._check_owner()
-                self._writer.image(step, "samples", self._draw())
+                self._show(step, self._draw())
+            if self._evaluate is not None and due(config.evaluate_interval):
+                self._check_owner()
+                self._writer.evaluation(step, self._evaluate())
             if due(config.checkpoint_interval):
                 self._save()
                 last_saved = step
@@ -150,6 +172,10 @@ class Trainer:
         if last_saved < step:
             self._save()
         return stopped_by
+
+    def _show(self, step: int, pictures: Mapping[str, np.ndarray]) -> None:
+        for tag, picture in pictures.items():
+            self._writer.image(step, tag, picture)
 
     def _check_finite(
         self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor], last_saved: int
@@ -189,7 +215,22 @@ class Trainer:
                 ("generator", config.generator_learning_rate),
             )
         }
-        self._writer.scalars(step, {**values, **rates})
+        values = {**values, **rates}
+        if self._probe is None:
+            self._writer.scalars(step, values)
+            return
+        look = self._probe()
+        values |= look.scalars()
+        self._writer.scalars(step, values)
+        self._writer.histogram(step, "probe/gradient_norms", look.terms["gradient_norm"])
+        if self._judge is not None:
+            self._tell(step, self._judge.judge(values))
+
+    def _tell(self, step: int, verdict: Verdict | None) -> None:
+        """Says a verdict where it is another than before."""
+        if verdict is not None and verdict.name != self._verdict:
+            self._verdict = verdict.name
+            self._writer.text(step, "verdict", str(verdict))
 
 
 @dataclasses.dataclass

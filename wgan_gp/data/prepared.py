@@ -84,6 +84,15 @@ def label_feature(builder: Any) -> tuple[str | None, int]:
     return next(iter(labels.items())) if len(labels) == 1 else (None, 0)
 
 
+def held_out_split(config: Config) -> str | None:
+    """The split called test or validation, if it is prepared and another than --split."""
+    builder = find(config.dataset, config.data_dir)
+    splits = builder.info.splits if builder.is_prepared() else ()
+    return next(
+        (name for name in ("test", "validation") if name in splits and name != config.split), None
+    )
+
+
 def _features(builder: Any) -> dict[str, Any]:
     features = builder.info.features
     return dict(features) if hasattr(features, "keys") else {}

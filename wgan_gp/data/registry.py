@@ -84,6 +84,33 @@ def classes(config: Config) -> int:
     return count
 
 
+def label_count(config: Config) -> int:
+    """Classes that the dataset has labels for, whatever the run makes of them; 0: none.
+
+    Raises:
+      UserError: as `example_shape`.
+    """
+    return _find(config).classes
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the networks must know of the data.
+
+    Attributes:
+      example_shape: see `example_shape`.
+      classes: see `classes`.
+    """
+
+    example_shape: tuple[int, ...]
+    classes: int
+
+
+def kind(config: Config) -> Kind:
+    """Of the run's dataset. Raises UserError: see `example_shape` and `classes`."""
+    return Kind(example_shape(config), classes(config))
+
+
 def open_source(config: Config) -> Source | Stream:
     """The run's dataset, ready to be read.
 
@@ -100,6 +127,43 @@ def open_source(config: Config) -> Source | Stream:
             f"use at most {source.size}",
         )
     return source
+
+
+def open_held_out(config: Config) -> Source | Stream | None:
+    """Examples like the run's that it is not trained on; None: nobody knows of any.
+
+    Those of --test_data_dir; of tensorflow-datasets, the split called test or validation. They
+    are read as they are needed.
+
+    Raises:
+      UserError: they cannot be read, or have other classes.
+    """
+    if config.test_data_dir is not None:
+        if config.dataset not in ("image_folder", "tfrecord"):
+            raise UserError(
+                f"--test_data_dir={config.test_data_dir} is for image_folder and tfrecord",
+                "leave it out",
+            )
+        config = dataclasses.replace(config, data_dir=config.test_data_dir, cache="off")
+    elif config.dataset in (*BUILT_IN, "image_folder", "tfrecord"):
+        return None
+    else:
+        from . import prepared  # noqa: PLC0415
+
+        split = prepared.held_out_split(config)
+        if split is None:
+            return None
+        config = dataclasses.replace(config, split=split, cache="off")
+    try:
+        with _reading(config):
+            return _find(config).open(config)
+    except UserError as error:
+        if config.test_data_dir is None:
+            raise
+        what, remedy = (
+            text.replace("--data_dir", "--test_data_dir") for text in (error.what, error.remedy)
+        )
+        raise UserError(what, remedy) from error
 
 
 def _find(config: Config) -> Dataset:

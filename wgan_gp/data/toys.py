@@ -6,11 +6,15 @@ the paper at coordinates of our own: see each function.
 
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from ..config import Config
 from ..randomness import Stream, normal, uniform
 from .source import Source
+
+# The standard deviation about each mode, of those distributions that have modes.
+DEVIATIONS = {"gaussians_25": 0.05, "gaussians_8": 0.02}
 
 
 def gaussians_25(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
@@ -26,13 +30,15 @@ def gaussians_25(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     mode = tf.floor(25.0 * choice)
     row = tf.floor(mode / 5.0)
     centre = 2.0 * tf.concat([mode - 5.0 * row, row], axis=1) - 4.0
-    return centre + 0.05 * noise
+    return centre + DEVIATIONS["gaussians_25"] * noise
 
 
 def gaussians_8(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """Eight Gaussians on a circle of radius 2, standard deviation 0.02; as gaussians_25."""
     angle = 2.0 * math.pi / 8.0 * tf.floor(8.0 * choice)
-    return 2.0 * tf.concat([tf.cos(angle), tf.sin(angle)], axis=1) + 0.02 * noise
+    return (
+        2.0 * tf.concat([tf.cos(angle), tf.sin(angle)], axis=1) + DEVIATIONS["gaussians_8"] * noise
+    )
 
 
 def swiss_roll(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
@@ -51,6 +57,13 @@ _DRAW = {
     "gaussians_8": (gaussians_8, 8),
     "swiss_roll": (swiss_roll, 1),
 }
+
+
+def centres(dataset: str) -> np.ndarray:
+    """The modes of one of DEVIATIONS: where it draws without noise, `[M, 2]` float32."""
+    draw, modes = _DRAW[dataset]
+    choice = (tf.range(modes, dtype=tf.float32)[:, None] + 0.5) / modes  # the middle of each
+    return draw(choice, tf.zeros([modes, 2])).numpy()
 
 
 def source(config: Config, example_shape: tuple[int, ...]) -> Source:

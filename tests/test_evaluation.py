@@ -1,0 +1,807 @@
+"""The figures of evaluation, what sees the images, and what an evaluation leaves behind."""
+
+import dataclasses
+import io
+import itertools
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import scipy.linalg
+import tensorflow as tf
+from conftest import strategy_over, train_tiny
+
+import train
+from wgan_gp import monitoring
+from wgan_gp.config import Config
+from wgan_gp.data import toys
+from wgan_gp.data.registry import Kind, open_source
+from wgan_gp.errors import UserError
+from wgan_gp.evaluation import (
+    classifier,
+    evaluator,
+    examples,
+    extractors,
+    metrics,
+    points,
+    pretrained,
+)
+
+DIGITS = Kind((8, 8, 1), 0)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# The figures, against their definitions written once more.
+
+
+@pytest.mark.parametrize("size", [1, 4, 30])  # 30: more dimensions than rows, singular
+def test_fid_is_its_definition(size):
+    real, fake = normal(20, size), 1.5 * normal(25, size, seed=1) + 0.3
+    first, second = (np.atleast_2d(np.cov(each.T)) for each in (real, fake))
+    root = scipy.linalg.sqrtm(first @ second + 1e-14 * np.eye(size)).real
+    expected = np.square(real.mean(0) - fake.mean(0)).sum()
+    expected += np.trace(first + second - 2 * root)
+    found = metrics.frechet_distance(metrics.Moments.of(real), metrics.Moments.of(fake))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_fid_of_gaussians_in_closed_form():
+    mean, scale = np.array([1.0, -2.0, 0.5]), 1.7
+    unit = metrics.Moments(np.zeros(3), np.eye(3))
+    other = metrics.Moments(mean, scale**2 * np.eye(3))
+    expected = mean @ mean + 3 * (scale - 1) ** 2
+    np.testing.assert_allclose(metrics.frechet_distance(unit, other), expected, rtol=1e-12)
+    # Of singular covariances too: a line, and the line at a right angle to it.
+    lines = [metrics.Moments(np.zeros(2), np.diag(each)) for each in ([4.0, 0], [0, 9.0])]
+    np.testing.assert_allclose(metrics.frechet_distance(*lines), 4 + 9, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [5, 300])
+def test_fid_of_a_set_and_itself_is_0(rows):
+    moments = metrics.Moments.of(normal(rows, 64))
+    assert 0 <= metrics.frechet_distance(moments, moments) < 1e-10
+
+
+def test_kid_is_its_definition(monkeypatch):
+    monkeypatch.setattr(metrics, "_BLOCK_ELEMENTS", 40)  # blocks of some rows, the last short
+    real, fake = normal(13, 3), normal(17, 3, seed=1) + 1
+
+    def kernel(x, y):
+        return (sum(a * b for a, b in zip(x, y, strict=True)) / 3 + 1) ** 3
+
+    def within(rows):
+        return np.mean([kernel(x, y) for x, y in itertools.permutations(rows, 2)])
+
+    across = np.mean([kernel(x, y) for x in real for y in fake])
+    expected = within(real) + within(fake) - 2 * across
+    np.testing.assert_allclose(metrics.kernel_distance(real, fake), expected, rtol=1e-10)
+
+
+def test_kid_has_no_bias():
+    values = [
+        metrics.kernel_distance(normal(20, 2, seed=seed), normal(20, 2, seed=1000 + seed))
+        for seed in range(400)
+    ]
+    # Three standard errors; with the diagonal left in, it would be near 0.8.
+    assert abs(np.mean(values)) < 3 * np.std(values) / 20
+    assert min(values) < 0
+
+
+def test_inception_score_of_sure_and_of_empty_predictions():
+    sure = np.eye(5)[np.arange(200) % 5]
+    assert metrics.inception_score(sure) == pytest.approx((5, 0))
+    assert metrics.inception_score(np.full([200, 5], 0.2)) == pytest.approx((1, 0))
+    assert metrics.inception_score(np.eye(5)[[2] * 200]) == pytest.approx((1, 0))
+    assert metrics.inception_score(sure[:3])[0] == 1  # three parts, of one sample each
+
+
+def test_inception_score_is_of_parts_in_order():
+    random = np.random.default_rng(0)
+    given = random.dirichlet(np.ones(4), 57)
+    scores = []
+    for part in range(10):
+        chosen = given[part * 57 // 10 : (part + 1) * 57 // 10]
+        marginal = chosen.mean(axis=0)
+        divergences = [
+            sum(p * np.log(p / q) for p, q in zip(row, marginal, strict=True)) for row in chosen
+        ]
+        scores.append(np.exp(np.mean(divergences)))
+    assert metrics.inception_score(given) == pytest.approx((np.mean(scores), np.std(scores)))
+
+
+def naive_neighbourhoods(real, fake):
+    def reach(rows, k):
+        return [
+            sorted(np.linalg.norm(row - other) for j, other in enumerate(rows) if j != i)[k - 1]
+            for i, row in enumerate(rows)
+        ]
+
+    def inside(point, centre, radius):
+        return np.linalg.norm(point - centre) <= radius
+
+    def share(rows, centres, radii):
+        pairs = list(zip(centres, radii, strict=True))
+        return np.mean([any(inside(row, *pair) for pair in pairs) for row in rows])
+
+    balls = list(zip(real, reach(real, 5), strict=True))
+    return (
+        share(fake, real, reach(real, 3)),
+        share(real, fake, reach(fake, 3)),
+        sum(inside(row, *ball) for row in fake for ball in balls) / (5 * len(fake)),
+        np.mean([any(inside(row, *ball) for row in fake) for ball in balls]),
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 6])
+def test_neighbourhoods_are_their_definitions(monkeypatch, size):
+    monkeypatch.setattr(metrics, "_BLOCK_ELEMENTS", 70)
+    real, fake = normal(31, size), 0.7 * normal(23, size, seed=1) + 0.5
+    found = dataclasses.astuple(metrics.neighbourhoods(real, fake))
+    np.testing.assert_allclose(found, naive_neighbourhoods(real, fake))
+    assert found == dataclasses.astuple(metrics.neighbourhoods(real, fake, metrics.radii(real)))
+    assert len(set(found)) == 4  # so none stands for another
+
+
+def test_neighbourhoods_of_points_on_a_line():
+    real = np.arange(10.0)[:, None]  # third neighbours 2 or 3 away, fifth ones 3 to 5
+    far = metrics.neighbourhoods(real, real + 100.25)
+    assert dataclasses.astuple(far) == (0, 0, 0, 0)
+    # All samples at one place: precise, but they reach nothing beyond it.
+    collapsed = metrics.neighbourhoods(real, np.full([8, 1], 4.25))
+    assert (collapsed.precision, collapsed.recall) == (1, 0)
+    # The balls about 1 (reach 4) ... 8 (4) hold 4.25, and those about 0 and 9 (reach 5).
+    assert (collapsed.density, collapsed.coverage) == (10 / 5, 1)
+    half = metrics.neighbourhoods(real, np.linspace(0.1, 3.9, 10)[:, None])
+    assert half.precision == 1 and half.recall < 0.7 and half.coverage < 1
+
+
+def test_two_points_are_enough():
+    found = metrics.neighbourhoods(np.array([[0.0], [1.0]]), np.array([[0.5], [9.0]]))
+    assert dataclasses.astuple(found) == (0.5, 1, 1, 1)
+
+
+# What sees the images.
+
+
+def tiny_evaluator(replicas=1, folder=None, kind=DIGITS, draw=None, **settings):
+    """An evaluator whose samples are what `draw` makes of a count: noise, unless given."""
+    config = Config(**{"batch_size": 32, "evaluate_samples": 101, **settings})
+
+    class Drawn:
+        classes = kind.classes
+
+        def sample(self, count):
+            shape = (count, *kind.example_shape)
+            return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+    sampler = Drawn()
+    if draw is not None:
+        sampler.sample = draw
+    strategy = strategy_over(replicas)
+    return evaluator.make_evaluator(config, strategy, sampler, kind, folder)
+
+
+def real_digits(count):
+    images, labels = open_source(Config()).read(0, count)
+    return images.numpy(), labels.numpy()
+
+
+def test_every_example_comes_once_whatever_the_batch_and_the_replicas():
+    expected, labels = real_digits(1797)
+    for replicas, batch_size, count in ((1, 32, 101), (4, 32, 101), (4, 64, 1797), (1, 48, 9999)):
+        config = Config(batch_size=batch_size, dequantization="on", random_flips="on")
+        read = examples.Examples(config, strategy_over(replicas)).read(count)
+        np.testing.assert_array_equal(read[0], expected[:count])
+        np.testing.assert_array_equal(read[1], labels[:count])
+    assert len({image.tobytes() for image in expected}) > 1790  # none of them twice
+
+
+def test_examples_are_read_without_noise_or_mirrors(monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        examples.registry,
+        "open_source",
+        lambda config: opened.append(config) or open_source(config),
+    )
+    config = Config(batch_size=32, dequantization="on", random_flips="on")
+    examples.Examples(config, strategy_over(1)).read(10)
+    assert [(each.dequantization, each.random_flips) for each in opened] == [("off", "off")]
+
+
+@pytest.fixture(scope="module")
+def digits_folder(tmp_path_factory):
+    """Where the digits' classifier is kept, fitted once for these tests."""
+    return str(tmp_path_factory.mktemp("digits"))
+
+
+def test_figures_are_the_same_on_one_and_four_replicas(digits_folder):
+    one, four = (tiny_evaluator(replicas, digits_folder).evaluate() for replicas in (1, 4))
+    assert one.keys() == four.keys() and one["evaluation/fid"] > 1
+    for tag, value in one.items():
+        assert four[tag] == pytest.approx(value, rel=1e-4), tag
+
+
+def test_padding_is_no_sample():
+    """Batches of any size see what one batch of all sees."""
+    found = []
+
+    def extract(images):
+        return tf.reshape(images, [images.shape[0], -1])[:, :5], None
+
+    images = normal(101, 8, 8, 1).astype(np.float32)
+    for replicas, size in ((1, 104), (1, 32), (4, 32)):
+        on_replicas = extractors.spread(
+            extractors.Extractor("pixels", "", extract), strategy_over(replicas), size
+        )
+        parts = [on_replicas(batch) for batch in examples.slices(images, size)]
+        assert all(len(part) == 1 for part in parts)  # no probabilities
+        found.append(np.concatenate([part[0] for part in parts]))
+    for each in found:
+        np.testing.assert_array_equal(each, images.reshape(101, -1)[:, :5])
+
+
+def test_the_data_itself_is_judged_well(digits_folder):
+    images, labels = real_digits(1797)
+    # Classes in turn, as a conditional sampler draws them.
+    by_class = [images[labels == label] for label in range(10)]
+    in_turn = np.stack([each[:100] for each in by_class], axis=1).reshape(-1, 8, 8, 1)
+    values = tiny_evaluator(
+        folder=digits_folder,
+        kind=Kind((8, 8, 1), 10),
+        draw=lambda count: in_turn[:count],
+        conditioning="acgan",
+        evaluate_samples=1000,
+    ).evaluate()
+    values = {tag.removeprefix("evaluation/"): value for tag, value in values.items()}
+    assert values["fid"] < 0.1 and abs(values["kid"]) < 0.02
+    assert values["precision"] > 0.95 and values["recall"] > 0.95 and values["coverage"] > 0.95
+    assert values["inception_score"] > 8 and values["confidence"] > 0.95
+    assert 0.09 < values["smallest_class"] <= 0.1 <= values["largest_class"] < 0.11
+    assert values["class_accuracy"] > 0.97 and 0.95 < values["classifier_accuracy"] < 1
+
+
+def test_a_class_asked_for_and_not_drawn_is_told(digits_folder):
+    images, labels = real_digits(1797)
+    threes = images[labels == 3]
+    values = tiny_evaluator(
+        folder=digits_folder,
+        kind=Kind((8, 8, 1), 10),
+        draw=lambda count: threes[:count],
+        conditioning="acgan",
+    ).evaluate()
+    assert values["evaluation/class_accuracy"] == pytest.approx(0.1, abs=0.02)
+    assert values["evaluation/smallest_class"] == 0 and values["evaluation/largest_class"] > 0.97
+    assert values["evaluation/recall"] < 0.5 < values["evaluation/precision"]
+
+
+def test_samples_are_judged_as_a_png_holds_them():
+    levels = np.arange(256, dtype=np.float32).reshape(1, 16, 16, 1)
+    images = levels / 127.5 - 1
+    np.testing.assert_allclose(extractors.as_png(images), images, atol=1e-7)
+    np.testing.assert_array_equal(
+        extractors.as_png(images + 0.4 / 127.5)[:, :-1], extractors.as_png(images)[:, :-1]
+    )
+    assert np.abs(extractors.as_png(np.array([-3.0, 3.0]))).max() == 1
+
+
+def test_samples_are_rounded_before_anything_sees_them(digits_folder):
+    images, _ = real_digits(101)
+    figures = [
+        tiny_evaluator(folder=digits_folder, draw=lambda count, shift=shift: images + shift)
+        for shift in (0.0, 1e-4)
+    ]
+    assert figures[0].evaluate() == figures[1].evaluate()
+
+
+def test_a_classifier_of_two_classes_and_of_one_that_never_comes():
+    random = np.random.default_rng(0)
+    labels = random.choice([1, 3], 200)
+    images = (labels[:, None, None, None] - 2 + 0.3 * random.normal(size=[200, 2, 2, 1])) / 2
+    fitted = classifier.Classifier(classifier._fit(images.astype(np.float32), labels, classes=4))
+    assert fitted.accuracy > 0.95
+    features, probabilities = fitted(tf.constant(images, tf.float32))
+    assert features.shape == (200, classifier.HIDDEN)
+    np.testing.assert_allclose(tf.reduce_sum(probabilities, axis=1), 1, rtol=1e-5)
+    assert (np.argmax(probabilities, axis=1) == labels).mean() > 0.95
+    assert not np.any(np.array(probabilities)[:, [0, 2]])
+
+
+def test_a_classifier_is_scikit_learns_own_and_held_back_images_are(monkeypatch):
+    images, labels = real_digits(400)
+    seen = {}
+    perceptron = classifier.sklearn.neural_network.MLPClassifier
+
+    class Spy(perceptron):
+        def fit(self, pixels, targets):
+            seen["model"], seen["fitted"] = self, len(pixels)
+            return super().fit(pixels, targets)
+
+    monkeypatch.setattr(classifier.sklearn.neural_network, "MLPClassifier", Spy)
+    arrays = classifier._fit(images, labels, classes=10)
+    assert seen["fitted"] == 320
+    pixels = images.reshape(400, -1)
+    expected = seen["model"].predict_proba(pixels)
+    _, probabilities = classifier.Classifier(arrays)(tf.constant(images))
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+    right = expected[320:].argmax(axis=1) == labels[320:]
+    assert float(arrays["accuracy"]) == pytest.approx(right.mean())
+    again = classifier._fit(images, labels, classes=10)
+    assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
+
+
+# Networks of others.
+
+
+def linear(channels=3, side=4, outputs=2):
+    """Pixels of small images to features that tell the channels apart."""
+    inputs = tf.keras.Input([side, side, channels])
+    features = tf.keras.layers.Conv2D(outputs, side, use_bias=False)(inputs)
+    return tf.keras.Model(inputs, features)
+
+
+def save(model, path):
+    if path.suffix:
+        model.save(path)
+        return
+
+    class Exported(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel = tf.Variable(model.get_weights()[0])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4, 4, 3])])
+        def serve(self, images):
+            return {
+                "pool_3": tf.nn.conv2d(images, self.kernel, 1, "VALID"),
+                "logits": tf.reduce_mean(images, [1, 2]),
+            }
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4, 4, 3])])
+        def __call__(self, images):
+            return tf.nn.conv2d(images, self.kernel, 1, "VALID")
+
+    exported = Exported()
+    signatures = {"serving_default": exported.serve} if "signed" in path.name else None
+    tf.saved_model.save(exported, str(path), signatures=signatures)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.h5", "signed", "callable"])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_a_network_from_a_file_makes_the_features(tmp_path, name, replicas):
+    model = linear()
+    save(model, tmp_path / name)
+    strategy = strategy_over(replicas)
+    config = Config(feature_extractor=str(tmp_path / name))
+    extractor = extractors.make_extractor(
+        config,
+        strategy,
+        examples.Examples(config, strategy),
+        examples.Kept(None),
+        (8, 8, 1),
+    )
+    # Grey images of 8 pixels, for a network of colour images of 4.
+    images = normal(7, 8, 8, 1).astype(np.float32)
+    features, *probabilities = extractors.spread(extractor, strategy, 8)(images)
+    small = np.repeat(tf.image.resize(images, [4, 4]), 3, axis=3)
+    expected = np.einsum("nijc,ijcd->nd", small, model.get_weights()[0])
+    np.testing.assert_allclose(features, expected, atol=1e-5)
+    if name == "signed":
+        np.testing.assert_allclose(
+            probabilities[0], tf.nn.softmax(small.mean(axis=(1, 2))), atol=1e-6
+        )
+    else:
+        assert not probabilities
+
+
+def test_colour_images_for_a_network_of_grey_ones(tmp_path):
+    model = linear(channels=1, side=8)
+    model.save(tmp_path / "grey.keras")
+    _, network = pretrained.load_model(str(tmp_path / "grey.keras"))
+    images = normal(3, 8, 8, 3).astype(np.float32)
+    grey = tf.image.rgb_to_grayscale(images)
+    np.testing.assert_allclose(
+        network(tf.constant(images))[0], np.reshape(model(grey), [3, 2]), atol=1e-5
+    )
+
+
+def test_a_changed_file_is_another_extractor(tmp_path):
+    keys = []
+    for outputs in (2, 3):
+        linear(outputs=outputs).save(tmp_path / "model.keras")
+        keys.append(pretrained.load_model(str(tmp_path / "model.keras"))[0])
+    assert keys[0] != keys[1]
+
+
+def bad_model(tmp_path, name):
+    path = tmp_path / name
+    if name == "text.keras":
+        path.write_text("no model")
+    elif name == "vectors.keras":
+        tf.keras.Sequential([tf.keras.Input([5]), tf.keras.layers.Dense(2)]).save(path)
+    elif name == "colours.keras":
+        linear(channels=5).save(path)
+    elif name == "empty":
+        path.mkdir()
+    elif name == "outputs":
+        module = tf.Module()
+        module.serve = tf.function(
+            lambda images: {"a": images, "b": images},
+            input_signature=[tf.TensorSpec([None, None, None, None])],
+        )
+        tf.saved_model.save(module, str(path), signatures=module.serve)
+    elif name == "nothing":
+        tf.saved_model.save(tf.Module(), str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nowhere", "is no Keras file (.keras or .h5) and no folder of a SavedModel"),
+        ("empty", "is no Keras file (.keras or .h5) and no folder of a SavedModel"),
+        ("text.keras", "cannot be loaded"),
+        ("vectors.keras", "it takes (None, 5), no float32 images [None, H, W, C]"),
+        ("colours.keras", "makes no features of images (8, 8, 1)"),
+        ("outputs", "of its outputs a, b none is features"),
+        ("nothing", "it has no signature serving_default, and is no function"),
+    ],
+)
+def test_a_path_of_no_such_network_is_one_line(tmp_path, name, says):
+    path = bad_model(tmp_path, name)
+    with pytest.raises(UserError) as caught:
+        tiny_evaluator(feature_extractor=str(path))
+    line = str(caught.value)
+    assert line.startswith(f"--feature_extractor={path} ") and says in line
+    assert line.endswith(
+        "— give inception, classifier, or a Keras file or SavedModel that takes images"
+    )
+    assert "\n" not in line
+
+
+def test_inception_without_a_network_is_one_line(monkeypatch):
+    def offline(fname, origin):
+        raise Exception(f"URL fetch failure on {origin}: None -- Name or service not known")
+
+    monkeypatch.setattr(tf.keras.utils, "get_file", offline)
+    with pytest.raises(UserError) as caught:
+        tiny_evaluator(feature_extractor="inception")
+    line = str(caught.value)
+    assert line.startswith("--feature_extractor=inception cannot be fetched (URL fetch failure")
+    assert "give the path of a SavedModel or Keras file instead" in line and "classifier" in line
+    # Colour images without labels, or large ones, take inception by themselves.
+    with pytest.raises(UserError, match="--feature_extractor=inception cannot be fetched"):
+        tiny_evaluator(kind=Kind((33, 33, 1), 0), image_size=33)
+
+
+def test_inception_is_unpacked_and_fed_large_colour_images(tmp_path, monkeypatch):
+    import shutil  # noqa: PLC0415
+
+    class Inception(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3])])
+        def __call__(self, images):
+            size = tf.cast(tf.shape(images), tf.float32)
+            features = tf.reduce_mean(images, [1, 2])[:, :1] + size[None, 1:3]
+            return {"pool_3": features, "logits": tf.zeros([tf.shape(images)[0], 1008])}
+
+    tf.saved_model.save(Inception(), str(tmp_path / "made"))
+    archive = shutil.make_archive(str(tmp_path / "archive"), "gztar", tmp_path / "made")
+    asked = []
+    monkeypatch.setattr(
+        tf.keras.utils, "get_file", lambda fname, origin: asked.append(origin) or archive
+    )
+    key, network = pretrained.load_inception("inception")
+    features, probabilities = network(tf.ones([2, 8, 8, 1]))
+    np.testing.assert_allclose(features, np.full([2, 2], 300.0))
+    np.testing.assert_allclose(probabilities, np.full([2, 1008], 1 / 1008), rtol=1e-5)
+    assert asked == [key]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "says"),
+    [
+        (
+            {"feature_extractor": "classifier", "dataset": "swiss_roll"},
+            Kind((2,), 0),
+            "--feature_extractor=classifier is for images, and swiss_roll holds points",
+        ),
+    ],
+)
+def test_an_extractor_that_does_not_suit_the_data(settings, kind, says):
+    with pytest.raises(UserError, match=says):
+        tiny_evaluator(kind=kind, **settings)
+
+
+def test_a_classifier_needs_labels(monkeypatch):
+    monkeypatch.setattr(extractors.registry, "label_count", lambda config: 0)
+    with pytest.raises(UserError, match="needs labels of at least two classes, which digits has"):
+        tiny_evaluator(feature_extractor="classifier")
+
+
+# What is kept.
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often classifiers are fitted and real examples read."""
+    calls = {"fitted": 0, "read": 0}
+    fit, batches = classifier._fit, examples.Examples.batches
+
+    def count_fit(*arguments):
+        calls["fitted"] += 1
+        return fit(*arguments)
+
+    def count_batches(self, count):
+        calls["read"] += 1
+        return batches(self, count)
+
+    monkeypatch.setattr(classifier, "_fit", count_fit)
+    monkeypatch.setattr(examples.Examples, "batches", count_batches)
+    return calls
+
+
+def test_what_is_known_of_the_data_is_kept(tmp_path, counted, capsys):
+    first = tiny_evaluator(folder=str(tmp_path))
+    values = first.evaluate()
+    assert counted == {"fitted": 1, "read": 2}
+    assert first.evaluate() == values
+    assert tiny_evaluator(folder=str(tmp_path)).evaluate() == values
+    assert counted == {"fitted": 1, "read": 2}
+    assert "fitted a classifier of 10 classes: 9" in capsys.readouterr().err
+    # Another number of examples has other statistics, but sees by the same.
+    tiny_evaluator(folder=str(tmp_path), evaluate_samples=50).evaluate()
+    assert counted == {"fitted": 1, "read": 3}
+    # Another dataset, here of another size, has nothing in common.
+    larger = {"image_size": 9, "kind": Kind((9, 9, 1), 0)}
+    tiny_evaluator(folder=str(tmp_path), **larger).evaluate()
+    assert counted == {"fitted": 2, "read": 5}
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "emptied"])
+def test_what_is_damaged_is_made_anew(tmp_path, counted, capsys, damage):
+    values = tiny_evaluator(folder=str(tmp_path)).evaluate()
+    paths = sorted(tmp_path.glob("*.npz"))
+    assert [path.name.partition("-")[0] for path in paths] == ["classifier", "features"]
+    whole = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, whole, strict=True):
+        middle = len(content) // 2
+        path.write_bytes(
+            {
+                "cut": content[:middle],
+                "changed": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+                "emptied": b"",
+            }[damage]
+        )
+    assert tiny_evaluator(folder=str(tmp_path)).evaluate() == values
+    assert counted == {"fitted": 2, "read": 4}
+    assert capsys.readouterr().err.count("is damaged, and made anew") == 2
+    tiny_evaluator(folder=str(tmp_path)).evaluate()
+    assert counted == {"fitted": 2, "read": 4}
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path, capsys):
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    assert tiny_evaluator(folder=str(blocked)).evaluate()
+    assert capsys.readouterr().err.count("cannot be written") == 2
+
+
+# Points.
+
+
+def test_modes_covered_and_the_share_near_them():
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    given = np.array([[0.5, 0.0], [0.0, -0.9], [10.0, 0.99], [5.0, 5.0], [0.0, 11.1]])
+    assert points.modes_covered(given, centres, reach=1.0) == (2, 0.6)
+
+
+@pytest.mark.parametrize(("dataset", "modes"), [("gaussians_25", 25), ("gaussians_8", 8)])
+def test_the_modes_are_where_the_data_is(dataset, modes):
+    data = open_source(Config(dataset=dataset)).read(0, 5000)[0].numpy()
+    deviation = toys.DEVIATIONS[dataset]
+    covered, share = points.modes_covered(data, toys.centres(dataset), 3 * deviation)
+    assert covered == modes
+    assert share == pytest.approx(1 - np.exp(-4.5), abs=0.01)  # of a 2-D Gaussian, within three
+
+
+def test_wasserstein_is_the_best_of_all_assignments():
+    first, second = normal(5, 2), normal(5, 2, seed=1)
+    best = min(
+        np.linalg.norm(first - second[list(order)], axis=1).mean()
+        for order in itertools.permutations(range(5))
+    )
+    assert points.wasserstein(first, second) == pytest.approx(best, rel=1e-12)
+    assert points.wasserstein(first, np.add(first[::-1], [3, 4])) == pytest.approx(5)
+
+
+@pytest.mark.parametrize("dataset", ["gaussians_8", "swiss_roll"])
+def test_figures_of_points(dataset):
+    kind, count = Kind((2,), 0), 300
+    data = open_source(Config(dataset=dataset)).read(0, 2 * count)[0].numpy()
+    settings = {"dataset": dataset, "kind": kind, "evaluate_samples": count}
+    good = tiny_evaluator(4, draw=lambda n: np.add(data[-n:], [0, 1]), **settings)
+    assert good.about == {"samples": count, "extractor": None}
+    values = good.evaluate()
+    floor = values["evaluation/wasserstein_floor"]
+    assert floor == pytest.approx(points.wasserstein(data[:count], data[count:]))
+    assert values["evaluation/wasserstein"] == pytest.approx(
+        points.wasserstein(data[:count], np.add(data[count:], [0, 1]))
+    )
+    assert 0 < floor < 0.5 < values["evaluation/wasserstein"]
+    collapsed = tiny_evaluator(
+        draw=lambda n: np.repeat(np.array([[2.0, 0.01]], np.float32), n, axis=0), **settings
+    ).evaluate()
+    if dataset == "gaussians_8":
+        assert collapsed["evaluation/modes_covered"] == 1
+        assert collapsed["evaluation/high_quality_share"] == 1
+    else:
+        assert "evaluation/modes_covered" not in collapsed
+
+
+def test_no_more_points_are_assigned_than_time_allows(monkeypatch):
+    monkeypatch.setattr(points, "MOST_ASSIGNED", 40)
+    data = open_source(Config(dataset="swiss_roll")).read(0, 80)[0].numpy()
+    values = tiny_evaluator(
+        dataset="swiss_roll",
+        kind=Kind((2,), 0),
+        evaluate_samples=500,
+        draw=lambda count: np.zeros([count, 2], np.float32),
+    ).evaluate()
+    expected = np.linalg.norm(data[:40], axis=1).mean()
+    assert values["evaluation/wasserstein"] == pytest.approx(expected, rel=1e-5)
+
+
+# Runs.
+
+
+def contents(folder):
+    return {
+        path: path.read_bytes()
+        for path in sorted(pathlib.Path(folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def lines_of(folder):
+    text = (pathlib.Path(folder) / "evaluation.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def scalars_of(folder):
+    """(step, tag) -> value, of the evaluations in a folder's event files."""
+    return {
+        (event.step, value.tag): float(tf.make_ndarray(value.tensor))
+        for path in sorted(folder.glob("events.*"))
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag.startswith("evaluation/")
+    }
+
+
+def program(*arguments):
+    from absl import flags as absl_flags  # noqa: PLC0415
+
+    # The program defines its flags once a process.
+    for name in list(absl_flags.FLAGS):
+        delattr(absl_flags.FLAGS, name) if name in Config.__dataclass_fields__ else None
+    return train.main(["train.py", *arguments])
+
+
+def test_evaluation_of_a_saved_run(tmp_path, capsys):
+    settings = {
+        "model_width": 16,
+        "latent_size": 16,
+        "batch_size": 64,
+        "steps_per_loop": 5,
+        "learning_rate_schedule": "constant",
+    }
+    flags = (f"--model_dir={tmp_path}", "--mode=evaluate", "--evaluate_samples=500")
+    train_tiny(tmp_path, train_steps=5, **settings)
+    assert program(*flags) == 0
+    train_tiny(tmp_path, train_steps=250, **{**settings, "steps_per_loop": 50})
+    before = contents(tmp_path)
+    capsys.readouterr()
+    assert program(*flags) == 0
+    out, err = capsys.readouterr()
+    assert f"{tmp_path}/checkpoints/ckpt-250: 250 iterations" in err
+    assert out.startswith("after 250 iterations, 500 samples, seen by classifier:\n  fid ")
+    fresh, trained = lines_of(tmp_path)
+    assert (fresh["step"], trained["step"]) == (5, 250)
+    assert list(trained)[:3] == ["step", "samples", "extractor"]
+    assert (trained["samples"], trained["extractor"]) == (500, "classifier")
+    for tag in ("fid", "kid", "inception_score", "precision", "recall", "density", "coverage"):
+        assert f"evaluation/{tag}" in trained and f"\n  {tag.replace('_', ' ')} " in out
+    assert trained["evaluation/fid"] < 0.7 * fresh["evaluation/fid"]
+    assert "evaluation/class_accuracy" not in trained
+    # TensorBoard's are of a run beside training's.
+    events = scalars_of(tmp_path / "evaluation")
+    for line in (fresh, trained):
+        for tag in [each for each in line if each.startswith("evaluation/")]:
+            assert events[line["step"], tag] == pytest.approx(line[tag])
+    assert not scalars_of(tmp_path / "train")
+    # One line more and one event file more; nothing else has changed.
+    after = contents(tmp_path)
+    new = [path for path in after if path not in before]
+    assert [path.name.partition(".")[0] for path in new] == ["events"]
+    assert {path.name for path in before if after[path] != before[path]} == {"evaluation.jsonl"}
+    # An older checkpoint may be named.
+    assert program(*flags, f"--restore_from={tmp_path}/checkpoints/ckpt-5") == 0
+    assert lines_of(tmp_path)[-1] == fresh
+
+
+def test_evaluation_in_training_on_any_number_of_replicas(tmp_path):
+    runs = []
+    for replicas in (1, 4):
+        folder = tmp_path / str(replicas)
+        settings = {"model": "mlp", "evaluate_samples": 41, "cpu_replicas": replicas, "n_critic": 1}
+        _, writer = train_tiny(folder, train_steps=12, evaluate_interval=8, **settings)
+        assert [step for step, _ in writer.evaluations] == [10, 12]  # loops of five; and the end
+        lines = lines_of(folder)
+        assert [line["step"] for line in lines] == [10, 12]
+        assert {"step": 12, "samples": 41, "extractor": "classifier"}.items() <= lines[1].items()
+        for (_, values), line in zip(writer.evaluations, lines, strict=True):
+            assert {tag: line[tag] for tag in values} == values
+        events = scalars_of(folder / "train")
+        assert {step for step, _ in events} == {10, 12}
+        assert events[12, "evaluation/fid"] == pytest.approx(lines[1]["evaluation/fid"])
+        runs.append(writer.evaluations)
+    for tag in ("evaluation/fid", "evaluation/kid", "evaluation/inception_score"):
+        assert runs[0][0][1][tag] == pytest.approx(runs[1][0][1][tag], rel=1e-3), tag
+
+
+def test_no_evaluation_unless_asked_for(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("evaluated")
+
+    monkeypatch.setattr(evaluator, "make_evaluator", refuse)
+    _, writer = train_tiny(tmp_path, train_steps=5)
+    assert not writer.evaluations
+    assert not (tmp_path / "evaluation").exists()
+    assert not (tmp_path / "evaluation.jsonl").exists()
+
+
+def test_points_are_evaluated_in_training_and_after(tmp_path, capsys):
+    settings = {"dataset": "gaussians_8", "model": "mlp", "evaluate_samples": 100}
+    train_tiny(tmp_path, train_steps=5, evaluate_interval=5, **settings)
+    assert program(f"--model_dir={tmp_path}", "--mode=evaluate") == 0
+    during, after = lines_of(tmp_path)
+    assert during == after and during["extractor"] is None
+    assert set(during) - {"step", "samples", "extractor"} == {
+        f"evaluation/{name}"
+        for name in ("modes_covered", "high_quality_share", "wasserstein", "wasserstein_floor")
+    }
+    assert "after 5 iterations, 100 samples:\n  modes covered " in capsys.readouterr().out
+
+
+def test_a_line_says_what_was_found():
+    file = io.StringIO()
+    writer = monitoring.Writers(monitoring.ConsoleWriter(100, file=file))
+    writer.begin(0)
+    writer.evaluation(50, {"evaluation/fid": 12.3456, "evaluation/inception_score": 2.0})
+    assert file.getvalue() == "50/100: fid 12.35, inception score 2\n"
+
+
+def test_what_is_trained_anew_is_evaluated_anew(tmp_path):
+    path = tmp_path / "evaluation.jsonl"
+    writer = monitoring.EvaluationFileWriter(str(path), {"samples": 7, "extractor": "x"})
+    for step in (5, 10, 15):
+        writer.scalars(step, {"critic/loss": 1.0})  # is of metrics.jsonl
+        writer.evaluation(step, {"evaluation/fid": 2.5})
+    writer.begin(10)
+    assert lines_of(tmp_path) == [
+        {"step": step, "samples": 7, "extractor": "x", "evaluation/fid": 2.5} for step in (5, 10)
+    ]
+
+
+def test_a_run_whose_extractor_is_not_to_be_had_does_not_begin(tmp_path):
+    with pytest.raises(UserError, match="is no Keras file"):
+        train_tiny(tmp_path, train_steps=5, evaluate_interval=5, feature_extractor="/nowhere")
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_mode_evaluate_without_a_run_is_one_line(tmp_path, capsys):
+    assert program(f"--model_dir={tmp_path}", "--mode=evaluate") == 2
+    assert f"--model_dir={tmp_path} holds no run" in capsys.readouterr().err

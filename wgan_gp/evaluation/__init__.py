@@ -1,0 +1,1 @@
+"""How good samples are: figures that compare them with the data."""

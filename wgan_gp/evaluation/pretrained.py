@@ -1,0 +1,151 @@
+"""Networks that somebody else trained: TF-GAN's Inception, a SavedModel, a Keras file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import posixpath
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import UserError, reason
+
+# The weights of FIDs and inception scores in print, as TF-GAN publishes them.
+INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=compressed"
+INCEPTION_FILE = "tfgan_eval_inception_1.tar.gz"
+INCEPTION_SIDE = 299
+_KERAS = (".keras", ".h5")
+REMEDY = "give inception, classifier, or a Keras file or SavedModel that takes images"
+
+
+def load_inception(name: str) -> tuple[str, Network]:
+    """Inception of TF-GAN, downloaded once; its key and the network. Call it in a scope.
+
+    Args:
+      name: as --feature_extractor has it.
+
+    Raises:
+      UserError: it is not to be had.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # Keras says that it downloads
+            archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.unpack_archive(archive, folder, "gztar")
+            loaded = tf.saved_model.load(folder)
+    # A download fails as a bare Exception of Keras's, an archive cut short as any other.
+    except Exception as error:
+        raise UserError(
+            f"--feature_extractor={name} cannot be fetched ({reason(error)})",
+            "give the path of a SavedModel or Keras file instead, or, for labelled images, "
+            f"classifier; if ~/.keras/datasets/{INCEPTION_FILE} is damaged, delete it",
+        ) from error
+    return INCEPTION, Network(loaded, (INCEPTION_SIDE, INCEPTION_SIDE, 3), loaded)
+
+
+def load_model(path: str) -> tuple[str, Network]:
+    """A SavedModel or a Keras file; its key and the network. Call it in a scope.
+
+    Raises:
+      UserError: there is none, or it takes no images.
+    """
+    is_keras = path.endswith(_KERAS)
+    file = path if is_keras else posixpath.join(path, "saved_model.pb")
+    if not tf.io.gfile.exists(file):
+        raise UserError(
+            f"--feature_extractor={path} is no Keras file ({' or '.join(_KERAS)}) and no folder of "
+            "a SavedModel",
+            REMEDY,
+        )
+    try:
+        network = _open_keras(path) if is_keras else _open_saved_model(path)
+    # Both libraries raise anything for a file that is not theirs.
+    except Exception as error:
+        raise UserError(
+            f"--feature_extractor={path} cannot be loaded ({reason(error)})", REMEDY
+        ) from error
+    found = tf.io.gfile.stat(file)
+    return f"{path} {found.length} {found.mtime_nsec}", network
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network of somebody's, fed as it wants.
+
+    Attributes:
+      call: images -> a tensor `[B, ...]`, or tensors by name.
+      input_shape: `(H, W, C)`, each None where any will do.
+      owner: what holds the variables; they live as long as it does.
+    """
+
+    call: Callable[[tf.Tensor], Any]
+    input_shape: tuple[int | None, ...]
+    owner: Any
+
+    def __call__(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Features `[B, D]` float32 of `[B, H, W, C]` in [-1, 1]; probabilities, given logits.
+
+        Raises:
+          ValueError: it is no network of such images.
+        """
+        outputs = self.call(_adapted(images, self.input_shape))
+        if not isinstance(outputs, dict):
+            outputs = {"features": outputs}
+        names = [name for name in ("pool_3", "features") if name in outputs]
+        if not names and len(outputs) == 1:
+            names = list(outputs)  # a SavedModel names what its function did not
+        if not names:
+            raise ValueError(f"of its outputs {', '.join(sorted(outputs))} none is features")
+        features, logits = (_flat(outputs.get(name)) for name in (names[0], "logits"))
+        return features, None if logits is None else tf.nn.softmax(logits)
+
+
+def _flat(output: tf.Tensor | None) -> tf.Tensor | None:
+    if output is None:
+        return None
+    return tf.cast(tf.reshape(output, [tf.shape(output)[0], -1]), tf.float32)
+
+
+def _adapted(images: tf.Tensor, shape: tuple[int | None, ...]) -> tf.Tensor:
+    """Images of the size and the channels that a network takes."""
+    height, width, channels = shape
+    wanted = (height or images.shape[1], width or images.shape[2])
+    if wanted != tuple(images.shape[1:3]):
+        images = tf.image.resize(images, wanted)  # bilinear, as FIDs in print have it
+    if channels == 3 and images.shape[3] == 1:
+        return tf.repeat(images, 3, axis=3)
+    if channels == 1 and images.shape[3] == 3:
+        return tf.image.rgb_to_grayscale(images)
+    return images
+
+
+def _open_keras(path: str) -> Network:
+    model = tf.keras.models.load_model(path, compile=False)
+    (taken,) = model.inputs
+    return Network(functools.partial(model, training=False), _image_shape(taken), model)
+
+
+def _open_saved_model(path: str) -> Network:
+    loaded = tf.saved_model.load(path)
+    signature = loaded.signatures.get("serving_default")
+    if signature is None:
+        if not callable(loaded):
+            raise ValueError("it has no signature serving_default, and is no function")
+        (taken, *_), _ = loaded.__call__.concrete_functions[0].structured_input_signature
+        return Network(loaded, _image_shape(taken), loaded)
+    ((name, taken),) = signature.structured_input_signature[1].items()
+    return Network(lambda images: signature(**{name: images}), _image_shape(taken), loaded)
+
+
+def _image_shape(taken: Any) -> tuple[int | None, ...]:
+    """`(H, W, C)` of what a network takes. Raises ValueError: no batches of float images."""
+    shape = taken.shape
+    if len(shape) != 4 or shape[0] is not None or tf.as_dtype(taken.dtype) != tf.float32:
+        raise ValueError(f"it takes {tuple(shape)}, no float32 images [None, H, W, C]")
+    return tuple(shape[1:])

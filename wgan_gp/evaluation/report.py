@@ -1,0 +1,68 @@
+"""What --mode=evaluate leaves: a table, a line in evaluation.jsonl, event files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from ..monitoring import EvaluationFileWriter
+from ..run_directory import RunDirectory
+
+# What each figure says, and where it is best.
+_MEANING = {
+    "fid": "Frechet distance of the features; 0 is best",
+    "kid": "kernel distance of the features; 0 is best",
+    "inception_score": "classes sure and varied; more is better",
+    "inception_score_deviation": "of it, over ten parts of the samples",
+    "precision": "share of samples that look real",
+    "recall": "share of the data that samples reach",
+    "density": "how deep among the data samples lie; 1 is as the data",
+    "coverage": "share of the data with a sample near it",
+    "confidence": "the classifier's, mean",
+    "smallest_class": "share of samples in the rarest class",
+    "largest_class": "share of samples in the commonest class",
+    "classifier_accuracy": "the classifier's own, on real images held back",
+    "class_accuracy": "share of samples of the class asked for",
+    "modes_covered": "modes with a sample within 3 deviations",
+    "high_quality_share": "samples within 3 deviations of a mode",
+    "wasserstein": "exact distance to the data; the floor is best",
+    "wasserstein_floor": "the same between two draws of the data",
+}
+
+
+def table(step: int, values: Mapping[str, float], about: Mapping[str, Any]) -> str:
+    """One figure a line, with what it says.
+
+    Args:
+      step: iterations done.
+      values: by tag.
+      about: see `evaluator.Evaluator`.
+    """
+    seen_by = f", seen by {about['extractor']}" if about["extractor"] else ""
+    lines = [f"after {step} iterations, {about['samples']} samples{seen_by}:"]
+    for tag, value in values.items():
+        name = tag.partition("/")[2]
+        lines.append(f"  {name.replace('_', ' '):<26}{value:>10.4g}  {_MEANING[name]}")
+    return "\n".join(lines)
+
+
+def record(
+    directory: RunDirectory, step: int, values: Mapping[str, float], about: Mapping[str, Any]
+) -> None:
+    """Adds an evaluation to those of a run; nothing that training writes is touched.
+
+    Args:
+      directory: of the run.
+      step: iterations done.
+      values: by tag.
+      about: see `evaluator.Evaluator`.
+    """
+    tf.io.gfile.makedirs(directory.evaluations)
+    EvaluationFileWriter(directory.evaluation, about).evaluation(step, values)
+    events = tf.summary.create_file_writer(directory.evaluations)
+    with events.as_default(step=step):
+        for tag, value in values.items():
+            tf.summary.scalar(tag, value)
+    events.close()

@@ -1,0 +1,124 @@
+"""A run's generator for other programs: as a SavedModel, which needs TensorFlow only, and by Keras.
+
+The SavedModel has two signatures. `latents` is the network itself. `seed` draws the noise as
+well, by the rules of sampling: its samples of a seed are those of --mode=sample.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import posixpath
+import tempfile
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from .config import Config
+from .data.registry import Kind
+from .errors import UserError
+from .files import replace_bytes, reporting
+from .randomness import Stream, normal
+from .run_directory import RunDirectory
+
+SAVED_MODEL = "saved_model"
+KERAS_FILE = "generator.keras"
+REMEDY = "make room there, or give an --output that you may write to"
+
+
+def check(config: Config) -> None:
+    """Raises UserError if --output is no place for an export, before anything is restored."""
+    if config.output is None:
+        return
+    flag = f"--output={config.output}"
+    with reporting(flag, "read", REMEDY):
+        if tf.io.gfile.exists(config.output) and not tf.io.gfile.isdir(config.output):
+            raise UserError(f"{flag} is a file", "give a folder")
+
+
+def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
+    """Writes both forms of a generator; returns the path of the folder.
+
+    Args:
+      config: of the run.
+      kind: of its data.
+      generator: in no strategy's scope.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    folder = config.output or RunDirectory(config.run_directory).exported
+    with reporting(folder, "written", REMEDY):
+        tf.io.gfile.makedirs(folder)
+        functions = signatures(generator, config.latent_size, kind.classes)
+        module = tf.Module()
+        # The weights alone: Keras's layers have no meaning to a program without this one.
+        module.weights = [_plain(weight) for weight in generator.weights]
+        tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
+        replace_bytes(posixpath.join(folder, KERAS_FILE), _keras_file(generator))
+    return folder
+
+
+def signatures(
+    generator: tf.keras.Model, latent_size: int, classes: int
+) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
+    """The two functions of the SavedModel.
+
+    Args:
+      generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
+      latent_size: length of a latent vector.
+      classes: of a conditional generator; 0 of any other.
+
+    Returns:
+      "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> samples `[B, ...]`
+        float32.
+      "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, and label, scalar int32
+        -> samples `[count, ...]` float32; of one class, or with -1 of all in turn.
+      Each gives {"samples": ...}. Labels there are where there are classes.
+    """
+
+    def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs = [latents, labels] if classes else latents
+        return {"samples": generator(inputs, training=False)}
+
+    def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+        # As Sampler: sample i is of class i modulo classes, those of one class are some of all.
+        # A GPU's gather would give zeros for what is not there.
+        with tf.control_dependencies([tf.debugging.assert_less(label, max(1, classes))]):
+            first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
+        places = first + stride * tf.range(count)
+        latents = normal(
+            seed, Stream.SAMPLES, step=0, first=0, count=count * stride, size=latent_size
+        )
+        return of_latents(tf.gather(latents, places), places % max(1, classes))
+
+    some_latents = tf.TensorSpec([None, latent_size], tf.float32, "latents")
+    some_labels = tf.TensorSpec([None], tf.int32, "labels")
+    seed, count = tf.TensorSpec([], tf.int64, "seed"), tf.TensorSpec([], tf.int32, "count")
+    label = tf.TensorSpec([], tf.int32, "label")
+    if classes:
+        return {
+            "latents": _traced(of_latents, some_latents, some_labels),
+            "seed": _traced(of_seed, seed, count, label),
+        }
+    return {
+        "latents": _traced(lambda latents: of_latents(latents, tf.constant(0)), some_latents),
+        "seed": _traced(lambda seed, count: of_seed(seed, count, tf.constant(-1)), seed, count),
+    }
+
+
+def _traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
+    return tf.function(function, input_signature=inputs, autograph=False)
+
+
+def _plain(weight: tf.Variable) -> tf.Variable:
+    """TensorFlow's variable, around which Keras 3 has one of its own."""
+    return weight if isinstance(weight, tf.Variable) else weight.value
+
+
+def _keras_file(generator: tf.keras.Model) -> bytes:
+    """By way of a file on this machine, so that what is there is replaced whole, or not at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, KERAS_FILE)
+        generator.save(path)
+        return pathlib.Path(path).read_bytes()

@@ -1,0 +1,150 @@
+"""What --mode=sample writes: a picture, a folder of pictures or an archive of arrays."""
+
+import io
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from .config import Config
+from .data.registry import Kind
+from .errors import UserError
+from .files import replace_bytes, reporting
+from .pictures import image_grid, point_plot, to_pixels
+from .run_directory import RunDirectory
+from .sampling import GRID_SIDE, Sampler, grid_columns, interpolations
+
+ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
+REMEDY = "make room there, or give an --output that you may write to"
+
+
+def check(config: Config, kind: Kind) -> None:
+    """Refuses what cannot be drawn or written, before anything is restored.
+
+    Args:
+      config: of the run.
+      kind: of its data.
+
+    Raises:
+      UserError: there is no such class, the format is of images, or --output is no place for it.
+    """
+    if config.sample_class is not None and config.sample_class >= kind.classes:
+        asked = f"--sample_class={config.sample_class}"
+        if not kind.classes:
+            raise UserError(
+                f"{asked}: the run in --model_dir={config.run_directory} knows no classes",
+                "leave it out",
+            )
+        raise UserError(
+            f"{asked} is beyond the {kind.classes} classes of the run",
+            f"give 0 to {kind.classes - 1}",
+        )
+    if config.sample_format == "png" and len(kind.example_shape) == 1:
+        raise UserError(
+            "--sample_format=png writes a picture of each sample, but the run's are points",
+            "use grid, which plots them, or npz",
+        )
+    if config.output is not None:
+        _check_output(config.output, config.sample_format)
+
+
+def _check_output(path: str, sample_format: str) -> None:
+    flag, ending = f"--output={path}", ENDINGS[sample_format]
+    if not path.endswith(ending):
+        raise UserError(
+            f"{flag} does not end in {ending}, as --sample_format={sample_format} does",
+            f"give a file {ending}",
+        )
+    with reporting(flag, "read", REMEDY):
+        if ending and tf.io.gfile.isdir(path):
+            raise UserError(f"{flag} is a folder", "give a file")
+        # Pictures of another run among them would not be told apart.
+        if not ending and tf.io.gfile.exists(path):
+            if not tf.io.gfile.isdir(path):
+                raise UserError(f"{flag} is a file", "give a folder, for a picture of each sample")
+            if tf.io.gfile.listdir(path):
+                raise UserError(f"{flag} holds files already", "give a new or an empty folder")
+
+
+def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:
+    """Draws and writes the samples; returns the path.
+
+    Args:
+      config: of the run; see `check`.
+      kind: of its data.
+      sampler: what to draw with.
+      iteration: iterations of training done.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    path = config.output or posixpath.join(
+        RunDirectory(config.run_directory).sampled, _default_name(config, iteration)
+    )
+    if config.sample_format == "npz":
+        files = iter([(path, _archive(config, sampler, iteration))])
+    elif config.sample_format == "png":
+        files = _pictures(_samples(config, sampler), path)
+    else:
+        files = iter([(path, _png(_overview(config, kind, sampler)))])
+    with reporting(path, "written", REMEDY):
+        folder = path if config.sample_format == "png" else posixpath.dirname(path)
+        if folder:
+            tf.io.gfile.makedirs(folder)
+        for name, content in files:
+            replace_bytes(name, content)
+    return path
+
+
+def _default_name(config: Config, iteration: int) -> str:
+    """Other samples have another name: what is written over had the same weights and seed."""
+    parts = ["ckpt", iteration, "seed", config.drawn_with]
+    if config.sample_class is not None:
+        parts += ["class", config.sample_class]
+    parts += [config.sample_format, config.num_samples]
+    return "-".join(map(str, parts)) + ENDINGS[config.sample_format]
+
+
+def _samples(config: Config, sampler: Sampler) -> np.ndarray:
+    return sampler.sample(config.num_samples, config.sample_class, show_progress=True)
+
+
+def _overview(config: Config, kind: Kind, sampler: Sampler) -> np.ndarray:
+    """All samples in one picture, uint8 `[H, W, C]`."""
+    if config.sample_format == "interpolation":
+        rows, columns = -(-config.num_samples // GRID_SIDE), GRID_SIDE
+        samples = interpolations(sampler, rows, columns, config.sample_class)
+    else:
+        columns = grid_columns(sampler.classes if config.sample_class is None else 0)
+        samples = _samples(config, sampler)
+    return point_plot(samples) if len(kind.example_shape) == 1 else image_grid(samples, columns)
+
+
+def _pictures(samples: np.ndarray, folder: str) -> Iterator[tuple[str, bytes]]:
+    """The path and the content of a file for each sample."""
+    # None: unless stderr is a terminal.
+    numbers = tqdm.tqdm(range(len(samples)), unit="file", delay=1, leave=False, disable=None)
+    for number in numbers:
+        yield posixpath.join(folder, f"{number:05d}.png"), _png(to_pixels(samples[number]))
+
+
+def _png(picture: np.ndarray) -> bytes:
+    return tf.io.encode_png(picture).numpy()
+
+
+def _archive(config: Config, sampler: Sampler, iteration: int) -> bytes:
+    """An .npz: samples, latents, seed, iteration, and labels where there are classes."""
+    latents, labels = sampler.noise(config.num_samples, config.sample_class)
+    arrays: dict[str, Any] = {
+        "samples": _samples(config, sampler),
+        "latents": latents,
+        "seed": np.int64(config.drawn_with),
+        "iteration": np.int64(iteration),
+        **({"labels": labels} if sampler.classes else {}),
+    }
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()

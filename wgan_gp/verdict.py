@@ -1,0 +1,130 @@
+"""Is training going well? One word for it, and why; docs/monitoring.md has the rules' reasons."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+SUMMARIES = 5  # looked back at
+GROWTH = 10.0  # of a loss, from the first to the last of them, at every one
+BEYOND = 1000.0  # any loss where slopes are near 1
+ABSURD = 1e6  # a loss: float32 has lost what is below a tenth by then
+SLOPE = (0.5, 1.5)  # gradient norm, of its target
+DIVERSITY = 0.25  # of samples, of that of real examples
+STRENGTH = 0.25  # estimated distance, of the distance between means
+MEMORISED = 0.5  # of what the critic earns in training, what it does not on held-out examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """`name`, such as "generator collapsed", and the figures that say so."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class Judge:
+    """Judges a run by its last SUMMARIES summaries.
+
+    Args:
+      target: gradient norm that the penalty asks for; 0: it asks for none, so the critic's
+        estimate has no unit.
+      one_sided: only a larger norm is penalised.
+    """
+
+    def __init__(self, *, target: float, one_sided: bool = False):
+        self._target = target
+        self._one_sided = one_sided
+        self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
+
+    def forget(self) -> None:
+        """The run begins again somewhere else."""
+        self._last.clear()
+
+    def judge(self, values: Mapping[str, float]) -> Verdict | None:
+        """The verdict after one more summary, by its tags; None: too early for one."""
+        self._last.append(values)
+        if len(self._last) < SUMMARIES:
+            return None
+        for rule in (  # causes before their consequences
+            self._diverging,
+            self._too_weak,
+            self._constraint_violated,
+            self._collapsed,
+            self._overfitting,
+        ):
+            verdict = rule()
+            if verdict is not None:
+                return verdict
+        return Verdict(
+            "healthy",
+            f"estimated distance {self._mean('critic/wasserstein'):.3g}, "
+            f"gradient norm {self._mean('probe/gradient_norm'):.2f}, "
+            f"diversity {self._mean('probe/diversity'):.0%} of the data's",
+        )
+
+    def _mean(self, tag: str) -> float:
+        return sum(values[tag] for values in self._last) / SUMMARIES
+
+    def _diverging(self) -> Verdict | None:
+        for network in ("critic", "generator"):
+            losses = [abs(values[f"{network}/loss"]) for values in self._last]
+            grows = all(after > before for before, after in itertools.pairwise(losses))
+            if losses[-1] > ABSURD or (grows and losses[-1] > max(GROWTH * losses[0], BEYOND)):
+                return Verdict(
+                    "diverging",
+                    f"the {network}'s loss went in {SUMMARIES} summaries from {losses[0]:.3g} to "
+                    f"{losses[-1]:.3g}",
+                )
+        return None
+
+    def _collapsed(self) -> Verdict | None:
+        share = self._mean("probe/diversity")
+        if share < DIVERSITY:
+            return Verdict(
+                "generator collapsed",
+                f"samples are {share:.0%} as far from each other as real examples are",
+            )
+        return None
+
+    def _constraint_violated(self) -> Verdict | None:
+        norm, (least, most) = self._mean("probe/gradient_norm"), SLOPE
+        low = not self._one_sided and norm < least * self._target
+        if self._target and (low or norm > most * self._target):
+            return Verdict(
+                "constraint violated",
+                f"the gradient norm is {norm:.3g}, and {self._target:g} is asked for",
+            )
+        return None
+
+    def _too_weak(self) -> Verdict | None:
+        found = self._mean("probe/wasserstein")
+        # Without a target the scores have no unit, and only their sign says something.
+        least = STRENGTH * self._target * self._mean("probe/distance_of_means")
+        if found < least or found < 0:
+            return Verdict(
+                "critic too weak",
+                f"it finds a distance of {found:.3g}, and a linear one would find "
+                f"{least / STRENGTH:.3g}"
+                if self._target
+                else "it scores samples higher than real examples",
+            )
+        return None
+
+    def _overfitting(self) -> Verdict | None:
+        if any("held_out/negative_critic_loss" not in values for values in self._last):
+            return None
+        trained = self._mean("probe/negative_critic_loss")
+        held_out = self._mean("held_out/negative_critic_loss")
+        if trained > 0 and trained - held_out > MEMORISED * trained:
+            return Verdict(
+                "critic overfitting",
+                f"its negative loss is {trained:.3g} on examples it was trained on, and "
+                f"{held_out:.3g} on others",
+            )
+        return None
