@@ -21,7 +21,7 @@ tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localho
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
 test: lint .venv/.compile  ## lint and types, then the tests (the import rules are one); ARGS go to pytest
-	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
 
 lint: .venv/.development  ## style and types
 	$(BIN)/ruff check .

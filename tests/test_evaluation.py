@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 import tensorflow as tf
-from conftest import strategy_over, train_tiny
+from conftest import call_main, strategy_over, train_tiny
 
-import train
 from wgan_gp import monitoring
 from wgan_gp.config import Config
 from wgan_gp.data import toys
@@ -681,15 +680,6 @@ def scalars_of(folder):
     }
 
 
-def program(*arguments):
-    from absl import flags as absl_flags  # noqa: PLC0415
-
-    # The program defines its flags once a process.
-    for name in list(absl_flags.FLAGS):
-        delattr(absl_flags.FLAGS, name) if name in Config.__dataclass_fields__ else None
-    return train.main(["train.py", *arguments])
-
-
 def test_evaluation_of_a_saved_run(tmp_path, capsys):
     settings = {
         "model_width": 16,
@@ -700,11 +690,11 @@ def test_evaluation_of_a_saved_run(tmp_path, capsys):
     }
     flags = (f"--model_dir={tmp_path}", "--mode=evaluate", "--evaluate_samples=500")
     train_tiny(tmp_path, train_steps=5, **settings)
-    assert program(*flags) == 0
+    assert call_main(*flags) == 0
     train_tiny(tmp_path, train_steps=250, **{**settings, "steps_per_loop": 50})
     before = contents(tmp_path)
     capsys.readouterr()
-    assert program(*flags) == 0
+    assert call_main(*flags) == 0
     out, err = capsys.readouterr()
     assert f"{tmp_path}/checkpoints/ckpt-250: 250 iterations" in err
     assert out.startswith("after 250 iterations, 500 samples, seen by classifier:\n  fid ")
@@ -728,7 +718,7 @@ def test_evaluation_of_a_saved_run(tmp_path, capsys):
     assert [path.name.partition(".")[0] for path in new] == ["events"]
     assert {path.name for path in before if after[path] != before[path]} == {"evaluation.jsonl"}
     # An older checkpoint may be named.
-    assert program(*flags, f"--restore_from={tmp_path}/checkpoints/ckpt-5") == 0
+    assert call_main(*flags, f"--restore_from={tmp_path}/checkpoints/ckpt-5") == 0
     assert lines_of(tmp_path)[-1] == fresh
 
 
@@ -766,7 +756,7 @@ def test_no_evaluation_unless_asked_for(tmp_path, monkeypatch):
 def test_points_are_evaluated_in_training_and_after(tmp_path, capsys):
     settings = {"dataset": "gaussians_8", "model": "mlp", "evaluate_samples": 100}
     train_tiny(tmp_path, train_steps=5, evaluate_interval=5, **settings)
-    assert program(f"--model_dir={tmp_path}", "--mode=evaluate") == 0
+    assert call_main(f"--model_dir={tmp_path}", "--mode=evaluate") == 0
     during, after = lines_of(tmp_path)
     assert during == after and during["extractor"] is None
     assert set(during) - {"step", "samples", "extractor"} == {
@@ -803,5 +793,5 @@ def test_a_run_whose_extractor_is_not_to_be_had_does_not_begin(tmp_path):
 
 
 def test_mode_evaluate_without_a_run_is_one_line(tmp_path, capsys):
-    assert program(f"--model_dir={tmp_path}", "--mode=evaluate") == 2
+    assert call_main(f"--model_dir={tmp_path}", "--mode=evaluate") == 2
     assert f"--model_dir={tmp_path} holds no run" in capsys.readouterr().err

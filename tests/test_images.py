@@ -393,8 +393,8 @@ def test_a_stream_says_what_its_restart_costs(shards, capfd):
 
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_a_prepared_datasets_split_is_chosen(prepared, cache):
-    with pytest.raises(UserError, match="--split=test is none of mnist — use one of train"):
-        open_source(Config(dataset="mnist", data_dir=prepared, split="test", cache=cache))
+    with pytest.raises(UserError, match="--split=dev is none of mnist — use one of test, train"):
+        open_source(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])

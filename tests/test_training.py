@@ -33,6 +33,13 @@ TAGS = {
     "throughput/images_per_second",
     "throughput/data_wait_share",
     "throughput/host_share",
+    "probe/gradient_norm",
+    "probe/gradient_norm_lower",
+    "probe/gradient_norm_upper",
+    "probe/wasserstein",
+    "probe/negative_critic_loss",
+    "probe/distance_of_means",
+    "probe/diversity",
 }
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
 
@@ -76,9 +83,10 @@ def test_run_directory(tmp_path, scheme):
     assert all(set(line) == TAGS | {"step"} for line in metrics)
     assert metrics == [{"step": step, **values} for step, values in writer.summaries]
     steps, image = read_events(f"{path}/train")
-    assert all(steps[tag] == [5, 10, 12] for tag in [*TAGS, "samples"])
+    at_summaries = {*TAGS, "probe/gradient_norms", "samples", "interpolation"}
+    assert all(steps[tag] == [5, 10, 12] for tag in at_summaries)
     # What does not change stands there once; see test_monitoring.py.
-    assert {tuple(each) for tag, each in steps.items() if tag not in {*TAGS, "samples"}} == {(0,)}
+    assert {tuple(each) for tag, each in steps.items() if tag not in at_summaries} == {(0,)}
     names = sorted(tf.io.gfile.listdir(f"{path}/samples"))
     assert names == ["step_00000005.png", "step_00000010.png", "step_00000012.png"]
     picture = tf.io.decode_png(tf.io.read_file(f"{path}/samples/{names[0]}")).numpy()
