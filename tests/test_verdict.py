@@ -114,7 +114,7 @@ LONG = {"model": "mlp", "model_width": 64, "summary_interval": 20, "steps_per_lo
         ("critic too weak", {"critic_learning_rate": 1e-7, "generator_learning_rate": 1e-7}),
         ("constraint violated", {"penalty_weight": 0.0, "critic_learning_rate": 3e-3}),
         ("diverging", {"penalty": "none", "critic_learning_rate": 0.3}),
-        ("critic overfitting", {"n_critic": 5}),
+        ("critic overfitting", {"train_steps": 200, "n_critic": 5}),
     ],
 )
 def test_a_run_is_told_what_is_wrong_with_it(name, settings, tmp_path, few_pictures):
