@@ -4,8 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOGDIR ?= runs
+BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
 
-.PHONY: help setup setup-compile train tensorboard test lint format bench clean
+.PHONY: help setup setup-compile setup-bench train tensorboard test lint format judge bench clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -13,6 +14,8 @@ help:  ## lists the targets
 setup: .venv/.runtime .venv/.development .venv/.compile  ## installs everything, for training and for development
 
 setup-compile: .venv/.compile  ## installs the TPU's compiler, for --mode=compile
+
+setup-bench: .venv/.bench .venv/.compile  ## installs what the benchmarks compare with: PyTorch
 
 train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no network needed
 	$(BIN)/python train.py $(ARGS)
@@ -32,8 +35,11 @@ format: .venv/.development  ## mends what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.runtime  ## judges the samples of the runs under runs/ (train them first)
+judge: .venv/.runtime  ## judges the samples of the runs under runs/ (train them first)
 	$(BIN)/python -m benchmarks.sample_quality $(ARGS)
+
+bench: setup-bench  ## measures speed, an hour of it; one of it with BENCHMARKS=step_time
+	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 clean:  ## removes .venv and caches; never a run
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build *.egg-info
@@ -47,6 +53,10 @@ clean:  ## removes .venv and caches; never a run
 
 .venv/.compile: requirements-compile.txt .venv/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-compile.txt
+	@touch $@
+
+.venv/.bench: requirements-bench.txt .venv/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
 	@touch $@
 
 .venv/.development: requirements-dev.txt .venv/.runtime

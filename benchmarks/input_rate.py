@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -25,6 +26,8 @@ from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
 from wgan_gp.data.pipeline import replica_batches
 from wgan_gp.data.registry import open_source
+
+from . import outcome
 
 BATCH = 64
 PICTURES = 1024
@@ -126,9 +129,10 @@ def main() -> None:
         write_tfrecords.write(str(folder), prefix, 256, None)
         in_folder = {"dataset": "image_folder", "data_dir": str(folder)}
         in_records = {"dataset": "tfrecord", "data_dir": f"{prefix}-*"}
+        rows = []
         for side in (32, 64):
-            print(f"{side} pixels")
-            compare(
+            rows += compare(
+                side,
                 {
                     "naive tf.data, files": naive_folder(folder, side),
                     "image_dataset_from_directory": keras(folder, side),
@@ -139,7 +143,8 @@ def main() -> None:
                 },
                 given,
             )
-            compare(
+            rows += compare(
+                side,
                 {
                     "naive tf.data, TFRecords": naive_records(in_records["data_dir"], side),
                     "tfrecord, as needed": ours(side, "off", cache="off", **in_records),
@@ -149,17 +154,28 @@ def main() -> None:
                 given,
             )
 
+        outcome.save("input_rate", rows)
 
-def compare(sources: dict[str, tf.data.Dataset], given: argparse.Namespace) -> None:
-    """Prints medians, and of their ratios to the first, round for round."""
+
+def compare(
+    side: int, sources: dict[str, tf.data.Dataset], given: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Prints a table: medians, and those of the ratios to the first, round for round."""
     rates: dict[str, list[float]] = {name: [] for name in sources}
     for _ in range(given.rounds):  # in turns, so that a busy machine is so for all
         for name, batches in sources.items():
             rates[name].append(rate(batches, given.seconds))
     usual = next(iter(rates.values()))
-    for name, values in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(values, usual, strict=True))
-        print(f"  {name:38}{statistics.median(values):10,.0f} images/s{ratio:8.2f}", flush=True)
+    rows: list[dict[str, Any]] = [
+        {
+            f"{side} pixels": name,
+            "images/s": statistics.median(values),
+            "of the naive chain": outcome.ratio(values, usual),
+        }
+        for name, values in rates.items()
+    ]
+    print(outcome.table(rows), flush=True)
+    return rows
 
 
 if __name__ == "__main__":

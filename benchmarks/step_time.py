@@ -1,98 +1,84 @@
-"""Times the networks' fast forms against the plain ones, on this machine, in one run.
+"""How long an iteration takes here, and as WGAN-GP is usually written; needs `make setup-bench`.
 
-  python -m benchmarks.step_time                dcgan and resnet at 32 pixels
-  python -m benchmarks.step_time --width=128 --batch_size=16 --repeats=3
+  python -m benchmarks.step_time
 
-One iteration, five critic steps and a generator step, of programs that compute the same losses
-from the same weights:
-
-  ours      as `train.py` runs it here;
-  unfused   the same with --fused_resampling=off;
-  plain     as usually written, see plain.py.
-
-The figures are medians of the iterations' times, taken in turn, and their ratio to ours.
+An iteration is five critic steps and a generator step. Each way to train is a process of its own
+(contenders/), from the same weights. Before anything is timed, each trains two iterations on the
+same examples and noise, and must find the same losses. Then they take turns; figures are medians,
+and ratios are medians of the ratios of a round. The ResNet is at a fourth of its width.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
 
-import tensorflow as tf
+from . import outcome
+from .contenders.process import NAMES, OURS, contenders
+from .contenders.work import BOTH, Work
 
-import train
-from wgan_gp.config import Config
-from wgan_gp.data import registry as datasets
-from wgan_gp.loop import make_train_loop
-
-from .plain import make_plain_step
+TOLERANCE = 1e-3  # of a loss; sums in another order, after an update by Adam
 
 
-def timed_iteration(config: Config, *, plain: bool) -> Callable[[], tuple[float, float]]:
-    """A function that runs an iteration: () -> seconds, the critic's loss."""
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    step = (
-        make_plain_step(config, strategy)
-        if plain
-        else train.make_step(config, train.make_state(config, strategy))
-    )
-    loop = make_train_loop(step, strategy, n_critic=config.n_critic, jit_compile=False)
-    shape = [config.batch_size, *datasets.example_shape(config)]
-    images = tf.random.stateless_uniform(shape, [0, 1], -1.0, 1.0)
-    batches: Iterator = iter(
-        strategy.experimental_distribute_dataset(
-            tf.data.Dataset.from_tensors((images, tf.zeros([config.batch_size], tf.int32))).repeat()
-        )
-    )
+def check_same(
+    name: str, ours: list[tuple[float, float]], theirs: list[tuple[float, float]]
+) -> None:
+    """Raises a RuntimeError unless two ways to train found the same losses in each iteration."""
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True), start=1):
+        if not np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE):
+            raise RuntimeError(f"{name} does other work: {other}, not {one}, in iteration {number}")
 
-    def run() -> tuple[float, float]:
-        began = time.perf_counter()
-        loss = float(loop(batches, tf.constant(1, tf.int64))[0]["critic/loss"])
-        return time.perf_counter() - began, loss
 
-    return run
+def compare(work: Work, names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """A row for each way to train.
+
+    Raises:
+      RuntimeError: one computes other losses.
+    """
+    with contenders(names, work) as runs:
+        losses = {run.name: run.replay() for run in runs}
+        for name, theirs in losses.items():
+            check_same(name, losses[OURS], theirs)
+        counts = {}
+        for run in runs:  # the first call may trace and compile
+            run.seconds(1)
+            counts[run.name] = max(1, round(seconds / run.seconds(1)))
+        times: dict[str, list[float]] = {run.name: [] for run in runs}
+        for _ in range(rounds):
+            for run in runs:
+                times[run.name].append(run.seconds(counts[run.name]) / counts[run.name])
+    images = work.n_critic * work.batch_size
+    rows: list[dict[str, Any]] = [
+        {
+            f"{work.model}, {work.image_size} pixels": NAMES[name],
+            "ms an iteration": 1e3 * statistics.median(values),
+            "images/s": images / statistics.median(values),
+            "time of ours": outcome.ratio(values, times[OURS]),
+            "critic loss, 2nd iteration": f"{losses[name][1][0]:.5f}",
+        }
+        for name, values in times.items()
+    ]
+    return rows
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description="Times an iteration in its forms.")
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--batch_size", type=int, default=32)
-    options = parser.parse_args()
-    print(f"{'':20}{'form':8}{'ms an iteration':>18}{'of ours':>10}{'first critic loss':>20}")
-    for model in ("dcgan", "resnet"):
-        config = Config(
-            model=model,
-            image_size=32,
-            model_width=options.width,
-            batch_size=options.batch_size,
-        )
-        unfused = dataclasses.replace(config, fused_resampling="off")
-        runs = {
-            "ours": timed_iteration(config, plain=False),
-            "unfused": timed_iteration(unfused, plain=False),
-            "plain": timed_iteration(unfused, plain=True),
-        }
-        if config.model != "resnet":
-            del runs["unfused"]  # it resamples by strides alone
-        first = {name: run()[1] for name, run in runs.items()}  # tracing
-        times: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(options.repeats):
-            for name, run in runs.items():
-                times[name].append(run()[0])
-        medians = {name: statistics.median(values) for name, values in times.items()}
-        for name, median in medians.items():
-            print(
-                f"{model:20}{name:8}{1e3 * median:18.1f}{median / medians['ours']:10.2f}"
-                f"{first[name]:20.6f}"
-            )
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7, help="default: 7")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each in a round; default: 3")
+    parser.add_argument("--only", default=",".join(NAMES), help=f"of {','.join(NAMES)}")
+    given = parser.parse_args()
+    names = [name for name in NAMES if name in given.only.split(",") or name == OURS]
+    results = []
+    for work in BOTH:
+        rows = compare(work, names, given.rounds, given.seconds)
+        print(outcome.table(rows), flush=True)
+        results.append({"work": dataclasses.asdict(work), "rows": rows})
+    outcome.save("step_time", results)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,10 @@ def test_what_is_exported_gives_the_same_samples():
 def test_the_whole_suite_passes(suite):
     tests = pathlib.Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *(tests / f"test_{name}.py" for name in suite)],
+        [
+            *(sys.executable, "-m", "pytest", "-k", "not fused_networks"),
+            *(tests / f"test_{name}.py" for name in suite),
+        ],
         cwd=tests.parent,
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
         capture_output=True,

@@ -98,19 +98,20 @@ RESNET = {"image_size": 32, "model": "resnet"}
     ],
     ids=str,
 )
-def test_every_kind_of_network_on_four_replicas_is_that_on_one(network, settings):
-    compare_one_update(network, config=dataclasses.replace(CONFIG, **settings))
+def test_every_kind_of_network_on_several_replicas_is_that_on_one(network, settings):
+    several = 2 if "model" in settings else 4  # tracing a residual network takes long
+    compare_one_update(network, several, config=dataclasses.replace(CONFIG, **settings))
 
 
-def compare_one_update(network, **options):
+def compare_one_update(network, several=4, **options):
     updates, terms = one_update(1, network, **options)
     assert max(np.abs(update).max() for update in updates) > 1e-3
-    updates_of_four, terms_of_four = one_update(4, network, **options)
-    for one, four in zip(updates, updates_of_four, strict=True):
-        np.testing.assert_allclose(four, one, rtol=1e-4, atol=2e-5 * np.abs(one).max() + 3e-7)
-    assert set(terms) == set(terms_of_four)
+    updates_of_several, terms_of_several = one_update(several, network, **options)
+    for one, many in zip(updates, updates_of_several, strict=True):
+        np.testing.assert_allclose(many, one, rtol=1e-4, atol=2e-5 * np.abs(one).max() + 3e-7)
+    assert set(terms) == set(terms_of_several)
     for name, value in terms.items():
-        np.testing.assert_allclose(terms_of_four[name], value, rtol=1e-5)
+        np.testing.assert_allclose(terms_of_several[name], value, rtol=1e-5)
 
 
 def test_four_replicas_are_one_after_ten_iterations_of_adam():

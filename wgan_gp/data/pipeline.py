@@ -80,6 +80,7 @@ def _read(
 ) -> tf.data.Dataset:
     """From memory, by position; `count` examples a replica."""
 
+    @tf.autograph.experimental.do_not_convert  # there is no control flow, and it takes time
     def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first = _slice_index(context, first_step, index) * count
         examples, labels = source.read(first, count)
