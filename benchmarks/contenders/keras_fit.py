@@ -26,7 +26,9 @@ class Trainer:
         set_weights(self._model.critic, self._start.critic)
         self._model.compile(jit_compile=jit_compile)
         real = self._start.real.reshape(-1, *work.example_shape)
-        self._data = tf.data.Dataset.from_tensors(real).cache().repeat()
+        options = tf.data.Options()
+        options.autotune.enabled = False  # as here: with it, fit waits at its end
+        self._data = tf.data.Dataset.from_tensors(real).cache().repeat().with_options(options)
 
     def replay(self) -> list[tuple[float, float]]:
         start = self._start

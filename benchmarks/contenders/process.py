@@ -17,8 +17,8 @@ from .work import Work
 OURS = "ours"
 NAMES = {
     OURS: "this project",
-    "keras": "Keras fit, jit_compile=False",
-    "keras-auto": "Keras fit, its defaults",
+    "keras": "Keras, fit",
+    "keras-xla": "Keras, fit, jit_compile=True",
     "torch": "PyTorch, eager",
     "torch-compile": "PyTorch, torch.compile",
 }

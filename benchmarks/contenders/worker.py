@@ -17,8 +17,8 @@ from .work import Work
 # The module, and what its Trainer is made with.
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours": ("ours", {}),
-    "keras": ("keras_fit", {"jit_compile": False}),
-    "keras-auto": ("keras_fit", {"jit_compile": "auto"}),
+    "keras": ("keras_fit", {"jit_compile": "auto"}),  # Keras's default, which is not to
+    "keras-xla": ("keras_fit", {"jit_compile": True}),
     "torch": ("pytorch", {"compiled": False}),
     "torch-compile": ("pytorch", {"compiled": True}),
 }

@@ -72,7 +72,11 @@ def replica_batches(
     else:
         batches = _read(source, context, count, first_step)
     check_elements(batches.element_spec)
-    return batches.prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    # Every map runs on all cores as it is. And to end an iterator would wait for its tuner's next
+    # look, the intervals between which double, up to a minute.
+    options.autotune.enabled = False
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def _read(
