@@ -26,11 +26,32 @@ class LeakyReLU(tf.keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if self.after_few_channels:
             return _by_product(inputs, self.slope)
-        return tf.where(inputs > 0, inputs, _times(self.slope, inputs))
+        if self.slope:
+            return _leaky(inputs, self.slope)
+        return tf.where(inputs > 0, inputs, tf.zeros_like(inputs))
 
     def get_config(self) -> dict:
         own = {"slope": self.slope, "after_few_channels": self.after_few_channels}
         return {**super().get_config(), **own}
+
+
+def _leaky(inputs: tf.Tensor, slope: float) -> tf.Tensor:
+    """LeakyReLU by TensorFlow's own operations, each a single pass over the data on a CPU.
+
+    Their second derivative goes back through `features`, which is therefore a constant here.
+    """
+
+    @tf.custom_gradient
+    def leaky(x: tf.Tensor):
+        outputs = tf.nn.leaky_relu(x, slope)
+        features = tf.stop_gradient(outputs)  # of the signs of x
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return tf.raw_ops.LeakyReluGrad(gradients=upstream, features=features, alpha=slope)
+
+        return outputs, gradient
+
+    return leaky(inputs)
 
 
 def _by_product(inputs: tf.Tensor, slope: float) -> tf.Tensor:
