@@ -126,7 +126,7 @@ def choices_of(name, *others):
     return st.sampled_from([*field.metadata["choices"], *others])
 
 
-@settings(repeatable, max_examples=16)
+@settings(repeatable, max_examples=12)
 @given(
     combination=st.fixed_dictionaries(
         {

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 LOSSES = ["adversarial", "conformance", "objectives", "penalties", "reductions"]
-EXPORT = "plain_tensorflow and classes or fresh_process or documentation"
+EXPORT = "plain_tensorflow and classes or fresh_process"
 NETWORKS = ["normalization", "resnet", "average", "sampling"]
 
 

@@ -22,6 +22,7 @@ NAMES = {
     "torch": "PyTorch, eager",
     "torch-compile": "PyTorch, torch.compile",
 }
+USUAL = tuple(name for name in NAMES if name != "keras-xla")  # ten times as slow on a CPU
 
 
 class Contender:
