@@ -2,8 +2,8 @@
 
   python -m benchmarks.memory
 
-The peak of the resident memory of a process that trains some iterations, for each way to train,
-and of one that has only imported its library. Ratios are medians of the ratios of a round.
+The peak of the resident memory of a process that trains some iterations, for each way to train.
+Ratios are medians of the ratios of a round.
 """
 
 from __future__ import annotations
