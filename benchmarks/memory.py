@@ -14,7 +14,7 @@ import statistics
 from typing import Any
 
 from . import outcome
-from .contenders.process import NAMES, OURS, USUAL, contenders
+from .contenders.process import NAMES, OURS, contenders, parse
 from .contenders.work import BOTH, Work
 
 ITERATIONS = 10
@@ -43,9 +43,7 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="processes of each; default: 5")
-    parser.add_argument("--only", default=",".join(USUAL), help=f"of {','.join(NAMES)}")
-    given = parser.parse_args()
-    names = [name for name in NAMES if name in given.only.split(",") or name == OURS]
+    given, names = parse(parser)
     results = []
     for work in BOTH:
         rows = peaks(work, names, given.rounds)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import outcome
-from .contenders.process import NAMES, OURS, USUAL, contenders
+from .contenders.process import NAMES, OURS, contenders, parse
 from .contenders.work import BOTH, Work
 
 TOLERANCE = 1e-3  # of a loss; sums in another order, after an update by Adam
@@ -70,9 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each in a round; default: 3")
-    parser.add_argument("--only", default=",".join(USUAL), help=f"of {','.join(NAMES)}")
-    given = parser.parse_args()
-    names = [name for name in NAMES if name in given.only.split(",") or name == OURS]
+    given, names = parse(parser)
     results = []
     for work in BOTH:
         rows = compare(work, names, given.rounds, given.seconds)

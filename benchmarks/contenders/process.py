@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -23,6 +24,13 @@ NAMES = {
     "torch-compile": "PyTorch, torch.compile",
 }
 USUAL = tuple(name for name in NAMES if name != "keras-xla")  # ten times as slow on a CPU
+
+
+def parse(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments of a program that compares, and the names they choose; OURS is always one."""
+    parser.add_argument("--only", default=",".join(USUAL), help=f"of {','.join(NAMES)}")
+    given = parser.parse_args()
+    return given, [name for name in NAMES if name in given.only.split(",") or name == OURS]
 
 
 class Contender:
