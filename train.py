@@ -315,7 +315,7 @@ def make_state(
     Without `kind`: that of the run's dataset.
     """
     from wgan_gp.state import create_state
-    from wgan_gp.strategy import use_fused_resampling
+    from wgan_gp.strategy import use_fused_resampling, use_strides_by_blocks
 
     kind = kind or datasets.kind(config)
     build_networks = functools.partial(
@@ -335,6 +335,7 @@ def make_state(
         critic_normalization=config.critic_normalization,
         sampling_statistics=config.sampling_statistics,
         fused_resampling=use_fused_resampling(config),
+        strides_by_blocks=use_strides_by_blocks(config),
         precision=config.precision,
     )
     return create_state(build_networks, config, strategy)

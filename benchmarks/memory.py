@@ -30,7 +30,7 @@ def peaks(work: Work, names: list[str], rounds: int) -> list[dict[str, Any]]:
                 found[run.name].append(run.peak_bytes())
     rows: list[dict[str, Any]] = [
         {
-            f"{work.model}, {work.image_size} pixels": NAMES[name],
+            work.title: NAMES[name],
             "peak, MB": statistics.median(values) / 1e6,
             "of ours": outcome.ratio(values, found[OURS]),
         }

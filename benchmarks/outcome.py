@@ -57,15 +57,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _shown(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, float):
-        return (
-            f"{value:,.0f}"
-            if abs(value) >= 100
-            else f"{value:.3f}"
-            if abs(value) < 10
-            else f"{value:.1f}"
-        )
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
 def save(name: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> None:

@@ -54,7 +54,7 @@ def compare(work: Work, names: list[str], rounds: int, seconds: float) -> list[d
     images = work.n_critic * work.batch_size
     rows: list[dict[str, Any]] = [
         {
-            f"{work.model}, {work.image_size} pixels": NAMES[name],
+            work.title: NAMES[name],
             "ms an iteration": 1e3 * statistics.median(values),
             "images/s": images / statistics.median(values),
             "time of ours": outcome.ratio(values, times[OURS]),

@@ -7,13 +7,24 @@ A convolution and the resampling beside it come in two forms of one function:
   four shifts. It has 16 taps at a quarter of the places for 9 at all of them, and nothing of
   full size is written in between.
 
+So does a convolution with strides of 2 of a picture's few channels, and its transpose:
+
+- plain: as it is;
+- by blocks: of 2x2 pixels, each one pixel of four times the channels. Without strides, and with
+  more channels, it suits a CPU's vectors.
+
 The weights are those of the plain form, so a checkpoint of one form is a checkpoint of the
-other. The fused form is the faster, on a TPU and on a CPU: docs/performance.md.
+other. The fused form is the faster, on a TPU and on a CPU; blocks are on a CPU alone:
+docs/performance.md.
 """
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from .spectral import spectrally_normalized
+
+FEW_CHANNELS = 4  # or fewer: as a picture has
 
 
 def he_uniform() -> tf.keras.initializers.Initializer:
@@ -118,12 +129,24 @@ class Dense(Linear):
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class Conv2D(Linear):
-    """A convolution, SAME padding: `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`."""
+    """A convolution, SAME padding: `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`.
 
-    def __init__(self, filters: int, kernel_size: int, *, strides: int = 1, **kwargs):
+    With `by_blocks` in that form, where the strides are 2 and it applies.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int,
+        *,
+        strides: int = 1,
+        by_blocks: bool = False,
+        **kwargs,
+    ):
         super().__init__(filters, **kwargs)
         self.kernel_size = kernel_size
         self.strides = strides
+        self.by_blocks = by_blocks
 
     @property
     def window(self) -> list[int]:
@@ -135,10 +158,16 @@ class Conv2D(Linear):
             # over it, where a penalty differentiates them twice.
             inputs = inputs[:, :: self.strides, :: self.strides]
             return tf.nn.conv2d(inputs, kernel, 1, "SAME")
+        if self.by_blocks and self.strides == 2 and _has_blocks(inputs.shape, self.kernel_size):
+            return conv_by_blocks(inputs, kernel)
         return tf.nn.conv2d(inputs, kernel, self.strides, "SAME")
 
     def get_config(self) -> dict:
-        own = {"kernel_size": self.kernel_size, "strides": self.strides}
+        own = {
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "by_blocks": self.by_blocks,
+        }
         return {**super().get_config(), **own}
 
 
@@ -181,6 +210,42 @@ class UpsampleConv(Conv2D):
         if self.kernel_size == 1:  # the two commute: a quarter of the work
             return upsample(tf.nn.conv2d(inputs, kernel, 1, "SAME"))
         return tf.nn.conv2d(upsample(inputs), kernel, 1, "SAME")
+
+
+def _has_blocks(shape: Sequence[int], kernel_size: int) -> bool:
+    """Whether a convolution of `[B, H, W, C]` is `conv_by_blocks`, and better done by it."""
+    _, height, width, channels = shape
+    even = height % 2 == width % 2 == 0
+    return even and channels <= FEW_CHANNELS and kernel_size % 4 == 1
+
+
+def conv_by_blocks(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """A convolution, strides 2, padding SAME: `[B, H, W, I]` -> `[B, H/2, W/2, O]`.
+
+    Each block of 2x2 pixels becomes one of 4 I channels, with strides of 1 between them. The
+    kernel's k, of `[k, k, I, O]`, is 5, 9, ...; H and W are even.
+    """
+    return tf.nn.conv2d(tf.nn.space_to_depth(images, 2), _over_blocks(kernel), 1, "SAME")
+
+
+def transposed_conv_by_blocks(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Its transpose, by a kernel of `[k, k, O, I]`: `[B, H, W, I]` -> `[B, 2H, 2W, O]`."""
+    taps = tf.transpose(tf.reverse(_over_blocks(kernel), [0, 1]), [0, 1, 3, 2])
+    return tf.nn.depth_to_space(tf.nn.conv2d(inputs, taps, 1, "SAME"), 2)
+
+
+def _over_blocks(kernel: tf.Tensor) -> tf.Tensor:
+    """`[k, k, I, O]` -> `[(k+1)/2, (k+1)/2, 4 I, O]`.
+
+    SAME padding with strides of 2 begins an odd number of pixels before the image, in the middle
+    of a block: the row and the column before are zeros.
+    """
+    size, _, inputs, outputs = kernel.shape
+    half = (size + 1) // 2
+    taps = tf.reshape(
+        tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]]), [half, 2, half, 2, inputs, outputs]
+    )
+    return tf.reshape(tf.transpose(taps, [0, 2, 1, 3, 4, 5]), [half, half, 4 * inputs, outputs])
 
 
 def mean_pool(images: tf.Tensor) -> tf.Tensor:

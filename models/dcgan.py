@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from . import heads, normalization
 from .activations import of_critic, of_generator
-from .convolutions import Conv2D, Dense
+from .convolutions import FEW_CHANNELS, Conv2D, Dense, transposed_conv_by_blocks
 from .design import Design
 
 LEAK = 0.2
@@ -54,7 +54,14 @@ def generator(design: Design) -> tf.keras.Model:
             name=f"conv_{number}",
         )
         x = activated(conv(x), number)
-    x = _Upwards(design.example_shape[2], sizes[0], dtype=design.precision, name="image")(x)
+    channels = design.example_shape[2]
+    x = _Upwards(
+        channels,
+        sizes[0],
+        by_blocks=design.strides_by_blocks and channels <= FEW_CHANNELS,
+        dtype=design.precision,
+        name="image",
+    )(x)
     x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
@@ -69,6 +76,7 @@ def critic(design: Design) -> tf.keras.Model:
             filters,
             KERNEL,
             strides=2,
+            by_blocks=design.strides_by_blocks,
             spectral=design.critic_normalization == "spectral",
             dtype=design.precision,
             name=f"conv_{index + 1}",
@@ -92,17 +100,27 @@ def halvings(size: int) -> list[int]:
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class _Upwards(tf.keras.layers.Conv2DTranspose):
-    """A transposed convolution, stride 2, to `size` pixels: twice as many, or one fewer."""
+    """A transposed convolution, stride 2, to `size` pixels: twice as many, or one fewer.
 
-    def __init__(self, filters: int, size: int, **kwargs):
+    See convolutions for `by_blocks`, which takes a bias.
+    """
+
+    def __init__(self, filters: int, size: int, *, by_blocks: bool = False, **kwargs):
         super().__init__(filters, KERNEL, strides=2, padding="same", **kwargs)
         self.size = size
+        self.by_blocks = by_blocks
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return super().call(inputs)[:, : self.size, : self.size]
+        if self.by_blocks:
+            weights = (tf.convert_to_tensor(each) for each in (self.kernel, self.bias))
+            kernel, bias = (tf.cast(each, inputs.dtype) for each in weights)
+            images = transposed_conv_by_blocks(inputs, kernel) + bias
+        else:
+            images = super().call(inputs)
+        return images[:, : self.size, : self.size]
 
     def get_config(self) -> dict:
         config = super().get_config()
         for fixed in ("kernel_size", "strides", "padding"):
             del config[fixed]
-        return {**config, "size": self.size}
+        return {**config, "size": self.size, "by_blocks": self.by_blocks}

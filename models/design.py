@@ -20,7 +20,7 @@ class Design:
       generator_channels: "doubling" at half the size, or "constant".
       critic_normalization: one of normalization.CRITIC_NORMALIZATIONS.
       sampling_statistics: "accumulated" or "batch", see normalization.BatchNormalization.
-      fused_resampling: see convolutions.
+      fused_resampling, strides_by_blocks: see convolutions.
       precision: "float32" or "mixed_bfloat16": in which convolutions and matrix products
         are computed. Variables, normalisations and outputs are float32 either way.
     """
@@ -38,4 +38,5 @@ class Design:
     critic_normalization: str = "none"
     sampling_statistics: str = "accumulated"
     fused_resampling: bool = False
+    strides_by_blocks: bool = False
     precision: str = "float32"

@@ -39,6 +39,8 @@ def test_every_source_is_static_float32_and_a_function_of_position(dataset, prep
         tf.TensorSpec([32, *source.example_shape], tf.float32),
         tf.TensorSpec([32], tf.int32),
     )
+    # Or the end of a run would wait for the tuner's next look, up to a minute.
+    assert batches.options().autotune.enabled is False
     both, second, other = (
         read_labelled(dataset, count, first, data_dir=prepared, seed=seed)
         for count, first, seed in ((64, 0, 0), (32, 32, 0), (32, 32, 1))

@@ -186,6 +186,7 @@ def test_the_programs_of_the_documentation_run(runs, tmp_path):
     [
         ("mlp", 8, {"classes": 3, "conditioning": "acgan", "depth": 2}),
         ("dcgan", 28, {"precision": "mixed_bfloat16"}),
+        ("dcgan", 28, {"precision": "mixed_bfloat16", "strides_by_blocks": True}),
         ("dcgan", 8, {"generator_normalization": "none", "activation": "tanh"}),
         ("resnet", 32, {"classes": 3, "conditioning": "acgan", "fused_resampling": True}),
         ("resnet", 32, {"sampling_statistics": "batch"}),

@@ -8,6 +8,7 @@ from conftest import strategy_over
 import losses
 import models
 from models.activations import LeakyReLU
+from models.convolutions import Conv2D, transposed_conv_by_blocks
 from models.heads import CONDITIONINGS
 from models.normalization import CRITIC_NORMALIZATIONS
 from wgan_gp import config
@@ -133,6 +134,54 @@ def test_leaky_relu_sends_no_zeros_back_through_the_network(after_few_channels):
             value = LeakyReLU(0.0, after_few_channels=after_few_channels)(points)
         gradient = inner.gradient(value, points, upstream)
     assert outer.gradient(gradient, points) is None
+
+
+@pytest.mark.parametrize("kernel_size", [3, 5, 7, 9])
+@pytest.mark.parametrize("shape", [(8, 6, 1), (6, 8, 3), (7, 8, 3), (8, 7, 3), (8, 8, 6)])
+def test_a_strided_convolution_is_one_however_it_is_done(shape, kernel_size):
+    """By blocks where they suit, in value and derivatives of both orders."""
+    images, kernel = random(2, *shape), random(kernel_size, kernel_size, shape[-1], 5)
+    layer = Conv2D(5, kernel_size, strides=2, by_blocks=True)
+    ours, plain = layer.product, lambda x, kernel: tf.nn.conv2d(x, kernel, 2, "SAME")
+    check_alike(lambda x: ours(x, kernel), lambda x: plain(x, kernel), images)
+    check_alike(lambda each: ours(images, each), lambda each: plain(images, each), kernel)
+
+
+@pytest.mark.parametrize("kernel_size", [5, 9])
+def test_a_convolution_transposed_by_blocks_is_one(kernel_size):
+    inputs, kernel = random(2, 6, 4, 5), random(kernel_size, kernel_size, 3, 5)
+    ours = transposed_conv_by_blocks
+
+    def plain(x, kernel):
+        return tf.nn.conv2d_transpose(x, kernel, [2, 12, 8, 3], 2, "SAME")
+
+    check_alike(lambda x: ours(x, kernel), lambda x: plain(x, kernel), inputs)
+    check_alike(lambda each: ours(inputs, each), lambda each: plain(inputs, each), kernel)
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (25, 25, 1), (16, 16, 3)])
+def test_a_dcgan_by_blocks_is_the_plain_one(shape):
+    """From the same weights; at 25 pixels its generator alone has blocks."""
+    tf.keras.utils.set_random_seed(0)
+    plain = build("dcgan", shape)
+    by_blocks = build("dcgan", shape, strides_by_blocks=True)
+    operations = []
+    for ours, theirs, inputs in zip(
+        by_blocks, plain, (random(3, 6), random(3, *shape)), strict=True
+    ):
+        ours.set_weights(theirs.get_weights())
+        np.testing.assert_allclose(ours(inputs), theirs(inputs), rtol=1e-4, atol=1e-5)
+        graph = tf.function(ours).get_concrete_function(inputs).graph
+        operations += [operation.type for operation in graph.get_operations()]
+    assert "DepthToSpace" in operations
+    assert ("SpaceToDepth" in operations) == (shape[0] % 2 == 0)
+
+
+def check_alike(ours, plain, points):
+    for one, other in zip(
+        double_gradients(ours, points), double_gradients(plain, points), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
 
 
 @pytest.mark.parametrize(

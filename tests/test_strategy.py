@@ -19,6 +19,7 @@ from wgan_gp.strategy import (
     describe,
     use_fused_resampling,
     use_jit,
+    use_strides_by_blocks,
 )
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -57,6 +58,21 @@ def fake_steps(calls, failing=None):
 def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     assert use_fused_resampling(Config(**settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "expected"),
+    [
+        ({}, [], True),
+        ({}, ["GPU:0"], False),
+        ({"tpu": "my-tpu"}, [], False),
+        ({"mode": "compile"}, [], False),
+        ({"mode": "sample"}, [], True),
+    ],
+)
+def test_strides_are_by_blocks_on_a_cpu(settings, gpus, expected, monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    assert use_strides_by_blocks(Config(**settings)) == expected
 
 
 def test_tpu_is_resolved_connected_initialised_in_that_order():

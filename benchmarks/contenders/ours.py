@@ -31,6 +31,9 @@ class Trainer:
         real = tf.random.stateless_uniform(shape, [0, 1], -1.0, 1.0)
         labels = tf.zeros([work.n_critic, work.batch_size], tf.int32)
         batches = tf.data.Dataset.from_tensor_slices((real, labels)).cache().repeat()
+        options = tf.data.Options()
+        options.autotune.enabled = False  # as in a run's own
+        batches = batches.with_options(options)
         self._batches: Iterator = iter(strategy.experimental_distribute_dataset(batches))
 
         def noise(draw: Callable, stream: Stream, steps: int, count: int, size: int) -> np.ndarray:

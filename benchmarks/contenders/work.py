@@ -31,6 +31,11 @@ class Work:
     cpu_replicas: int = 1
 
     @property
+    def title(self) -> str:
+        """Of a table."""
+        return f"{self.model}, {self.image_size} pixels"
+
+    @property
     def example_shape(self) -> tuple[int, int, int]:
         """Of an image."""
         return self.image_size, self.image_size, self.channels
