@@ -215,6 +215,7 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
         nothing_yet = (tf.constant(0, tf.int64), tf.fill([_NAMED], tf.constant(-1, tf.int64)))
         return (
             batches.scan(nothing_yet, mark)
+            .prefetch(2)  # in a thread of its own: the next images are decoded meanwhile
             .unbatch()
             .map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .ignore_errors()

@@ -48,8 +48,8 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
     At a half, a quarter or an eighth of its size a JPEG is quick to decode, and averaged.
     """
     size = tf.image.extract_jpeg_shape(encoded)[:2]
-    steps = [2 * side * ratio for ratio in _JPEG_RATIOS]
-    halvings = tf.searchsorted(steps, tf.reduce_min(size, keepdims=True), side="right")[0]
+    enough = tf.reduce_min(size) >= [2 * side * ratio for ratio in _JPEG_RATIOS]
+    halvings = tf.reduce_sum(tf.cast(enough, tf.int32))
     # What is not of the square is not decoded at all.
     window = _middle_square(-(-size // tf.gather([*_JPEG_RATIOS, _JPEG_RATIOS[-1]], halvings)))
 
@@ -104,7 +104,7 @@ def _check_palette(encoded: tf.Tensor) -> tf.Operation:
 
 def _middle_square(size: tf.Tensor) -> tf.Tensor:
     """Top, left, height and width, of an image of height and width `size`."""
-    square = tf.fill([2], tf.reduce_min(size))
+    square = tf.minimum(size, size[::-1])
     return tf.concat([(size - square) // 2, square], axis=0)
 
 
