@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOGDIR ?= runs
+# One more than there are cores: some tests wait, for processes of their own.
+TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
 
 .PHONY: help setup setup-compile setup-bench train tensorboard test lint format judge bench clean
@@ -24,7 +26,7 @@ tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localho
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
 test: lint .venv/.compile  ## lint and types, then the tests (the import rules are one); ARGS go to pytest
-	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal $(ARGS)
 
 lint: .venv/.development  ## style and types
 	$(BIN)/ruff check .

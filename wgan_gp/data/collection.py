@@ -26,7 +26,7 @@ _SENT_BYTES = 2**31 - 2**20
 WRONG_LABEL = "a label is none of --num_classes"
 NOT_ONE = "of many images in a row not one can be read"
 _MOST_MISSING = 1000
-_TOGETHER = 64  # images decoded by one call
+_TOGETHER = 64  # decoded images handed on at once
 _NAMED = 20  # of those that cannot be read; of the rest, their number
 
 
