@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-LOSSES = ["conformance", "penalties"]  # of the losses' tests, those with networks of Keras
+# Of the losses' tests, those in which Keras has a part: a network, a layer, a metric.
+LOSSES = ["adversarial", "conformance", "penalties", "reductions"]
 EXPORT = "plain_tensorflow and classes or fresh_process"
 NETWORKS = ["normalization", "resnet", "average", "sampling"]
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from wgan_gp.data.pipeline import untuned
+
 from .start import Start, Weights
 from .work import Work
 
@@ -26,9 +28,8 @@ class Trainer:
         set_weights(self._model.critic, self._start.critic)
         self._model.compile(jit_compile=jit_compile)
         real = self._start.real.reshape(-1, *work.example_shape)
-        options = tf.data.Options()
-        options.autotune.enabled = False  # as here: with it, fit waits at its end
-        self._data = tf.data.Dataset.from_tensors(real).cache().repeat().with_options(options)
+        # As here: tuned, fit waits at its end.
+        self._data = untuned(tf.data.Dataset.from_tensors(real).cache().repeat())
 
     def replay(self) -> list[tuple[float, float]]:
         start = self._start

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import train
+from wgan_gp.data.pipeline import untuned
 from wgan_gp.data.registry import Kind
 from wgan_gp.loop import make_train_loop
 from wgan_gp.randomness import Stream, normal, uniform
@@ -30,10 +31,7 @@ class Trainer:
         shape = [work.n_critic, work.batch_size, *work.example_shape]
         real = tf.random.stateless_uniform(shape, [0, 1], -1.0, 1.0)
         labels = tf.zeros([work.n_critic, work.batch_size], tf.int32)
-        batches = tf.data.Dataset.from_tensor_slices((real, labels)).cache().repeat()
-        options = tf.data.Options()
-        options.autotune.enabled = False  # as in a run's own
-        batches = batches.with_options(options)
+        batches = untuned(tf.data.Dataset.from_tensor_slices((real, labels)).cache().repeat())
         self._batches: Iterator = iter(strategy.experimental_distribute_dataset(batches))
 
         def noise(draw: Callable, stream: Stream, steps: int, count: int, size: int) -> np.ndarray:

@@ -72,11 +72,18 @@ def replica_batches(
     else:
         batches = _read(source, context, count, first_step)
     check_elements(batches.element_spec)
+    return untuned(batches.prefetch(tf.data.AUTOTUNE))
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same without autotuning.
+
+    Every map runs on all cores as it is. And to end an iterator would wait for its tuner's next
+    look, the intervals between which double, up to a minute.
+    """
     options = tf.data.Options()
-    # Every map runs on all cores as it is. And to end an iterator would wait for its tuner's next
-    # look, the intervals between which double, up to a minute.
     options.autotune.enabled = False
-    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+    return dataset.with_options(options)
 
 
 def _read(
