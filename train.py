@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.data.source import Source, Stream
-    from wgan_gp.evaluation.evaluator import Evaluator
     from wgan_gp.monitoring import Writer
     from wgan_gp.probe import Probe
     from wgan_gp.sampling import Sampler
@@ -49,13 +48,12 @@ def main(argv: list[str]) -> int:
     try:
         config = flags.parse(argv)
         if config.mode in OF_A_SAVED_RUN:
-            stopped_by = {"sample": sample, "export": export, "evaluate": evaluate}[config.mode](
-                *find_run(config.run_directory, flags.given())
-            )
-        else:
-            stopped_by = {"train": train, "compile": compile_for_slice}[config.mode](
-                resolve(config)
-            )
+            from wgan_gp import saved_run
+
+            saved_run.use(config.mode, config.run_directory, flags.given(), make_state)
+            return 0
+        program = {"train": train, "compile": compile_for_slice}[config.mode]
+        stopped_by = program(resolve(config))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -103,30 +101,6 @@ def resolve(config: Config) -> Config:
         or (width if generator_name == config.model else generator.width),
         generator_batch_size=config.generator_batch,
     )
-
-
-def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, datasets.Kind]:
-    """What the run in a directory was trained as, to be used here; needs no data.
-
-    Args:
-      path: the run directory.
-      given: settings of the command line. Where and how to use the run may be set anew.
-
-    Raises:
-      UserError: there is no run, or it was trained otherwise than `given` says.
-    """
-    from wgan_gp.run_directory import RunDirectory
-
-    saved, data = RunDirectory(path).find_run()
-    # Not on the machine it was trained on, nor from what it began with.
-    elsewhere = {"tpu": None, "cpu_replicas": 1, "restore_from": None}
-    config = Config.from_dict({**saved, **elsewhere, "model_dir": path, **given})
-    if differences := config.differences(saved):
-        raise UserError(
-            f"--model_dir={path} holds a run of another configuration ({'; '.join(differences)})",
-            "leave these out",
-        )
-    return config, datasets.Kind(tuple(data["example_shape"]), data["classes"])
 
 
 def check_topology(config: Config) -> None:
@@ -219,6 +193,7 @@ def open_run(config: Config) -> Run:
     from wgan_gp import workers
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.run_directory import RunDirectory
+    from wgan_gp.sampling import make_sampler
     from wgan_gp.strategy import create_strategy
 
     strategy = create_strategy(config)
@@ -239,71 +214,7 @@ def open_run(config: Config) -> Run:
             keep_interval=config.keep_checkpoint_interval,
             restore_from=config.restore_from,
         ),
-        sampler=make_sampler(config, strategy, state, kind),
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class SavedRun:
-    """A run as it was saved, ready to be used; its data need not be there.
-
-    Attributes:
-      iteration: iterations of training done.
-    """
-
-    config: Config
-    kind: datasets.Kind
-    strategy: tf.distribute.Strategy
-    state: TrainState
-    sampler: Sampler
-    iteration: int
-
-
-def open_saved_run(
-    config: Config, kind: datasets.Kind, strategy: tf.distribute.Strategy | None = None
-) -> SavedRun:
-    """The newest checkpoint of a run, or the one that --restore_from names. Reads only.
-
-    Args:
-      config, kind: of the run.
-      strategy: where to use it; None: as the configuration says.
-
-    Raises:
-      UserError: there is none, or the devices are not to be had.
-    """
-    from wgan_gp import checkpointing
-    from wgan_gp.run_directory import RunDirectory
-    from wgan_gp.strategy import create_strategy
-
-    directory = RunDirectory(config.run_directory)
-    with directory.reporting("read"):
-        path = (
-            checkpointing.newest_whole(directory.checkpoints)
-            if config.restore_from is None
-            else checkpointing.find(config.restore_from)
-        )
-    if path is None:
-        raise UserError(f"--model_dir={directory.path} has no checkpoint yet", "let it train on")
-    strategy = strategy or create_strategy(config)
-    state = make_state(config, strategy, kind)
-    iteration = checkpointing.Checkpoints(state, directory.checkpoints, writes=False).restore(path)
-    print(f"{path}: {iteration} iterations", file=sys.stderr)
-    sampler = make_sampler(config, strategy, state, kind)
-    return SavedRun(config, kind, strategy, state, sampler, iteration)
-
-
-def make_sampler(
-    config: Config, strategy: tf.distribute.Strategy, state: TrainState, kind: datasets.Kind
-) -> Sampler:
-    """What draws from the generator, or from its average where there is one."""
-    from wgan_gp.sampling import Sampler
-
-    return Sampler(
-        state.sampling_generator,
-        strategy,
-        latent_size=config.latent_size,
-        seed=config.drawn_with,
-        classes=kind.classes,
+        sampler=make_sampler(config, strategy, state.sampling_generator, kind),
     )
 
 
@@ -404,70 +315,6 @@ def check_critic(run: Run) -> None:
         print(f"warning: --model={run.config.model}, its critic: {finding}", file=sys.stderr)
 
 
-def sample(config: Config, kind: datasets.Kind) -> None:
-    """Draws samples of a saved run, as --sample_format says; prints where they are.
-
-    Raises:
-      UserError: they cannot be drawn or written; or see `open_saved_run`.
-    """
-    from wgan_gp import sample_files
-
-    sample_files.check(config, kind)
-    run = open_saved_run(config, kind)
-    print(sample_files.write(config, kind, run.sampler, run.iteration))
-
-
-def export(config: Config, kind: datasets.Kind) -> None:
-    """Writes a saved run's generator as a SavedModel and a Keras file; prints where.
-
-    On one device of this machine, whatever the run was trained on: there is nothing to share out.
-
-    Raises:
-      UserError: it cannot be written; or see `open_saved_run`.
-    """
-    import tensorflow as tf
-
-    from wgan_gp import export
-
-    export.check(config)
-    run = open_saved_run(config, kind, tf.distribute.get_strategy())
-    print(export.write(config, kind, run.state.sampling_generator))
-
-
-def evaluate(config: Config, kind: datasets.Kind) -> None:
-    """Judges samples of a saved run against its data: prints a table, and adds to its curves."""
-    from wgan_gp import workers
-    from wgan_gp.evaluation import report
-    from wgan_gp.run_directory import RunDirectory
-
-    run = open_saved_run(config, kind)
-    evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
-    values = evaluator.evaluate()
-    if workers.find(config).is_chief:
-        directory = RunDirectory(config.run_directory)
-        with directory.reporting("written"):
-            report.record(directory, run.iteration, values, evaluator.about)
-        print(report.table(run.iteration, values, evaluator.about))
-
-
-def open_evaluator(
-    config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: datasets.Kind
-) -> Evaluator:
-    """What judges a run's samples.
-
-    Raises:
-      UserError: the data, or the feature extractor, is not to be had.
-    """
-    from wgan_gp import workers
-    from wgan_gp.evaluation.evaluator import make_evaluator
-    from wgan_gp.run_directory import RunDirectory
-
-    # Processes that compute together must not find different things on their disks.
-    alone = len(workers.find(config).addresses) == 1
-    folder = RunDirectory(config.run_directory).evaluations if alone else None
-    return make_evaluator(config, strategy, sampler, kind, folder)
-
-
 def warn_of_padding(run: Run) -> None:
     """Says what of the batch and the networks a TPU would pad, on stderr."""
     from wgan_gp.tpu.advice import on_padding
@@ -502,16 +349,48 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
     )
 
 
+def make_writer(run: Run, evaluated: Mapping[str, Any]) -> Writer:
+    """What shows a run in its directory and on the terminal.
+
+    Args:
+      run: the run.
+      evaluated: what is evaluated by what; see `EvaluationFileWriter`.
+    """
+    from wgan_gp import monitoring
+    from wgan_gp.events import COMPARED, TensorBoardWriter
+    from wgan_gp.networks import summary_of
+    from wgan_gp.run_directory import RunDirectory
+
+    config, directory = run.config, RunDirectory(run.config.run_directory)
+    in_directory = monitoring.Writers(
+        TensorBoardWriter(
+            directory.events,
+            settings={name: getattr(config, name) for name in COMPARED},
+            texts={
+                "config": json.dumps(config.to_dict(), indent=2),
+                "generator": summary_of(run.state.generator),
+                "critic": summary_of(run.state.critic),
+            },
+        ),
+        monitoring.JsonlWriter(directory.metrics),
+        monitoring.ImageFileWriter(directory.samples),
+        monitoring.EvaluationFileWriter(directory.evaluation, evaluated),
+        reporting=functools.partial(directory.reporting, "written"),
+    )
+    return monitoring.Writers(in_directory, monitoring.ConsoleWriter(config.train_steps))
+
+
 def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     """The trainer of a run, writing to its directory and to `more_writers`.
 
     Raises:
       UserError: the directory cannot be written, or holds another run.
     """
-    from wgan_gp import monitoring, sampling, workers
+    from wgan_gp import sampling, workers
     from wgan_gp.data.pipeline import distributed_batches
+    from wgan_gp.evaluation.evaluator import open_evaluator
     from wgan_gp.loop import make_train_loop
-    from wgan_gp.networks import summary_of
+    from wgan_gp.monitoring import Writers
     from wgan_gp.profiling import Profiler
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import use_jit
@@ -522,35 +401,13 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
     group = workers.find(config)
-    owner, evaluator, writer = None, None, monitoring.Writers(*more_writers)
+    owner, evaluator, writer = None, None, Writers(*more_writers)
     if group.is_chief:  # the other processes compute the same, and write nothing
         owner = directory.claim(config, dataclasses.asdict(run.kind))
     if config.evaluate_interval:
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:
-        in_directory = [
-            monitoring.TensorBoardWriter(
-                directory.events,
-                settings={name: getattr(config, name) for name in monitoring.COMPARED},
-                texts={
-                    "config": json.dumps(config.to_dict(), indent=2),
-                    "generator": summary_of(run.state.generator),
-                    "critic": summary_of(run.state.critic),
-                },
-            ),
-            monitoring.JsonlWriter(directory.metrics),
-            monitoring.ImageFileWriter(directory.samples),
-            monitoring.EvaluationFileWriter(
-                directory.evaluation, evaluator.about if evaluator else {}
-            ),
-        ]
-        writer = monitoring.Writers(
-            monitoring.Writers(
-                *in_directory, reporting=functools.partial(directory.reporting, "written")
-            ),
-            monitoring.ConsoleWriter(config.train_steps),
-            *more_writers,
-        )
+        writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)
     together = len(group.addresses) > 1
     step = make_step(config, run.state)
     return Trainer(

@@ -15,7 +15,7 @@ import time
 import pytest
 from conftest import train_tiny
 
-from wgan_gp.monitoring import LAYOUT
+from wgan_gp.events import LAYOUT
 
 # Every text on the page, in the shadow trees of TensorBoard's elements too.
 TEXTS = """(() => {

@@ -14,6 +14,7 @@ from conftest import TINY, call_main, train_tiny
 
 import models
 import train
+from wgan_gp import saved_run
 from wgan_gp.errors import UserError
 from wgan_gp.ownership import Ownership
 from wgan_gp.pictures import to_pixels
@@ -124,7 +125,7 @@ def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
 
 def test_samples_are_of_the_moving_average(runs, tmp_path):
     found = draw(runs["classes"], tmp_path, "--num_samples=16")
-    run = train.open_saved_run(*train.find_run(str(runs["classes"]), {}))
+    run = saved_run.open_saved_run(*saved_run.find_run(str(runs["classes"]), {}), train.make_state)
     inputs = [tf.constant(found["latents"]), tf.constant(found["labels"])]
     averaged, last = (
         np.array(network(inputs, training=False))
@@ -216,7 +217,9 @@ def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path)
     assert (found["seed"], found["iteration"]) == (9, 5)
     assert found["samples"].shape == (200, 8, 8, 1) and found["samples"].dtype == np.float32
     assert len(np.unique(found["latents"], axis=0)) == 200
-    run = train.open_saved_run(*train.find_run(str(runs["digits"]), {"cpu_replicas": 4}))
+    run = saved_run.open_saved_run(
+        *saved_run.find_run(str(runs["digits"]), {"cpu_replicas": 4}), train.make_state
+    )
     again = run.sampler.generate(found["latents"], np.zeros(200, np.int32))
     np.testing.assert_allclose(again, found["samples"], atol=1e-5)
 

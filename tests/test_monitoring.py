@@ -10,6 +10,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from wgan_gp import monitoring
+from wgan_gp.events import COMPARED, LAYOUT
 
 
 def events_of(model_dir):
@@ -79,7 +80,7 @@ def test_samples_interpolation_and_real_images_are_there(events):
 def test_runs_are_compared_by_their_settings(events):
     (experiment,) = [v for tag, v in events if tag == "_hparams_/experiment"]
     named = [each.name for each in hparams_of(experiment).experiment.hparam_infos]
-    assert named == list(monitoring.COMPARED)
+    assert named == list(COMPARED)
     metrics = [each.name.tag for each in hparams_of(experiment).experiment.metric_infos]
     assert set(metrics) <= {tag for tag, _ in events}
     (session,) = [v for tag, v in events if tag == "_hparams_/session_start_info"]
@@ -104,7 +105,7 @@ def test_configuration_and_networks_are_there_as_text(events):
 def test_the_line_says_how_long_it_will_take():
     file, now = io.StringIO(), iter([0.0, 10.0, 70.0])
     writer = monitoring.ConsoleWriter(100, file=file, clock=lambda: next(now))
-    charts = [chart for charts in monitoring.LAYOUT.values() for chart in charts.values()]
+    charts = [chart for charts in LAYOUT.values() for chart in charts.values()]
     tags = {"critic/gradient_norm", *(tag for chart in charts for tag in chart.tags)}
     values = dict.fromkeys(tags, 0.25)
     writer.begin(10)

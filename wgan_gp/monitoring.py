@@ -1,27 +1,21 @@
-"""Where a run's figures and pictures go: TensorBoard, metrics.jsonl, PNG files, the terminal.
+"""Where a run's figures and pictures go: metrics.jsonl, PNG files, the terminal.
 
-The trainer knows the Writer interface only.
+The trainer knows the Writer interface only. For TensorBoard see events.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import posixpath
-import re
 import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tqdm
-from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.custom_scalar import summary as custom_scalar
-from tensorboard.plugins.hparams import api as hparams
 
 from .files import replace_text
 
@@ -101,172 +95,6 @@ class Writers(Writer):
         with self._reporting():
             for writer in self._writers:
                 getattr(writer, method)(*args)
-
-
-@dataclasses.dataclass(frozen=True)
-class Curves:
-    """A chart of one curve or several, by their tags."""
-
-    tags: tuple[str, ...]
-
-    def chart(self, title: str) -> layout_pb2.Chart:
-        # Tags are regular expressions here.
-        tags = [f"^{re.escape(tag)}$" for tag in self.tags]
-        return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
-
-
-@dataclasses.dataclass(frozen=True)
-class Band:
-    """A chart of one curve with its spread."""
-
-    tag: str
-    lower: str
-    upper: str
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return (self.tag, self.lower, self.upper)
-
-    def chart(self, title: str) -> layout_pb2.Chart:
-        series = layout_pb2.MarginChartContent.Series(
-            value=self.tag, lower=self.lower, upper=self.upper
-        )
-        return layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=[series]))
-
-
-# What TensorBoard's Custom Scalars shows, by the question that it answers.
-LAYOUT: dict[str, dict[str, Curves | Band]] = {
-    "is it converging": {
-        "negative critic loss": Curves(
-            ("probe/negative_critic_loss", "held_out/negative_critic_loss")
-        ),
-        "estimated distance, without the penalty": Curves(("critic/wasserstein",)),
-        "losses": Curves(("critic/loss", "generator/loss")),
-    },
-    "is the constraint kept": {
-        "gradient norm, and one standard deviation": Band(
-            "probe/gradient_norm", "probe/gradient_norm_lower", "probe/gradient_norm_upper"
-        ),
-        "penalty": Curves(("critic/penalty",)),
-    },
-    "throughput": {
-        "images a second": Curves(("throughput/images_per_second",)),
-        "shares of the time": Curves(("throughput/data_wait_share", "throughput/host_share")),
-    },
-}
-
-
-# What its HParams compares runs by, and how they did.
-COMPARED: tuple[str, ...] = (
-    "penalty",
-    "penalty_weight",
-    "n_critic",
-    "batch_size",
-    "model",
-    "model_width",
-)
-COMPARED += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
-OUTCOMES = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
-
-
-class TensorBoardWriter(Writer):
-    """Event files under `directory`, flushed at every summary.
-
-    Args:
-      directory: any path tf.io.gfile can open.
-      settings: of the run, by name, those of COMPARED.
-      texts: by tag, shown line by line.
-    """
-
-    def __init__(
-        self,
-        directory: str,
-        settings: Mapping[str, str | float] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ):
-        self._directory = directory
-        self._settings = dict(settings or {})
-        self._texts = dict(texts or {})
-        self._events = tf.summary.create_noop_writer()
-
-    def begin(self, step: int) -> None:
-        self.close()
-        # As in metrics.jsonl: what is about to be computed again would stand there twice.
-        former = tf.io.gfile.glob(posixpath.join(self._directory, "events.*"))
-        for path in former:
-            cut_events(path, step)
-        self._events = tf.summary.create_file_writer(self._directory)
-        if not former:
-            self._introduce()
-
-    def _introduce(self) -> None:
-        """What does not change: how to lay out the curves, what the run is."""
-        categories = [
-            layout_pb2.Category(
-                title=question,
-                chart=[chart.chart(title) for title, chart in charts.items()],
-            )
-            for question, charts in LAYOUT.items()
-        ]
-        layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
-        with self._events.as_default(step=0):
-            tf.summary.experimental.write_raw_pb(layout.SerializeToString())
-            if self._settings:
-                hparams.hparams_config(
-                    hparams=[hparams.HParam(name) for name in self._settings],
-                    metrics=[hparams.Metric(tag) for tag in OUTCOMES],
-                )
-                hparams.hparams(self._settings)
-            for tag, text in self._texts.items():
-                tf.summary.text(tag, textwrap.indent(text, "    "))  # Markdown's code
-        self._events.flush()
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        with self._events.as_default(step=step):
-            for tag, value in values.items():
-                tf.summary.scalar(tag, value)
-        self._events.flush()
-
-    def image(self, step: int, tag: str, image: np.ndarray) -> None:
-        with self._events.as_default(step=step):
-            tf.summary.image(tag, image[None])
-        self._events.flush()
-
-    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        with self._events.as_default(step=step):
-            tf.summary.histogram(tag, values)
-
-    def text(self, step: int, tag: str, text: str) -> None:
-        with self._events.as_default(step=step):
-            tf.summary.text(tag, text)
-        self._events.flush()
-
-    def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        self.scalars(step, values)
-
-    def close(self) -> None:
-        self._events.close()
-
-
-def cut_events(path: str, step: int) -> None:
-    """Leaves out of an event file what is later than `step`, and a record torn by a crash."""
-
-    def records() -> Iterator[tuple[bytes, bool]]:
-        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            yield record, tf.compat.v1.Event.FromString(record).step <= step
-
-    try:
-        if all(earlier for _, earlier in records()):
-            return
-    except tf.errors.DataLossError:
-        pass
-    # No name that TensorBoard would read.
-    aside = posixpath.join(posixpath.dirname(path), "cut.new")
-    with tf.io.TFRecordWriter(aside) as kept, contextlib.suppress(tf.errors.DataLossError):
-        for record, earlier in records():
-            if earlier:
-                kept.write(record)
-    tf.io.gfile.rename(aside, path, overwrite=True)
 
 
 class JsonlWriter(Writer):

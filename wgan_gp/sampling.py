@@ -6,8 +6,10 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from .config import Config
 from .data import source as sources
 from .data.pipeline import first_examples
+from .data.registry import Kind
 from .networks import conditioned
 from .pictures import image_grid, point_plot
 from .randomness import Stream, normal
@@ -181,6 +183,19 @@ def interpolations(
 def grid_columns(classes: int) -> int:
     """Columns of a grid: a class a column, where there are columns for all."""
     return classes if 1 < classes <= 2 * GRID_SIDE else GRID_SIDE
+
+
+def make_sampler(
+    config: Config, strategy: tf.distribute.Strategy, generator: tf.keras.Model, kind: Kind
+) -> Sampler:
+    """What draws from a run's generator, or from its average where there is one."""
+    return Sampler(
+        generator,
+        strategy,
+        latent_size=config.latent_size,
+        seed=config.drawn_with,
+        classes=kind.classes,
+    )
 
 
 def make_draw(

@@ -1,149 +1,20 @@
-"""TFRecords of tf.train.Example: an image file each, and perhaps a label."""
+"""TFRecords of tf.train.Example, read as encoded images and labels."""
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
-import dataclasses
-import functools
 import itertools
-import struct
 import sys
-from collections.abc import Iterator
 
-import google.protobuf.message
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from ..config import Config
 from ..errors import UserError
 from ..randomness import Stream, bits, shuffled
 from .collection import Collection
+from .shards import SHARDS_AT_ONCE, Segment, Shards, records, survey
 
-IMAGE_KEYS = ("image", "image/encoded")
-LABEL_KEYS = ("label", "image/class/label")
-
-_HEADER_BYTES = 12  # a record's length, 8 bytes, and the checksum of it
-_FRAME_BYTES = _HEADER_BYTES + 4  # and the checksum of its content behind it
-_LOOKED_AT = 100  # records, for one that says what examples hold
-_READ_BYTES = 2**18  # at a time, of a shard
-_SHARDS_AT_ONCE = 16
 _SHUFFLE_BYTES = 2**28  # of encoded images, from which a streamed epoch draws
-
-
-@dataclasses.dataclass(frozen=True)
-class Shards:
-    """Files of records.
-
-    Attributes:
-      origin: what an error names: "--data_dir=shards-*".
-      files: their paths.
-      image_key, label_key: features of an Example; without a label key, all labels are 0.
-      classes: labels are 0 ... classes - 1; 0: nobody asks.
-    """
-
-    origin: str
-    files: list[str]
-    image_key: str
-    label_key: str | None
-    classes: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Segment:
-    """A stretch of good records in a file: `count` of them from byte `offset` on."""
-
-    file: str
-    offset: int
-    count: int
-    bytes: int
-
-
-@functools.lru_cache(maxsize=8)  # a bucket takes long to list
-def find(pattern: str | None, classes: int | None) -> Shards:
-    """The files that --data_dir, a pattern, stands for, and what their examples hold.
-
-    What was found once is kept.
-
-    Args:
-      pattern: as the shell's.
-      classes: --num_classes; None: labels do not matter.
-
-    Raises:
-      UserError: there are none, or their first example holds no image.
-    """
-    if pattern is None:
-        raise UserError(
-            "--dataset=tfrecord needs files", "give --data_dir='PATTERN', such as DIR/*.tfrecord"
-        )
-    origin = f"--data_dir={pattern}"
-    files = sorted(path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path))
-    if not files:
-        raise UserError(
-            f"{origin} stands for no file",
-            "give a pattern, such as 'DIR/*.tfrecord', in quotes so that no shell reads it",
-        )
-    features = first_example(files, origin).features.feature
-    image_key = next((key for key in IMAGE_KEYS if key in features), None)
-    if image_key is None:
-        raise UserError(
-            f"{origin}: the first example holds {', '.join(sorted(features)) or 'nothing'}",
-            f"call the image, a JPEG or PNG file, {' or '.join(IMAGE_KEYS)}",
-        )
-    label_key = next((key for key in LABEL_KEYS if key in features), None)
-    if classes is not None and label_key is None:
-        raise UserError(
-            f"--num_classes={classes}, but the first example of {pattern} has no label",
-            f"leave it out, or call the label {' or '.join(LABEL_KEYS)}",
-        )
-    return Shards(origin, files, image_key, label_key, classes or 0)
-
-
-def first_example(files: list[str], origin: str) -> tf.train.Example:
-    """The first that holds an image, else the first there is.
-
-    Read without TensorFlow's runtime, which must not start before the devices are set up.
-
-    Raises:
-      UserError: there is none among the first records.
-    """
-    examples = itertools.chain.from_iterable(map(_examples, files))
-    first = None
-    for example in itertools.islice(examples, _LOOKED_AT):
-        first = first or example
-        if any(key in example.features.feature for key in IMAGE_KEYS):
-            return example
-    if first is None:
-        raise UserError(
-            f"{origin} holds no tf.train.Example",
-            "give uncompressed TFRecord files of tf.train.Example",
-        )
-    return first
-
-
-def _examples(file: str) -> Iterator[tf.train.Example]:
-    """The examples of a file, those that are damaged left out."""
-    size = tf.io.gfile.stat(file).length
-    with tf.io.gfile.GFile(file, "rb") as opened:
-        while len(header := opened.read(_HEADER_BYTES)) == _HEADER_BYTES:
-            length = _length(header)
-            if length > size:
-                return  # damaged, or no TFRecords at all
-            record = opened.read(length)
-            opened.read(_FRAME_BYTES - _HEADER_BYTES)
-            with contextlib.suppress(google.protobuf.message.DecodeError):
-                yield tf.train.Example.FromString(record)
-
-
-def _length(header: bytes) -> int:
-    return struct.unpack("<Q", header[:8])[0]
-
-
-def first_image(shards: Shards) -> bytes:
-    """The encoded image of the first example."""
-    feature = first_example(shards.files, shards.origin).features.feature[shards.image_key]
-    return next(iter(feature.bytes_list.value), b"")
 
 
 def collection(config: Config, shards: Shards) -> Collection:
@@ -171,8 +42,8 @@ def collection(config: Config, shards: Shards) -> Collection:
     buffer = max(1, min(size, int(_SHUFFLE_BYTES / mean_bytes)))
 
     def elements(place: tf.Tensor) -> tf.data.Dataset:
-        records = _records(files[place], offsets[place]).take(counts[place])
-        return records.enumerate(firsts[place])
+        good = records(files[place], offsets[place]).take(counts[place])
+        return good.enumerate(firsts[place])
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
         """Files in random order, several at once, and then a buffer to draw from."""
@@ -181,7 +52,7 @@ def collection(config: Config, shards: Shards) -> Collection:
         words = bits(config.seed, Stream.SHUFFLE, step=1, first=number, count=1, size=2)
         files_at_once = tf.data.Dataset.from_tensor_slices(order).interleave(
             elements,
-            cycle_length=min(_SHARDS_AT_ONCE, len(segments)),
+            cycle_length=min(SHARDS_AT_ONCE, len(segments)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -208,79 +79,6 @@ def collection(config: Config, shards: Shards) -> Collection:
     )
 
 
-def survey(shards: Shards) -> list[Segment]:
-    """All stretches of good records; what is damaged is said on stderr.
-
-    Reads everything once, without decoding it.
-    """
-    with (
-        concurrent.futures.ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool,
-        tqdm.tqdm(
-            total=len(shards.files),
-            desc=f"counting {shards.origin}",
-            unit=" files",
-            disable=not sys.stderr.isatty(),
-            leave=False,
-        ) as bar,
-    ):
-        segments = []
-        for file, (found, damage) in zip(
-            shards.files, pool.map(survey_file, shards.files), strict=True
-        ):
-            segments += found
-            bar.update()
-            if damage:
-                more = f" and in {len(damage) - 1} more places" if len(damage) > 1 else ""
-                print(
-                    f"warning: {shards.origin}: {file} is damaged at byte {damage[0]:,}{more}; "
-                    "what can be read behind it is used",
-                    file=sys.stderr,
-                )
-    return segments
-
-
-def survey_file(file: str) -> tuple[list[Segment], list[int]]:
-    """The stretches of good records in a file, and the offsets of damage."""
-    length = tf.io.gfile.stat(file).length
-    segments, damage, offset = [], [], 0
-    while offset < length:
-        count, size = _count(file, offset)
-        if count:
-            segments.append(Segment(file, offset, count, size))
-        offset += size
-        if offset < length:
-            damage.append(offset)
-            # Its length, if that is whole, says where the next one begins.
-            with tf.io.gfile.GFile(file, "rb") as opened:
-                opened.seek(offset)
-                header = opened.read(_HEADER_BYTES)
-            # None is empty: these are zeros, such as a broken copy leaves.
-            if len(header) < _HEADER_BYTES or not _length(header):
-                break
-            offset += _length(header) + _FRAME_BYTES
-    return segments, damage
-
-
-@tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
-def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    # Behind flat_map, as everywhere here: on its own, TensorFlow cannot run the dataset that
-    # begins at an offset.
-    records = tf.data.Dataset.from_tensors((file, offset)).flat_map(_records).ignore_errors()
-    return records.reduce(
-        (tf.constant(0, tf.int64), tf.constant(0, tf.int64)),
-        lambda sums, record: (
-            sums[0] + 1,
-            sums[1] + tf.cast(tf.strings.length(record), tf.int64) + _FRAME_BYTES,
-        ),
-    )
-
-
-def _count(file: str, offset: int) -> tuple[int, int]:
-    """Good records from an offset on, up to the first damage, and their bytes."""
-    count, size = _count_good(tf.constant(file), tf.constant(offset, tf.int64))
-    return int(count), int(size)
-
-
 def _drawn_from(elements: tf.data.Dataset, buffer: int, seeds: tf.Tensor) -> tf.data.Dataset:
     """Shuffled by a buffer. Dataset.shuffle takes no seed that is computed in a graph."""
     spec = elements.element_spec
@@ -294,14 +92,6 @@ def _drawn_from(elements: tf.data.Dataset, buffer: int, seeds: tf.Tensor) -> tf.
         reshuffle_each_iteration=False,
     )
     return tf.data.experimental.from_variant(variant, spec)
-
-
-def _records(file: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
-    """The records of a file from a byte on."""
-    variant = tf.raw_ops.TFRecordDatasetV2(
-        filenames=[file], compression_type="", buffer_size=_READ_BYTES, byte_offsets=[offset]
-    )
-    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
 
 def _parse(shards: Shards, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

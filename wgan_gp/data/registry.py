@@ -236,16 +236,16 @@ def _folder(config: Config) -> Dataset:
 
 
 def _tfrecord(config: Config) -> Dataset:
-    from . import folder, records  # noqa: PLC0415
+    from . import folder, records, shards  # noqa: PLC0415
     from .collection import open_collection  # noqa: PLC0415
 
-    shards = records.find(config.data_dir, config.num_classes)
-    side = config.image_size or _at_most(folder.side(records.first_image(shards)))
+    found = shards.find(config.data_dir, config.num_classes)
+    side = config.image_size or _at_most(folder.side(shards.first_image(found)))
     shape = _square(config, side, 3)
     return Dataset(
         shape,
-        shards.classes,
-        lambda config: open_collection(config, records.collection(config, shards), shape),
+        found.classes,
+        lambda config: open_collection(config, records.collection(config, found), shape),
     )
 
 
@@ -264,14 +264,15 @@ def _prepared(config: Config) -> Dataset:
     def open_prepared(config: Config) -> Source | Stream:
         from . import records  # noqa: PLC0415
         from .collection import open_collection  # noqa: PLC0415
+        from .shards import Shards  # noqa: PLC0415
 
-        shards = records.Shards(
+        found = Shards(
             f"--dataset={config.dataset}",
             prepared.files(config, builder),
             image_key,
             label_key,
             classes(config),
         )
-        return open_collection(config, records.collection(config, shards), shape)
+        return open_collection(config, records.collection(config, found), shape)
 
     return Dataset(shape, count, open_prepared)

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from .. import workers
 from ..config import Config
 from ..data.registry import Kind
 from ..errors import UserError
+from ..run_directory import RunDirectory
 from ..sampling import Sampler
 from . import metrics
 from .examples import Arrays, Examples, Kept, slices
@@ -34,6 +36,19 @@ class Evaluator(Protocol):
 
     def evaluate(self) -> dict[str, float]:
         """The figures, by their tags in TensorBoard; on all processes together."""
+
+
+def open_evaluator(
+    config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: Kind
+) -> Evaluator:
+    """What judges a run, and keeps in its directory what it found of the real examples.
+
+    Args, raises: see `make_evaluator`.
+    """
+    # Processes that compute together must not find different things on their disks.
+    alone = len(workers.find(config).addresses) == 1
+    folder = RunDirectory(config.run_directory).evaluations if alone else None
+    return make_evaluator(config, strategy, sampler, kind, folder)
 
 
 def make_evaluator(
