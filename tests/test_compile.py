@@ -285,6 +285,9 @@ def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
             "v5e-1",
             # Large enough that the penalty costs more than the choice whether to take it.
             image_size=16,
+            model_width=16,
+            batch_size=256,
+            generator_batch_size=8,
             penalty="r1",
             penalty_interval=interval,
         )

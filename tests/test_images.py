@@ -13,8 +13,9 @@ from conftest import train_tiny
 import train
 from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
-from wgan_gp.data.collection import NOT_ONE, Collection, open_collection
+from wgan_gp.data.collection import Collection, open_collection
 from wgan_gp.data.folder import find
+from wgan_gp.data.gaps import NOT_ONE
 from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.registry import classes, example_shape, open_source
 from wgan_gp.data.source import Source, Stream

@@ -15,7 +15,7 @@ import tensorflow as tf
 import train
 from wgan_gp import faults, workers
 from wgan_gp.config import Config
-from wgan_gp.data.collection import NOT_ONE
+from wgan_gp.data.gaps import NOT_ONE
 from wgan_gp.errors import UserError
 from wgan_gp.strategy import create_strategy
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from .config import Config
-from .data.collection import NOT_ONE, WRONG_LABEL
+from .data.collection import WRONG_LABEL
+from .data.gaps import NOT_ONE
 from .errors import UserError, reason
 from .workers import Workers
 

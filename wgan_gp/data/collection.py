@@ -15,7 +15,7 @@ import tqdm
 from ..config import Config
 from ..errors import UserError
 from ..randomness import shuffled
-from . import pixels
+from . import gaps, pixels
 from .source import Source, Stream
 
 # Up to here a dataset is held in memory, by --cache=auto. Not a share of this machine's
@@ -24,10 +24,8 @@ CACHE_BYTES = 2**30
 # No larger tensor can be sent to the machines of a remote TPU: gRPC aborts the process.
 _SENT_BYTES = 2**31 - 2**20
 WRONG_LABEL = "a label is none of --num_classes"
-NOT_ONE = "of many images in a row not one can be read"
 _MOST_MISSING = 1000
 _TOGETHER = 64  # decoded images handed on at once
-_NAMED = 20  # of those that cannot be read; of the rest, their number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,10 +133,10 @@ def _nothing_readable(collection: Collection) -> UserError:
 
 def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None:
     names = [collection.name(int(index)) for index in indices]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    more = f" and {len(names) - gaps.NAMED} more" if len(names) > gaps.NAMED else ""
     print(
         f"warning: {collection.origin}: {len(names)} of {collection.size} images cannot be read "
-        f"and {'is' if len(names) == 1 else 'are'} {fate}: {', '.join(names[:_NAMED])}{more}",
+        f"and {'is' if len(names) == 1 else 'are'} {fate}: {', '.join(names[: gaps.NAMED])}{more}",
         file=sys.stderr,
     )
 
@@ -151,77 +149,42 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
     """
     if not any(True for _ in _readable(collection, example_shape).take(1)):
         raise _nothing_readable(collection)
-    most_missing = np.int64(min(2 * collection.size, _MOST_MISSING))  # in a row
+    most_missing = min(2 * collection.size, _MOST_MISSING)
     known: set[int] = set()
 
-    def notice(gaps: np.ndarray, before: np.ndarray) -> np.int64:
-        missing = (row[_NAMED - min(gap, _NAMED) :] for gap, row in zip(gaps, before, strict=True))
-        fresh = set(np.concatenate(list(missing)).tolist()) - known
+    def notice(missing: np.ndarray) -> None:
+        fresh = set(missing.tolist()) - known
         known.update(fresh)
         if fresh:
             _complain(collection, sorted(fresh), f"replaced by others ({len(known)} in all)")
-        return np.int64(0)
 
-    def mark(state: tuple, batch: tuple) -> tuple[tuple, tuple]:
-        """Each with its place, and the indices before its own, to name those that do not come.
-
-        One more at the end, which is no image, always comes: else no one would hear that no
-        image comes any more, such as when the disk or the network is gone.
-        """
-        (first, last_indices), (indices, payloads) = state, batch
-        count = tf.size(indices)
-        rows = tf.range(count + 1)
-        indices = tf.concat([last_indices, indices], axis=0)
-        before = tf.gather(indices, rows[:, None] + tf.range(_NAMED))
-        payloads = tf.nest.map_structure(lambda part: tf.concat([part, part[-1:]], 0), payloads)
-        state = (first + tf.cast(count, tf.int64), indices[-_NAMED:])
-        return state, ((first + tf.cast(rows, tf.int64), before, rows < count), payloads)
-
-    def decode(key: tuple, payload: Any) -> tuple[tuple, tf.Tensor, tf.Tensor]:
-        _, _, is_image = key
+    def decode(mark: gaps.Mark, payload: Any) -> tuple[gaps.Mark, tf.Tensor, tf.Tensor]:
         nothing = tf.zeros(example_shape, tf.uint8), tf.constant(0)
         levels, label = tf.cond(
-            is_image, lambda: _decode(collection, payload, example_shape), lambda: nothing
+            mark[-1], lambda: _decode(collection, payload, example_shape), lambda: nothing
         )
-        return key, tf.ensure_shape(levels, example_shape), label
-
-    def fill(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Puts the next image at each place, from `expected` on, whose own did not come."""
-        (places, before, is_image), levels, labels = batch
-        rows = tf.where(is_image)[:, 0]
-        image_places = tf.concat([[expected - 1], tf.gather(places, rows)], axis=0)
-        end = image_places[-1] + 1
-        chosen = tf.gather(rows, tf.searchsorted(image_places[1:], tf.range(expected, end)))
-        levels, labels = tf.gather(levels, chosen), tf.gather(labels, chosen)
-        checks = [tf.debugging.assert_less(places[-1] - end, most_missing, NOT_ONE)]
-        if collection.classes:
-            checks.append(tf.debugging.assert_non_negative(labels, WRONG_LABEL))
-            checks.append(tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL))
-        # On a remote TPU this runs on machines that this Python is not on.
-        if not config.on_remote_tpu:
-            gaps = image_places[1:] - image_places[:-1] - 1
-            # Python is asked only where something is wrong.
-            checks.append(
-                tf.cond(
-                    tf.reduce_any(gaps > 0),
-                    lambda: tf.numpy_function(notice, [gaps, tf.gather(before, rows)], tf.int64),
-                    lambda: tf.constant(0, tf.int64),
-                )
-            )
-        with tf.control_dependencies(checks):
-            return end, (tf.identity(levels), tf.identity(labels))
+        return mark, tf.ensure_shape(levels, example_shape), label
 
     def decode_all(batches: tf.data.Dataset) -> tf.data.Dataset:
-        nothing_yet = (tf.constant(0, tf.int64), tf.fill([_NAMED], tf.constant(-1, tf.int64)))
-        return (
-            batches.scan(nothing_yet, mark)
+        images = (
+            gaps.mark(batches)
             .prefetch(2)  # in a thread of its own: the next images are decoded meanwhile
             .unbatch()
             .map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .ignore_errors()
             .batch(_TOGETHER)
-            .scan(tf.constant(0, tf.int64), fill)
         )
+        # On a remote TPU this runs on machines that this Python is not on.
+        filled = gaps.fill(images, most_missing, None if config.on_remote_tpu else notice)
+        return filled.map(check_labels) if collection.classes else filled
+
+    def check_labels(levels: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        checks = [
+            tf.debugging.assert_non_negative(labels, WRONG_LABEL),
+            tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL),
+        ]
+        with tf.control_dependencies(checks):
+            return levels, tf.identity(labels)
 
     return Stream(
         example_shape,
