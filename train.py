@@ -388,7 +388,6 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     """
     from wgan_gp import sampling, workers
     from wgan_gp.data.pipeline import distributed_batches
-    from wgan_gp.evaluation.evaluator import open_evaluator
     from wgan_gp.loop import make_train_loop
     from wgan_gp.monitoring import Writers
     from wgan_gp.profiling import Profiler
@@ -405,6 +404,8 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     if group.is_chief:  # the other processes compute the same, and write nothing
         owner = directory.claim(config, dataclasses.asdict(run.kind))
     if config.evaluate_interval:
+        from wgan_gp.evaluation.evaluator import open_evaluator  # and SciPy and scikit-learn
+
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:
         writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)

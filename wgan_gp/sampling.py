@@ -188,7 +188,7 @@ def grid_columns(classes: int) -> int:
 def make_sampler(
     config: Config, strategy: tf.distribute.Strategy, generator: tf.keras.Model, kind: Kind
 ) -> Sampler:
-    """What draws from a run's generator, or from its average where there is one."""
+    """What draws from a generator as the configuration of its run says."""
     return Sampler(
         generator,
         strategy,

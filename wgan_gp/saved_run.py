@@ -13,8 +13,6 @@ from . import checkpointing, export, sample_files, workers
 from .config import Config
 from .data.registry import Kind
 from .errors import UserError
-from .evaluation import report
-from .evaluation.evaluator import open_evaluator
 from .run_directory import RunDirectory
 from .sampling import Sampler, make_sampler
 from .state import TrainState
@@ -33,7 +31,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
       make_state: fresh networks and optimizers of a configuration, for a kind of data.
 
     Raises:
-      UserError: see `find_run`, `open_saved_run` and the modes.
+      UserError: there is no such run, or no checkpoint of it, or it cannot be used so.
     """
     uses = {"sample": _sample, "export": _export, "evaluate": _evaluate}
     uses[mode](*find_run(path, given), make_state)
@@ -127,6 +125,10 @@ def _export(config: Config, kind: Kind, make_state: MakeState) -> None:
 
 def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
     """Judges samples against the data: prints a table, and adds to the run's curves."""
+    # With them come SciPy and scikit-learn, which the other modes need not wait for.
+    from .evaluation import report  # noqa: PLC0415
+    from .evaluation.evaluator import open_evaluator  # noqa: PLC0415
+
     run = open_saved_run(config, kind, make_state)
     evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
     values = evaluator.evaluate()

@@ -17,6 +17,7 @@ from ..config import Config
 from ..errors import UserError
 from ..randomness import shuffled
 from . import gaps, pixels
+from .pipeline import untuned
 from .source import Source, Stream
 
 # Up to here a dataset is held in memory, by --cache=auto. Not a share of this machine's
@@ -27,9 +28,11 @@ _SENT_BYTES = 2**31 - 2**20
 WRONG_LABEL = "a label is none of --num_classes"
 _MOST_MISSING = 1000
 _TOGETHER = 64  # decoded images handed on at once
-# Images under way. With one to a core, which is what tf.data chooses, a core that is done waits
-# until those before are handed on: a sixth of the rate.
-_DECODING = 8 * (os.cpu_count() or 1)
+_NAMED = 20  # of those that cannot be read; of the rest, their number
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+# Images under way. With one to a core, as tf.data chooses, a core that is done waits until those
+# before are handed on, which cost a sixth of the rate. Cores of this machine, for a remote TPU too.
+_DECODING = 8 * _CORES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +110,8 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
         disable=not sys.stderr.isatty(),
         leave=False,
     ) as bar:
-        batches = _readable(collection, example_shape).batch(_TOGETHER).prefetch(2)
+        images = _readable(collection, example_shape, _DECODING)
+        batches = untuned(images.batch(_TOGETHER).prefetch(2))
         for index, some, their_labels in batches.as_numpy_iterator():
             count = len(some)
             levels[good : good + count], labels[good : good + count] = some, their_labels
@@ -137,10 +141,10 @@ def _nothing_readable(collection: Collection) -> UserError:
 
 def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None:
     names = [collection.name(int(index)) for index in indices]
-    more = f" and {len(names) - gaps.NAMED} more" if len(names) > gaps.NAMED else ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     print(
         f"warning: {collection.origin}: {len(names)} of {collection.size} images cannot be read "
-        f"and {'is' if len(names) == 1 else 'are'} {fate}: {', '.join(names[: gaps.NAMED])}{more}",
+        f"and {'is' if len(names) == 1 else 'are'} {fate}: {', '.join(names[:_NAMED])}{more}",
         file=sys.stderr,
     )
 
@@ -151,7 +155,7 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
     Raises:
       UserError: not one image can be read, and none would ever come.
     """
-    if not any(True for _ in _readable(collection, example_shape).take(1)):
+    if not any(True for _ in _readable(collection, example_shape, at_once=1).take(1)):
         raise _nothing_readable(collection)
     most_missing = min(2 * collection.size, _MOST_MISSING)
     known: set[int] = set()
@@ -163,11 +167,20 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
             _complain(collection, sorted(fresh), f"replaced by others ({len(known)} in all)")
 
     def decode(mark: gaps.Mark, payload: Any) -> tuple[gaps.Mark, tf.Tensor, tf.Tensor]:
+        _, _, is_image = mark
         nothing = tf.zeros(example_shape, tf.uint8), tf.constant(0)
         levels, label = tf.cond(
-            mark[-1], lambda: _decode(collection, payload, example_shape), lambda: nothing
+            is_image, lambda: _decode(collection, payload, example_shape), lambda: nothing
         )
         return mark, tf.ensure_shape(levels, example_shape), label
+
+    def check_labels(levels: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        checks = [
+            tf.debugging.assert_non_negative(labels, WRONG_LABEL),
+            tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL),
+        ]
+        with tf.control_dependencies(checks):
+            return levels, tf.identity(labels)
 
     def decode_all(batches: tf.data.Dataset) -> tf.data.Dataset:
         images = (
@@ -182,14 +195,6 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
         filled = gaps.fill(images, most_missing, None if config.on_remote_tpu else notice)
         return filled.map(check_labels) if collection.classes else filled
 
-    def check_labels(levels: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        checks = [
-            tf.debugging.assert_non_negative(labels, WRONG_LABEL),
-            tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL),
-        ]
-        with tf.control_dependencies(checks):
-            return levels, tf.identity(labels)
-
     return Stream(
         example_shape,
         collection.size,
@@ -199,13 +204,15 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
     )
 
 
-def _readable(collection: Collection, example_shape: tuple[int, ...]) -> tf.data.Dataset:
+def _readable(
+    collection: Collection, example_shape: tuple[int, ...], at_once: int
+) -> tf.data.Dataset:
     """Those that are images, in order: (index, levels, label)."""
     return (
         collection.in_order()
         .map(
             lambda index, payload: (index, *_decode(collection, payload, example_shape)),
-            num_parallel_calls=_DECODING,
+            num_parallel_calls=at_once,
             deterministic=True,
         )
         .ignore_errors()

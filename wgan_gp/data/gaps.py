@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-NAMED = 20  # of those missing in a row; of the rest, their number
+NAMED = 20  # of those missing in a row, the last
 NOT_ONE = "of many images in a row not one can be read"
 
 # Of an image: its place; the indices of the NAMED before it, to name those that do not come; and
@@ -49,7 +49,8 @@ def fill(
     Args:
       batches: as `mark` made them, decoded and regrouped, without those that could not be.
       most_missing: in a row; more are an error, NOT_ONE.
-      notice: given the indices of those that are missing, int64; None: nobody asks.
+      notice: given the indices of those that are missing, int64, of each row of them the last
+        NAMED; None: nobody asks.
     """
 
     def step(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:

@@ -76,10 +76,10 @@ def replica_batches(
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same without autotuning.
+    """The same without autotuning, which would make the end of an iterator wait.
 
-    Every map runs on all cores as it is. And to end an iterator would wait for its tuner's next
-    look, the intervals between which double, up to a minute.
+    It waits for the tuner's next look, and the intervals between these double, up to a minute.
+    What takes long here is parallel as it is.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

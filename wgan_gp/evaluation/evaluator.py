@@ -41,7 +41,7 @@ class Evaluator(Protocol):
 def open_evaluator(
     config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: Kind
 ) -> Evaluator:
-    """What judges a run, and keeps in its directory what it found of the real examples.
+    """What judges a run. One process alone keeps what it found of real examples in its directory.
 
     Args, raises: see `make_evaluator`.
     """
