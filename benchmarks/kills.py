@@ -27,9 +27,9 @@ import tqdm
 import train
 
 # It writes after every loop, so that few moments are not in the midst of writing.
-RUN = ["--model=mlp", "--model_width=4", "--model_depth=1", "--latent_size=8", "--batch_size=16", "--n_critic=2"]
-RUN += ["--steps_per_loop=2", "--checkpoint_interval=2", "--summary_interval=10"]
-RUN += ["--sample_interval=20"]
+RUN = ["--model=mlp", "--model_width=4", "--model_depth=1", "--latent_size=8"]
+RUN += ["--batch_size=16", "--n_critic=2", "--steps_per_loop=2", "--checkpoint_interval=2"]
+RUN += ["--summary_interval=10", "--sample_interval=20"]
 
 
 def main() -> None:
