@@ -386,7 +386,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     Raises:
       UserError: the directory cannot be written, or holds another run.
     """
-    from wgan_gp import sampling, workers
+    from wgan_gp import sampling, shuffling, workers
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.loop import make_train_loop
     from wgan_gp.monitoring import Writers
@@ -402,7 +402,9 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     group = workers.find(config)
     owner, evaluator, writer = None, None, Writers(*more_writers)
     if group.is_chief:  # the other processes compute the same, and write nothing
-        owner = directory.claim(config, dataclasses.asdict(run.kind))
+        # A dataset whose examples are drawn fresh has no order.
+        order = None if run.source.size is None else shuffling.ORDER
+        owner = directory.claim(config, {**dataclasses.asdict(run.kind), "order": order})
     if config.evaluate_interval:
         from wgan_gp.evaluation.evaluator import open_evaluator  # and SciPy and scikit-learn
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wgan_gp.randomness import Stream, bits, normal, shuffled, uncorrelated_bits, uniform
+from wgan_gp.randomness import Stream, bits, normal, uncorrelated_bits, uniform
 
 
 def numbers(seed=3, stream=Stream.CRITIC_LATENTS, step=7, first=0, count=64, size=4, draw=bits):
@@ -90,20 +90,3 @@ def test_uncorrelated_bits_are_uniform_and_uncorrelated():
     for table in (values, values.T):  # places of an example, and examples
         correlation = np.corrcoef(table[:, :40], rowvar=False)
         np.testing.assert_allclose(correlation, np.eye(40), atol=0.12)
-
-
-def test_every_example_comes_once_an_epoch_in_an_order_of_its_own():
-    epochs = shuffled(3, tf.range(5000, dtype=tf.int64), 1000).numpy().reshape(5, 1000)
-    for epoch in epochs:
-        np.testing.assert_array_equal(np.sort(epoch), np.arange(1000))
-    assert len(np.unique(epochs, axis=0)) == 5
-    # In no epoch do neighbours, or positions, predict the example.
-    for epoch in epochs:
-        assert abs(np.corrcoef(epoch[:-1], epoch[1:])[0, 1]) < 0.15
-        assert abs(np.corrcoef(epoch, np.arange(1000))[0, 1]) < 0.15
-
-
-def test_order_follows_from_the_seed():
-    positions = tf.range(100, dtype=tf.int64)
-    np.testing.assert_array_equal(shuffled(3, positions, 100), shuffled(3, positions, 100))
-    assert (shuffled(3, positions, 100) != shuffled(4, positions, 100)).numpy().any()

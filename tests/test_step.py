@@ -18,6 +18,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
 from wgan_gp.data.registry import open_source
 from wgan_gp.loop import make_train_loop
+from wgan_gp.optimizer import GuardedAdam
 from wgan_gp.state import IterationSchedule
 
 # As loop.py traces them.
@@ -129,6 +130,74 @@ def test_four_replicas_are_one_after_ten_iterations_of_adam():
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
     for name, value in terms.items():
         np.testing.assert_allclose(terms_of_four[name], value, rtol=1e-4, atol=1e-5)
+
+
+class NumpyAdam:
+    """Kingma and Ba 2015, algorithm 1, in float64; takes sparse gradients by summing their rows."""
+
+    def __init__(self, rate, beta_1, beta_2):
+        self.rate, self.beta_1, self.beta_2 = rate, beta_1, beta_2
+        self.moments, self.updates = {}, 0
+
+    def apply_gradients(self, pairs):
+        self.updates += 1
+        for number, (sparse_or_dense, weight) in enumerate(pairs):
+            gradient = np.array(tf.convert_to_tensor(sparse_or_dense), np.float64)
+            mean, square = self.moments.get(number, (0.0, 0.0))
+            mean = self.beta_1 * mean + (1 - self.beta_1) * gradient
+            square = self.beta_2 * square + (1 - self.beta_2) * gradient**2
+            self.moments[number] = mean, square
+            mean = mean / (1 - self.beta_1**self.updates)
+            square = square / (1 - self.beta_2**self.updates)
+            weight.assign(np.array(weight) - self.rate * mean / (np.sqrt(square) + 1e-8))
+
+
+class Gathered(tf.keras.layers.Layer):
+    """An offset by the sign of the first latent, gathered: its gradient is sparse."""
+
+    def build(self, _):
+        self.offsets = self.add_weight(name="offsets", shape=[2, 1, 1, 1], initializer="zeros")
+
+    def call(self, latents):
+        signs = tf.cast(latents[:, 0] > 0, tf.int32)
+        return tf.gather(tf.convert_to_tensor(self.offsets), signs)
+
+
+def with_a_gather(generator):
+    latents = tf.keras.Input([TINY["latent_size"]])
+    return tf.keras.Model(latents, generator(latents) + Gathered()(latents))
+
+
+@pytest.mark.parametrize("kind", ["acgan", "projection", "own"])
+def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
+    """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
+    conditioning = "none" if kind == "own" else kind
+    config = dataclasses.replace(
+        CONFIG, conditioning=conditioning, learning_rate_schedule="constant", n_critic=5
+    )
+
+    def trained(independent):
+        step, strategy, batches = make_step(1, config)
+        state = train.make_state(config, strategy)
+        if kind == "own":
+            state = dataclasses.replace(state, generator=with_a_gather(state.generator))
+        for network in ("critic", "generator"):
+            optimizer = (
+                NumpyAdam(1e-3, 0.0, 0.9)
+                if independent
+                else GuardedAdam(1e-3, beta_1=0.0, beta_2=0.9, epsilon=1e-8)
+            )
+            state = dataclasses.replace(state, **{f"{network}_optimizer": optimizer})
+        step = dataclasses.replace(step, state=state)
+        for iteration in range(3):
+            for update in range(5):
+                real, labels = next(batches)
+                step.critic_step(real, labels, tf.constant(5 * iteration + update, tf.int64))
+            step.generator_step(tf.constant(iteration, tf.int64))
+        return weights(state.critic) + weights(state.generator)
+
+    for ours, theirs in zip(trained(False), trained(True), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_each_step_updates_its_own_network_only():

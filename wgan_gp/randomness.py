@@ -129,31 +129,3 @@ def normal(
     radius = tf.sqrt(-2.0 * tf.math.log(1.0 - u[:, :pairs]))  # 1 - u is in (0, 1]
     angle = 2.0 * math.pi * u[:, pairs:]
     return tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=1)[:, :size]
-
-
-def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
-    """Which of `size` examples comes at each position of an endless, shuffled reading.
-
-    Every example comes once in each epoch of `size` positions, in an order that is a pure
-    function of (seed, epoch). So a position is a number, and resuming at it costs nothing.
-
-    Args:
-      seed: in [0, 2^31).
-      positions: `[B]` int64, counted from the start of training.
-      size: examples in the dataset.
-
-    Returns:
-      `[B]` int64, in [0, size).
-    """
-    epoch = positions // size
-    keys = tf.stack(
-        [tf.fill(tf.shape(epoch), tf.constant(word, tf.int64)) for word in (seed, Stream.SHUFFLE)]
-        + [epoch],
-        axis=1,
-    )
-    return tf.raw_ops.RandomIndexShuffle(
-        index=positions % size,
-        seed=tf.cast(keys, tf.uint32),
-        max_index=tf.fill(tf.shape(epoch), tf.constant(size - 1, tf.int64)),
-        rounds=8,  # TensorFlow's usual 4 leave neighbours correlated (0.09 at 60,000)
-    )

@@ -6,6 +6,7 @@ Only tf.io.gfile touches it, so it may be local, gs:// or ram://.
 import contextlib
 import json
 import posixpath
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,12 +74,13 @@ class RunDirectory:
 
         Args:
           config: of the run.
-          data: what the networks know of the data.
+          data: what the networks know of the data, and the version of its "order".
 
         Raises:
           UserError: see `check`; or it cannot be written; or another process is writing it.
         """
         self.check(config)
+        self._warn_of_another_order(data.get("order"))
         owner = Ownership(self.owner)
         with self.reporting("written"):
             for folder in (self.path, self.checkpoints, self.samples):
@@ -87,6 +89,22 @@ class RunDirectory:
             replace_text(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
             replace_text(self.data, json.dumps(data, indent=2) + "\n")
         return owner
+
+    def _warn_of_another_order(self, order: int | None) -> None:
+        """Says on stderr when a resumed run has read its examples in another version's order."""
+        with self.reporting("read"):
+            if not (tf.io.gfile.isdir(self.checkpoints) and tf.io.gfile.listdir(self.checkpoints)):
+                return
+            saved: dict[str, Any] | None = None
+            with contextlib.suppress(UserError):  # a damaged data.json is written again
+                saved = _read_object(self.data)
+        if (saved or {}).get("order") != order:
+            print(
+                f"warning: --model_dir={self.path} was begun by a version that shuffled its "
+                "examples in another order; this run continues in the new order, so a run begun "
+                "now will not repeat it",
+                file=sys.stderr,
+            )
 
     def saved_config(self) -> dict[str, Any] | None:
         """What config.json holds, or None where there is none.

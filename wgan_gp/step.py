@@ -132,7 +132,7 @@ class ReplicaStep:
             )
             shares = {name: self.global_mean(term, self.batch_size) for name, term in terms.items()}
         weights = state.critic.trainable_variables
-        gradients = tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO)
+        gradients = _dense(tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO))
         poison = _nan_unless_finite(*shares.values(), gradients[0])
         shares["loss"] += poison
         gradients = [gradient + poison for gradient in gradients]
@@ -197,11 +197,13 @@ class ReplicaStep:
         weights = state.generator.trainable_variables
         # On a TPU a factor of the loss costs less here than an addition to each gradient.
         poison = _nan_unless_finite(*shares.values())
-        gradients = tape.gradient(
-            shares["loss"],
-            weights,
-            output_gradients=1.0 + poison,
-            unconnected_gradients=ZERO,
+        gradients = _dense(
+            tape.gradient(
+                shares["loss"],
+                weights,
+                output_gradients=1.0 + poison,
+                unconnected_gradients=ZERO,
+            )
         )
         shares["loss"] += _nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
@@ -224,6 +226,15 @@ def _replica_part(
         "first": tf.cast(context.replica_id_in_sync_group, tf.int64) * count,
         "count": count,
     }
+
+
+def _dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
+    """Returns the gradients with the repeated rows of sparse ones summed.
+
+    The gradient of a gather is sparse, with a row for each time that one was gathered. Keras's Adam
+    would square these rows one by one in place of their sum.
+    """
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _nan_unless_finite(*witnesses: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,7 @@ import tqdm
 
 from ..config import Config
 from ..errors import UserError
-from ..randomness import shuffled
+from ..shuffling import shuffled
 from . import gaps, pixels
 from .pipeline import untuned
 from .source import Source, Stream

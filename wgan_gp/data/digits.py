@@ -8,7 +8,7 @@ import sklearn.datasets
 import tensorflow as tf
 
 from ..config import Config
-from ..randomness import shuffled
+from ..shuffling import shuffled
 from .pixels import flipped
 from .source import Source
 

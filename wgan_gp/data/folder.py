@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
-from ..randomness import shuffled
+from ..shuffling import shuffled
 from .collection import Collection
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
-from ..randomness import Stream, bits, shuffled
+from ..randomness import Stream, bits
+from ..shuffling import shuffled
 from .collection import Collection
 from .shards import SHARDS_AT_ONCE, Segment, Shards, records, survey
 

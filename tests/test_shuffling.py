@@ -1,0 +1,145 @@
+"""The order of examples: a permutation in every epoch, never the same one twice."""
+
+import math
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import train_tiny
+
+from wgan_gp import shuffling
+from wgan_gp.randomness import Stream, bits
+from wgan_gp.shuffling import shuffled
+
+POWERS = [2**k + d for k in range(8, 21) for d in (-1, 0, 1) if 2**k + d <= 2**20]
+LARGE = [2**20 + 1, 1_281_167, 2**31 + 11, 10**12]
+KEYS = [(0, 0), (0, 1), (1, 0), (0, 256), (256, 0), (2**20 - 1, 2**20 - 1), (77_777, 1_000_003)]
+
+
+def epoch_order(seed, epoch, size):
+    return shuffled(seed, tf.range(epoch * size, (epoch + 1) * size, dtype=tf.int64), size).numpy()
+
+
+@pytest.mark.parametrize("sizes", [range(1, 257), POWERS, [1797, 50_000, 60_000, 999_983]], ids=str)
+def test_every_example_is_read_once_an_epoch(sizes):
+    for size in sizes:
+        for epoch in (0, 300):
+            np.testing.assert_array_equal(
+                np.sort(epoch_order(3, epoch, size)), np.arange(size), err_msg=str(size)
+            )
+
+
+def unshuffled(seed, epoch, examples, size):
+    """The places of examples in an epoch, but for its first 16, which are in another order."""
+    rows = math.isqrt(size - 1) + 1
+    columns = -(-size // rows)
+    rounds = shuffling._ROUNDS
+    words = bits(seed, Stream.SHUFFLE, step=0, first=epoch, count=1, size=rounds * rows + 1).numpy()
+    tables = words[0, :-1].astype(np.int64).reshape(rounds, rows)
+    cells, outside = np.array(examples), np.ones(len(examples), bool)
+    while outside.any():
+        row, column = np.divmod(cells, columns)
+        for of_column, of_row in tables.reshape(-1, 2, rows)[::-1]:
+            column = (column - of_row[row]) % columns
+            row = (row - of_column[column]) % rows
+        cells = np.where(outside, row * columns + column, cells)
+        outside = cells >= size
+    return cells
+
+
+@pytest.mark.parametrize("size", [1797, *LARGE])
+def test_every_example_has_one_place(size):
+    """A function with an inverse is a permutation, where there are too many places to try all."""
+    places = np.random.default_rng(0).integers(16, size, 5000)
+    examples = shuffled(3, tf.constant(5 * size + places), size).numpy()
+    assert examples.min() >= 0 and examples.max() < size
+    np.testing.assert_array_equal(unshuffled(3, 5, examples, size), places)
+    head = shuffled(3, tf.constant(5 * size + np.arange(16)), size).numpy()
+    np.testing.assert_array_equal(np.sort(unshuffled(3, 5, head, size)), np.arange(16))
+
+
+def key_spelled_by(order):
+    """(seed, epoch), read from the order of an epoch's first 16 places."""
+    code = 0
+    for index, value in enumerate(order[:16]):
+        code += int((order[index + 1 : 16] < value).sum()) * math.factorial(15 - index)
+    key = code // 19
+    for factor in (0xFF51AFD7ED558CCD, 0x94D049BB133111EB, 0xBF58476D1CE4E5B9):
+        key ^= key >> 20
+        key = key * pow(factor, -1, 2**40) % 2**40
+    return divmod(key, 2**20)
+
+
+@pytest.mark.parametrize("size", [16, 17, 1797, 2**20])
+def test_no_two_epochs_and_no_two_seeds_have_the_same_order(size):
+    """Seed and epoch can be read from the order, so another of either is another order."""
+    random = np.random.default_rng(0)
+    for seed, epoch in [*KEYS, *random.integers(0, 2**20, [20, 2]).tolist()]:
+        positions = tf.range(epoch * size, epoch * size + 16, dtype=tf.int64)
+        assert key_spelled_by(shuffled(seed, positions, size).numpy()) == (seed, epoch)
+
+
+@pytest.mark.parametrize("size", [1797, 50_000, 60_000, 202_599])
+def test_orders_of_distant_epochs_and_seeds_share_nothing(size):
+    """Beyond the first 16 places too, where TensorFlow's own shuffle repeats itself."""
+    begins = epoch_order(0, 0, size)
+    for seed, epoch in ((0, 256), (0, 512), (256, 0), (2**20, 0), (0, 2**20)):
+        assert (epoch_order(seed, epoch, size) == begins).mean() < 12 / size
+
+
+@pytest.mark.parametrize("size", [20, 50, 101])
+def test_every_order_is_as_likely(size):
+    """Examples over places, pairs of the first two, neighbors' differences, epochs' differences."""
+    epochs = 60 * size
+    orders = np.concatenate(
+        [
+            shuffled(3, tf.range(first * size, (first + 60) * size, dtype=tf.int64), size)
+            for first in range(0, epochs, 60)
+        ]
+    ).reshape(epochs, size)
+    over_places = np.stack([np.bincount(row, minlength=size) for row in orders.T])
+    pairs = np.bincount(orders[:, 0] * size + orders[:, 1], minlength=size * size)
+    pairs = pairs.reshape(size, size)[~np.eye(size, dtype=bool)]
+    steps = np.bincount(((orders[:, 1:] - orders[:, :-1]) % size).ravel())[1:]
+    changes = np.bincount(((orders[1:] - orders[:-1]) % size).ravel())
+    for counts in (over_places, pairs, steps, changes):
+        chi_square = (np.square(counts - counts.mean()) / counts.mean()).sum()
+        freedom = counts.size - 1
+        assert abs(chi_square - freedom) < 4 * math.sqrt(2 * freedom)
+
+
+def test_neighbors_do_not_predict_each_other():
+    for size, epochs in ((1797, 100), (60_000, 10)):
+        orders = [epoch_order(0, epoch, size) for epoch in range(epochs)]
+        for distance in (1, 2, 43, 64):
+            found = [np.corrcoef(order[:-distance], order[distance:])[0, 1] for order in orders]
+            assert abs(np.mean(found)) < 4 / math.sqrt(size * epochs)
+
+
+def test_any_slice_of_the_reading_is_the_same():
+    """Whatever a batch holds, across the ends of epochs, and of datasets smaller than a batch."""
+    for size in (3, 16, 40, 1797):
+        whole = shuffled(7, tf.range(4000, dtype=tf.int64), size).numpy()
+        for first, count in ((0, 1), (15, 64), (1790, 64), (3900, 100)):
+            part = shuffled(7, tf.range(first, first + count, dtype=tf.int64), size)
+            np.testing.assert_array_equal(part, whole[first : first + count])
+
+
+@pytest.mark.parametrize("dataset", ["digits", "gaussians_8"])
+def test_a_run_begun_in_the_old_order_says_so_once(tmp_path, capsys, dataset):
+    settings = {"dataset": dataset, "model": "mlp", "learning_rate_schedule": "constant"}
+    train_tiny(tmp_path / "run", train_steps=5, **settings)
+    data = tmp_path / "run" / "data.json"
+    if dataset == "digits":  # points are drawn fresh, so they have no order
+        assert '"order": 2' in data.read_text()
+    data.write_text('{"example_shape": [8, 8, 1], "classes": 0}')  # as before
+    warnings = []
+    for train_steps in (10, 15):
+        capsys.readouterr()
+        train_tiny(tmp_path / "run", train_steps=train_steps, **settings)
+        warnings.append(capsys.readouterr().err.count("shuffled its examples in another order"))
+    assert warnings == ([1, 0] if dataset == "digits" else [0, 0])
+    shutil.rmtree(tmp_path / "run")
+    train_tiny(tmp_path / "run", train_steps=5, **settings)
+    assert "another order" not in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""A shuffled reading of a dataset, computed position by position: there is no state to save.
+
+Position p is place p % N of epoch p // N. The order of an epoch is a Feistel network (Black and
+Rogaway 2002, "Ciphers with Arbitrary Finite Domains") over a grid of about sqrt(N) x sqrt(N)
+cells, whose round functions are tables of random numbers. Cells beyond N are skipped by walking
+the cycle.
+
+Two epochs could have the same order by chance, and on a small dataset sooner or later would. To
+rule that out, the order of an epoch's first sixteen places spells out (seed, epoch), both modulo
+2^20: 16! > 2^44.
+"""
+
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from .randomness import Stream, bits
+
+ORDER = 2  # version of the order, in data.json; 1 was TensorFlow's RandomIndexShuffle
+_ROUNDS = 8
+_KEY_BITS = 20  # of the seed and of the epoch that are told apart for certain
+_HEAD = 16  # places whose order spells the key
+_SPARE = 19  # orders of these for each key: 19 * 2^40 < 16!
+
+
+def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns which of `size` examples is read at each position of an endless, shuffled reading.
+
+    Every example is read once in each epoch of `size` positions. With 16 examples or more, no two
+    epochs below 2^20 of any two seeds below 2^20 have the same order.
+
+    Args:
+      seed: in [0, 2^31).
+      positions: `[B]` int64, counted from the start of training, within a few epochs: memory
+        grows with the distance from the first to the last.
+      size: examples in the dataset, at least 1.
+
+    Returns:
+      `[B]` int64, in [0, size).
+    """
+    epochs, places = positions // size, positions % size
+    first = tf.reduce_min(epochs)
+    count = tf.reduce_max(epochs) - first + 1
+    rows = math.isqrt(size - 1) + 1
+    words = bits(
+        seed,
+        Stream.SHUFFLE,
+        step=0,
+        first=first,
+        count=tf.cast(count, tf.int32),
+        size=_ROUNDS * rows + 1,
+    )
+    words = tf.cast(words, tf.int64)
+    permute = _feistel(words[:, :-1], rows, size)
+    head = min(size, _HEAD)
+
+    def with_head() -> tf.Tensor:
+        """Reorders the first places of each epoch."""
+        every_epoch = first + tf.range(count)
+        chosen = permute(
+            tf.tile(tf.range(head, dtype=tf.int64), [count]), tf.repeat(tf.range(count), head)
+        )
+        ascending = tf.sort(tf.reshape(chosen, [-1, head]), axis=1)
+        reordered = tf.gather(
+            ascending, _spelled(seed, every_epoch, words[:, -1], head), batch_dims=1
+        )
+        row, column = epochs - first, tf.minimum(places, head - 1)
+        return tf.where(
+            places < head, tf.gather_nd(reordered, tf.stack([row, column], axis=1)), order
+        )
+
+    order = permute(places, epochs - first)
+    return tf.cond(tf.reduce_any(places < head), with_head, lambda: order)
+
+
+def _feistel(
+    tables: tf.Tensor, rows: int, size: int
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns a permutation of the places of each epoch: (places, epochs) -> examples.
+
+    Args:
+      tables: `[E, _ROUNDS * rows]` int64, random, for each epoch.
+      rows: of the grid, the square root of `size` rounded up.
+      size: places in an epoch.
+    """
+    columns = -(-size // rows)
+    flat = tf.reshape(tables, [-1])
+
+    def once(cells: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
+        row, column = cells // columns, cells % columns
+        table = epochs * (_ROUNDS * rows)
+        for _ in range(_ROUNDS // 2):
+            row = (row + tf.gather(flat, table + column)) % rows
+            column = (column + tf.gather(flat, table + rows + row)) % columns
+            table += 2 * rows
+        return row * columns + column
+
+    def permute(places: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
+        (cells,) = tf.while_loop(
+            lambda cells: tf.reduce_any(cells >= size),
+            lambda cells: [tf.where(cells >= size, once(cells, epochs), cells)],
+            [once(places, epochs)],
+        )
+        return cells
+
+    return permute
+
+
+def _spelled(seed: int, epochs: tf.Tensor, spare: tf.Tensor, head: int) -> tf.Tensor:
+    """Returns an order of `head` places for each epoch; with 16, one-to-one in (seed, epoch).
+
+    Args:
+      seed: in [0, 2^31).
+      epochs: `[E]` int64.
+      spare: `[E]` int64, random words: choose among the orders of one key.
+      head: places, at most 16.
+
+    Returns:
+      `[E, head]` int64, each row a permutation of 0 ... head - 1.
+    """
+    keys = _mixed((seed % 2**_KEY_BITS << _KEY_BITS) + epochs % 2**_KEY_BITS, seed, epochs)
+    codes = (_SPARE * keys + spare % _SPARE) % math.factorial(head)
+    # Digits in the factorial number system: the i-th counts the smaller ones still to come.
+    places = tf.constant([[math.factorial(head - 1 - i) for i in range(head)]], tf.int64)
+    digits = codes[:, None] // places % tf.range(head, 0, -1, dtype=tf.int64)
+    order = digits[:, -1:]
+    for i in reversed(range(head - 1)):
+        digit = digits[:, i : i + 1]
+        order = tf.concat([digit, order + tf.cast(order >= digit, tf.int64)], axis=1)
+    return order
+
+
+def _mixed(keys: tf.Tensor, seed: int, epochs: tf.Tensor) -> tf.Tensor:
+    """Scrambles 40-bit keys one-to-one, so that neighboring keys share nothing one can see.
+
+    Each step has an inverse: adding a constant, multiplying by an odd number modulo 2^40, and
+    a xor with the own upper half.
+    """
+    mask = tf.constant(2**40 - 1, tf.uint64)
+    keys = tf.cast(keys + (seed >> _KEY_BITS) * 0x5DEECE66D, tf.uint64)
+    keys += tf.cast(epochs // 2**_KEY_BITS, tf.uint64) * tf.constant(0x9E3779B97F4A7C15, tf.uint64)
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xFF51AFD7ED558CCD):
+        keys = tf.bitwise.bitwise_and(keys * tf.constant(factor, tf.uint64), mask)
+        keys = tf.bitwise.bitwise_xor(
+            keys, tf.bitwise.right_shift(keys, tf.constant(20, tf.uint64))
+        )
+    return tf.cast(keys, tf.int64)
