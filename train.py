@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import flags
 import models
-from wgan_gp import tpu
+from wgan_gp import onednn, tpu
 from wgan_gp.config import OF_A_SAVED_RUN, WITH_TARGET, Config
 from wgan_gp.data import registry as datasets
 from wgan_gp.errors import UserError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # the flags are found good. Left to itself it also logs, on any machine without a GPU, that
 # CUDA failed; its log can still be asked for.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+onednn.prefer()
 
 
 def main(argv: list[str]) -> int:

@@ -7,6 +7,10 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from wgan_gp import onednn
+
+onednn.prefer()
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from . import workers
+from . import onednn, workers
 from .config import Config
 from .deadline import deadline, end_program
 from .errors import UserError
@@ -45,6 +45,8 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
             else tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
         )
     config.check_replicas(strategy.num_replicas_in_sync)
+    if _platform(config) == "CPU":
+        onednn.warn_if_off()
     return strategy
 
 

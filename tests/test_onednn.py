@@ -1,0 +1,80 @@
+"""The fast convolutions are chosen on every x86 CPU, and a user's own choice is kept."""
+
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from wgan_gp import onednn
+
+ROOT = pathlib.Path(__file__).parent.parent
+# train.py as a program, and then what its process computes with.
+PROGRAM = """
+import os, runpy, sys
+sys.argv = ["train.py", "--cpu_replicas=2", "--batch_size=1"]  # ends before it trains
+try:
+    runpy.run_path("train.py", run_name="__main__")
+except SystemExit as stop:
+    assert stop.code == 2
+assert "tensorflow" not in sys.modules
+import tensorflow as tf
+from wgan_gp import onednn
+print(os.environ.get(onednn.VARIABLE), onednn.is_on(), flush=True)
+images, kernel = tf.zeros([8, 14, 14, 64]), tf.zeros([5, 5, 64, 128])
+tf.function(tf.nn.conv2d)(images, kernel, 2, "SAME")
+"""
+LIBRARY = """
+import tensorflow as tf
+from wgan_gp.config import Config
+from wgan_gp.strategy import create_strategy
+create_strategy(Config())
+"""
+
+
+def run(program, **variables):
+    environment = {key: value for key, value in os.environ.items() if key != onednn.VARIABLE}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is chosen on x86 alone")
+@pytest.mark.parametrize(("given", "on"), [(None, True), ("1", True), ("0", False)])
+def test_a_fresh_process_computes_convolutions_with_onednn_unless_it_is_turned_off(given, on):
+    variables = {"ONEDNN_VERBOSE": "1"} | ({} if given is None else {onednn.VARIABLE: given})
+    said, *primitives = run(PROGRAM, **variables).stdout.splitlines()
+    assert said == f"{given or '1'} {on}"
+    # What oneDNN itself says of each of its operations.
+    assert any(",convolution," in line for line in primitives) == on
+
+
+def test_one_line_names_the_variable_where_tensorflow_came_first(monkeypatch, capsys):
+    """On a CPU on which TensorFlow does not choose oneDNN by itself."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(onednn, "is_on", lambda: False)
+    monkeypatch.delenv(onednn.VARIABLE, raising=False)
+    onednn.prefer()  # too late: this process has TensorFlow
+    assert onednn.VARIABLE not in os.environ
+    for given, lines in ((None, 1), ("1", 1), ("0", 0), ("false", 0)):
+        if given is not None:
+            monkeypatch.setenv(onednn.VARIABLE, given)
+        onednn.warn_if_off()
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == lines
+        assert all(f"set {onednn.VARIABLE}=1" in line for line in said)
+
+
+def test_training_from_python_looks_whether_it_is_on():
+    warned = run(LIBRARY, **{onednn.VARIABLE: "0"}).stderr
+    assert onednn.VARIABLE not in warned  # turned off by the user
+    late = f"import os, tensorflow\nos.environ['{onednn.VARIABLE}'] = '1'\n{LIBRARY}"
+    early = f"import os\nos.environ['{onednn.VARIABLE}'] = '0'\n{late}"
+    assert run(early).stderr.count(f"set {onednn.VARIABLE}=1") == 1
