@@ -6,10 +6,7 @@ import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-from wgan_gp import onednn
-
-onednn.prefer()
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as train.py does, but TensorFlow comes first
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """Chooses oneDNN for TensorFlow's convolutions and matrix products on an x86 CPU.
 
-TensorFlow's own choice depends on the CPU: oneDNN where there is AVX-512 VNNI, Eigen elsewhere. On a
-CPU with AVX2 alone, Eigen takes seven times as long for some gradients of convolutions
+TensorFlow's own choice depends on the CPU: oneDNN where there is AVX-512 VNNI, Eigen elsewhere. On
+a CPU with AVX2 alone, Eigen takes seven times as long for some gradients of convolutions
 (docs/performance.md has a whole iteration). TensorFlow reads the choice from the environment once,
 when it is imported.
 """
