@@ -75,10 +75,11 @@ def resolve(config: Config) -> Config:
     config.check_paths(built_in=config.dataset in datasets.BUILT_IN)
     shape = datasets.example_shape(config)
     datasets.classes(config)
-    generator_name = config.generator_model or config.model
+    model_name = config.model or models.default(shape)
+    generator_name = config.generator_model or model_name
     try:
         model, generator = models.check(
-            config.model,
+            model_name,
             shape,
             generator_name=generator_name,
             width=config.model_width,
@@ -96,10 +97,11 @@ def resolve(config: Config) -> Config:
         config,
         model_dir=config.run_directory,
         image_size=shape[0] if len(shape) == 3 else None,
+        model=model_name,
         generator_model=generator_name,
         model_width=width,
         generator_width=config.generator_width
-        or (width if generator_name == config.model else generator.width),
+        or (width if generator_name == model_name else generator.width),
         generator_batch_size=config.generator_batch,
     )
 
@@ -232,7 +234,7 @@ def make_state(
     kind = kind or datasets.kind(config)
     build_networks = functools.partial(
         models.build,
-        config.model,
+        config.model or models.default(kind.example_shape),
         kind.example_shape,
         config.latent_size,
         config.model_width,

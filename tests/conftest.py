@@ -30,7 +30,14 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 # Small enough that tracing is most of a run's time.
-TINY = {"model_width": 4, "latent_size": 8, "batch_size": 16, "n_critic": 2, "steps_per_loop": 5}
+TINY = {
+    "model": "dcgan",
+    "model_width": 4,
+    "latent_size": 8,
+    "batch_size": 16,
+    "n_critic": 2,
+    "steps_per_loop": 5,
+}
 
 
 def strategy_over(replicas: int) -> tf.distribute.Strategy:

@@ -16,6 +16,7 @@ import flags
 import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.run_directory import RunDirectory
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -82,7 +83,7 @@ def parse(*arguments):
             "--critic_class_weight=0 with --conditioning=acgan leaves a classifier that learns",
         ),
         (
-            ["--conditioning=projection", "--generator_normalization=none"],
+            ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
             "leaves the generator no way to see labels",
         ),
         (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
@@ -103,10 +104,10 @@ def parse(*arguments):
             "--generator_batch_size=4 does not divide over 8 replicas — use 8",
         ),
         (["--tpu=a", "--cpu_replicas=2"], "exclude each other"),
-        (["--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
+        (["--model=dcgan", "--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
         (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
         (["--dataset=digit"], "--dataset=digit is unknown, to tensorflow-datasets too"),
-        (["--dataset=gaussians_8"], "--model=dcgan draws images"),
+        (["--dataset=gaussians_8", "--model=dcgan"], "--model=dcgan draws images"),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),
         (["--model=a — b"], "--model=a — b is unknown"),
@@ -135,8 +136,11 @@ def test_flags_become_the_configuration(tmp_path):
 def test_defaults_that_depend_on_others_are_resolved():
     config = parse("--batch_size=32", "--dataset=digits")
     assert config.model_dir == "runs/digits"
-    assert (config.image_size, config.model_width, config.generator_batch_size) == (8, 64, 32)
-    assert parse("--dataset=swiss_roll", "--model=mlp").image_size is None
+    assert (config.image_size, config.model, config.generator_batch_size) == (8, "mlp", 32)
+    assert config.model_width == config.generator_width == 256
+    assert parse("--image_size=9").model == parse("--image_size=28").model == "dcgan"
+    points = parse("--dataset=swiss_roll")
+    assert (points.image_size, points.model) == (None, "mlp")
     assert train.resolve(config) == config
 
 
@@ -200,7 +204,21 @@ def test_run_directory_of_another_configuration_lists_the_differences(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "(--penalty_weight: 10.0 -> 5.0; --seed: 0 -> 3)" in done.stderr
+    assert "give --penalty_weight=10.0 --seed=0 to continue it" in done.stderr
     assert (tmp_path / "config.json").read_bytes() == config
+
+
+def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_continue_it(tmp_path):
+    earlier = {"model": "dcgan", "model_width": 64, "train_steps": 4500}
+    earlier |= {"generator_model": "dcgan", "generator_width": 64}
+    directory = f"--model_dir={tmp_path}"
+    saved = {**parse(directory).to_dict(), **earlier}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(UserError, match=r"--model: dcgan -> mlp") as caught:
+        RunDirectory(str(tmp_path)).check(parse(directory))
+    remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
+    assert {f"--{name}={value}" for name, value in earlier.items()} == set(remedy)
+    RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
 
 
 def test_run_directory_that_cannot_be_written(tmp_path):

@@ -131,10 +131,11 @@ class Config:
     )
 
     # The networks.
-    model: str = _setting(
-        "dcgan",
+    model: str | None = _setting(
+        None,
         "Networks: mlp (points and tiny images), dcgan (images of 8 pixels or more), resnet (32, "
-        "48, 64 or 128) or resnet101 (32, 64 or 128).",
+        "48, 64 or 128) or resnet101 (32, 64 or 128). Default: mlp for points and for images of up "
+        "to 8 pixels, else dcgan.",
     )
     generator_model: str | None = _setting(
         None, "The generator, where it is another network. Default: --model."
@@ -142,7 +143,7 @@ class Config:
     model_width: int | None = _setting(
         None,
         "Hidden units (mlp) or channels, at half size (dcgan) or at full size (resnet). Default: "
-        "128 for mlp, else 64.",
+        "256 for mlp, else 64.",
         minimum=1,
     )
     generator_width: int | None = _setting(
@@ -184,7 +185,7 @@ class Config:
 
     # The schedule.
     train_steps: int = _setting(
-        4500, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
+        6500, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
     )
     n_critic: int = _setting(5, "Critic steps per generator step.", minimum=1)
     batch_size: int = _setting(64, "Real images in a critic step, over all replicas.", minimum=1)
@@ -489,19 +490,32 @@ class Config:
 
         A free setting may differ, and so may train_steps while no schedule depends on it.
         """
-        fields = dataclasses.fields(self)
-        unknown = saved.keys() - {field.name for field in fields}
-        found = [f"{name}: of a newer version, or damaged" for name in sorted(unknown)]
-        for field in fields:
+        unknown = saved.keys() - {field.name for field in dataclasses.fields(self)}
+        return [f"{name}: of a newer version, or damaged" for name in sorted(unknown)] + [
+            f"--{name}: {old} -> {getattr(self, name)}"
+            for name, old in self._saved_otherwise(saved).items()
+        ]
+
+    def flags_to_continue(self, saved: dict[str, Any]) -> str:
+        """Returns the flags that, added to this configuration's, continue a saved one."""
+        settings = self._saved_otherwise(saved)
+        given = [f"--{name}={old}" for name, old in settings.items() if old is not None]
+        left_out = [f"no --{name}" for name, old in settings.items() if old is None]
+        return " ".join([*given, *left_out])
+
+    def _saved_otherwise(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """Returns the saved values that differ, of settings that a resumed run may not change."""
+        found = {}
+        for field in dataclasses.fields(self):
             if field.name not in saved and field.default is None:
                 continue  # younger than the run, and its default follows from the others
             # A setting younger than the run was at its default when the run was made.
-            old, new = saved.get(field.name, field.default), getattr(self, field.name)
+            old = saved.get(field.name, field.default)
             free = field.metadata["free"] or (
                 field.name == "train_steps" and self.learning_rate_schedule == "constant"
             )
-            if old != new and not free:
-                found.append(f"--{field.name}: {old} -> {new}")
+            if old != getattr(self, field.name) and not free:
+                found[field.name] = old
         return found
 
     def binding(self) -> dict[str, Any]:

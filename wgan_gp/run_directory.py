@@ -61,12 +61,12 @@ class RunDirectory:
                     f"{self.config} is missing beside checkpoints, so nobody knows whose they are",
                     "restore it or give another --model_dir",
                 )
-            differences = config.differences(saved) if saved is not None else []
-            if differences:
+            if saved is not None and (differences := config.differences(saved)):
                 raise UserError(
                     f"--model_dir={self.path} holds a run of another configuration "
                     f"({'; '.join(differences)})",
-                    "give the saved values to go on with it, or another --model_dir",
+                    f"give {config.flags_to_continue(saved) or 'the version that wrote it'} to "
+                    "continue it, or another --model_dir",
                 )
 
     def claim(self, config: Config, data: Mapping[str, Any]) -> Ownership:

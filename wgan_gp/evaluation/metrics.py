@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.linalg
 import scipy.special
+import sklearn.neighbors
 
 SPLITS = 10  # of the samples, for the inception score
 MANIFOLD_NEIGHBOURS = 3  # for precision and recall
@@ -172,15 +173,13 @@ def neighbourhoods(
 def radii(features: np.ndarray) -> np.ndarray:
     """Squared distances to the third and the fifth nearest other row of `[N, D]`: `[2, N]`."""
     features = np.asarray(features, np.float64)
-    count = len(features)
-    places = [min(k, count - 1) - 1 for k in (MANIFOLD_NEIGHBOURS, COVERAGE_NEIGHBOURS)]
-    found = np.empty([2, count])
-    for rows in _blocks(count, count):
-        distances = _squared_distances(features[rows], features)
-        own = np.arange(count)[rows]
-        distances[np.arange(len(own)), own] = np.inf  # no row is its own neighbour
-        found[:, rows] = np.partition(distances, places, axis=1)[:, places].T
-    return found
+    places = [min(k, len(features) - 1) for k in (MANIFOLD_NEIGHBOURS, COVERAGE_NEIGHBOURS)]
+    search = sklearn.neighbors.NearestNeighbors(
+        n_neighbors=max(places), algorithm="brute", metric="sqeuclidean"
+    )
+    # Centered, as in _squared_distances. No row is its own neighbor.
+    distances, _ = search.fit(features - features.mean(axis=0)).kneighbors()
+    return distances[:, [place - 1 for place in places]].T
 
 
 def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
