@@ -254,7 +254,7 @@ def test_configurations_differ_where_the_result_would():
     assert config.differences(saved) == ["--beta_1: 0.0 -> 0.5"]
     # With a linear schedule the rate depends on train_steps; else a run may be made longer.
     longer = {"train_steps": 9000, "learning_rate_schedule": "linear"}
-    assert Config(**longer).differences(Config().to_dict()) == ["--train_steps: 6500 -> 9000"]
+    assert Config(**longer).differences(Config().to_dict()) == ["--train_steps: 7500 -> 9000"]
     constant = {"learning_rate_schedule": "constant"}
     assert Config(**{**longer, **constant}).differences(Config(**constant).to_dict()) == []
 

@@ -185,7 +185,7 @@ class Config:
 
     # The schedule.
     train_steps: int = _setting(
-        6500, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
+        7500, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
     )
     n_critic: int = _setting(5, "Critic steps per generator step.", minimum=1)
     batch_size: int = _setting(64, "Real images in a critic step, over all replicas.", minimum=1)
