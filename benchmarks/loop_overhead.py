@@ -4,8 +4,8 @@
 
 "Alone" is a graph that calls one replica's critic step n_critic times and its generator step once,
 again and again, on a batch that lies there: no strategy, no data, no log. The run is train.py's
-own, with its input pipeline and its host loop; by default the default run, whose images have 8x8
-pixels. The two take turns, and ratios are medians of the ratios of a round.
+own, with its input pipeline and its host loop; by default that of a DCGAN on the digits, images of
+8x8 pixels. The two take turns, and ratios are medians of the ratios of a round.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=11, help="default: 11")
-    parser.add_argument("--model", default=Config.model, help=f"default: {Config.model}")
+    parser.add_argument("--model", default="dcgan", help="default: dcgan")
     parser.add_argument("--width", type=int, help="default: the model's own")
     given = parser.parse_args()
     rows = []

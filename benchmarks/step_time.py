@@ -5,13 +5,15 @@
 An iteration is five critic steps and a generator step. Each way to train is a process of its own
 (contenders/), from the same weights. Before anything is timed, each trains two iterations on the
 same examples and noise, and must find the same losses. Then they take turns; figures are medians,
-and ratios are medians of the ratios of a round. The ResNet is at a fourth of its width.
+and ratios are medians of the ratios of a round. The ResNet is at a fourth of its width. With --avx2
+a CPU with AVX-512 imitates one without.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import statistics
 from typing import Any
 
@@ -21,6 +23,12 @@ from . import outcome
 from .contenders.process import NAMES, OURS, contenders, parse
 from .contenders.work import BOTH, Work
 
+# What keeps oneDNN, PyTorch and MKL from using AVX-512.
+AVX2 = {
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+}
 TOLERANCE = 1e-3  # of a loss; sums in another order, after an update by Adam
 
 
@@ -70,13 +78,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each in a round; default: 3")
+    parser.add_argument("--avx2", action="store_true", help="leave AVX-512 unused")
     given, names = parse(parser)
+    if given.avx2:
+        os.environ.update(AVX2)  # for the processes to come
     results = []
     for work in BOTH:
         rows = compare(work, names, given.rounds, given.seconds)
         print(outcome.table(rows), flush=True)
         results.append({"work": dataclasses.asdict(work), "rows": rows})
-    outcome.save("step_time", results)
+    outcome.save("step_time_avx2" if given.avx2 else "step_time", results)
 
 
 if __name__ == "__main__":
