@@ -10,7 +10,7 @@ from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
 
-CONFIG = Config(**TINY, generator_ema_decay=0.3)
+CONFIG = Config(**{**TINY, "model": "dcgan"}, generator_ema_decay=0.3)
 
 
 def values(model):

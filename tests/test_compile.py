@@ -35,10 +35,17 @@ def compile_report(directory, topology="v5e-8", **settings):
 
 
 @pytest.mark.parametrize(
-    ("topology", "replicas"), [("v5e-8", 8), ("v3-8", 8), ("v5e-256", 256), ("v5e:2x2", 4)]
+    ("topology", "replicas"),
+    [
+        ("v5e-8", 8),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("v3-8", 8), ("v5e-256", 256), ("v5e:2x2", 4))
+        ),
+    ],
 )
 def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas):
-    settings = {**TINY, "batch_size": 2 * replicas}
+    settings = {**TINY, "model": "dcgan", "batch_size": 2 * replicas}
     report = compile_report(tmp_path, topology, **settings)
     assert (report["topology"], report["replicas"]) == (topology, replicas)
     assert report["per_replica_batch"] == 2
@@ -56,6 +63,7 @@ def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas
     assert sorted(norms) == sorted(2 * ["generator/normalization_0", "generator/normalization_1"])
 
 
+@pytest.mark.slow
 def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
     """docs/performance.md: the estimates of the steps as usually written are 103,576 and 91,631."""
     report = compile_report(

@@ -726,7 +726,7 @@ def test_evaluation_in_training_on_any_number_of_replicas(tmp_path):
     runs = []
     for replicas in (1, 4):
         folder = tmp_path / str(replicas)
-        settings = {"model": "mlp", "evaluate_samples": 41, "cpu_replicas": replicas, "n_critic": 1}
+        settings = {"evaluate_samples": 41, "cpu_replicas": replicas, "n_critic": 1}
         _, writer = train_tiny(folder, train_steps=12, evaluate_interval=8, **settings)
         assert [step for step, _ in writer.evaluations] == [10, 12]  # loops of five; and the end
         lines = lines_of(folder)
@@ -754,7 +754,7 @@ def test_no_evaluation_unless_asked_for(tmp_path, monkeypatch):
 
 
 def test_points_are_evaluated_in_training_and_after(tmp_path, capsys):
-    settings = {"dataset": "gaussians_8", "model": "mlp", "evaluate_samples": 100}
+    settings = {"dataset": "gaussians_8", "evaluate_samples": 100}
     train_tiny(tmp_path, train_steps=5, evaluate_interval=5, **settings)
     assert call_main(f"--model_dir={tmp_path}", "--mode=evaluate") == 0
     during, after = lines_of(tmp_path)

@@ -159,7 +159,7 @@ def test_every_accepted_combination_trains(combination, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("run"))
     settings = {**TINY, "steps_per_loop": 2, "train_steps": 2, "batch_size": 8, "model_width": 8}
     try:
-        config = train.resolve(Config(model_dir=path, **settings, **combination))
+        config = train.resolve(Config(model_dir=path, **{**settings, **combination}))
     except UserError:
         return
     writer = MemoryWriter()

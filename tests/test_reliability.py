@@ -40,19 +40,23 @@ def program(model_dir, *arguments, **options):
     return subprocess.Popen(command, cwd=ROOT, **options)
 
 
-def test_a_run_killed_twenty_times_is_the_uninterrupted_one(tmp_path):
+@pytest.mark.parametrize(
+    ("count", "seed"), [pytest.param(3, 4), pytest.param(20, 7, marks=pytest.mark.slow)]
+)
+def test_a_run_killed_often_is_the_uninterrupted_one(tmp_path, count, seed):
     """SIGKILL at random moments, as it starts and as it writes: it does so after every loop."""
-    assert kills.survive(tmp_path, 20, random.Random(7)) == []
+    assert kills.survive(tmp_path, count, random.Random(seed)) == []
+    last = 20 * count
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     # And a difference is seen.
     for name in ("metrics.jsonl", "train"):
         path = killed / name
         shutil.rmtree(path) if path.is_dir() else path.write_text('{"step": 2}\n')
-    assert kills.differences(whole, killed, 400) == ["metrics.jsonl", "TensorBoard"]
+    assert kills.differences(whole, killed, last) == ["metrics.jsonl", "TensorBoard"]
     for suffix in ("index", "data-00000-of-00001"):
-        path = killed / "checkpoints" / f"ckpt-398.{suffix}"
-        shutil.copy(path, path.with_stem("ckpt-400"))
-    found = kills.differences(whole, killed, 400)
+        path = killed / "checkpoints" / f"ckpt-{last - 2}.{suffix}"
+        shutil.copy(path, path.with_stem(f"ckpt-{last}"))
+    found = kills.differences(whole, killed, last)
     assert "iteration/.ATTRIBUTES/VARIABLE_VALUE" in found
     assert any("critic" in name for name in found)
 
@@ -61,7 +65,7 @@ def test_a_run_killed_twenty_times_is_the_uninterrupted_one(tmp_path):
 def saved(tmp_path_factory):
     """A run with checkpoints after 5, 10 and 15 iterations, and a sample of each."""
     path = tmp_path_factory.mktemp("saved")
-    run, _ = train_tiny(path / "run", train_steps=15, model="mlp", **EVERY_5)
+    run, _ = train_tiny(path / "run", train_steps=15, **EVERY_5)
     return run, path / "run" / "checkpoints"
 
 
@@ -104,7 +108,7 @@ def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
 
 
 def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
-    run, _ = train_tiny(tmp_path / "a", train_steps=5, model="mlp")
+    run, _ = train_tiny(tmp_path / "a", train_steps=5)
     unfinished = tmp_path / "b"
     shutil.copytree(tmp_path / "a" / "checkpoints", unfinished)
     (unfinished / "ckpt-5.json").unlink()
@@ -124,7 +128,7 @@ def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpointing, "FORMAT", 2)
-    run, _ = train_tiny(tmp_path, train_steps=5, model="mlp")
+    run, _ = train_tiny(tmp_path, train_steps=5)
     monkeypatch.setattr(checkpointing, "FORMAT", 1)
     with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
         run.checkpoints.restore_latest()
@@ -137,7 +141,6 @@ def test_some_checkpoints_are_kept_for_good(tmp_path):
             tmp_path,
             train_steps=train_steps,
             learning_rate_schedule="constant",
-            model="mlp",
             **settings,
         )
     names = {path.stem for path in (tmp_path / "checkpoints").glob("ckpt-*.json")}
@@ -146,16 +149,14 @@ def test_some_checkpoints_are_kept_for_good(tmp_path):
 
 @pytest.mark.parametrize("which", ["", "/checkpoints", "/checkpoints/ckpt-5"])
 def test_a_run_begins_where_another_stands(tmp_path, which):
-    train_tiny(tmp_path / "a", train_steps=10, model="mlp", **EVERY_5)
+    train_tiny(tmp_path / "a", train_steps=10, **EVERY_5)
     settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
-    _, writer = train_tiny(tmp_path / "b", train_steps=15, model="mlp", **EVERY_5, **settings)
+    _, writer = train_tiny(tmp_path / "b", train_steps=15, **EVERY_5, **settings)
     begun = 5 if which.endswith("5") else 10
     assert [step for step, _ in writer.summaries] == list(range(begun + 5, 16, 5))
     # Then it has a checkpoint of its own, and the command may be repeated without the other.
     shutil.rmtree(tmp_path / "a")
-    config = Config(
-        model_dir=f"{tmp_path}/b", train_steps=15, model="mlp", **TINY, **EVERY_5, **settings
-    )
+    config = Config(model_dir=f"{tmp_path}/b", train_steps=15, **TINY, **EVERY_5, **settings)
     (tmp_path / "b" / "config.json").write_text(json.dumps(train.resolve(config).to_dict()))
     assert train.train(train.resolve(config)) is None
     assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (15 - begun) // 5
@@ -175,7 +176,7 @@ def test_nothing_to_begin_with_is_one_line(tmp_path, path, message):
 
 
 def test_tensorboard_shows_a_lost_stretch_once(tmp_path):
-    settings = {"model": "mlp", "summary_interval": 5, "sample_interval": 5}
+    settings = {"summary_interval": 5, "sample_interval": 5}
     train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
     for path in (tmp_path / "checkpoints").glob("ckpt-20.*"):
         path.unlink()
@@ -213,7 +214,7 @@ def test_a_disk_that_is_full_at_a_summary_is_one_line(tmp_path, monkeypatch):
             )
 
     monkeypatch.setattr(JsonlWriter, "scalars", scalars)
-    config = Config(model_dir=str(tmp_path), train_steps=20, model="mlp", **EVERY_5, **TINY)
+    config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
     run = train.open_run(train.resolve(config))
     message = re.escape(f"--model_dir={tmp_path} cannot be written (No space left on device) — ")
     with pytest.raises(UserError, match=message):
@@ -223,7 +224,7 @@ def test_a_disk_that_is_full_at_a_summary_is_one_line(tmp_path, monkeypatch):
 
 def test_a_directory_that_can_only_be_read_is_one_line(tmp_path, monkeypatch):
     """Root may write everywhere, so the refusal is an imitation."""
-    config = train.resolve(Config(model_dir=str(tmp_path), model="mlp", **TINY))
+    config = train.resolve(Config(model_dir=str(tmp_path), **TINY))
 
     def refuse(path):
         raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
@@ -235,7 +236,7 @@ def test_a_directory_that_can_only_be_read_is_one_line(tmp_path, monkeypatch):
 
 def test_a_disk_that_can_only_be_read_from_now_on_is_one_line(tmp_path, monkeypatch):
     """What fails in closing does not hide what failed first."""
-    config = Config(model_dir=str(tmp_path), train_steps=20, model="mlp", **EVERY_5, **TINY)
+    config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
     run = train.open_run(train.resolve(config))
     trainer = train.make_trainer(run)
 
@@ -282,7 +283,7 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
     with program(tmp_path, "--train_steps=1000000", "--steps_per_loop=5") as first:
         try:
             first.stderr.readline()
-            config = Config(model_dir=str(tmp_path), train_steps=10**6, model="mlp", **TINY)
+            config = Config(model_dir=str(tmp_path), train_steps=10**6, **TINY)
             config = train.resolve(config)
             with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
                 RunDirectory(str(tmp_path)).claim(config, {})
@@ -310,7 +311,7 @@ def test_a_marker_of_nobody_here_hinders_nobody(tmp_path, other):
 
 
 def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
-    config = Config(model_dir=str(tmp_path), train_steps=20, model="mlp", **EVERY_5, **TINY)
+    config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
     run = train.open_run(config)
     trainer = train.make_trainer(run)
     newcomer = Ownership(f"{tmp_path}/owner.json")

@@ -128,7 +128,7 @@ def test_any_slice_of_the_reading_is_the_same():
 
 @pytest.mark.parametrize("dataset", ["digits", "gaussians_8"])
 def test_a_run_begun_in_the_old_order_says_so_once(tmp_path, capsys, dataset):
-    settings = {"dataset": dataset, "model": "mlp", "learning_rate_schedule": "constant"}
+    settings = {"dataset": dataset, "learning_rate_schedule": "constant"}
     train_tiny(tmp_path / "run", train_steps=5, **settings)
     data = tmp_path / "run" / "data.json"
     if dataset == "digits":  # points are drawn fresh, so they have no order

@@ -104,7 +104,7 @@ def few_pictures(tmp_path):
     }
 
 
-LONG = {"model": "mlp", "model_width": 64, "summary_interval": 20, "steps_per_loop": 20}
+LONG = {"model_width": 64, "summary_interval": 20, "steps_per_loop": 20}
 
 
 @pytest.mark.parametrize(
