@@ -198,7 +198,7 @@ def test_unresolvable_tpu():
 
 def test_run_directory_of_another_configuration_lists_the_differences(tmp_path):
     directory = f"--model_dir={tmp_path}"
-    tiny = ["--model_width=4", "--train_steps=1", "--batch_size=8"]
+    tiny = ["--dataset=swiss_roll", "--model_width=4", "--train_steps=1", "--batch_size=8"]
     assert call_main(directory, *tiny) == 0
     config = (tmp_path / "config.json").read_bytes()
     done = run_program(directory, *tiny, "--penalty_weight=5", "--seed=3", "--steps_per_loop=7")
@@ -257,7 +257,7 @@ LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 @pytest.mark.parametrize(
     "choices",
     [
-        pytest.param(["--model=mlp"], id="mlp"),
+        pytest.param(["--dataset=swiss_roll"], id="mlp"),
         pytest.param(["--model=dcgan", "--cpu_replicas=2"], id="dcgan", marks=pytest.mark.slow),
     ],
 )
@@ -295,7 +295,8 @@ def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, choices):
 
 
 def test_a_checkpoint_of_the_other_keras_is_refused_in_one_line(tmp_path):
-    arguments = [f"--model_dir={tmp_path}", "--model_width=4", "--learning_rate_schedule=constant"]
+    arguments = [f"--model_dir={tmp_path}", "--dataset=swiss_roll", "--model_width=4"]
+    arguments += ["--learning_rate_schedule=constant"]
     assert call_main(*arguments, "--train_steps=1") == 0
     done = run_program(*arguments, "--train_steps=2", environment=LEGACY)
     assert done.returncode == 2

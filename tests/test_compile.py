@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-from conftest import TINY
+from conftest import DCGAN, TINY
 
 import flags
 import models.registry
@@ -45,7 +45,7 @@ def compile_report(directory, topology="v5e-8", **settings):
     ],
 )
 def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas):
-    settings = {**TINY, "model": "dcgan", "batch_size": 2 * replicas}
+    settings = {**TINY, **DCGAN, "batch_size": 2 * replicas}
     report = compile_report(tmp_path, topology, **settings)
     assert (report["topology"], report["replicas"]) == (topology, replicas)
     assert report["per_replica_batch"] == 2

@@ -682,6 +682,7 @@ def scalars_of(folder):
 
 def test_evaluation_of_a_saved_run(tmp_path, capsys):
     settings = {
+        "dataset": "digits",
         "model_width": 16,
         "latent_size": 16,
         "batch_size": 64,
@@ -726,8 +727,9 @@ def test_evaluation_in_training_on_any_number_of_replicas(tmp_path):
     runs = []
     for replicas in (1, 4):
         folder = tmp_path / str(replicas)
-        settings = {"evaluate_samples": 41, "cpu_replicas": replicas, "n_critic": 1}
-        _, writer = train_tiny(folder, train_steps=12, evaluate_interval=8, **settings)
+        settings = {"dataset": "digits", "evaluate_samples": 41, "n_critic": 1}
+        settings |= {"cpu_replicas": replicas, "evaluate_interval": 8}
+        _, writer = train_tiny(folder, train_steps=12, **settings)
         assert [step for step, _ in writer.evaluations] == [10, 12]  # loops of five; and the end
         lines = lines_of(folder)
         assert [line["step"] for line in lines] == [10, 12]
@@ -787,8 +789,9 @@ def test_what_is_trained_anew_is_evaluated_anew(tmp_path):
 
 
 def test_a_run_whose_extractor_is_not_to_be_had_does_not_begin(tmp_path):
+    settings = {"dataset": "digits", "evaluate_interval": 5, "feature_extractor": "/nowhere"}
     with pytest.raises(UserError, match="is no Keras file"):
-        train_tiny(tmp_path, train_steps=5, evaluate_interval=5, feature_extractor="/nowhere")
+        train_tiny(tmp_path, train_steps=5, **settings)
     assert not (tmp_path / "metrics.jsonl").exists()
 
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, train_tiny
+from conftest import DCGAN, TINY, call_main, train_tiny
 
 import models
 import train
@@ -23,8 +23,8 @@ from wgan_gp.sampling import Sampler, interpolations
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETTINGS = {
-    "digits": {"model": "dcgan"},
-    "classes": {"model": "dcgan", "conditioning": "acgan", "generator_ema_decay": 0.5},
+    "digits": DCGAN,
+    "classes": {**DCGAN, "conditioning": "acgan", "generator_ema_decay": 0.5},
     "points": {"dataset": "gaussians_8"},
 }
 SHAPES = {"digits": (8, 8, 1), "classes": (8, 8, 1), "points": (2,)}
@@ -368,7 +368,7 @@ def test_a_directory_without_a_saved_run_is_one_line(mode, files, message, runs,
 
 def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
     """Not its files, nor the marker of the process that writes them; its data need not be there."""
-    train_tiny(tmp_path, train_steps=5)
+    train_tiny(tmp_path, train_steps=5, dataset="digits")
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
@@ -404,7 +404,7 @@ def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
 def test_a_run_need_not_be_on_this_machine():
     """ram:// stands for gs://: what only TensorFlow can open."""
     run = "ram://somewhere/run"
-    train_tiny(run, train_steps=5)
+    train_tiny(run, train_steps=5, dataset="digits")
     for sample_format in ("grid", "npz", "png"):
         assert (
             call_main("--mode=sample", f"--model_dir={run}", f"--sample_format={sample_format}")

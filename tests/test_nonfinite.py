@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, strategy_over, train_tiny
+from conftest import DCGAN, TINY, strategy_over, train_tiny
 
 import train
 from wgan_gp.checkpointing import Checkpoints
@@ -56,7 +56,7 @@ def values_of(network):
 @pytest.mark.parametrize(("replicas", "jit_compile"), [(1, False), (1, True), (4, False)])
 @pytest.mark.parametrize("where", ["data", "critic", "generator", "nowhere"])
 def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compile):
-    config = train.resolve(Config(**TINY))
+    config = train.resolve(Config(**{**TINY, "dataset": "digits"}))
     strategy = strategy_over(replicas)
     state = train.make_state(config, strategy)
     step = train.make_step(config, state)
@@ -90,7 +90,7 @@ def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compi
 
 def test_what_is_not_finite_is_never_saved(tmp_path):
     """Nothing that a loss shows: a statistic of the generator's."""
-    run, _ = train_tiny(tmp_path, train_steps=5, model="dcgan")
+    run, _ = train_tiny(tmp_path, train_steps=5, **DCGAN)
     statistics = run.state.generator.non_trainable_variables[0]
     statistics.assign(tf.fill(statistics.shape, NAN))
     run.state.iteration.assign(6)

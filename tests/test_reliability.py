@@ -16,7 +16,7 @@ import time
 
 import pytest
 import tensorflow as tf
-from conftest import TINY, train_tiny
+from conftest import TINY, call_main, train_tiny
 
 import train
 from benchmarks import kills
@@ -32,10 +32,15 @@ ROOT = pathlib.Path(__file__).parent.parent
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
 
 
+def tiny(model_dir, *arguments):
+    """Returns the flags of a tiny run."""
+    flags = [f"--model_dir={model_dir}", "--model=mlp", "--model_width=4", "--latent_size=8"]
+    return [*flags, "--batch_size=16", "--n_critic=2", *arguments]
+
+
 def program(model_dir, *arguments, **options):
-    """The real program on a tiny run."""
-    command = [sys.executable, "train.py", f"--model_dir={model_dir}", "--model_width=4"]
-    command += ["--latent_size=8", "--batch_size=16", "--n_critic=2", "--model=mlp", *arguments]
+    """Starts the real program on a tiny run."""
+    command = [sys.executable, "train.py", *tiny(model_dir, *arguments)]
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
     return subprocess.Popen(command, cwd=ROOT, **options)
 
@@ -147,7 +152,9 @@ def test_some_checkpoints_are_kept_for_good(tmp_path):
     assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
 
 
-@pytest.mark.parametrize("which", ["", "/checkpoints", "/checkpoints/ckpt-5"])
+@pytest.mark.parametrize(
+    "which", ["", pytest.param("/checkpoints", marks=pytest.mark.slow), "/checkpoints/ckpt-5"]
+)
 def test_a_run_begins_where_another_stands(tmp_path, which):
     train_tiny(tmp_path / "a", train_steps=10, **EVERY_5)
     settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
@@ -187,12 +194,11 @@ def test_tensorboard_shows_a_lost_stretch_once(tmp_path):
     assert not (tmp_path / "train" / "cut.new").exists()
 
 
-def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
+def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path, capsys):
     """A limit on the size of a file stands for it: a checkpoint is the largest there is."""
     arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=64"]
     arguments += ["--learning_rate_schedule=constant"]
-    with program(tmp_path, *arguments, "--train_steps=5") as run:
-        assert run.wait(timeout=120) == 0
+    assert call_main(*tiny(tmp_path, *arguments, "--train_steps=5")) == 0
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
@@ -201,9 +207,9 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
         *_, error = run.stderr.read().splitlines()
         assert run.wait(timeout=120) == 2
     assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — make room there, .*", error)
-    with program(tmp_path, *arguments, "--train_steps=10") as run:
-        assert "resuming after 5 iterations" in run.stderr.read()
-        assert run.wait(timeout=120) == 0
+    capsys.readouterr()
+    assert call_main(*tiny(tmp_path, *arguments, "--train_steps=10")) == 0
+    assert "resuming after 5 iterations" in capsys.readouterr().err
 
 
 def test_a_disk_that_is_full_at_a_summary_is_one_line(tmp_path, monkeypatch):
@@ -265,8 +271,7 @@ def test_a_damaged_configuration_is_refused_in_a_line_or_the_same(saved, tmp_pat
 
 def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):
     arguments = ["--train_steps=1000000", "--learning_rate_schedule=constant"]
-    with program(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5") as run:
-        assert run.wait(timeout=120) == 0
+    assert call_main(*tiny(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5")) == 0
     with program(tmp_path, *arguments, "--steps_per_loop=1000000") as run:
         while "resuming" not in run.stderr.readline():
             assert run.poll() is None
@@ -283,7 +288,8 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
     with program(tmp_path, "--train_steps=1000000", "--steps_per_loop=5") as first:
         try:
             first.stderr.readline()
-            config = Config(model_dir=str(tmp_path), train_steps=10**6, **TINY)
+            settings = {**TINY, "dataset": "digits"}
+            config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
             config = train.resolve(config)
             with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
                 RunDirectory(str(tmp_path)).claim(config, {})

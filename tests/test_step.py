@@ -10,7 +10,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, strategy_over
+from conftest import DCGAN, TINY, strategy_over
 
 import losses
 import train
@@ -24,7 +24,7 @@ from wgan_gp.state import IterationSchedule
 # As loop.py traces them.
 traced = functools.partial(tf.function, autograph=False)
 CONFIG = Config(**{**TINY, "generator_batch_size": 32})
-DCGAN = dataclasses.replace(CONFIG, model="dcgan")
+IMAGES = dataclasses.replace(CONFIG, **DCGAN)
 
 
 def make_step(
@@ -79,7 +79,7 @@ OBJECTIVES = [
 
 @pytest.mark.parametrize("network", ["generator", "critic"])
 def test_gradients_and_scalars_of_four_replicas_are_those_of_one(network):
-    compare_one_update(network, several=4, config=DCGAN, objective=OBJECTIVES[0])
+    compare_one_update(network, several=4, config=IMAGES, objective=OBJECTIVES[0])
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES[1:], ids=lambda objective: objective.penalty)
@@ -114,7 +114,7 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
     ids=str,
 )
 def test_every_kind_of_network_on_two_replicas_is_that_on_one(network, settings):
-    compare_one_update(network, several=2, config=dataclasses.replace(DCGAN, **settings))
+    compare_one_update(network, several=2, config=dataclasses.replace(IMAGES, **settings))
 
 
 def compare_one_update(network, several, **options):
@@ -190,7 +190,7 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
     """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
     conditioning = "none" if kind == "own" else kind
     config = dataclasses.replace(
-        DCGAN, conditioning=conditioning, learning_rate_schedule="constant", n_critic=2
+        IMAGES, conditioning=conditioning, learning_rate_schedule="constant", n_critic=2
     )
 
     def trained(independent):
@@ -219,7 +219,7 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
 
 def test_each_step_updates_its_own_network_only():
     """Weights, that is: the generator's batch-norm statistics advance with every batch."""
-    step, strategy, batches = make_step(1, DCGAN)
+    step, strategy, batches = make_step(1, IMAGES)
     critic, generator = weights(step.state.critic), step.state.generator.trainable_variables
     generator_before = [np.array(value) for value in generator]
     strategy.run(step.generator_step, args=(tf.constant(0, tf.int64),))
@@ -344,7 +344,7 @@ def test_weight_clipping_holds_after_every_update():
     ids=lambda objective: objective.penalty,
 )
 def test_compiled_steps_compute_the_same(objective):
-    config = DCGAN if objective is OBJECTIVES[0] else CONFIG
+    config = IMAGES if objective is OBJECTIVES[0] else CONFIG
 
     def train(jit_compile):
         step, strategy, batches = make_step(1, config, objective=objective)
@@ -373,9 +373,7 @@ def test_the_optimizers_use_their_schedule():
         CONFIG, critic_learning_rate=1e-3, generator_learning_rate=1e-2, n_critic=1
     )
     strategy = strategy_over(1)
-    state = train.make_state(
-        dataclasses.replace(config, dataset="swiss_roll", model="mlp"), strategy
-    )
+    state = train.make_state(config, strategy)
     for network, optimizer, rate in (
         (state.critic, state.critic_optimizer, 1e-3),
         (state.generator, state.generator_optimizer, 1e-2),
