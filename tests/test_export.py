@@ -1,5 +1,7 @@
 """--mode=sample and --mode=export: what a saved run gives, to this program and to others."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -30,13 +32,24 @@ SETTINGS = {
 SHAPES = {"digits": (8, 8, 1), "classes": (8, 8, 1), "points": (2,)}
 
 
+class Runs(dict):
+    """Run directories by name, each trained when it is first asked for."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name):
+        with contextlib.redirect_stderr(io.StringIO()):  # tests look at what is said
+            train_tiny(self._folder / name, train_steps=5, **SETTINGS[name])
+        self[name] = self._folder / name
+        return self[name]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Run directories by name: images, images of classes, points."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, settings in SETTINGS.items():
-        train_tiny(folder / name, train_steps=5, **settings)
-    return {name: folder / name for name in SETTINGS}
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 def use(mode, run, output, *arguments):
@@ -93,7 +106,9 @@ np.savez(result, seed=of_seed["samples"], latents=of_latents["samples"])
 """
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("digits", marks=pytest.mark.slow), "classes", "points"]
+)
 def test_plain_tensorflow_draws_the_samples_of_this_program(name, runs, tmp_path):
     """However many replicas there are while it is written."""
     expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
@@ -395,10 +410,11 @@ def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("a dataset was looked for")
 
+    run = runs["points"]
     for name in ("open_source", "kind", "classes", "example_shape"):
         monkeypatch.setattr(train.datasets, name, refuse)
-    assert len(draw(runs["points"], tmp_path, "--num_samples=3")["samples"]) == 3
-    use("export", runs["points"], tmp_path / "out")
+    assert len(draw(run, tmp_path, "--num_samples=3")["samples"]) == 3
+    use("export", run, tmp_path / "out")
 
 
 def test_a_run_need_not_be_on_this_machine():
