@@ -85,7 +85,7 @@ def arguments(draw, bad):
                         ["--tpu=local", "--cpu_replicas=2"],
                         ["--model=resnet", "--dataset=digits", "--image_size=8"],
                         ["--dataset=gaussians_8", "--model=dcgan"],
-                        ["--dataset=gaussians_8", "--conditioning=acgan"],
+                        ["--dataset=swiss_roll", "--conditioning=acgan"],
                         ["--mode=compile", "--tpu=local"],
                     ]
                 )
@@ -173,7 +173,7 @@ def is_trained(combination, path):
 def test_accepted_combinations_train(tmp_path_factory):
     trained = []
 
-    @settings(repeatable, max_examples=4)
+    @settings(repeatable, max_examples=2)
     @COMBINATIONS
     def train_each(combination):
         trained.append(is_trained(combination, str(tmp_path_factory.mktemp("run"))))

@@ -52,10 +52,21 @@ def values_of(network):
     return [np.array(value) for value in network.get_weights()]
 
 
+PLACES = ["data", "critic", "generator", "nowhere"]
+
+
 # XLA does not compile over mirrored replicas: see strategy.use_jit.
-@pytest.mark.parametrize(("replicas", "jit_compile"), [(1, False), (1, True), (4, False)])
-@pytest.mark.parametrize("where", ["data", "critic", "generator", "nowhere"])
-def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compile):
+@pytest.mark.parametrize(
+    ("replicas", "jit_compile", "where"),
+    [
+        *((1, False, where) for where in PLACES),
+        (4, False, "data"),
+        (1, True, "data"),
+        *(pytest.param(4, False, where, marks=pytest.mark.slow) for where in PLACES[1:]),
+        *(pytest.param(1, True, where, marks=pytest.mark.slow) for where in PLACES[1:]),
+    ],
+)
+def test_no_replica_updates_what_one_finds_not_finite(replicas, jit_compile, where):
     config = train.resolve(Config(**{**TINY, "dataset": "digits"}))
     strategy = strategy_over(replicas)
     state = train.make_state(config, strategy)
