@@ -126,7 +126,7 @@ def test_any_slice_of_the_reading_is_the_same():
             np.testing.assert_array_equal(part, whole[first : first + count])
 
 
-@pytest.mark.parametrize("dataset", ["digits", "gaussians_8"])
+@pytest.mark.parametrize("dataset", ["digits", pytest.param("gaussians_8", marks=pytest.mark.slow)])
 def test_a_run_begun_in_the_old_order_says_so_once(tmp_path, capsys, dataset):
     settings = {"dataset": dataset, "learning_rate_schedule": "constant"}
     train_tiny(tmp_path / "run", train_steps=5, **settings)
