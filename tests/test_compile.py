@@ -120,6 +120,7 @@ def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
     assert {"tensorflow", "keras", "jax", "jaxlib", "libtpu"} == set(first["versions"])
 
 
+@pytest.mark.slow
 def test_a_wider_network_costs_more(tmp_path):
     settings = {**TOY, "batch_size": 4096}
     narrow = compile_report(tmp_path, **settings)
@@ -235,7 +236,7 @@ def test_a_layer_that_no_tpu_can_run_is_named(tmp_path, monkeypatch, layer, mess
         assert "troublesome" in text.read_text()
 
 
-@pytest.mark.parametrize("kind", ["arguments", "temporaries"])
+@pytest.mark.parametrize("kind", [pytest.param("arguments", marks=pytest.mark.slow), "temporaries"])
 def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     """A program that needs 8 MiB an example, and little of this machine's own memory."""
     strategy = SliceStrategy(2)
@@ -286,6 +287,7 @@ def test_the_pins_are_the_same_everywhere():
     assert set(re.findall(r'"([^"]+)"', extra[1])) == pins
 
 
+@pytest.mark.slow
 def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
     every, fourth = (
         compile_report(

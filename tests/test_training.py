@@ -182,14 +182,11 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
 
 def test_two_replicas_go_on_where_one_stood(tmp_path):
     """A checkpoint does not say how many replicas wrote it."""
-    # So that train_steps may grow.
-    constant = {"dataset": "digits", "learning_rate_schedule": "constant"}
+    constant = {"learning_rate_schedule": "constant"}  # so that train_steps may grow
     train_tiny(tmp_path, train_steps=5, **constant)
     run, writer = train_tiny(tmp_path, train_steps=10, cpu_replicas=2, **constant)
     assert run.strategy.num_replicas_in_sync == 2
     assert [step for step, _ in writer.summaries] == [10]
-    # Real images are shown once, by the run that began.
-    assert [tag for _, tag, _ in writer.images] == ["samples", "interpolation"]
     one, _ = train_tiny(tmp_path / "one", train_steps=10, **constant)
     np.testing.assert_allclose(run.sampler.sample(300), one.sampler.sample(300), atol=1e-3)
 
