@@ -324,6 +324,7 @@ class SubclassedCritic(tf.keras.Model):
         return self.inner[1](tf.tanh(self.inner[0](x)))
 
 
+@pytest.mark.slow
 def test_a_subclassed_model_is_reported_like_any_other(tmp_path, monkeypatch):
     def build(*arguments, **options):
         generator, _ = models.registry.build(*arguments, **options)

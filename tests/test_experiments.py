@@ -15,8 +15,7 @@ CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flag
 TRAINED = [path for path in CONFIGS if path.stem != "cifar10_resnet_best"]
 # The others on one replica alone, as tracing takes long; test_step.py has every kind on several.
 ON_TWO = ("digits", "digits_acgan", "gaussians_25", "hard_no_normalization")
-# One of points, one of an mlp with labels, one of residual networks.
-FAST = ("gaussians_25", "digits_acgan", "cifar10_resnet_acgan")
+FAST = ("gaussians_25", "cifar10_resnet_acgan")
 SMALL = {
     "model_width": 8,
     "model_depth": 1,

@@ -107,7 +107,8 @@ np.savez(result, seed=of_seed["samples"], latents=of_latents["samples"])
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("digits", marks=pytest.mark.slow), "classes", "points"]
+    "name",
+    [pytest.param(name, marks=[] if name == "classes" else pytest.mark.slow) for name in SETTINGS],
 )
 def test_plain_tensorflow_draws_the_samples_of_this_program(name, runs, tmp_path):
     """However many replicas there are while it is written."""

@@ -96,7 +96,7 @@ EXPECTED = {
         lambda two, one, difference: abs(two - one) < 2e-5 and difference < 1e-6
     ),
 }
-SLOW = ("With Keras's Model.fit", "With tf.Module alone")  # they train until samples are good
+SLOW = ("With Keras's Model.fit", "With tf.Module alone", "With tf_keras, over replicas")
 CHECKS = "Is somebody's penalty right, and somebody's critic fit for it?"
 
 
