@@ -559,7 +559,9 @@ def test_what_is_known_of_the_data_is_kept(tmp_path, counted, capsys):
     assert counted == {"fitted": 2, "read": 5}
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "emptied"])
+@pytest.mark.parametrize(
+    "damage", [pytest.param("cut", marks=pytest.mark.slow), "changed", "emptied"]
+)
 def test_what_is_damaged_is_made_anew(tmp_path, counted, capsys, damage):
     values = tiny_evaluator(folder=str(tmp_path)).evaluate()
     paths = sorted(tmp_path.glob("*.npz"))
