@@ -6,9 +6,10 @@ BIN := .venv/bin
 LOGDIR ?= runs
 # One more than there are cores: some tests wait, for processes of their own.
 TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
 BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
 
-.PHONY: help setup setup-compile setup-bench train tensorboard test lint format judge bench clean
+.PHONY: help setup setup-compile setup-bench train tensorboard test test-all lint format judge bench clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
@@ -25,8 +26,11 @@ train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no networ
 tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint and types, then the tests (the import rules are one); ARGS go to pytest
-	$(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal $(ARGS)
+test: lint .venv/.compile  ## lint, types and the fast tests: every behavior once, in 10 minutes; ARGS go to pytest
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: lint .venv/.compile  ## lint, types and every test, as CI does, in 25 minutes; ARGS go to pytest
+	$(PYTEST) $(ARGS)
 
 lint: .venv/.development  ## style and types
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ from wgan_gp.tpu import compiler, lowering
 from wgan_gp.tpu.slice_strategy import SliceStrategy
 
 REPLICAS = 8
-CONFIG = Config(batch_size=32, model_width=4, latent_size=8)
+CONFIG = Config(model="dcgan", batch_size=32, model_width=4, latent_size=8)
 LABELS = np.arange(32, dtype=np.int32) % 10
 EXAMPLES = np.random.default_rng(0).uniform(-1, 1, [32, 8, 8, 1]).astype(np.float32)
 DONE = np.int64(3)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, strategy_over, train_tiny
+from conftest import DCGAN, TINY, strategy_over, train_tiny
 
 import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
 
-CONFIG = Config(**TINY, generator_ema_decay=0.3)
+CONFIG = Config(**{**TINY, **DCGAN}, generator_ema_decay=0.3)
 
 
 def values(model):

@@ -16,7 +16,11 @@ SMALL = {"width": 8, "batch_size": 8, "generator_batch_size": 16, "n_critic": 2,
 WORKS = [dataclasses.replace(work, **SMALL) for work in (DCGAN, RESNET)]
 
 
-@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.model)
+@pytest.mark.parametrize(
+    "work",
+    [WORKS[0], pytest.param(WORKS[1], marks=pytest.mark.slow)],
+    ids=lambda work: work.model,
+)
 def test_the_keras_reference_computes_our_losses_from_our_weights(work, tmp_path):
     """Over two iterations: the second shows the gradients and the optimizer of the first."""
     mine = ours.Trainer(work, f"{tmp_path}/start").replay()
@@ -54,7 +58,9 @@ def test_a_contender_that_fails_says_its_name():
 
 def test_the_loop_is_timed_beside_the_updates_alone(monkeypatch):
     monkeypatch.setattr(loop_overhead, "ITERATIONS", 2)
-    config = Config(model="mlp", model_width=4, batch_size=8, train_steps=8, steps_per_loop=2)
+    config = Config(
+        dataset="swiss_roll", model_width=4, batch_size=8, train_steps=8, steps_per_loop=2
+    )
     run, updates = loop_overhead.compare(config)
     assert len(run) == len(updates) == 3 and min(run + updates) > 0
 

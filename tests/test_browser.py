@@ -30,7 +30,10 @@ return texts.filter((text) => text);
 })()"""
 PATIENCE = 90  # seconds, for a page to show what it should
 
-pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium"),
+]
 
 
 def free_port():

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from absl import flags as absl_flags
+from conftest import call_main
 
 import flags
 import train
@@ -197,8 +198,8 @@ def test_unresolvable_tpu():
 
 def test_run_directory_of_another_configuration_lists_the_differences(tmp_path):
     directory = f"--model_dir={tmp_path}"
-    tiny = ["--model_width=4", "--train_steps=1", "--batch_size=8"]
-    assert run_program(directory, *tiny).returncode == 0
+    tiny = ["--dataset=swiss_roll", "--model_width=4", "--train_steps=1", "--batch_size=8"]
+    assert call_main(directory, *tiny) == 0
     config = (tmp_path / "config.json").read_bytes()
     done = run_program(directory, *tiny, "--penalty_weight=5", "--seed=3", "--steps_per_loop=7")
     assert done.returncode == 2
@@ -250,37 +251,54 @@ def test_sigterm_saves_and_exits_with_143(tmp_path):
     assert list((tmp_path / "checkpoints").glob("ckpt-*.index"))
 
 
-def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path):
+LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        pytest.param(["--dataset=swiss_roll"], id="mlp"),
+        pytest.param(["--model=dcgan", "--cpu_replicas=2"], id="dcgan", marks=pytest.mark.slow),
+    ],
+)
+def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, choices):
     """The fall-back for TPU VMs where Keras 3 fails: the same initial weights and curves."""
 
-    def metrics_of(keras, steps):
-        done = run_program(
-            f"--model_dir={tmp_path}/{keras}",
-            "--model_width=4",
-            f"--train_steps={steps}",
-            "--learning_rate_schedule=constant",
-            "--steps_per_loop=10",
-            "--summary_interval=10",
-            "--cpu_replicas=2",
-            environment={"TF_USE_LEGACY_KERAS": keras},
-        )
+    def arguments(keras, steps):
+        settings = {
+            "model_dir": tmp_path / keras,
+            "model_width": 4,
+            "train_steps": steps,
+            "learning_rate_schedule": "constant",
+            "steps_per_loop": 10,
+            "summary_interval": 10,
+        }
+        return [*choices, *(f"--{name}={value}" for name, value in settings.items())]
+
+    def train_legacy(steps):
+        done = run_program(*arguments("legacy", steps), environment=LEGACY)
         assert done.returncode == 0, done.stderr
+
+    def metrics_of(keras):
         lines = (tmp_path / keras / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
-    legacy, keras_3 = metrics_of("1", 10), metrics_of("0", 10)
+    train_legacy(10)
+    assert call_main(*arguments("keras_3", 10)) == 0
     # One summary: further on, differences of rounding grow as the two networks compete.
-    assert [line["step"] for line in legacy] == [10]
-    for tag in (tag for tag in legacy[0] if "throughput" not in tag):
-        assert legacy[0][tag] == pytest.approx(keras_3[0][tag], rel=1e-2, abs=1e-3), tag
-    assert [line["step"] for line in metrics_of("1", 20)] == [10, 20]
+    (legacy,), (keras_3,) = metrics_of("legacy"), metrics_of("keras_3")
+    assert legacy["step"] == 10
+    for tag in (tag for tag in legacy if "throughput" not in tag):
+        assert legacy[tag] == pytest.approx(keras_3[tag], rel=1e-2, abs=1e-3), tag
+    train_legacy(20)
+    assert [line["step"] for line in metrics_of("legacy")] == [10, 20]
 
 
 def test_a_checkpoint_of_the_other_keras_is_refused_in_one_line(tmp_path):
-    arguments = [f"--model_dir={tmp_path}", "--model_width=4", "--learning_rate_schedule=constant"]
-    assert run_program(*arguments, "--train_steps=1").returncode == 0
-    legacy = {"TF_USE_LEGACY_KERAS": "1"}
-    done = run_program(*arguments, "--train_steps=2", environment=legacy)
+    arguments = [f"--model_dir={tmp_path}", "--dataset=swiss_roll", "--model_width=4"]
+    arguments += ["--learning_rate_schedule=constant"]
+    assert call_main(*arguments, "--train_steps=1") == 0
+    done = run_program(*arguments, "--train_steps=2", environment=LEGACY)
     assert done.returncode == 2
     *_, error = done.stderr.splitlines()
     assert error.startswith(f"error: {tmp_path}/checkpoints/ckpt-1 cannot be restored")

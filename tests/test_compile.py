@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-from conftest import TINY
+from conftest import DCGAN, TINY
 
 import flags
 import models.registry
@@ -35,10 +35,17 @@ def compile_report(directory, topology="v5e-8", **settings):
 
 
 @pytest.mark.parametrize(
-    ("topology", "replicas"), [("v5e-8", 8), ("v3-8", 8), ("v5e-256", 256), ("v5e:2x2", 4)]
+    ("topology", "replicas"),
+    [
+        ("v5e-8", 8),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("v3-8", 8), ("v5e-256", 256), ("v5e:2x2", 4))
+        ),
+    ],
 )
 def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas):
-    settings = {**TINY, "batch_size": 2 * replicas}
+    settings = {**TINY, **DCGAN, "batch_size": 2 * replicas}
     report = compile_report(tmp_path, topology, **settings)
     assert (report["topology"], report["replicas"]) == (topology, replicas)
     assert report["per_replica_batch"] == 2
@@ -56,6 +63,7 @@ def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas
     assert sorted(norms) == sorted(2 * ["generator/normalization_0", "generator/normalization_1"])
 
 
+@pytest.mark.slow
 def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
     """docs/performance.md: the estimates of the steps as usually written are 103,576 and 91,631."""
     report = compile_report(
@@ -112,6 +120,7 @@ def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
     assert {"tensorflow", "keras", "jax", "jaxlib", "libtpu"} == set(first["versions"])
 
 
+@pytest.mark.slow
 def test_a_wider_network_costs_more(tmp_path):
     settings = {**TOY, "batch_size": 4096}
     narrow = compile_report(tmp_path, **settings)
@@ -227,7 +236,7 @@ def test_a_layer_that_no_tpu_can_run_is_named(tmp_path, monkeypatch, layer, mess
         assert "troublesome" in text.read_text()
 
 
-@pytest.mark.parametrize("kind", ["arguments", "temporaries"])
+@pytest.mark.parametrize("kind", [pytest.param("arguments", marks=pytest.mark.slow), "temporaries"])
 def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     """A program that needs 8 MiB an example, and little of this machine's own memory."""
     strategy = SliceStrategy(2)
@@ -278,6 +287,7 @@ def test_the_pins_are_the_same_everywhere():
     assert set(re.findall(r'"([^"]+)"', extra[1])) == pins
 
 
+@pytest.mark.slow
 def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
     every, fourth = (
         compile_report(
@@ -314,6 +324,7 @@ class SubclassedCritic(tf.keras.Model):
         return self.inner[1](tf.tanh(self.inner[0](x)))
 
 
+@pytest.mark.slow
 def test_a_subclassed_model_is_reported_like_any_other(tmp_path, monkeypatch):
     def build(*arguments, **options):
         generator, _ = models.registry.build(*arguments, **options)

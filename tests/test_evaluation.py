@@ -559,7 +559,9 @@ def test_what_is_known_of_the_data_is_kept(tmp_path, counted, capsys):
     assert counted == {"fitted": 2, "read": 5}
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "emptied"])
+@pytest.mark.parametrize(
+    "damage", [pytest.param("cut", marks=pytest.mark.slow), "changed", "emptied"]
+)
 def test_what_is_damaged_is_made_anew(tmp_path, counted, capsys, damage):
     values = tiny_evaluator(folder=str(tmp_path)).evaluate()
     paths = sorted(tmp_path.glob("*.npz"))
@@ -682,6 +684,7 @@ def scalars_of(folder):
 
 def test_evaluation_of_a_saved_run(tmp_path, capsys):
     settings = {
+        "dataset": "digits",
         "model_width": 16,
         "latent_size": 16,
         "batch_size": 64,
@@ -722,24 +725,34 @@ def test_evaluation_of_a_saved_run(tmp_path, capsys):
     assert lines_of(tmp_path)[-1] == fresh
 
 
-def test_evaluation_in_training_on_any_number_of_replicas(tmp_path):
-    runs = []
-    for replicas in (1, 4):
-        folder = tmp_path / str(replicas)
-        settings = {"model": "mlp", "evaluate_samples": 41, "cpu_replicas": replicas, "n_critic": 1}
-        _, writer = train_tiny(folder, train_steps=12, evaluate_interval=8, **settings)
-        assert [step for step, _ in writer.evaluations] == [10, 12]  # loops of five; and the end
-        lines = lines_of(folder)
-        assert [line["step"] for line in lines] == [10, 12]
-        assert {"step": 12, "samples": 41, "extractor": "classifier"}.items() <= lines[1].items()
-        for (_, values), line in zip(writer.evaluations, lines, strict=True):
-            assert {tag: line[tag] for tag in values} == values
-        events = scalars_of(folder / "train")
-        assert {step for step, _ in events} == {10, 12}
-        assert events[12, "evaluation/fid"] == pytest.approx(lines[1]["evaluation/fid"])
-        runs.append(writer.evaluations)
+def evaluated_in_training(folder, **settings):
+    """Trains, looks at what the evaluations left behind, and returns the last one."""
+    settings |= {"dataset": "digits", "evaluate_samples": 41, "n_critic": 1}
+    _, writer = train_tiny(folder, train_steps=12, evaluate_interval=8, **settings)
+    assert [step for step, _ in writer.evaluations] == [10, 12]  # loops of five; and the end
+    lines = lines_of(folder)
+    assert [line["step"] for line in lines] == [10, 12]
+    assert {"step": 12, "samples": 41, "extractor": "classifier"}.items() <= lines[1].items()
+    for (_, values), line in zip(writer.evaluations, lines, strict=True):
+        assert {tag: line[tag] for tag in values} == values
+    events = scalars_of(folder / "train")
+    assert {step for step, _ in events} == {10, 12}
+    assert events[12, "evaluation/fid"] == pytest.approx(lines[1]["evaluation/fid"])
+    return writer.evaluations[1][1]
+
+
+def test_evaluation_in_training(tmp_path):
+    evaluated_in_training(tmp_path)
+
+
+@pytest.mark.slow
+def test_evaluation_in_training_is_the_same_on_one_and_four_replicas(tmp_path):
+    one, four = (
+        evaluated_in_training(tmp_path / str(replicas), cpu_replicas=replicas)
+        for replicas in (1, 4)
+    )
     for tag in ("evaluation/fid", "evaluation/kid", "evaluation/inception_score"):
-        assert runs[0][0][1][tag] == pytest.approx(runs[1][0][1][tag], rel=1e-3), tag
+        assert four[tag] == pytest.approx(one[tag], rel=1e-3), tag
 
 
 def test_no_evaluation_unless_asked_for(tmp_path, monkeypatch):
@@ -754,7 +767,7 @@ def test_no_evaluation_unless_asked_for(tmp_path, monkeypatch):
 
 
 def test_points_are_evaluated_in_training_and_after(tmp_path, capsys):
-    settings = {"dataset": "gaussians_8", "model": "mlp", "evaluate_samples": 100}
+    settings = {"dataset": "gaussians_8", "evaluate_samples": 100}
     train_tiny(tmp_path, train_steps=5, evaluate_interval=5, **settings)
     assert call_main(f"--model_dir={tmp_path}", "--mode=evaluate") == 0
     during, after = lines_of(tmp_path)
@@ -787,8 +800,9 @@ def test_what_is_trained_anew_is_evaluated_anew(tmp_path):
 
 
 def test_a_run_whose_extractor_is_not_to_be_had_does_not_begin(tmp_path):
+    settings = {"dataset": "digits", "evaluate_interval": 5, "feature_extractor": "/nowhere"}
     with pytest.raises(UserError, match="is no Keras file"):
-        train_tiny(tmp_path, train_steps=5, evaluate_interval=5, feature_extractor="/nowhere")
+        train_tiny(tmp_path, train_steps=5, **settings)
     assert not (tmp_path / "metrics.jsonl").exists()
 
 

@@ -15,6 +15,7 @@ CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flag
 TRAINED = [path for path in CONFIGS if path.stem != "cifar10_resnet_best"]
 # The others on one replica alone, as tracing takes long; test_step.py has every kind on several.
 ON_TWO = ("digits", "digits_acgan", "gaussians_25", "hard_no_normalization")
+FAST = ("gaussians_25", "cifar10_resnet_acgan")
 SMALL = {
     "model_width": 8,
     "model_depth": 1,
@@ -34,7 +35,13 @@ def parse(path, **overrides):
     return train.resolve(flags.parse(["train.py", f"--flagfile={path}", *given], values))
 
 
-@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem in FAST else pytest.mark.slow)
+        for path in TRAINED
+    ],
+)
 def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path):
     logged = []
     for replicas in (1, 2) if path.stem in ON_TWO else (1,):

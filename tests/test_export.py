@@ -1,5 +1,7 @@
 """--mode=sample and --mode=export: what a saved run gives, to this program and to others."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -10,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, train_tiny
+from conftest import DCGAN, TINY, call_main, train_tiny
 
 import models
 import train
@@ -23,20 +25,31 @@ from wgan_gp.sampling import Sampler, interpolations
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETTINGS = {
-    "digits": {},
-    "classes": {"conditioning": "acgan", "generator_ema_decay": 0.5},
-    "points": {"dataset": "gaussians_8", "model": "mlp"},
+    "digits": DCGAN,
+    "classes": {**DCGAN, "conditioning": "acgan", "generator_ema_decay": 0.5},
+    "points": {"dataset": "gaussians_8"},
 }
 SHAPES = {"digits": (8, 8, 1), "classes": (8, 8, 1), "points": (2,)}
+
+
+class Runs(dict):
+    """Run directories by name, each trained when it is first asked for."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name):
+        with contextlib.redirect_stderr(io.StringIO()):  # tests look at what is said
+            train_tiny(self._folder / name, train_steps=5, **SETTINGS[name])
+        self[name] = self._folder / name
+        return self[name]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Run directories by name: images, images of classes, points."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, settings in SETTINGS.items():
-        train_tiny(folder / name, train_steps=5, **settings)
-    return {name: folder / name for name in SETTINGS}
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 def use(mode, run, output, *arguments):
@@ -93,7 +106,10 @@ np.savez(result, seed=of_seed["samples"], latents=of_latents["samples"])
 """
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "classes" else pytest.mark.slow) for name in SETTINGS],
+)
 def test_plain_tensorflow_draws_the_samples_of_this_program(name, runs, tmp_path):
     """However many replicas there are while it is written."""
     expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
@@ -368,7 +384,7 @@ def test_a_directory_without_a_saved_run_is_one_line(mode, files, message, runs,
 
 def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
     """Not its files, nor the marker of the process that writes them; its data need not be there."""
-    train_tiny(tmp_path, train_steps=5, model="mlp")
+    train_tiny(tmp_path, train_steps=5, dataset="digits")
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
@@ -395,16 +411,17 @@ def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("a dataset was looked for")
 
+    run = runs["points"]
     for name in ("open_source", "kind", "classes", "example_shape"):
         monkeypatch.setattr(train.datasets, name, refuse)
-    assert len(draw(runs["points"], tmp_path, "--num_samples=3")["samples"]) == 3
-    use("export", runs["points"], tmp_path / "out")
+    assert len(draw(run, tmp_path, "--num_samples=3")["samples"]) == 3
+    use("export", run, tmp_path / "out")
 
 
 def test_a_run_need_not_be_on_this_machine():
     """ram:// stands for gs://: what only TensorFlow can open."""
     run = "ram://somewhere/run"
-    train_tiny(run, train_steps=5, model="mlp")
+    train_tiny(run, train_steps=5, dataset="digits")
     for sample_format in ("grid", "npz", "png"):
         assert (
             call_main("--mode=sample", f"--model_dir={run}", f"--sample_format={sample_format}")
@@ -424,7 +441,7 @@ def test_a_run_need_not_be_on_this_machine():
 
 
 def test_another_checkpoint_can_be_named(tmp_path):
-    train_tiny(tmp_path / "run", train_steps=10, checkpoint_interval=5, model="mlp")
+    train_tiny(tmp_path / "run", train_steps=10, checkpoint_interval=5)
     path = tmp_path / "run" / "checkpoints" / "ckpt-5"
     earlier, later = (
         draw(tmp_path / "run", tmp_path, *arguments)

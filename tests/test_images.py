@@ -1,6 +1,7 @@
 """Folders of pictures, TFRecords and prepared datasets, whole and damaged."""
 
 import io
+import itertools
 import pathlib
 
 import numpy as np
@@ -127,12 +128,12 @@ def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
     np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF"])
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "BMP", "GIF"], ["RGB", "L"])],
+)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
-    if mode == "RGBA" and kind != "PNG":
-        mode = "RGB"
     ramp = np.add.outer(np.arange(40) * 3, np.arange(24) * 4).astype(np.uint8)
     colours = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
     colours.save(tmp_path / f"x.{kind.lower()}", kind)
@@ -328,18 +329,24 @@ def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settin
         classes(config), open_source(config)
 
 
-@pytest.fixture(params=["folder", "records", "mnist"])
-def anything(request, folder, shards, prepared):
-    return {
+@pytest.mark.parametrize(
+    ("kind", "cache"),
+    [
+        ("folder", "off"),
+        ("mnist", "on"),
+        pytest.param("folder", "on", marks=pytest.mark.slow),
+        pytest.param("records", "off", marks=pytest.mark.slow),
+        pytest.param("records", "on", marks=pytest.mark.slow),
+        pytest.param("mnist", "off", marks=pytest.mark.slow),
+    ],
+)
+def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder, shards, prepared):
+    data = {
         "folder": {"dataset": "image_folder", "data_dir": folder},
         "records": {"dataset": "tfrecord", "data_dir": shards},
         "mnist": {"dataset": "mnist", "data_dir": prepared},
-    }[request.param]
-
-
-@pytest.mark.parametrize("cache", ["on", "off"])
-def test_batches_do_not_depend_on_replicas_hosts_or_restarts(anything, folder, cache):
-    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips="on", **anything)
+    }[kind]
+    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips="on", **data)
     source = open_source(config)
 
     def read(steps, first_step=0, hosts=1, replicas=1):
@@ -398,7 +405,7 @@ def test_a_prepared_datasets_split_is_chosen(prepared, cache):
         open_source(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["off", pytest.param("on", marks=pytest.mark.slow)])
 def test_a_conditional_run_trains_on_a_folder(folder, tmp_path, cache):
     run, writer = train_tiny(
         tmp_path / "run",
@@ -407,7 +414,7 @@ def test_a_conditional_run_trains_on_a_folder(folder, tmp_path, cache):
         conditioning="projection",
         cache=cache,
         train_steps=2,
-        cpu_replicas=4,
+        cpu_replicas=2,
     )
     assert classes(run.config) == 3
     ((_, logged),) = writer.summaries

@@ -14,9 +14,28 @@ LOSSES = ["adversarial", "conformance", "penalties", "reductions"]
 LEFT_OUT = "not fused_networks and not those_of_numpy and not a_fixed_seed"
 EXPORT = "plain_tensorflow and classes or fresh_process"
 NETWORKS = ["normalization", "resnet", "average", "sampling"]
+# One test of each kind that Keras has a part in, and little time.
+OF_EACH_KIND = [
+    "test_adversarial.py::test_clip_weights[1-keras]",
+    "test_average.py::test_it_follows_every_weight_and_statistic[1]",
+    "test_conformance.py::test_a_critics_trouble_is_named",
+    "test_export.py::test_every_generator_can_be_kept_in_a_keras_file[mlp-8-choices0]",
+    "test_normalization.py::test_gradients_are_those_of_keras_layer",
+    "test_normalization.py::test_moments_and_gradients_are_those_of_all_replicas[4]",
+    "test_penalties.py::test_penalty_under_mixed_bfloat16_is_that_of_float32[graph]",
+    "test_resnet.py::test_order_of_blocks_and_shortcuts_is_the_papers[False]",
+    "test_sampling.py::test_classes_come_in_turn_or_as_asked_for",
+]
 
 
-def test_a_slice_is_compiled_and_its_layers_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("model", "layer"),
+    [
+        pytest.param("mlp", "dense_1", id="mlp"),
+        pytest.param("dcgan", "conv_1", id="dcgan", marks=pytest.mark.slow),
+    ],
+)
+def test_a_slice_is_compiled_and_its_layers_are_named(tmp_path, model, layer):
     root = pathlib.Path(__file__).parent.parent
     done = subprocess.run(
         [
@@ -24,6 +43,7 @@ def test_a_slice_is_compiled_and_its_layers_are_named(tmp_path):
             "train.py",
             "--mode=compile",
             "--compile_topology=v5e-8",
+            f"--model={model}",
             "--model_width=4",
             f"--model_dir={tmp_path}",
         ],
@@ -35,17 +55,17 @@ def test_a_slice_is_compiled_and_its_layers_are_named(tmp_path):
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "compile" / "v5e-8.json").read_text())
     assert report["versions"]["keras"].startswith("2.")
-    for network, name in (("critic", "critic_step"), ("generator", "generator_step")):
-        program = report["programs"][name]
+    for network in ("critic", "generator"):
+        program = report["programs"][f"{network}_step"]
         assert program["gradient_all_reduce_count"] == 1
-        assert any(layer.startswith(f"{network}/conv_1") for layer in program["cycles_by_layer"])
+        assert any(name.startswith(f"{network}/{layer}") for name in program["cycles_by_layer"])
 
 
-def test_what_is_exported_gives_the_same_samples():
-    tests = pathlib.Path(__file__).parent
+def run_tests(*arguments):
+    """Runs pytest in the folder of the tests, with Keras 2."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", tests / "test_export.py", "-k", EXPORT],
-        cwd=tests.parent,
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=pathlib.Path(__file__).parent,
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
         capture_output=True,
         text=True,
@@ -53,17 +73,16 @@ def test_what_is_exported_gives_the_same_samples():
     assert done.returncode == 0, done.stdout
 
 
+def test_one_test_of_each_kind_passes():
+    run_tests(*OF_EACH_KIND)
+
+
+@pytest.mark.slow
+def test_what_is_exported_gives_the_same_samples():
+    run_tests("test_export.py", "-k", EXPORT)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", [LOSSES, NETWORKS], ids=["losses", "networks"])
 def test_the_suite_of_what_touches_keras_passes(suite):
-    tests = pathlib.Path(__file__).parent
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-k", LEFT_OUT),
-            *(tests / f"test_{name}.py" for name in suite),
-        ],
-        cwd=tests.parent,
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    run_tests("-k", LEFT_OUT, *(f"test_{name}.py" for name in suite))

@@ -20,8 +20,9 @@ IMAGES = [
     *(("resnet101", (size, size, 3)) for size in (32, 64)),
 ]
 ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
-ONE_EACH = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("resnet", (48, 48, 3))]
-ONE_EACH += [("resnet101", (32, 32, 3))]
+SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3))]
+LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
+ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
 
 
 def build(name, shape, latent_size=6, width=8, **choices):
@@ -65,8 +66,11 @@ def test_shapes_and_range(name, shape):
 
 
 CRITICS = [
-    (name, shape, kind)
-    for name, shape in ONE_EACH
+    pytest.param(
+        *(name, shape, kind),
+        marks=pytest.mark.slow if (name, shape) in LARGE and kind != "layer" else [],
+    )
+    for name, shape in (*SMALL, *LARGE)
     for kind in CRITIC_NORMALIZATIONS
     if (name, kind) != ("mlp", "instance")
 ]

@@ -38,7 +38,6 @@ def events(tmp_path_factory, prepared):
             summary_interval=1,
             dataset="mnist",  # has a test split
             data_dir=prepared,
-            model="mlp",
             penalty_weight=3.0,
             learning_rate_schedule="constant",
         )

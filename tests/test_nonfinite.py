@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, strategy_over, train_tiny
+from conftest import DCGAN, TINY, strategy_over, train_tiny
 
 import train
 from wgan_gp.checkpointing import Checkpoints
@@ -52,11 +52,22 @@ def values_of(network):
     return [np.array(value) for value in network.get_weights()]
 
 
+PLACES = ["data", "critic", "generator", "nowhere"]
+
+
 # XLA does not compile over mirrored replicas: see strategy.use_jit.
-@pytest.mark.parametrize(("replicas", "jit_compile"), [(1, False), (1, True), (4, False)])
-@pytest.mark.parametrize("where", ["data", "critic", "generator", "nowhere"])
-def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compile):
-    config = train.resolve(Config(model="mlp", **TINY))
+@pytest.mark.parametrize(
+    ("replicas", "jit_compile", "where"),
+    [
+        *((1, False, where) for where in PLACES),
+        (4, False, "data"),
+        (1, True, "data"),
+        *(pytest.param(4, False, where, marks=pytest.mark.slow) for where in PLACES[1:]),
+        *(pytest.param(1, True, where, marks=pytest.mark.slow) for where in PLACES[1:]),
+    ],
+)
+def test_no_replica_updates_what_one_finds_not_finite(replicas, jit_compile, where):
+    config = train.resolve(Config(**{**TINY, "dataset": "digits"}))
     strategy = strategy_over(replicas)
     state = train.make_state(config, strategy)
     step = train.make_step(config, state)
@@ -90,7 +101,7 @@ def test_no_replica_updates_what_one_finds_not_finite(replicas, where, jit_compi
 
 def test_what_is_not_finite_is_never_saved(tmp_path):
     """Nothing that a loss shows: a statistic of the generator's."""
-    run, _ = train_tiny(tmp_path, train_steps=5)
+    run, _ = train_tiny(tmp_path, train_steps=5, **DCGAN)
     statistics = run.state.generator.non_trainable_variables[0]
     statistics.assign(tf.fill(statistics.shape, NAN))
     run.state.iteration.assign(6)
@@ -136,7 +147,7 @@ CRITIC_STEP = 26
 
 def config_of(path, **settings):
     settings = {**TINY, **EVERY_5, "train_steps": 20, **settings}
-    return train.resolve(Config(model="mlp", model_dir=str(path), **settings))
+    return train.resolve(Config(model_dir=str(path), **settings))
 
 
 def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
@@ -203,7 +214,7 @@ def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
 
 def test_every_process_refuses_what_is_not_finite(tmp_path):
     """Of several that train together one writes, but all must go back."""
-    run, _ = train_tiny(tmp_path, train_steps=5, model="mlp")
+    run, _ = train_tiny(tmp_path, train_steps=5)
     run.state.generator.trainable_variables[0].assign_add([[NAN] * 4] * 8)
     checkpoints = Checkpoints(run.state, f"{tmp_path}/elsewhere", writes=False)
     with pytest.raises(NotFiniteError, match="not finite, so not saved"):

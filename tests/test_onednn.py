@@ -47,7 +47,10 @@ def run(program, **variables):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is chosen on x86 alone")
-@pytest.mark.parametrize(("given", "on"), [(None, True), ("1", True), ("0", False)])
+@pytest.mark.parametrize(
+    ("given", "on"),
+    [(None, True), pytest.param("1", True, marks=pytest.mark.slow), ("0", False)],
+)
 def test_a_fresh_process_computes_convolutions_with_onednn_unless_it_is_turned_off(given, on):
     variables = {"ONEDNN_VERBOSE": "1"} | ({} if given is None else {onednn.VARIABLE: given})
     said, *primitives = run(PROGRAM, **variables).stdout.splitlines()

@@ -199,8 +199,16 @@ def test_fused_layers_are_the_plain_ones(kind, kernel_size, compute):
         assert relative(ours, theirs) < 1e-5
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("size", [32, 48])
+@pytest.mark.parametrize(
+    ("size", "jit_compile"),
+    [
+        (32, False),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((32, True), (48, False), (48, True))
+        ),
+    ],
+)
 def test_fused_networks_are_the_plain_ones(size, jit_compile):
     """Scores, samples, every weight's gradient of loss and of penalty."""
     results = []

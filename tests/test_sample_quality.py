@@ -47,7 +47,7 @@ def test_runs_that_cannot_be_judged_are_named(tmp_path, capsys):
     untrained.mkdir()
     config = train.resolve(Config(model_width=4))
     (untrained / "config.json").write_text(json.dumps({**config.to_dict(), "unknown": 1}))
-    train_tiny(tmp_path / "roll", dataset="swiss_roll", model="mlp", train_steps=5)
+    train_tiny(tmp_path / "roll", dataset="swiss_roll", train_steps=5)
     paths = [str(tmp_path / name) for name in ("nowhere", "untrained", "roll")]
     assert main(paths) == 2
     errors = capsys.readouterr().err.splitlines()
@@ -57,6 +57,6 @@ def test_runs_that_cannot_be_judged_are_named(tmp_path, capsys):
 
 
 def test_a_run_is_judged_by_its_newest_checkpoint(tmp_path, capsys):
-    train_tiny(tmp_path, dataset="gaussians_8", model="mlp", train_steps=5)
+    train_tiny(tmp_path, dataset="gaussians_8", train_steps=5)
     assert main([str(tmp_path)]) == 0
     assert f"{tmp_path}: 5 iterations\n  " in capsys.readouterr().out

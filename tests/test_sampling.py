@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import strategy_over, train_tiny
+from conftest import DCGAN, strategy_over, train_tiny
 
 import models
 from wgan_gp.config import Config
@@ -116,7 +116,7 @@ def test_point_plot_draws_samples_over_data_and_drops_outliers():
 
 
 def test_labels_change_samples_after_a_short_run(tmp_path):
-    run, _ = train_tiny(tmp_path, train_steps=20, conditioning="acgan")
+    run, _ = train_tiny(tmp_path, train_steps=20, conditioning="acgan", **DCGAN)
     latents = np.random.default_rng(0).standard_normal([16, 8]).astype(np.float32)
     zeros, ones = (
         np.array(run.state.generator([tf.constant(latents), tf.fill([16], label)]))

@@ -10,7 +10,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, strategy_over
+from conftest import DCGAN, TINY, strategy_over
 
 import losses
 import train
@@ -24,6 +24,7 @@ from wgan_gp.state import IterationSchedule
 # As loop.py traces them.
 traced = functools.partial(tf.function, autograph=False)
 CONFIG = Config(**{**TINY, "generator_batch_size": 32})
+IMAGES = dataclasses.replace(CONFIG, **DCGAN)
 
 
 def make_step(
@@ -76,35 +77,47 @@ OBJECTIVES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("network", "objective"),
-    [("generator", OBJECTIVES[0]), *(("critic", objective) for objective in OBJECTIVES)],
-    ids=lambda value: getattr(value, "penalty", value),
-)
-def test_gradients_and_scalars_of_four_replicas_are_those_of_one(network, objective):
-    compare_one_update(network, objective=objective)
-
-
-RESNET = {"image_size": 32, "model": "resnet"}
-
-
 @pytest.mark.parametrize("network", ["generator", "critic"])
+def test_gradients_and_scalars_of_four_replicas_are_those_of_one(network):
+    compare_one_update(network, several=4, config=IMAGES, objective=OBJECTIVES[0])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES[1:], ids=lambda objective: objective.penalty)
+def test_every_objective_on_two_replicas_is_that_on_one(objective):
+    compare_one_update("critic", several=2, objective=objective)
+
+
+ACGAN = {"conditioning": "acgan"}
+PROJECTION = {"conditioning": "projection", "critic_normalization": "spectral"}
+RESNET = {"image_size": 32, "model": "resnet"}
+RESNET_ACGAN = {**RESNET, **ACGAN}
+RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "layer"}
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("network", "settings"),
     [
-        {"conditioning": "acgan"},
-        {"conditioning": "projection", "critic_normalization": "spectral"},
-        {**RESNET, "conditioning": "acgan"},
-        {**RESNET, "fused_resampling": "on", "critic_normalization": "layer"},
+        ("generator", ACGAN),
+        ("critic", PROJECTION),
+        *(
+            pytest.param(network, settings, marks=pytest.mark.slow)
+            for network, settings in (
+                ("critic", ACGAN),
+                ("generator", PROJECTION),
+                ("generator", RESNET_ACGAN),
+                ("critic", RESNET_ACGAN),
+                ("generator", RESNET_FUSED),
+                ("critic", RESNET_FUSED),
+            )
+        ),
     ],
     ids=str,
 )
-def test_every_kind_of_network_on_several_replicas_is_that_on_one(network, settings):
-    several = 2 if "model" in settings else 4  # tracing a residual network takes long
-    compare_one_update(network, several, config=dataclasses.replace(CONFIG, **settings))
+def test_every_kind_of_network_on_two_replicas_is_that_on_one(network, settings):
+    compare_one_update(network, several=2, config=dataclasses.replace(IMAGES, **settings))
 
 
-def compare_one_update(network, several=4, **options):
+def compare_one_update(network, several, **options):
     updates, terms = one_update(1, network, **options)
     assert max(np.abs(update).max() for update in updates) > 1e-3
     updates_of_several, terms_of_several = one_update(several, network, **options)
@@ -112,9 +125,11 @@ def compare_one_update(network, several=4, **options):
         np.testing.assert_allclose(many, one, rtol=1e-4, atol=2e-5 * np.abs(one).max() + 3e-7)
     assert set(terms) == set(terms_of_several)
     for name, value in terms.items():
-        np.testing.assert_allclose(terms_of_several[name], value, rtol=1e-5)
+        # A term may be the small difference of two scores.
+        np.testing.assert_allclose(terms_of_several[name], value, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_four_replicas_are_one_after_ten_iterations_of_adam():
     def train(replicas):
         step, strategy, batches = make_step(
@@ -168,12 +183,14 @@ def with_a_gather(generator):
     return tf.keras.Model(latents, generator(latents) + Gathered()(latents))
 
 
-@pytest.mark.parametrize("kind", ["acgan", "projection", "own"])
+@pytest.mark.parametrize(
+    "kind", ["acgan", "own", pytest.param("projection", marks=pytest.mark.slow)]
+)
 def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
     """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
     conditioning = "none" if kind == "own" else kind
     config = dataclasses.replace(
-        CONFIG, conditioning=conditioning, learning_rate_schedule="constant", n_critic=5
+        IMAGES, conditioning=conditioning, learning_rate_schedule="constant", n_critic=2
     )
 
     def trained(independent):
@@ -190,9 +207,9 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
             state = dataclasses.replace(state, **{f"{network}_optimizer": optimizer})
         step = dataclasses.replace(step, state=state)
         for iteration in range(3):
-            for update in range(5):
+            for update in range(2):
                 real, labels = next(batches)
-                step.critic_step(real, labels, tf.constant(5 * iteration + update, tf.int64))
+                step.critic_step(real, labels, tf.constant(2 * iteration + update, tf.int64))
             step.generator_step(tf.constant(iteration, tf.int64))
         return weights(state.critic) + weights(state.generator)
 
@@ -202,7 +219,7 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
 
 def test_each_step_updates_its_own_network_only():
     """Weights, that is: the generator's batch-norm statistics advance with every batch."""
-    step, strategy, batches = make_step(1)
+    step, strategy, batches = make_step(1, IMAGES)
     critic, generator = weights(step.state.critic), step.state.generator.trainable_variables
     generator_before = [np.array(value) for value in generator]
     strategy.run(step.generator_step, args=(tf.constant(0, tf.int64),))
@@ -246,7 +263,9 @@ class Recorder:
 
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step(replicas):
-    step, strategy, batches = make_step(replicas, dataclasses.replace(CONFIG, n_critic=3))
+    # So few relu may all be zero, for several latents.
+    config = dataclasses.replace(CONFIG, n_critic=3, activation="tanh")
+    step, strategy, batches = make_step(replicas, config)
     recorder = Recorder(step.objective)
     step = dataclasses.replace(step, objective=recorder)
     loop = make_train_loop(step, strategy, n_critic=3, jit_compile=False)
@@ -309,18 +328,26 @@ def test_the_critic_is_called_in_training_mode():
 
 def test_weight_clipping_holds_after_every_update():
     objective = losses.GanObjective(penalty="weight_clipping", clip_value=0.02)
-    for replicas in (1, 4):
-        step, strategy, batches = make_step(replicas, objective=objective)
-        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
-        loop(batches, tf.constant(1, tf.int64))
-        assert max(np.abs(weight).max() for weight in weights(step.state.critic)) <= 0.02
-        assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
+    step, strategy, batches = make_step(2, objective=objective)
+    loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+    loop(batches, tf.constant(1, tf.int64))
+    assert max(np.abs(weight).max() for weight in weights(step.state.critic)) <= 0.02
+    assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.penalty)
+@pytest.mark.parametrize(
+    "objective",
+    [
+        pytest.param(each, marks=[] if each.penalty in ("two_sided", "r1") else pytest.mark.slow)
+        for each in OBJECTIVES
+    ],
+    ids=lambda objective: objective.penalty,
+)
 def test_compiled_steps_compute_the_same(objective):
+    config = IMAGES if objective is OBJECTIVES[0] else CONFIG
+
     def train(jit_compile):
-        step, strategy, batches = make_step(1, objective=objective)
+        step, strategy, batches = make_step(1, config, objective=objective)
         loop = make_train_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
         return loop(batches, tf.constant(1, tf.int64))[0]
 
@@ -346,9 +373,7 @@ def test_the_optimizers_use_their_schedule():
         CONFIG, critic_learning_rate=1e-3, generator_learning_rate=1e-2, n_critic=1
     )
     strategy = strategy_over(1)
-    state = train.make_state(
-        dataclasses.replace(config, dataset="swiss_roll", model="mlp"), strategy
-    )
+    state = train.make_state(config, strategy)
     for network, optimizer, rate in (
         (state.critic, state.critic_optimizer, 1e-3),
         (state.generator, state.generator_optimizer, 1e-2),

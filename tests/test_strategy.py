@@ -226,7 +226,7 @@ def test_a_remote_tpu_is_given_no_local_path(settings, flag):
 @pytest.mark.parametrize("tpu", ["local", None])
 def test_what_a_tpu_would_pad_is_said(tpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(2))
-    settings = {**TINY, "batch_size": 6, "train_steps": 5}
+    settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
     train.train(train.resolve(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
     errors = capsys.readouterr().err
     assert ("--batch_size gives each replica 3 examples, which are padded to 8: 16" in errors) == (

@@ -104,17 +104,25 @@ def few_pictures(tmp_path):
     }
 
 
-LONG = {"model": "mlp", "model_width": 64, "summary_interval": 20, "steps_per_loop": 20}
+LONG = {"dataset": "digits", "model_width": 64, "summary_interval": 20, "steps_per_loop": 20}
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
         ("healthy", {"n_critic": 5}),
-        ("critic too weak", {"critic_learning_rate": 1e-7, "generator_learning_rate": 1e-7}),
         ("constraint violated", {"penalty_weight": 0.0, "critic_learning_rate": 3e-3}),
-        ("diverging", {"penalty": "none", "critic_learning_rate": 0.3}),
-        ("critic overfitting", {"train_steps": 200, "n_critic": 5}),
+        *(
+            pytest.param(name, settings, marks=pytest.mark.slow)
+            for name, settings in (
+                (
+                    "critic too weak",
+                    {"critic_learning_rate": 1e-7, "generator_learning_rate": 1e-7},
+                ),
+                ("diverging", {"penalty": "none", "critic_learning_rate": 0.3}),
+                ("critic overfitting", {"train_steps": 200, "n_critic": 5}),
+            )
+        ),
     ],
 )
 def test_a_run_is_told_what_is_wrong_with_it(name, settings, tmp_path, few_pictures):

@@ -96,6 +96,7 @@ EXPECTED = {
         lambda two, one, difference: abs(two - one) < 2e-5 and difference < 1e-6
     ),
 }
+SLOW = ("With Keras's Model.fit", "With tf.Module alone", "With tf_keras, over replicas")
 CHECKS = "Is somebody's penalty right, and somebody's critic fit for it?"
 
 
@@ -103,7 +104,10 @@ def test_every_program_is_run():
     assert set(PROGRAMS) == {*EXPECTED, CHECKS}
 
 
-@pytest.mark.parametrize("title", EXPECTED)
+@pytest.mark.parametrize(
+    "title",
+    [pytest.param(title, marks=pytest.mark.slow if title in SLOW else []) for title in EXPECTED],
+)
 def test_program_of_the_documentation_does_what_it_says(installed, title):
     figures = re.findall(r"-?\d+\.?\d*(?:e[-+]\d+)?", installed(PROGRAMS[title]))
     assert EXPECTED[title](*map(float, figures)), figures

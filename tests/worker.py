@@ -16,6 +16,15 @@ class Announce(Writer):
         print(f"after {step}", flush=True)
 
 
+def weights_of(state):
+    variables = [
+        *state.critic.variables,
+        *state.generator.variables,
+        *state.critic_optimizer.variables,
+    ]
+    return [np.array(tf.convert_to_tensor(variable)) for variable in variables]
+
+
 def main(model_dir, weights, train_steps, more):
     config = Config(
         model_dir=model_dir,
@@ -42,13 +51,7 @@ def main(model_dir, weights, train_steps, more):
     train.flags.parse = lambda argv: config
     status = train.main([])
     if status == 0:
-        state = kept[0].state
-        variables = [
-            *state.critic.variables,
-            *state.generator.variables,
-            *state.critic_optimizer.variables,
-        ]
-        np.savez(weights, *[np.array(tf.convert_to_tensor(variable)) for variable in variables])
+        np.savez(weights, *weights_of(kept[0].state))
     return status
 
 
