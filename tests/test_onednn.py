@@ -81,3 +81,20 @@ def test_training_from_python_looks_whether_it_is_on():
     late = f"import os, tensorflow\nos.environ['{onednn.VARIABLE}'] = '1'\n{LIBRARY}"
     early = f"import os\nos.environ['{onednn.VARIABLE}'] = '0'\n{late}"
     assert run(early).stderr.count(f"set {onednn.VARIABLE}=1") == 1
+
+
+@pytest.mark.slow
+def test_without_onednn_runs_resume_bit_for_bit_and_replicas_are_one():
+    """The promises of the other tests, which run with oneDNN, hold without it."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+            "test_training.py::test_resumed_run_is_the_uninterrupted_one_bit_for_bit",
+            "test_step.py::test_gradients_and_scalars_of_four_replicas_are_those_of_one",
+        ],
+        cwd=ROOT / "tests",
+        env={**os.environ, onednn.VARIABLE: "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout

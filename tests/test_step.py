@@ -190,7 +190,7 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
     """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
     conditioning = "none" if kind == "own" else kind
     config = dataclasses.replace(
-        IMAGES, conditioning=conditioning, learning_rate_schedule="constant", n_critic=2
+        IMAGES, conditioning=conditioning, learning_rate_schedule="constant", n_critic=5
     )
 
     def trained(independent):
@@ -207,9 +207,9 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
             state = dataclasses.replace(state, **{f"{network}_optimizer": optimizer})
         step = dataclasses.replace(step, state=state)
         for iteration in range(3):
-            for update in range(2):
+            for update in range(5):
                 real, labels = next(batches)
-                step.critic_step(real, labels, tf.constant(2 * iteration + update, tf.int64))
+                step.critic_step(real, labels, tf.constant(5 * iteration + update, tf.int64))
             step.generator_step(tf.constant(iteration, tf.int64))
         return weights(state.critic) + weights(state.generator)
 
