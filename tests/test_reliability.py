@@ -112,6 +112,30 @@ def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
+@pytest.mark.parametrize("name", ["run[1]", "lr=[1e-4,3e-4]", "st*r", "what?", "back\\slash"])
+def test_a_run_directory_may_have_the_characters_of_a_pattern(tmp_path, name):
+    settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
+    path = tmp_path / name
+    train_tiny(path, train_steps=5, **settings)
+    run, _ = train_tiny(path, train_steps=10, **settings)
+    assert int(run.state.iteration) == 10
+    assert [file.name for file in path.glob("checkpoints/ckpt-*.json")] == ["ckpt-10.json"]
+    files = json.loads((path / "checkpoints" / "ckpt-10.json").read_text())["files"]
+    assert set(files) == {".index", ".data-00000-of-00001"}
+    steps = [json.loads(line)["step"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [5, 10]
+    assert call_main("--mode=sample", f"--model_dir={path}", "--num_samples=4") == 0
+
+
+def test_a_run_directory_is_no_pattern_of_its_neighbors(tmp_path):
+    settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
+    train_tiny(tmp_path / "star_a", train_steps=15, **settings)
+    kept = sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir())
+    for train_steps in (5, 20):
+        train_tiny(tmp_path / "star*", train_steps=train_steps, **settings)
+    assert sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir()) == kept
+
+
 def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
     run, _ = train_tiny(tmp_path / "a", train_steps=5)
     unfinished = tmp_path / "b"

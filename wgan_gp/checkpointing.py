@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import posixpath
 import re
 import sys
+import uuid
 from collections.abc import Iterator
 
 import tensorflow as tf
 
 from .errors import NotFiniteError, UserError, reason
-from .files import replace_text
+from .files import paths_in, replace_text
 from .state import TrainState
 
 FORMAT = 1  # of the seal, and of what a checkpoint holds
@@ -79,7 +81,8 @@ class Checkpoints:
         try:
             # Strict both ways: a value left over or left out would be a silent fresh
             # start of part of the run.
-            status = self._checkpoint.read(path)
+            with _without_pattern(path) as readable:
+                status = self._checkpoint.read(readable)
             status.assert_consumed()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             if status is not None:
@@ -234,13 +237,13 @@ def find_problem(path: str) -> str | None:
 
 def _sealed(directory: str) -> list[int]:
     """The numbers of the checkpoints with a seal, ascending."""
-    paths = tf.io.gfile.glob(posixpath.join(directory, "ckpt-*.json"))
-    matches = (re.search(r"ckpt-(\d+)\.json$", path) for path in paths)
+    matches = (re.search(r"ckpt-(\d+)\.json$", path) for path in paths_in(directory, "ckpt-"))
     return sorted(int(match[1]) for match in matches if match)
 
 
 def _seal(path: str) -> str:
-    files = {file[len(path) :]: _look_at(file) for file in tf.io.gfile.glob(f"{path}.*")}
+    directory, name = posixpath.split(path)
+    files = {file[len(path) :]: _look_at(file) for file in paths_in(directory, f"{name}.")}
     content = {"format": FORMAT, "files": files}
     return json.dumps({**content, "seal": _digest(content)}, indent=2) + "\n"
 
@@ -259,6 +262,27 @@ def _look_at(path: str) -> tuple[int, str]:
     return length, digest.hexdigest()
 
 
+@contextlib.contextmanager
+def _without_pattern(path: str) -> Iterator[str]:
+    """Yields a path of the same checkpoint that TensorFlow does not read as a pattern.
+
+    Its restore looks for the files by pattern, whatever their path. A checkpoint whose path holds
+    characters of one is copied into memory.
+    """
+    if not re.search(r"[][*?\\]", path):
+        yield path
+        return
+    directory, name = posixpath.split(path)
+    copies = f"ram://{uuid.uuid4().hex}"
+    try:
+        for file in paths_in(directory, f"{name}."):
+            tf.io.gfile.copy(file, posixpath.join(copies, posixpath.basename(file)))
+        yield posixpath.join(copies, name)
+    finally:
+        for copy in paths_in(copies):
+            tf.io.gfile.remove(copy)
+
+
 def _delete(path: str) -> None:
     """A checkpoint, whole or what is left of it; its seal first, so that no half of it counts."""
     for file in _files_of(path):
@@ -266,5 +290,6 @@ def _delete(path: str) -> None:
 
 
 def _files_of(path: str) -> Iterator[str]:
-    files = [*tf.io.gfile.glob(f"{path}.*"), *tf.io.gfile.glob(f"{path}_temp*")]
+    directory, name = posixpath.split(path)
+    files = [*paths_in(directory, f"{name}."), *paths_in(directory, f"{name}_temp")]
     yield from sorted(files, key=lambda file: not file.endswith(".json"))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from .config import Config
 from .errors import UserError
-from .files import replace_text, reporting
+from .files import paths_in, replace_text, reporting
 from .ownership import Ownership
 
 
@@ -56,7 +56,7 @@ class RunDirectory:
         """Raises UserError if the directory holds a run of another configuration."""
         with self.reporting("read"):
             saved = self.saved_config()
-            if saved is None and tf.io.gfile.glob(posixpath.join(self.checkpoints, "ckpt-*")):
+            if saved is None and paths_in(self.checkpoints, "ckpt-"):
                 raise UserError(
                     f"{self.config} is missing beside checkpoints, so nobody knows whose they are",
                     "restore it or give another --model_dir",
@@ -93,7 +93,7 @@ class RunDirectory:
     def _warn_of_another_order(self, order: int | None) -> None:
         """Says on stderr when a resumed run has read its examples in another version's order."""
         with self.reporting("read"):
-            if not (tf.io.gfile.isdir(self.checkpoints) and tf.io.gfile.listdir(self.checkpoints)):
+            if not paths_in(self.checkpoints):
                 return
             saved: dict[str, Any] | None = None
             with contextlib.suppress(UserError):  # a damaged data.json is written again

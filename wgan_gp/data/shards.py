@@ -73,7 +73,9 @@ def find(pattern: str | None, classes: int | None) -> Shards:
             "--dataset=tfrecord needs files", "give --data_dir='PATTERN', such as DIR/*.tfrecord"
         )
     origin = f"--data_dir={pattern}"
-    files = sorted(path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path))
+    # A file of that very name is meant, whatever characters of a pattern its path holds.
+    found = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
+    files = sorted(path for path in found if not tf.io.gfile.isdir(path))
     if not files:
         raise UserError(
             f"{origin} stands for no file",

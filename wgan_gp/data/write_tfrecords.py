@@ -10,6 +10,7 @@ import math
 import os
 import posixpath
 import random
+import re
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,6 +19,7 @@ import tensorflow as tf
 import tqdm
 
 from ..errors import UserError, reason
+from ..files import paths_in
 from . import folder as folders
 from . import pixels
 
@@ -57,8 +59,13 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     order = list(range(len(found.files)))
     random.Random(0).shuffle(order)  # so that any stretch of a file holds every class
     count = math.ceil(len(order) / images_per_file)
-    others = set(tf.io.gfile.glob(f"{prefix}-*-of-*.tfrecord"))
-    others -= set(tf.io.gfile.glob(f"{prefix}-*-of-{count:05}.tfrecord"))
+    folder, name = posixpath.split(prefix)
+    others = [
+        file
+        for file in paths_in(folder or ".", f"{name}-")
+        if re.search(r"-\d+-of-\d+\.tfrecord$", file)
+        and not file.endswith(f"-of-{count:05}.tfrecord")
+    ]
     if others:
         raise UserError(
             f"{prefix} has {len(others)} files of an earlier writing, such as {min(others)}",

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
+from ..files import paths_in, replace_text
 from ..loop import replica_programs
-from ..run_directory import replace_text
 from ..step import ReplicaStep
 from . import compiler, faults, lowering, report
 from .topologies import Core, Topology
@@ -72,7 +72,8 @@ def compile_slice(
         ) from None
     tf.io.gfile.makedirs(directory)
     base = posixpath.join(directory, topology.file_name)
-    for old in tf.io.gfile.glob(f"{base}.*"):  # nothing stale stays beside what is found now
+    # Nothing stale stays beside what is found now.
+    for old in paths_in(directory, f"{topology.file_name}."):
         tf.io.gfile.remove(old)
     compiled, networks = {}, [step.state.critic, step.state.generator]
     for program in _programs(step, strategy, example_shape):
