@@ -27,6 +27,7 @@ from wgan_gp.tpu import topologies
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    import losses
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.data.source import Source, Stream
     from wgan_gp.monitoring import Writer
@@ -255,26 +256,33 @@ def make_state(
     return create_state(build_networks, config, strategy)
 
 
+def make_objective(config: Config) -> losses.GanObjective:
+    """Returns the losses of a run."""
+    import losses
+
+    acgan = config.conditioning == "acgan"
+    return losses.GanObjective(
+        adversarial_loss=config.adversarial_loss,
+        penalty=config.penalty,
+        penalty_weight=config.penalty_weight,
+        penalty_target=config.penalty_target,
+        penalty_interval=config.penalty_interval,
+        penalty_noise=config.penalty_noise,
+        clip_value=config.clip_value,
+        drift_weight=config.drift_weight,
+        critic_class_weight=config.critic_class_weight if acgan else 0.0,
+        generator_class_weight=config.generator_class_weight if acgan else 0.0,
+    )
+
+
 def make_step(config: Config, state: TrainState) -> ReplicaStep:
     """What one replica does, whether it is to run or to be compiled for a TPU."""
     import losses
     from wgan_gp.step import ReplicaStep
 
-    acgan = config.conditioning == "acgan"
     return ReplicaStep(
         state=state,
-        objective=losses.GanObjective(
-            adversarial_loss=config.adversarial_loss,
-            penalty=config.penalty,
-            penalty_weight=config.penalty_weight,
-            penalty_target=config.penalty_target,
-            penalty_interval=config.penalty_interval,
-            penalty_noise=config.penalty_noise,
-            clip_value=config.clip_value,
-            drift_weight=config.drift_weight,
-            critic_class_weight=config.critic_class_weight if acgan else 0.0,
-            generator_class_weight=config.generator_class_weight if acgan else 0.0,
-        ),
+        objective=make_objective(config),
         global_mean=losses.global_mean,
         latent_size=config.latent_size,
         batch_size=config.batch_size,
@@ -344,8 +352,10 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
         )
 
     held_out = datasets.open_held_out(run.config)
+    # A lazy penalty counts k times in every k-th step; a probe sees one step alone.
+    every_step = make_objective(dataclasses.replace(run.config, penalty_interval=1))
     return Probe(
-        step,
+        dataclasses.replace(step, objective=every_step),
         run.strategy,
         batches=from_the_beginning(run.source),
         held_out=None if held_out is None else from_the_beginning(held_out),

@@ -224,3 +224,15 @@ def test_held_out_losses_are_on_other_examples(few_pictures, tmp_path):
     assert values["held_out/negative_critic_loss"] != values["probe/negative_critic_loss"]
     look = train.make_probe(run, train.make_step(run.config, run.state))()
     assert values["held_out/negative_critic_loss"] == pytest.approx(-look.held_out["loss"].mean())
+
+
+def test_a_lazy_penalty_is_probed_as_it_is(tmp_path):
+    """Without a weight it changes no update, so both runs have the same critic."""
+    logged = []
+    for interval in (1, 4):
+        settings = {"penalty_weight": 0.0, "penalty_interval": interval, "train_steps": 5}
+        _, writer = train_tiny(tmp_path / str(interval), **settings)
+        ((_, values),) = writer.summaries
+        logged.append({tag: values[tag] for tag in values if tag.startswith("probe/")})
+    assert logged[0] == logged[1]
+    assert logged[0]["probe/gradient_norm"] > 0
