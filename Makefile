@@ -26,7 +26,7 @@ train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no networ
 tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint, types and the fast tests: every behavior once, in 10 minutes; ARGS go to pytest
+test: lint .venv/.compile  ## lint, types and the fast tests, in 10 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: lint .venv/.compile  ## lint, types and every test, as CI does, in 25 minutes; ARGS go to pytest
@@ -37,7 +37,7 @@ lint: .venv/.development  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/.development  ## mends what ruff can mend
+format: .venv/.development  ## fixes what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

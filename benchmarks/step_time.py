@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--avx2", action="store_true", help="leave AVX-512 unused")
     given, names = parse(parser)
     if given.avx2:
-        os.environ.update(AVX2)  # for the processes to come
+        os.environ.update(AVX2)  # for the processes started below
     results = []
     for work in BOTH:
         rows = compare(work, names, given.rounds, given.seconds)

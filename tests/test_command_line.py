@@ -220,6 +220,12 @@ def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_contin
     remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
     assert {f"--{name}={value}" for name, value in earlier.items()} == set(remedy)
     RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+    # The steps matter to the saved run's schedule, whatever the command line's is.
+    with pytest.raises(UserError, match=r"--train_steps=4500 .*--learning_rate_schedule=linear"):
+        RunDirectory(str(tmp_path)).check(parse(directory, "--learning_rate_schedule=constant"))
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "newer": 1}))
+    with pytest.raises(UserError, match="continue it with the version that wrote it"):
+        RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
 
 
 def test_run_directory_that_cannot_be_written(tmp_path):

@@ -809,3 +809,20 @@ def test_a_run_whose_extractor_is_not_to_be_had_does_not_begin(tmp_path):
 def test_mode_evaluate_without_a_run_is_one_line(tmp_path, capsys):
     assert call_main(f"--model_dir={tmp_path}", "--mode=evaluate") == 2
     assert f"--model_dir={tmp_path} holds no run" in capsys.readouterr().err
+
+
+def test_copies_of_the_data_lie_in_every_ball_that_they_should():
+    """On its edge, too: each point is in its own ball and in those of which it is a neighbor."""
+    for scale in (1e-3, 1.0, 1e3):
+        real = scale * np.random.default_rng(0).normal(100.0, 1.0, [300, 16])
+        found = metrics.neighbourhoods(real, real.copy())
+        assert (found.precision, found.recall, found.coverage) == (1.0, 1.0, 1.0)
+        assert found.density == pytest.approx(6 / 5)
+
+
+def test_what_is_kept_of_one_order_of_examples_is_not_taken_for_another(monkeypatch):
+    data = examples.Examples(Config(), strategy_over(1))
+    before = data.key(100)
+    assert data.key(100) == before
+    monkeypatch.setattr(examples, "ORDER", 3)
+    assert data.key(100) != before

@@ -170,20 +170,14 @@ def is_trained(combination, path):
     return True
 
 
-def test_accepted_combinations_train(tmp_path_factory):
+@pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_accepted_combinations_train(tmp_path_factory, count):
     trained = []
 
-    @settings(repeatable, max_examples=2)
+    @settings(repeatable, max_examples=count)
     @COMBINATIONS
     def train_each(combination):
         trained.append(is_trained(combination, str(tmp_path_factory.mktemp("run"))))
 
     train_each()
     assert any(trained)
-
-
-@pytest.mark.slow
-@settings(repeatable, max_examples=12)
-@COMBINATIONS
-def test_many_accepted_combinations_train(combination, tmp_path_factory):
-    is_trained(combination, str(tmp_path_factory.mktemp("run")))

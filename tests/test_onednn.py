@@ -46,7 +46,10 @@ def run(program, **variables):
     )
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is chosen on x86 alone")
+on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is chosen on x86 alone")
+
+
+@on_x86
 @pytest.mark.parametrize(
     ("given", "on"),
     [(None, True), pytest.param("1", True, marks=pytest.mark.slow), ("0", False)],
@@ -75,6 +78,7 @@ def test_one_line_names_the_variable_where_tensorflow_came_first(monkeypatch, ca
         assert all(f"set {onednn.VARIABLE}=1" in line for line in said)
 
 
+@on_x86
 def test_training_from_python_looks_whether_it_is_on():
     warned = run(LIBRARY, **{onednn.VARIABLE: "0"}).stderr
     assert onednn.VARIABLE not in warned  # turned off by the user
@@ -83,12 +87,19 @@ def test_training_from_python_looks_whether_it_is_on():
     assert run(early).stderr.count(f"set {onednn.VARIABLE}=1") == 1
 
 
+@on_x86
+def test_the_environment_decides_for_these_tests():
+    assert onednn.is_on() == (os.environ[onednn.VARIABLE] == "1")
+
+
+@on_x86
 @pytest.mark.slow
 def test_without_onednn_runs_resume_bit_for_bit_and_replicas_are_one():
     """The promises of the other tests, which run with oneDNN, hold without it."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+            "test_onednn.py::test_the_environment_decides_for_these_tests",
             "test_training.py::test_resumed_run_is_the_uninterrupted_one_bit_for_bit",
             "test_step.py::test_gradients_and_scalars_of_four_replicas_are_those_of_one",
         ],

@@ -136,6 +136,23 @@ def test_a_run_directory_is_no_pattern_of_its_neighbors(tmp_path):
     assert sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir()) == kept
 
 
+def test_what_a_power_failure_may_not_lose_is_on_the_disk_in_order(tmp_path, monkeypatch):
+    """The seal of a checkpoint reaches the disk after its files, and before its directory."""
+    synced, fsync = [], os.fsync
+
+    def record(handle):
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), tmp_path))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    train_tiny(tmp_path, train_steps=5)
+    expected = ["metrics.jsonl", "checkpoints/ckpt-5.data-00000-of-00001"]
+    expected += ["checkpoints/ckpt-5.index", "checkpoints/ckpt-5.json.new", "checkpoints"]
+    places = [synced.index(name) for name in expected]
+    assert places == sorted(places)
+    assert {"config.json.new", "data.json.new", "."} < set(synced)
+
+
 def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
     run, _ = train_tiny(tmp_path / "a", train_steps=5)
     unfinished = tmp_path / "b"

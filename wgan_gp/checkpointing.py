@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from .errors import NotFiniteError, UserError, reason
-from .files import paths_in, replace_text
+from .files import paths_in, replace_text, sync
 from .state import TrainState
 
 FORMAT = 1  # of the seal, and of what a checkpoint holds
@@ -137,6 +137,8 @@ class Checkpoints:
     def _write(self, path: str) -> None:
         _delete(path)  # what a crash left, or a damaged one that was passed over
         self._checkpoint.write(path)
+        for file in _files_of(path):  # on the disk before their seal is
+            sync(file)
         replace_text(f"{path}.json", _seal(path))
         # For those who read the directory with TensorFlow alone, and to tell, when none is
         # left, that there were checkpoints.

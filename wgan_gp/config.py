@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import re
+import shlex
 import typing
 from typing import Any
 
@@ -497,23 +498,23 @@ class Config:
         ]
 
     def flags_to_continue(self, saved: dict[str, Any]) -> str:
-        """Returns the flags that, added to this configuration's, continue a saved one."""
+        """Returns the flags that, added to this configuration's, continue a saved run."""
         settings = self._saved_otherwise(saved)
         given = [f"--{name}={old}" for name, old in settings.items() if old is not None]
-        left_out = [f"no --{name}" for name, old in settings.items() if old is None]
-        return " ".join([*given, *left_out])
+        left_out = [f"--{name}" for name, old in settings.items() if old is None]
+        return shlex.join(given) + (f" without {' '.join(left_out)}" if left_out else "")
 
     def _saved_otherwise(self, saved: dict[str, Any]) -> dict[str, Any]:
         """Returns the saved values that differ, of settings that a resumed run may not change."""
+        schedules = {self.learning_rate_schedule, saved.get("learning_rate_schedule", "linear")}
+        constant = schedules == {"constant"}
         found = {}
         for field in dataclasses.fields(self):
             if field.name not in saved and field.default is None:
                 continue  # younger than the run, and its default follows from the others
             # A setting younger than the run was at its default when the run was made.
             old = saved.get(field.name, field.default)
-            free = field.metadata["free"] or (
-                field.name == "train_steps" and self.learning_rate_schedule == "constant"
-            )
+            free = field.metadata["free"] or (field.name == "train_steps" and constant)
             if old != getattr(self, field.name) and not free:
                 found[field.name] = old
         return found

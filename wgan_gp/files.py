@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import os
 import posixpath
 from collections.abc import Iterator
 
@@ -19,7 +20,24 @@ def replace_bytes(path: str, content: bytes) -> None:
     aside = f"{path}.new"
     with tf.io.gfile.GFile(aside, "wb") as file:
         file.write(content)
+    sync(aside)
     tf.io.gfile.rename(aside, path, overwrite=True)
+    sync(posixpath.dirname(path) or ".")
+
+
+def sync(path: str) -> None:
+    """Waits until a local file or directory is on the disk, where a power failure leaves it.
+
+    What lies elsewhere, such as on gs://, is there when its file is closed. tf.io.gfile has no such
+    function: flushing a GFile leaves the data with the operating system.
+    """
+    if "://" in path:
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def paths_in(directory: str, prefix: str = "") -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from .files import replace_text
+from .files import replace_text, sync
 
 
 class Writer:
@@ -119,6 +119,7 @@ class JsonlWriter(Writer):
     def _append(self, content: Mapping[str, Any]) -> None:
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(content) + "\n")
+        sync(self._path)  # a later checkpoint means that this line is not written again
 
 
 class EvaluationFileWriter(JsonlWriter):

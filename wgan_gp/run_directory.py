@@ -62,11 +62,13 @@ class RunDirectory:
                     "restore it or give another --model_dir",
                 )
             if saved is not None and (differences := config.differences(saved)):
+                known = saved.keys() <= config.to_dict().keys()
                 raise UserError(
                     f"--model_dir={self.path} holds a run of another configuration "
                     f"({'; '.join(differences)})",
-                    f"give {config.flags_to_continue(saved) or 'the version that wrote it'} to "
-                    "continue it, or another --model_dir",
+                    f"give {config.flags_to_continue(saved)} to continue it, or another --model_dir"
+                    if known
+                    else "continue it with the version that wrote it, or give another --model_dir",
                 )
 
     def claim(self, config: Config, data: Mapping[str, Any]) -> Ownership:
@@ -80,29 +82,28 @@ class RunDirectory:
           UserError: see `check`; or it cannot be written; or another process is writing it.
         """
         self.check(config)
-        self._warn_of_another_order(data.get("order"))
         owner = Ownership(self.owner)
         with self.reporting("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
             owner.claim()
+            self._warn_of_another_order(data.get("order"))
             replace_text(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
             replace_text(self.data, json.dumps(data, indent=2) + "\n")
         return owner
 
     def _warn_of_another_order(self, order: int | None) -> None:
-        """Says on stderr when a resumed run has read its examples in another version's order."""
-        with self.reporting("read"):
-            if not paths_in(self.checkpoints):
-                return
-            saved: dict[str, Any] | None = None
-            with contextlib.suppress(UserError):  # a damaged data.json is written again
-                saved = _read_object(self.data)
-        if (saved or {}).get("order") != order:
+        """Warns on stderr if a version that read the examples in another order began the run."""
+        if not paths_in(self.checkpoints):
+            return
+        saved: dict[str, Any] | None = None
+        with contextlib.suppress(UserError):  # a damaged data.json tells nothing
+            saved = _read_object(self.data)
+        if saved is not None and "example_shape" in saved and saved.get("order") != order:
             print(
-                f"warning: --model_dir={self.path} was begun by a version that shuffled its "
-                "examples in another order; this run continues in the new order, so a run begun "
-                "now will not repeat it",
+                f"warning: --model_dir={self.path} was started by a version that read the examples "
+                "in another order — it continues in the new order; a run started from scratch will "
+                "give different results",
                 file=sys.stderr,
             )
 

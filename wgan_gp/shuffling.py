@@ -10,6 +10,7 @@ rule that out, the order of an epoch's first sixteen places spells out (seed, ep
 2^20: 16! > 2^44.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -19,26 +20,40 @@ from .randomness import Stream, bits
 
 ORDER = 2  # version of the order, in data.json; 1 was TensorFlow's RandomIndexShuffle
 _ROUNDS = 8
-_KEY_BITS = 20  # of the seed and of the epoch that are told apart for certain
+_KEY_BITS = 20  # low bits of seed and epoch that determine the order uniquely
 _HEAD = 16  # places whose order spells the key
-_SPARE = 19  # orders of these for each key: 19 * 2^40 < 16!
+_SPARE = 19  # codes for each key, of which one is drawn at random: 19 * 2^40 < 16!
 
 
 def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
     """Returns which of `size` examples is read at each position of an endless, shuffled reading.
 
     Every example is read once in each epoch of `size` positions. With 16 examples or more, no two
-    epochs below 2^20 of any two seeds below 2^20 have the same order.
+    pairs (seed, epoch), all below 2^20, have the same order.
 
     Args:
       seed: in [0, 2^31).
-      positions: `[B]` int64, counted from the start of training, within a few epochs: memory
-        grows with the distance from the first to the last.
+      positions: `[B]` int64, B >= 1, counted from the start of training, within a few epochs:
+        memory grows with the distance from the first to the last.
       size: examples in the dataset, at least 1.
 
     Returns:
       `[B]` int64, in [0, size).
     """
+    return tf.ensure_shape(_order(seed, size)(positions), positions.shape)
+
+
+@functools.lru_cache(maxsize=16)
+def _order(seed: int, size: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns `shuffled` of a seed and a size, traced once for all pipelines of a process."""
+    return tf.function(
+        functools.partial(_shuffled, seed, size),
+        input_signature=[tf.TensorSpec([None], tf.int64)],
+        autograph=False,
+    )
+
+
+def _shuffled(seed: int, size: int, positions: tf.Tensor) -> tf.Tensor:
     epochs, places = positions // size, positions % size
     first = tf.reduce_min(epochs)
     count = tf.reduce_max(epochs) - first + 1
@@ -132,10 +147,10 @@ def _spelled(seed: int, epochs: tf.Tensor, spare: tf.Tensor, head: int) -> tf.Te
 
 
 def _mixed(keys: tf.Tensor, seed: int, epochs: tf.Tensor) -> tf.Tensor:
-    """Scrambles 40-bit keys one-to-one, so that neighboring keys share nothing one can see.
+    """Scrambles 40-bit keys one-to-one, so that neighboring keys give unrelated orders.
 
     Each step has an inverse: adding a constant, multiplying by an odd number modulo 2^40, and
-    a xor with the own upper half.
+    XOR with the key's own upper half.
     """
     mask = tf.constant(2**40 - 1, tf.uint64)
     keys = tf.cast(keys + (seed >> _KEY_BITS) * 0x5DEECE66D, tf.uint64)

@@ -231,8 +231,8 @@ def _replica_part(
 def _dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
     """Returns the gradients with the repeated rows of sparse ones summed.
 
-    The gradient of a gather is sparse, with a row for each time that one was gathered. Keras's Adam
-    would square these rows one by one in place of their sum.
+    The gradient of a gather is sparse, with one row per gathered index. Keras's Adam would square
+    each row instead of the sum of the rows of an index.
     """
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 

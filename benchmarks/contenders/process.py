@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
 
-from wgan_gp import onednn
-
 from .work import Work
 
 OURS = "ours"
@@ -51,8 +49,7 @@ class Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # The same kernels of TensorFlow for all, whatever the CPU.
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", onednn.VARIABLE: "1", **os.environ},
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
         )
         self._ask(dataclasses.asdict(work))
 

@@ -21,6 +21,7 @@ from ..config import Config
 from ..data import registry
 from ..data.pipeline import distributed_batches
 from ..errors import reason
+from ..shuffling import ORDER
 
 # What decides which examples come, and in which order. A seed does: of a large dataset the first
 # of an epoch are read.
@@ -53,7 +54,7 @@ class Examples:
     def key(self, *more: Any) -> str:
         """A hash of the dataset, and of what else a result depends on."""
         settings = [getattr(self._config, name) for name in _OF_THE_DATA]
-        content = json.dumps([_FORMAT, *settings, *more])
+        content = json.dumps([_FORMAT, ORDER, *settings, *more])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def batches(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -150,8 +150,8 @@ def neighbourhoods(
       real_radii: of `real`, where they are known; see `radii`.
     """
     real, fake = np.asarray(real, np.float64), np.asarray(fake, np.float64)
-    for_manifold, for_coverage = radii(real) if real_radii is None else real_radii
-    fake_radii = radii(fake)[0]
+    for_manifold, for_coverage = _with_edge(radii(real) if real_radii is None else real_radii)
+    fake_radii = _with_edge(radii(fake)[0])
     neighbours = min(COVERAGE_NEIGHBOURS, len(real) - 1)
     precise, inside = 0, 0
     recalled, covered = np.zeros(len(real), bool), np.zeros(len(real), bool)
@@ -170,8 +170,17 @@ def neighbourhoods(
     )
 
 
+def _with_edge(squared_radii: np.ndarray) -> np.ndarray:
+    """Returns the radii, larger by what rounding may add to the distance of a point on the edge."""
+    return squared_radii * (1 + 1e-9) + 1e-12 * squared_radii.mean()
+
+
 def radii(features: np.ndarray) -> np.ndarray:
-    """Squared distances to the third and the fifth nearest other row of `[N, D]`: `[2, N]`."""
+    """Returns squared distances to the third and the fifth nearest other row: `[2, N]` float64.
+
+    Args:
+      features: `[N, D]`, at least two rows.
+    """
     features = np.asarray(features, np.float64)
     places = [min(k, len(features) - 1) for k in (MANIFOLD_NEIGHBOURS, COVERAGE_NEIGHBOURS)]
     search = sklearn.neighbors.NearestNeighbors(
