@@ -1,6 +1,7 @@
 """What a run survives: kills, damaged checkpoints, full disks, a second run in its place."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -24,6 +25,7 @@ from wgan_gp import checkpointing
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.files import sync
 from wgan_gp.monitoring import JsonlWriter
 from wgan_gp.ownership import Ownership
 from wgan_gp.run_directory import RunDirectory
@@ -151,6 +153,17 @@ def test_what_a_power_failure_may_not_lose_is_on_the_disk_in_order(tmp_path, mon
     places = [synced.index(name) for name in expected]
     assert places == sorted(places)
     assert {"config.json.new", "data.json.new", "."} < set(synced)
+
+
+def test_a_disk_that_cannot_flush_is_used_and_one_that_fails_is_not(tmp_path, monkeypatch):
+    for number, fails in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
+
+        def fsync(handle, number=number):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError) if fails else contextlib.nullcontext():  # noqa: PT011
+            sync(str(tmp_path))
 
 
 def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
