@@ -235,7 +235,7 @@ def make_state(
     kind = kind or datasets.kind(config)
     build_networks = functools.partial(
         models.build,
-        config.model or models.default(kind.example_shape),
+        config.model,
         kind.example_shape,
         config.latent_size,
         config.model_width,

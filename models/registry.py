@@ -134,7 +134,7 @@ def _check_width(flag: str, width: int, name: str) -> None:
 
 
 def build(
-    name: str,
+    name: str | None,
     example_shape: tuple[int, ...],
     latent_size: int,
     width: int | None = None,
@@ -147,7 +147,7 @@ def build(
     """A new generator and a new critic.
 
     Args:
-      name: a key of MODELS.
+      name: a key of MODELS; the `default` of the shape if None.
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
       latent_size: length of a latent vector.
       width: units or channels; the registry's default if None.
@@ -165,6 +165,7 @@ def build(
     Raises:
       ValueError: see `check`.
     """
+    name = name or default(example_shape)
     generator_name = generator_name or name
     checked = ("conditioning", "generator_normalization", "critic_normalization")
     model, generator_model = check(

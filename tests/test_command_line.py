@@ -223,6 +223,10 @@ def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_contin
     # The steps matter to the saved run's schedule, whatever the command line's is.
     with pytest.raises(UserError, match=r"--train_steps=4500 .*--learning_rate_schedule=linear"):
         RunDirectory(str(tmp_path)).check(parse(directory, "--learning_rate_schedule=constant"))
+    with pytest.raises(UserError, match=r"and leave out --model_depth to continue it, or give"):
+        RunDirectory(str(tmp_path)).check(parse(directory, "--model_depth=4"))
+    with pytest.raises(UserError, match=r" — leave out --model_depth to continue it, or give"):
+        RunDirectory(str(tmp_path)).check(parse(directory, *remedy, "--model_depth=4"))
     (tmp_path / "config.json").write_text(json.dumps({**saved, "newer": 1}))
     with pytest.raises(UserError, match="continue it with the version that wrote it"):
         RunDirectory(str(tmp_path)).check(parse(directory, *remedy))

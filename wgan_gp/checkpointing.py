@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from .errors import NotFiniteError, UserError, reason
-from .files import paths_in, replace_text, sync
+from .files import paths_starting_with, replace_text, sync
 from .state import TrainState
 
 FORMAT = 1  # of the seal, and of what a checkpoint holds
@@ -239,13 +239,13 @@ def find_problem(path: str) -> str | None:
 
 def _sealed(directory: str) -> list[int]:
     """The numbers of the checkpoints with a seal, ascending."""
-    matches = (re.search(r"ckpt-(\d+)\.json$", path) for path in paths_in(directory, "ckpt-"))
+    paths = paths_starting_with(posixpath.join(directory, "ckpt-"))
+    matches = (re.search(r"ckpt-(\d+)\.json$", path) for path in paths)
     return sorted(int(match[1]) for match in matches if match)
 
 
 def _seal(path: str) -> str:
-    directory, name = posixpath.split(path)
-    files = {file[len(path) :]: _look_at(file) for file in paths_in(directory, f"{name}.")}
+    files = {file[len(path) :]: _look_at(file) for file in paths_starting_with(f"{path}.")}
     content = {"format": FORMAT, "files": files}
     return json.dumps({**content, "seal": _digest(content)}, indent=2) + "\n"
 
@@ -274,14 +274,13 @@ def _without_pattern(path: str) -> Iterator[str]:
     if not re.search(r"[][*?\\]", path):
         yield path
         return
-    directory, name = posixpath.split(path)
-    copies = f"ram://{uuid.uuid4().hex}"
+    plain = f"ram://{uuid.uuid4().hex}/{posixpath.basename(path)}"
     try:
-        for file in paths_in(directory, f"{name}."):
-            tf.io.gfile.copy(file, posixpath.join(copies, posixpath.basename(file)))
-        yield posixpath.join(copies, name)
+        for file in paths_starting_with(f"{path}."):
+            tf.io.gfile.copy(file, plain + file[len(path) :])
+        yield plain
     finally:
-        for copy in paths_in(copies):
+        for copy in paths_starting_with(f"{plain}."):
             tf.io.gfile.remove(copy)
 
 
@@ -292,6 +291,5 @@ def _delete(path: str) -> None:
 
 
 def _files_of(path: str) -> Iterator[str]:
-    directory, name = posixpath.split(path)
-    files = [*paths_in(directory, f"{name}."), *paths_in(directory, f"{name}_temp")]
+    files = [*paths_starting_with(f"{path}."), *paths_starting_with(f"{path}_temp")]
     yield from sorted(files, key=lambda file: not file.endswith(".json"))

@@ -491,18 +491,24 @@ class Config:
 
         A free setting may differ, and so may train_steps while no schedule depends on it.
         """
-        unknown = saved.keys() - {field.name for field in dataclasses.fields(self)}
-        return [f"{name}: of a newer version, or damaged" for name in sorted(unknown)] + [
+        return [f"{name}: of a newer version, or damaged" for name in self._unknown(saved)] + [
             f"--{name}: {old} -> {getattr(self, name)}"
             for name, old in self._saved_otherwise(saved).items()
         ]
 
-    def flags_to_continue(self, saved: dict[str, Any]) -> str:
-        """Returns the flags that, added to this configuration's, continue a saved run."""
+    def way_to_continue(self, saved: dict[str, Any]) -> str:
+        """Returns how to continue a saved run of another configuration, for an error's remedy."""
+        if self._unknown(saved):
+            return "continue it with the version that wrote it"
         settings = self._saved_otherwise(saved)
         given = [f"--{name}={old}" for name, old in settings.items() if old is not None]
         left_out = [f"--{name}" for name, old in settings.items() if old is None]
-        return shlex.join(given) + (f" without {' '.join(left_out)}" if left_out else "")
+        parts = (("give", shlex.join(given)), ("leave out", " ".join(left_out)))
+        return " and ".join(f"{verb} {what}" for verb, what in parts if what) + " to continue it"
+
+    def _unknown(self, saved: dict[str, Any]) -> list[str]:
+        """Returns the keys of a saved configuration that are no settings of this version."""
+        return sorted(saved.keys() - {field.name for field in dataclasses.fields(self)})
 
     def _saved_otherwise(self, saved: dict[str, Any]) -> dict[str, Any]:
         """Returns the saved values that differ, of settings that a resumed run may not change."""

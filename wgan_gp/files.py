@@ -44,16 +44,17 @@ def sync(path: str) -> None:
         os.close(handle)
 
 
-def paths_in(directory: str, prefix: str = "") -> list[str]:
-    """Returns the paths in a directory whose names begin with `prefix`, sorted.
+def paths_starting_with(prefix: str) -> list[str]:
+    """Returns the paths that begin with `prefix`, in the directory that it names, sorted.
 
     A directory that does not exist holds none. This takes the place of tf.io.gfile.glob, which
     would read the characters [ ] * ? and \\ of a user's path as a pattern.
     """
-    if not tf.io.gfile.isdir(directory):
+    directory, beginning = posixpath.split(prefix)
+    if not tf.io.gfile.isdir(directory or "."):
         return []
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory))  # gs:// marks folders
-    return sorted(posixpath.join(directory, name) for name in names if name.startswith(prefix))
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory or "."))  # as on gs://
+    return sorted(posixpath.join(directory, name) for name in names if name.startswith(beginning))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from .config import Config
 from .errors import UserError
-from .files import paths_in, replace_text, reporting
+from .files import paths_starting_with, replace_text, reporting
 from .ownership import Ownership
 
 
@@ -56,19 +56,16 @@ class RunDirectory:
         """Raises UserError if the directory holds a run of another configuration."""
         with self.reporting("read"):
             saved = self.saved_config()
-            if saved is None and paths_in(self.checkpoints, "ckpt-"):
+            if saved is None and self._has_checkpoints():
                 raise UserError(
                     f"{self.config} is missing beside checkpoints, so nobody knows whose they are",
                     "restore it or give another --model_dir",
                 )
             if saved is not None and (differences := config.differences(saved)):
-                known = saved.keys() <= config.to_dict().keys()
                 raise UserError(
                     f"--model_dir={self.path} holds a run of another configuration "
                     f"({'; '.join(differences)})",
-                    f"give {config.flags_to_continue(saved)} to continue it, or another --model_dir"
-                    if known
-                    else "continue it with the version that wrote it, or give another --model_dir",
+                    f"{config.way_to_continue(saved)}, or give another --model_dir",
                 )
 
     def claim(self, config: Config, data: Mapping[str, Any]) -> Ownership:
@@ -92,9 +89,12 @@ class RunDirectory:
             replace_text(self.data, json.dumps(data, indent=2) + "\n")
         return owner
 
+    def _has_checkpoints(self) -> bool:
+        return bool(paths_starting_with(posixpath.join(self.checkpoints, "ckpt-")))
+
     def _warn_of_another_order(self, order: int | None) -> None:
         """Warns on stderr if a version that read the examples in another order began the run."""
-        if not paths_in(self.checkpoints):
+        if not self._has_checkpoints():
             return
         saved: dict[str, Any] | None = None
         with contextlib.suppress(UserError):  # a damaged data.json tells nothing

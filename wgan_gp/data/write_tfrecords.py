@@ -19,7 +19,7 @@ import tensorflow as tf
 import tqdm
 
 from ..errors import UserError, reason
-from ..files import paths_in
+from ..files import paths_starting_with
 from . import folder as folders
 from . import pixels
 
@@ -59,10 +59,9 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     order = list(range(len(found.files)))
     random.Random(0).shuffle(order)  # so that any stretch of a file holds every class
     count = math.ceil(len(order) / images_per_file)
-    folder, name = posixpath.split(prefix)
     others = [
         file
-        for file in paths_in(folder or ".", f"{name}-")
+        for file in paths_starting_with(f"{prefix}-")
         if re.search(r"-\d+-of-\d+\.tfrecord$", file)
         and not file.endswith(f"-of-{count:05}.tfrecord")
     ]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
-from ..files import paths_in, replace_text
+from ..files import paths_starting_with, replace_text
 from ..loop import replica_programs
 from ..step import ReplicaStep
 from . import compiler, faults, lowering, report
@@ -72,8 +72,7 @@ def compile_slice(
         ) from None
     tf.io.gfile.makedirs(directory)
     base = posixpath.join(directory, topology.file_name)
-    # Nothing stale stays beside what is found now.
-    for old in paths_in(directory, f"{topology.file_name}."):
+    for old in paths_starting_with(f"{base}."):  # nothing stale stays beside what is found now
         tf.io.gfile.remove(old)
     compiled, networks = {}, [step.state.critic, step.state.generator]
     for program in _programs(step, strategy, example_shape):
