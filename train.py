@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wgan_gp.data.source import Source, Stream
     from wgan_gp.monitoring import Writer
     from wgan_gp.probe import Probe
+    from wgan_gp.run_directory import DataRecord
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
     from wgan_gp.step import ReplicaStep
@@ -78,19 +79,7 @@ def resolve(config: Config) -> Config:
     datasets.classes(config)
     model_name = config.model or models.default(shape)
     generator_name = config.generator_model or model_name
-    try:
-        model, generator = models.check(
-            model_name,
-            shape,
-            generator_name=generator_name,
-            width=config.model_width,
-            generator_width=config.generator_width,
-            conditioning=config.conditioning,
-            generator_normalization=config.generator_normalization,
-            critic_normalization=config.critic_normalization,
-        )
-    except ValueError as error:
-        raise UserError(*str(error).rsplit(" — ", 1)) from None
+    model, generator = check_models(config, shape)
     width = config.model_width or model.width
     if config.mode == "compile":
         check_topology(config)
@@ -105,6 +94,29 @@ def resolve(config: Config) -> Config:
         or (width if generator_name == model_name else generator.width),
         generator_batch_size=config.generator_batch,
     )
+
+
+def check_models(
+    config: Config, shape: tuple[int, ...]
+) -> tuple[models.registry.Model, models.registry.Model]:
+    """The registry's entries of the critic and the generator, for examples of a shape.
+
+    Raises:
+      UserError: there is none, or they do not suit the examples or each other.
+    """
+    try:
+        return models.check(
+            config.model or models.default(shape),
+            shape,
+            generator_name=config.generator_model,
+            width=config.model_width,
+            generator_width=config.generator_width,
+            conditioning=config.conditioning,
+            generator_normalization=config.generator_normalization,
+            critic_normalization=config.critic_normalization,
+        )
+    except ValueError as error:
+        raise UserError(*str(error).rsplit(" — ", 1)) from None
 
 
 def check_topology(config: Config) -> None:
@@ -233,6 +245,7 @@ def make_state(
     from wgan_gp.strategy import use_fused_resampling, use_strides_by_blocks
 
     kind = kind or datasets.kind(config)
+    check_models(config, kind.example_shape)  # of a saved run, nobody has yet
     build_networks = functools.partial(
         models.build,
         config.model,
@@ -393,13 +406,27 @@ def make_writer(run: Run, evaluated: Mapping[str, Any]) -> Writer:
     return monitoring.Writers(in_directory, monitoring.ConsoleWriter(config.train_steps))
 
 
+def data_record(run: Run) -> DataRecord:
+    """What data.json is to say of a run's data."""
+    from wgan_gp import shuffling
+    from wgan_gp.run_directory import DataRecord
+
+    return DataRecord(
+        run.kind.example_shape,
+        run.kind.classes,
+        # A dataset whose examples are drawn fresh has no order.
+        order=None if run.source.size is None else shuffling.ORDER,
+        fingerprint=datasets.fingerprint(run.config),
+    )
+
+
 def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     """The trainer of a run, writing to its directory and to `more_writers`.
 
     Raises:
       UserError: the directory cannot be written, or holds another run.
     """
-    from wgan_gp import sampling, shuffling, workers
+    from wgan_gp import sampling, workers
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.loop import make_train_loop
     from wgan_gp.monitoring import Writers
@@ -413,21 +440,33 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     jit_compile = use_jit(config, run.strategy)
     check_critic(run)
     group = workers.find(config)
+    together = len(group.addresses) > 1
     owner, evaluator, writer = None, None, Writers(*more_writers)
-    if group.is_chief:  # the other processes compute the same, and write nothing
-        # A dataset whose examples are drawn fresh has no order.
-        order = None if run.source.size is None else shuffling.ORDER
-        owner = directory.claim(config, {**dataclasses.asdict(run.kind), "order": order})
+    data = data_record(run)
+    if group.is_chief:
+        directory.check_data(config, data)
+    start = run.checkpoints.restore_latest()
+    begin = (
+        functools.partial(workers.check_same_run, run.strategy, config, run.source.size)
+        if together
+        else None
+    )
+    if begin is not None:
+        begin(start)
+    # From here on files of the run are written; the other processes compute the same, and write
+    # nothing.
+    if group.is_chief:
+        owner = directory.claim(config, data)
     if config.evaluate_interval:
         from wgan_gp.evaluation.evaluator import open_evaluator  # and SciPy and scikit-learn
 
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:
         writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)
-    together = len(group.addresses) > 1
     step = make_step(config, run.state)
     return Trainer(
         config,
+        start=start,
         train_loop=make_train_loop(
             step, run.strategy, n_critic=config.n_critic, jit_compile=jit_compile
         ),
@@ -445,9 +484,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         draw_real=functools.partial(sampling.draw_real, run.source),
         evaluate=evaluator.evaluate if evaluator else None,
         owner=owner,
-        begin=functools.partial(workers.check_same_run, run.strategy, run.config, run.source.size)
-        if together
-        else None,
+        begin=begin,
         agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
         profiler=Profiler(config.profiled, directory.events),
     )

@@ -61,7 +61,9 @@ def use(mode, run, output, *arguments):
 
 def draw(run, output, *arguments):
     """The samples of --sample_format=npz, and what is beside them."""
-    path = use("sample", run, output / "samples.npz", "--sample_format=npz", *arguments)
+    path = output / "samples.npz"
+    path.unlink(missing_ok=True)
+    use("sample", run, path, "--sample_format=npz", *arguments)
     return dict(np.load(path))
 
 
@@ -334,7 +336,7 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
         ("sample", "digits", ["--output=FOLDER.png"], "FOLDER.png is a folder — give a file"),
         ("sample", "digits", ["--sample_format=png", "--output=FOLDER.png"], "holds files already"),
         ("sample", "digits", ["--sample_format=png", "--output=FILE"], "FILE is a file — give a f"),
-        ("export", "digits", ["--output=FILE"], "FILE is a file — give a folder"),
+        ("export", "digits", ["--output=FILE"], "FILE is a file — give a folder that"),
         ("export", "digits", ["--output=FILE/in"], "FILE/in cannot be written ("),
         ("sample", "digits", ["--output=FILE/in.png"], "FILE/in.png cannot be written ("),
         ("sample", "digits", ["--model_width=8"], "configuration (--model_width: 4 -> 8) — leave"),
@@ -365,9 +367,9 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
     [
         ({}, "holds no run (no config.json of one) — train one there"),
         ({"config.json": '{"name": "a page"}'}, "holds no run (no config.json of one)"),
-        ({"config.json": "[1"}, "config.json is not a saved configuration — restore it"),
+        ({"config.json": "[1"}, "config.json is damaged: it holds no JSON object — restore"),
         ({"config.json": None, "data.json": None}, "has no checkpoint yet — let it train on"),
-        ({"config.json": None}, "data.json is not there, or not whole — start"),
+        ({"config.json": None}, "data.json is not there, or damaged — start"),
     ],
     ids=["empty", "foreign", "torn", "not saved yet", "of an older version"],
 )

@@ -28,7 +28,7 @@ from wgan_gp.errors import UserError
 from wgan_gp.files import sync
 from wgan_gp.monitoring import JsonlWriter
 from wgan_gp.ownership import Ownership
-from wgan_gp.run_directory import RunDirectory
+from wgan_gp.run_directory import DataRecord, RunDirectory
 
 ROOT = pathlib.Path(__file__).parent.parent
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
@@ -347,11 +347,11 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
             config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
             config = train.resolve(config)
             with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
-                RunDirectory(str(tmp_path)).claim(config, {})
+                RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
         finally:
             first.kill()
     # Killed, it left its marker behind, which hinders nobody.
-    RunDirectory(str(tmp_path)).claim(config, {})
+    RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The order of examples: a permutation in every epoch, never the same one twice."""
 
+import json
 import math
 import shutil
 
@@ -154,7 +155,8 @@ def test_a_run_begun_in_the_old_order_says_so_once(tmp_path, capsys, dataset):
     data = tmp_path / "run" / "data.json"
     if dataset == "digits":  # points are drawn fresh, so they have no order
         assert '"order": 2' in data.read_text()
-    data.write_text('{"example_shape": [8, 8, 1], "classes": 0}')  # as before
+    shape = {"digits": [8, 8, 1], "gaussians_8": [2]}[dataset]
+    data.write_text(json.dumps({"example_shape": shape, "classes": 0}))  # as before
     warnings = []
     for train_steps in (10, 15):
         capsys.readouterr()

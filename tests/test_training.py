@@ -243,8 +243,8 @@ def test_checkpoints_without_their_configuration_are_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe\x00"])
 def test_a_broken_configuration_is_refused_and_kept(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.json is not a saved configuration"):
-        RunDirectory(str(tmp_path)).claim(Config(), {})
+    with pytest.raises(UserError, match=r"config\.json is damaged: it holds no JSON object"):
+        RunDirectory(str(tmp_path)).check(Config())
     assert (tmp_path / "config.json").read_bytes() == content
 
 

@@ -15,11 +15,14 @@ import tensorflow as tf
 
 from .errors import NotFiniteError, UserError, reason
 from .files import paths_starting_with, replace_text, sync
+from .json_files import digest
 from .state import TrainState
 
 FORMAT = 1  # of the seal, and of what a checkpoint holds
 RECORD = "checkpoint"  # TensorFlow's name for it
 _BLOCK_BYTES = 2**20  # read at a time
+# What a seal that holds something else raises.
+_OF_DAMAGED_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class Checkpoints:
@@ -219,7 +222,7 @@ def find_problem(path: str) -> str | None:
         with tf.io.gfile.GFile(f"{path}.json", "rb") as file:
             content = json.loads(file.read())
         seal = content.pop("seal")
-        if seal != _digest(content):
+        if seal != digest(content):
             return "is damaged (its .json is)"
         if content["format"] > FORMAT:
             raise UserError(
@@ -227,12 +230,12 @@ def find_problem(path: str) -> str | None:
                 f"(format {content['format']}, here {FORMAT})",
                 "install that version",
             )
-        for suffix, (length, digest) in content["files"].items():
-            if _look_at(path + suffix) != (length, digest):
+        for suffix, (length, sha256) in content["files"].items():
+            if _look_at(path + suffix) != (length, sha256):
                 return f"is damaged (its {suffix} is not what was saved)"
     except tf.errors.NotFoundError:
         return "is not whole (a file is missing)"
-    except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (tf.errors.OpError, OSError, *_OF_DAMAGED_JSON) as error:
         return f"is damaged ({type(error).__name__})"
     return None
 
@@ -247,21 +250,17 @@ def _sealed(directory: str) -> list[int]:
 def _seal(path: str) -> str:
     files = {file[len(path) :]: _look_at(file) for file in paths_starting_with(f"{path}.")}
     content = {"format": FORMAT, "files": files}
-    return json.dumps({**content, "seal": _digest(content)}, indent=2) + "\n"
-
-
-def _digest(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**content, "seal": digest(content)}, indent=2) + "\n"
 
 
 def _look_at(path: str) -> tuple[int, str]:
     """Length and hash of a file, as it is read back."""
-    length, digest = 0, hashlib.sha256()
+    length, sha256 = 0, hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             length += len(block)
-            digest.update(block)
-    return length, digest.hexdigest()
+            sha256.update(block)
+    return length, sha256.hexdigest()
 
 
 @contextlib.contextmanager

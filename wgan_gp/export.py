@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from .config import Config
 from .data.registry import Kind
-from .errors import UserError
-from .files import replace_bytes, reporting
+from .files import check_new_folder, replace_bytes, reporting
 from .randomness import Stream, normal
 from .run_directory import RunDirectory
 
@@ -27,13 +26,15 @@ REMEDY = "make room there, or give an --output that you may write to"
 
 
 def check(config: Config) -> None:
-    """Raises UserError if --output is no place for an export, before anything is restored."""
-    if config.output is None:
-        return
-    flag = f"--output={config.output}"
+    """Raises UserError if the folder is no place for an export, before anything is restored."""
+    folder = _folder(config)
+    flag = f"--output={config.output}" if config.output else folder
     with reporting(flag, "read", REMEDY):
-        if tf.io.gfile.exists(config.output) and not tf.io.gfile.isdir(config.output):
-            raise UserError(f"{flag} is a file", "give a folder")
+        check_new_folder(flag, folder)
+
+
+def _folder(config: Config) -> str:
+    return config.output or RunDirectory(config.run_directory).exported
 
 
 def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
@@ -47,7 +48,7 @@ def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
     Raises:
       UserError: it cannot be written.
     """
-    folder = config.output or RunDirectory(config.run_directory).exported
+    folder = _folder(config)
     with reporting(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
         functions = signatures(generator, config.latent_size, kind.classes)

@@ -57,6 +57,16 @@ def paths_starting_with(prefix: str) -> list[str]:
     return sorted(posixpath.join(directory, name) for name in names if name.startswith(beginning))
 
 
+def check_new_folder(flag: str, path: str) -> None:
+    """Raises UserError if `path`, given as `flag`, is a file or a folder that holds something."""
+    if not tf.io.gfile.exists(path):
+        return
+    if not tf.io.gfile.isdir(path):
+        raise UserError(f"{flag} is a file", "give a folder that is new or empty")
+    if tf.io.gfile.listdir(path):
+        raise UserError(f"{flag} holds files already", "delete them, or give a new --output")
+
+
 @contextlib.contextmanager
 def reporting(what: str, done: str, remedy: str) -> Iterator[None]:
     """Turns what fails inside into a UserError.

@@ -17,7 +17,10 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from .files import replace_text, sync
+from .files import replace_bytes, sync
+from .json_files import read_log
+
+_NAMED = 10  # damaged lines; of the rest, their number
 
 
 class Writer:
@@ -104,22 +107,30 @@ class JsonlWriter(Writer):
         self._path = path
 
     def begin(self, step: int) -> None:
-        # What an earlier process wrote after its last checkpoint is about to be computed
-        # again; a line it tore when it died is no summary.
-        if tf.io.gfile.exists(self._path):
-            with tf.io.gfile.GFile(self._path) as file:
-                lines = list(file)
-            kept = [line for line in lines if _step_of(line) <= step]
-            if kept != lines:
-                replace_text(self._path, "".join(kept))
+        """Removes the lines later than `step` and a torn one; damaged ones are kept aside.
+
+        What an earlier process wrote after its last checkpoint is about to be computed again.
+        """
+        log = read_log(self._path)
+        kept = [line for line_step, line in log.lines if line_step <= step]
+        if log.damaged:
+            aside = f"{self._path}.damaged"
+            _append(aside, b"".join(line for _, line in log.damaged))
+            numbers = ", ".join(str(number) for number, _ in log.damaged[:_NAMED])
+            more = f" and {len(log.damaged) - _NAMED} more" if len(log.damaged) > _NAMED else ""
+            print(
+                f"warning: {self._path} has damaged lines ({numbers}{more}); they are moved to "
+                f"{aside}",
+                file=sys.stderr,
+            )
+        if log.damaged or log.torn or len(kept) < len(log.lines):
+            replace_bytes(self._path, b"".join(kept))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         self._append({"step": step, **values})
 
     def _append(self, content: Mapping[str, Any]) -> None:
-        with tf.io.gfile.GFile(self._path, "a") as file:
-            file.write(json.dumps(content) + "\n")
-        sync(self._path)  # a later checkpoint means that this line is not written again
+        _append(self._path, json.dumps(content).encode() + b"\n")
 
 
 class EvaluationFileWriter(JsonlWriter):
@@ -141,11 +152,10 @@ class EvaluationFileWriter(JsonlWriter):
         self._append({"step": step, **self._about, **values})
 
 
-def _step_of(line: str) -> float:
-    try:
-        return json.loads(line)["step"] if line.endswith("\n") else float("inf")
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+def _append(path: str, content: bytes) -> None:
+    with tf.io.gfile.GFile(path, "ab") as file:
+        file.write(content)
+    sync(path)  # a later checkpoint means that this is not written again
 
 
 class ImageFileWriter(Writer):

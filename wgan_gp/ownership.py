@@ -76,7 +76,7 @@ class Ownership:
         try:
             with tf.io.gfile.GFile(self._path) as file:
                 found = json.loads(file.read())
-        except (tf.errors.NotFoundError, ValueError):
+        except (tf.errors.NotFoundError, ValueError, RecursionError):  # no marker, or a damaged one
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -86,6 +86,8 @@ def _started(pid: Any) -> str | None:
 
     With it a number that the kernel has given to another process since is told apart.
     """
+    if type(pid) is not int:  # of a damaged marker
+        return None
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -3,19 +3,61 @@
 Only tf.io.gfile touches it, so it may be local, gs:// or ram://.
 """
 
+from __future__ import annotations
+
 import contextlib
-import json
+import dataclasses
 import posixpath
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from .config import Config
+from .data.fingerprint import describe_changes
 from .errors import UserError
-from .files import paths_starting_with, replace_text, reporting
+from .files import paths_starting_with, reporting
+from .json_files import read_log, read_object, write_object
 from .ownership import Ownership
+
+_REMEDY = "restore the file as it was, or give another --model_dir"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRecord:
+    """What data.json holds: what the networks know of the data, and which data it was.
+
+    Attributes:
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      classes: of a conditional run; 0 of any other.
+      order: the version of the order in which the examples are read; None: they have none.
+      fingerprint: see data/fingerprint.py; None: nothing is known of the files.
+    """
+
+    example_shape: tuple[int, ...]
+    classes: int
+    order: int | None = None
+    fingerprint: dict[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any], path: str) -> DataRecord:
+        """Raises UserError unless `saved`, of the file `path`, is such a record."""
+        shape, classes = saved.get("example_shape"), saved.get("classes")
+        order, fingerprint = saved.get("order"), saved.get("fingerprint")
+        if not (
+            isinstance(shape, list)
+            and len(shape) in (1, 3)
+            and all(type(size) is int and 0 < size < 2**31 for size in shape)
+            and isinstance(classes, int)
+            and 0 <= classes < 2**31
+            and isinstance(order, int | None)
+            and isinstance(fingerprint, dict | None)
+        ):
+            raise UserError(
+                f"{path} is not there, or damaged",
+                "start the run's training once more, which writes it",
+            )
+        return cls(tuple(shape), classes, order, fingerprint)
 
 
 class RunDirectory:
@@ -53,7 +95,10 @@ class RunDirectory:
         self.owner = posixpath.join(path, "owner.json")
 
     def check(self, config: Config) -> None:
-        """Raises UserError if the directory holds a run of another configuration."""
+        """Raises UserError if the directory holds a run that `config` does not continue.
+
+        Either the run has another configuration, or its checkpoints are gone.
+        """
         with self.reporting("read"):
             saved = self.saved_config()
             if saved is None and self._has_checkpoints():
@@ -61,51 +106,97 @@ class RunDirectory:
                     f"{self.config} is missing beside checkpoints, so nobody knows whose they are",
                     "restore it or give another --model_dir",
                 )
-            if saved is not None and (differences := config.differences(saved)):
+            if saved is None:
+                return
+            if differences := config.differences(saved):
                 raise UserError(
                     f"--model_dir={self.path} holds a run of another configuration "
                     f"({'; '.join(differences)})",
                     f"{config.way_to_continue(saved)}, or give another --model_dir",
                 )
+            self._check_checkpoints(saved.get("checkpoint_interval", config.checkpoint_interval))
 
-    def claim(self, config: Config, data: Mapping[str, Any]) -> Ownership:
-        """Makes the directory, this process's own, and writes config.json and data.json.
+    def _check_checkpoints(self, interval: int) -> None:
+        """Raises UserError if a run that saved checkpoints has none left.
 
         Args:
-          config: of the run.
-          data: what the networks know of the data, and the version of its "order".
+          interval: of the checkpoints when the run was last started; 0: only at the end.
+        """
+        trained_to = read_log(self.metrics).last_step
+        # Of one iteration, the summary is written before the checkpoint.
+        if 0 < interval < trained_to and not self._has_checkpoints():
+            raise UserError(
+                f"{self.checkpoints} holds no checkpoint, but {self.metrics} says that the run was "
+                f"trained for {trained_to} iterations",
+                "restore the checkpoints; to start again, delete the run directory or give another "
+                "--model_dir",
+            )
+
+    def check_data(self, config: Config, data: DataRecord) -> None:
+        """As `check`, once the data is known; what has changed is a warning on stderr.
 
         Raises:
-          UserError: see `check`; or it cannot be written; or another process is writing it.
+          UserError: see `check`; or the networks do not suit the data any more.
         """
         self.check(config)
+        with self.reporting("read"):
+            if not self._has_checkpoints():
+                self._warn_of_a_new_start()
+                return
+            saved = self.saved_data()
+        if saved is None:
+            return
+        for name in ("example_shape", "classes"):
+            before, now = getattr(saved, name), getattr(data, name)
+            if before != now:
+                raise UserError(
+                    f"--model_dir={self.path} was trained on data with {name}={before}, and "
+                    f"--dataset has {now}",
+                    "give the data it was trained on, or another --model_dir",
+                )
+        if saved.order != data.order:
+            _warn(
+                f"--model_dir={self.path} was started by a version that read the examples in "
+                "another order — it continues in the new order; a run started from scratch will "
+                "give different results"
+            )
+        self._warn_of_changes(saved, data.fingerprint)
+
+    def warn_of_other_data(self, fingerprint: dict[str, Any] | None) -> None:
+        """Says on stderr if the run was trained on other data than that of this fingerprint."""
+        if saved := self.saved_data():
+            self._warn_of_changes(saved, fingerprint)
+
+    def _warn_of_changes(self, saved: DataRecord, fingerprint: dict[str, Any] | None) -> None:
+        if changes := describe_changes(saved.fingerprint, fingerprint):
+            _warn(f"the data is not what --model_dir={self.path} was trained on: {changes}")
+
+    def _warn_of_a_new_start(self) -> None:
+        if trained_to := read_log(self.metrics).last_step:
+            _warn(
+                f"--model_dir={self.path} was trained for {trained_to} iterations and holds no "
+                "checkpoint: training starts again, and replaces its curves"
+            )
+
+    def claim(self, config: Config, data: DataRecord) -> Ownership:
+        """Makes the directory, this process's own, and writes config.json and data.json.
+
+        Nothing in the directory is changed before; see `check_data`, which comes first.
+
+        Raises:
+          UserError: it cannot be written; or another process is writing it.
+        """
         owner = Ownership(self.owner)
         with self.reporting("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
             owner.claim()
-            self._warn_of_another_order(data.get("order"))
-            replace_text(self.config, json.dumps(config.to_dict(), indent=2) + "\n")
-            replace_text(self.data, json.dumps(data, indent=2) + "\n")
+            write_object(self.config, config.to_dict())
+            write_object(self.data, dataclasses.asdict(data))
         return owner
 
     def _has_checkpoints(self) -> bool:
         return bool(paths_starting_with(posixpath.join(self.checkpoints, "ckpt-")))
-
-    def _warn_of_another_order(self, order: int | None) -> None:
-        """Warns on stderr if a version that read the examples in another order began the run."""
-        if not self._has_checkpoints():
-            return
-        saved: dict[str, Any] | None = None
-        with contextlib.suppress(UserError):  # a damaged data.json tells nothing
-            saved = _read_object(self.data)
-        if saved is not None and "example_shape" in saved and saved.get("order") != order:
-            print(
-                f"warning: --model_dir={self.path} was started by a version that read the examples "
-                "in another order — it continues in the new order; a run started from scratch will "
-                "give different results",
-                file=sys.stderr,
-            )
 
     def saved_config(self) -> dict[str, Any] | None:
         """What config.json holds, or None where there is none.
@@ -113,9 +204,24 @@ class RunDirectory:
         Raises:
           UserError: it is there, but is no saved configuration.
         """
-        return _read_object(self.config)
+        saved = read_object(self.config)
+        if saved is not None:
+            try:
+                Config.from_dict(saved)
+            except UserError as error:
+                raise UserError(f"{self.config} is damaged: {error.what}", _REMEDY) from error
+        return saved
 
-    def find_run(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def saved_data(self) -> DataRecord | None:
+        """What data.json holds; None where there is none, or a damaged one, which a line says."""
+        try:
+            saved = read_object(self.data)
+            return None if saved is None else DataRecord.from_dict(saved, self.data)
+        except UserError as error:
+            _warn(f"{error.what}; it is written anew")
+            return None
+
+    def find_run(self) -> tuple[dict[str, Any], DataRecord]:
         """What config.json and data.json of a run hold.
 
         Raises:
@@ -128,13 +234,7 @@ class RunDirectory:
                     f"--model_dir={self.path} holds no run (no config.json of one)",
                     "train one there, or give the directory of one",
                 )
-            data = _read_object(self.data)
-            if data is None or not data.keys() >= {"example_shape", "classes"}:
-                raise UserError(
-                    f"{self.data} is not there, or not whole",
-                    "start the run's training once more, which writes it",
-                )
-        return saved, data
+            return saved, DataRecord.from_dict(read_object(self.data) or {}, self.data)
 
     def reporting(self, done: str) -> contextlib.AbstractContextManager[None]:
         """Turns what fails inside into a UserError that names the directory.
@@ -149,22 +249,5 @@ class RunDirectory:
         )
 
 
-def _read_object(path: str) -> dict[str, Any] | None:
-    """A JSON object, or None where there is no such file.
-
-    Raises:
-      UserError: it is there, but is no such object.
-    """
-    if not tf.io.gfile.exists(path):
-        return None
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            saved = json.loads(file.read())
-    except ValueError:  # not JSON, or not text
-        saved = None
-    if not isinstance(saved, dict):
-        raise UserError(
-            f"{path} is not a saved configuration",
-            "restore it or give another --model_dir",
-        )
-    return saved
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr)

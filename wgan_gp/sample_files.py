@@ -12,7 +12,7 @@ import tqdm
 from .config import Config
 from .data.registry import Kind
 from .errors import UserError
-from .files import replace_bytes, reporting
+from .files import check_new_folder, replace_bytes, reporting
 from .pictures import image_grid, point_plot, to_pixels
 from .run_directory import RunDirectory
 from .sampling import GRID_SIDE, Sampler, grid_columns, interpolations
@@ -59,14 +59,12 @@ def _check_output(path: str, sample_format: str) -> None:
             f"give a file {ending}",
         )
     with reporting(flag, "read", REMEDY):
-        if ending and tf.io.gfile.isdir(path):
+        if not ending:  # pictures of another run among them would not be told apart
+            check_new_folder(flag, path)
+        elif tf.io.gfile.isdir(path):
             raise UserError(f"{flag} is a folder", "give a file")
-        # Pictures of another run among them would not be told apart.
-        if not ending and tf.io.gfile.exists(path):
-            if not tf.io.gfile.isdir(path):
-                raise UserError(f"{flag} is a file", "give a folder, for a picture of each sample")
-            if tf.io.gfile.listdir(path):
-                raise UserError(f"{flag} holds files already", "give a new or an empty folder")
+        elif tf.io.gfile.exists(path):
+            raise UserError(f"{flag} exists already", "give a new file, or delete that one")
 
 
 def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from . import checkpointing, export, sample_files, workers
 from .config import Config
+from .data import registry
 from .data.registry import Kind
-from .errors import UserError
+from .errors import UserError, reason
 from .run_directory import RunDirectory
 from .sampling import Sampler, make_sampler
 from .state import TrainState
@@ -56,7 +57,7 @@ def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
             f"--model_dir={path} holds a run of another configuration ({'; '.join(differences)})",
             "leave these out",
         )
-    return config, Kind(tuple(data["example_shape"]), data["classes"])
+    return config, Kind(data.example_shape, data.classes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +130,18 @@ def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
     from .evaluation import report  # noqa: PLC0415
     from .evaluation.evaluator import open_evaluator  # noqa: PLC0415
 
+    directory = RunDirectory(config.run_directory)
     run = open_saved_run(config, kind, make_state)
     evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
+    directory.warn_of_other_data(registry.fingerprint(config))
     values = evaluator.evaluate()
     if workers.find(config).is_chief:
-        directory = RunDirectory(config.run_directory)
-        with directory.reporting("written"):
+        print(report.table(run.iteration, values, evaluator.about), flush=True)
+        try:  # a run that may only be read is worth judging, too
             report.record(directory, run.iteration, values, evaluator.about)
-        print(report.table(run.iteration, values, evaluator.about))
+        except (tf.errors.OpError, OSError) as error:
+            print(
+                f"warning: --model_dir={directory.path} cannot be written ({reason(error)}), so "
+                "these figures are not recorded",
+                file=sys.stderr,
+            )

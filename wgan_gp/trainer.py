@@ -31,6 +31,7 @@ class Trainer:
 
     Args:
       config: the schedule and the intervals.
+      start: iterations done, of the state that the loop trains.
       train_loop: the device loop; see loop.make_train_loop.
       batches: critic step -> distributed iterator over real batches from that step on.
       checkpoints: of the state that the loop trains.
@@ -38,7 +39,7 @@ class Trainer:
       draw: () -> pictures of samples from fixed noise, uint8 `[H, W, C]`, by their tags.
       draw_real: () -> pictures of real examples, which a run begins with.
       evaluate: () -> figures of the samples, by tag; None: there are no evaluations.
-      begin: is told the iteration that the run begins at, or is rolled back to; may refuse it.
+      begin: is told the iteration that the run is rolled back to; may refuse it.
       owner: of the run directory, if there is one; asked before anything is written.
       agree: (signal or None) -> the signal that all processes stop at; None: go on.
       profiler: is told of every loop.
@@ -51,6 +52,7 @@ class Trainer:
         self,
         config: Config,
         *,
+        start: int,
         train_loop: TrainLoop,
         batches: Callable[[int], Iterator],
         checkpoints: Checkpoints,
@@ -67,6 +69,7 @@ class Trainer:
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._config = config
+        self._start = start
         self._train_loop = train_loop
         self._batches = batches
         self._checkpoints = checkpoints
@@ -90,10 +93,8 @@ class Trainer:
           The number of the signal that stopped it, or None.
         """
         with StopRequest() as stop:
-            start = self._checkpoints.restore_latest()
-            self._begin(start)
             try:
-                return self._train_from(start, stop)
+                return self._train_from(self._start, stop)
             finally:
                 failing = sys.exc_info()[0] is not None
                 for close in (self._profiler.stop, self._writer.close, self._release):

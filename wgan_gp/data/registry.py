@@ -12,6 +12,7 @@ import functools
 import importlib
 import typing
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..config import Config
 from ..errors import UserError, reason
@@ -30,11 +31,13 @@ class Dataset:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
       classes: how many there are labels for; 0: none.
       open: config -> the dataset, ready to be read.
+      fingerprint: of the prepared dataset; see fingerprint.py. None: it has no files.
     """
 
     example_shape: tuple[int, ...]
     classes: int
     open: Callable[[Config], Source | Stream]
+    fingerprint: Callable[[], dict[str, Any] | None] = lambda: None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +130,17 @@ def open_source(config: Config) -> Source | Stream:
             f"use at most {source.size}",
         )
     return source
+
+
+def fingerprint(config: Config) -> dict[str, Any] | None:
+    """What tells the run's dataset from another; None where it has no files.
+
+    Raises:
+      UserError: it cannot be found, or is not prepared.
+    """
+    dataset = _find(config)
+    with _reading(config):
+        return dataset.fingerprint()
 
 
 def open_held_out(config: Config) -> Source | Stream | None:
@@ -225,6 +239,7 @@ def _at_most(side: int | None) -> int:
 def _folder(config: Config) -> Dataset:
     from . import folder  # noqa: PLC0415
     from .collection import open_collection  # noqa: PLC0415
+    from .fingerprint import fingerprint  # noqa: PLC0415
 
     found = folder.find(config.data_dir)
     shape = _square(config, config.image_size or _at_most(folder.native_side(found)), 3)
@@ -232,12 +247,14 @@ def _folder(config: Config) -> Dataset:
         shape,
         0 if "" in found.names else len(found.names),
         lambda config: open_collection(config, folder.collection(config, found), shape),
+        lambda: fingerprint(found.path, found.files, found.names),
     )
 
 
 def _tfrecord(config: Config) -> Dataset:
     from . import folder, records, shards  # noqa: PLC0415
     from .collection import open_collection  # noqa: PLC0415
+    from .fingerprint import fingerprint  # noqa: PLC0415
 
     found = shards.find(config.data_dir, config.num_classes)
     side = config.image_size or _at_most(folder.side(shards.first_image(found)))
@@ -246,11 +263,13 @@ def _tfrecord(config: Config) -> Dataset:
         shape,
         found.classes,
         lambda config: open_collection(config, records.collection(config, found), shape),
+        lambda: fingerprint("", found.files, found.classes),
     )
 
 
 def _prepared(config: Config) -> Dataset:
     from . import prepared  # noqa: PLC0415
+    from .fingerprint import fingerprint  # noqa: PLC0415
 
     builder = prepared.find(config.dataset, config.data_dir)
     image_key, (height, width, channels) = prepared.image_feature(builder)
@@ -275,4 +294,9 @@ def _prepared(config: Config) -> Dataset:
         )
         return open_collection(config, records.collection(config, found), shape)
 
-    return Dataset(shape, count, open_prepared)
+    return Dataset(
+        shape,
+        count,
+        open_prepared,
+        lambda: fingerprint("", prepared.files(config, builder), count),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import sys
 import warnings
@@ -69,7 +70,8 @@ def fitted(examples: Examples, kept: Kept, classes: int) -> Classifier:
         )
         return arrays
 
-    return Classifier(kept.get(f"classifier-{examples.key(classes)}", compute))
+    name = f"classifier-{examples.key(classes)}"
+    return Classifier(kept.get(name, compute, functools.partial(examples.content, EXAMPLES)))
 
 
 def _fit(images: np.ndarray, labels: np.ndarray, classes: int) -> Arrays:

@@ -161,7 +161,8 @@ class ImageEvaluator:
             return {"features": self._extract(batches)[0]}
 
         name = f"features-{self._examples.key(self._count, self._extractor.key)}"
-        features = self._kept.get(name, compute)["features"]
+        content = functools.partial(self._examples.content, self._count)
+        features = self._kept.get(name, compute, content)["features"]
         if len(features) < 2:
             raise UserError("one real image has no statistics to compare with", "give it company")
         return features

@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import json
 import posixpath
 import sys
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,6 +18,8 @@ from ..config import Config
 from ..data import registry
 from ..data.pipeline import distributed_batches
 from ..errors import reason
+from ..files import replace_bytes
+from ..json_files import digest
 from ..shuffling import ORDER
 
 # What decides which examples come, and in which order. A seed does: of a large dataset the first
@@ -34,7 +33,8 @@ _OF_THE_DATA = (
     "image_channels",
     "seed",
 )
-_FORMAT = 1  # of what is kept
+_FORMAT = 2  # of what is kept
+_CHECKSUM, _CONTENT = "checksum", "content"  # kept beside the arrays
 
 Arrays = dict[str, np.ndarray]
 
@@ -50,12 +50,19 @@ class Examples:
     def __init__(self, config: Config, strategy: tf.distribute.Strategy):
         self._config = dataclasses.replace(config, dequantization="off", random_flips="off")
         self._strategy = strategy
+        self._contents: dict[int, str] = {}
 
     def key(self, *more: Any) -> str:
         """A hash of the dataset, and of what else a result depends on."""
         settings = [getattr(self._config, name) for name in _OF_THE_DATA]
-        content = json.dumps([_FORMAT, ORDER, *settings, *more])
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return digest([_FORMAT, ORDER, *settings, *more])[:16]
+
+    def content(self, count: int) -> str:
+        """Returns a hash of what `batches` yields. Raises UserError: see there."""
+        if count not in self._contents:
+            for _ in self.batches(count):
+                pass
+        return self._contents[count]
 
     def batches(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The first `count` of the epoch, or all if there are fewer; the last batch may be short.
@@ -67,13 +74,17 @@ class Examples:
           UserError: the dataset cannot be read.
         """
         source = registry.open_source(self._config)
-        count = count if source.size is None else min(count, source.size)
+        there = count if source.size is None else min(count, source.size)
         size = self._config.batch_size
         batches = distributed_batches(source, self._strategy, 0, batch_size=size)
-        for first in progress(range(0, count, size), "real examples"):
+        content = hashlib.sha256()
+        for first in progress(range(0, there, size), "real examples"):
             both = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))
-            examples, labels = (part[: count - first] for part in both)
+            examples, labels = (part[: there - first] for part in both)
+            content.update(examples.tobytes())
+            content.update(labels.tobytes())
             yield examples, labels
+        self._contents[count] = content.hexdigest()
 
     def read(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The same in one piece. Points only, or small images: all are in memory."""
@@ -102,43 +113,64 @@ class Kept:
     def __init__(self, folder: str | None):
         self._folder = folder
 
-    def get(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """What is kept under `name`; where that is nothing, or not whole, it is computed anew.
+    def get(self, name: str, compute: Callable[[], Arrays], content: Callable[[], str]) -> Arrays:
+        """Returns what is kept under `name`; computes it where that is nothing, or out of date.
 
-        That it cannot be written is said on stderr, and stops nothing.
+        Args:
+          name: of the arrays.
+          compute: makes them.
+          content: a hash of the examples that they are made of.
+
+        That they cannot be written is said on stderr, and stops nothing.
         """
         if self._folder is None:
             return compute()
         path = posixpath.join(self._folder, f"{name}.npz")
         found = _load(path)
-        if found is None:
-            found = compute()
-            try:
-                _save(path, found)
-            except (tf.errors.OpError, OSError) as error:
-                print(f"warning: {path} cannot be written ({reason(error)})", file=sys.stderr)
+        if found is not None:
+            if str(found.pop(_CONTENT)) == content():
+                return found
+            print(
+                f"warning: {path} is of examples that have changed since, and is made anew",
+                file=sys.stderr,
+            )
+        found = compute()
+        try:
+            tf.io.gfile.makedirs(self._folder)
+            replace_bytes(path, _archive({**found, _CONTENT: np.array(content())}))
+        except (tf.errors.OpError, OSError) as error:
+            print(f"warning: {path} cannot be written ({reason(error)})", file=sys.stderr)
         return found
 
 
 def _load(path: str) -> Arrays | None:
+    """Returns the arrays of a file; None if there is none, or a damaged one, which a line says."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())
-        with np.load(content, allow_pickle=False) as arrays:
-            return dict(arrays)
+        with np.load(content, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        if str(arrays.pop(_CHECKSUM)) != _checksum(arrays) or _CONTENT not in arrays:
+            raise ValueError("its checksum differs")
+        return arrays
     except tf.errors.NotFoundError:
         return None
-    # Damage shows as any of these; a zip file knows the checksum of each of its parts.
-    except (tf.errors.OpError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+    # Of damaged files NumPy and zipfile raise whatever their readers stumble over.
+    except Exception:
         print(f"warning: {path} is damaged, and made anew", file=sys.stderr)
         return None
 
 
-def _save(path: str, arrays: Arrays) -> None:
+def _archive(arrays: Arrays) -> bytes:
     content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]  # of allow_pickle, no array
-    tf.io.gfile.makedirs(posixpath.dirname(path))
-    aside = f"{path}.new"
-    with tf.io.gfile.GFile(aside, "wb") as file:
-        file.write(content.getvalue())
-    tf.io.gfile.rename(aside, path, overwrite=True)
+    # mypy: an array might be meant for allow_pickle.
+    np.savez(content, **arrays, **{_CHECKSUM: np.array(_checksum(arrays))})  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def _checksum(arrays: Arrays) -> str:
+    parts = hashlib.sha256()
+    for name in sorted(arrays):
+        parts.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode())
+        parts.update(arrays[name].tobytes())
+    return parts.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +61,9 @@ def record(
       about: see `evaluator.Evaluator`.
     """
     tf.io.gfile.makedirs(directory.evaluations)
-    EvaluationFileWriter(directory.evaluation, about).evaluation(step, values)
+    writer = EvaluationFileWriter(directory.evaluation, about)
+    writer.begin(sys.maxsize)  # of any checkpoint; a torn or damaged line would spoil the next
+    writer.evaluation(step, values)
     events = tf.summary.create_file_writer(directory.evaluations)
     with events.as_default(step=step):
         for tag, value in values.items():

@@ -1,0 +1,368 @@
+"""What a run directory that is not as it was left does to the next command."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+from conftest import TINY, call_main, train_tiny
+
+import train
+from wgan_gp.config import Config
+from wgan_gp.data import fingerprint, folder, shards
+from wgan_gp.errors import UserError
+from wgan_gp.json_files import read_log
+from wgan_gp.monitoring import JsonlWriter
+from wgan_gp.ownership import Ownership
+from wgan_gp.run_directory import DataRecord, RunDirectory
+
+LONGER = {"learning_rate_schedule": "constant"}
+
+
+def content_of(path):
+    return {file: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def resume(path, **settings):
+    """Resumes the run of `path` in a fresh program, which lists its files anew."""
+    folder.find.cache_clear()
+    shards.find.cache_clear()
+    return train_tiny(path, **{**LONGER, **settings})
+
+
+def picture(path, level=100, size=8):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    PIL.Image.fromarray(np.full([size, size, 3], level, np.uint8)).save(path)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of two classes with four pictures each."""
+    for number in range(8):
+        picture(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.bmp", level=20 * number)
+    return tmp_path / "pictures"
+
+
+def of(pictures, **settings):
+    settings = {"dataset": "image_folder", "data_dir": str(pictures), "batch_size": 4, **settings}
+    return {**settings, "image_size": 8}
+
+
+def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
+    run = tmp_path / "run"
+    settings = of(pictures, conditioning="projection")
+    resume(run, train_steps=5, **settings)
+    picture(pictures / "c" / "1.bmp")
+    before = content_of(run)
+    with pytest.raises(UserError, match=r"was trained on data with classes=2, and --dataset has 3"):
+        resume(run, train_steps=10, evaluate_interval=5, evaluate_samples=8, **settings)
+    assert content_of(run) == before
+    assert call_main("--mode=sample", f"--model_dir={run}", "--num_samples=4") == 0
+
+
+def test_a_checkpoint_that_cannot_be_restored_changes_nothing(tmp_path):
+    resume(tmp_path, train_steps=5, dataset="digits")
+    saved = json.loads((tmp_path / "config.json").read_text())
+    del saved["checksum"]
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "model_width": 8}))
+    before = content_of(tmp_path)
+    with pytest.raises(UserError, match=r"ckpt-5 cannot be restored into this run's model"):
+        resume(
+            tmp_path, train_steps=10, dataset="digits", model_width=8, evaluate_interval=5
+        )  # which fits a classifier, and would keep it
+    assert content_of(tmp_path) == before
+
+
+def rename_classes(pictures):
+    (pictures / "a").rename(pictures / "z")
+
+
+def add_a_picture(pictures):
+    picture(pictures / "a" / "new.png")
+
+
+def resize_a_picture(pictures):
+    picture(pictures / "a" / "0.bmp", level=200, size=9)
+
+
+def move_a_picture(pictures):
+    (pictures / "a" / "0.bmp").rename(pictures / "a" / "00.bmp")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (rename_classes, "the names of its files are others, the names or the number of its"),
+        (add_a_picture, "8 files became 9"),
+        (resize_a_picture, "files have another size"),
+        (move_a_picture, "the names of its files are others"),
+    ],
+)
+def test_changed_data_is_told_once(pictures, change, says):
+    before = fingerprint_of(pictures)
+    change(pictures)
+    assert fingerprint.describe_changes(before, fingerprint_of(pictures)).startswith(says)
+    assert fingerprint.describe_changes(before, before) == ""
+
+
+def fingerprint_of(pictures):
+    folder.find.cache_clear()
+    return train.datasets.fingerprint(Config(**of(pictures)))
+
+
+def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
+    run, warnings = tmp_path / "run", []
+    resume(run, train_steps=5, **of(pictures))
+    rename_classes(pictures)
+    for train_steps in (10, 15):
+        capsys.readouterr()
+        resume(run, train_steps=train_steps, **of(pictures))
+        warnings.append(capsys.readouterr().err.count("warning: the data is not what --model_dir="))
+    assert warnings == [1, 0]
+    # A run of before has no fingerprint, and is given one.
+    (run / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0, "order": 2}')
+    resume(run, train_steps=20, **of(pictures))
+    assert "warning" not in capsys.readouterr().err
+    assert RunDirectory(str(run)).find_run()[1].fingerprint == fingerprint_of(pictures)
+
+
+def test_copies_elsewhere_are_told_apart_by_their_names_alone(monkeypatch, tmp_path):
+    """A size would cost a request for each file."""
+    (tmp_path / "a.png").write_bytes(b"1234")
+    local = fingerprint.fingerprint(str(tmp_path), ["a.png"], ["one"])
+    monkeypatch.setattr(fingerprint.os, "stat", None)
+    remote = fingerprint.fingerprint("gs://bucket/data", ["a.png"], ["one"])
+    assert local["sizes"] is not None and remote["sizes"] is None
+    assert fingerprint.describe_changes(local, remote) == ""
+    other = fingerprint.fingerprint("gs://bucket/data", ["b.png"], ["one"])
+    assert fingerprint.describe_changes(local, other) == "the names of its files are others"
+
+
+def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "one.tfrecord")) as writer:
+        image = tf.train.Feature(
+            bytes_list=tf.train.BytesList(
+                value=[tf.io.encode_png(np.zeros([8, 8, 3], np.uint8)).numpy()]
+            )
+        )
+        features = tf.train.Features(feature={"image": image})
+        writer.write(tf.train.Example(features=features).SerializeToString())
+    records = Config(dataset="tfrecord", data_dir=f"{tmp_path}/*.tfrecord")
+    of_records = train.datasets.fingerprint(records)
+    of_mnist = train.datasets.fingerprint(Config(dataset="mnist", data_dir=prepared))
+    assert of_records["files"] == of_mnist["files"] == 1
+    assert of_records["sizes"] != of_mnist["sizes"]
+    assert train.datasets.fingerprint(Config()) is None
+
+
+def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp_path, capsys):
+    run, settings = tmp_path / "run", of(pictures)
+    resume(run, train_steps=5, **settings)
+    flags = ["--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=8"]
+    assert call_main(*flags) == 0
+    before = capsys.readouterr()
+    for number, file in enumerate(sorted((pictures / "a").iterdir())):
+        size = file.stat().st_size
+        picture(file, level=255 - 30 * number)
+        assert file.stat().st_size == size
+    assert call_main(*flags) == 0
+    after = capsys.readouterr()
+    assert ".npz is of examples that have changed since, and is made anew" in after.err
+    shutil.rmtree(run / "evaluation")
+    assert call_main(*flags) == 0
+    fresh = capsys.readouterr()
+    assert fresh.out == after.out != before.out and "have changed since" not in fresh.err
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluation.jsonl"])
+def test_damaged_lines_are_kept_aside_and_training_goes_on(tmp_path, capsys, name):
+    settings = {"summary_interval": 5, "evaluate_interval": 5, "evaluate_samples": 10}
+    resume(tmp_path / "whole", train_steps=20, **settings)
+    run = tmp_path / "run"
+    resume(run, train_steps=15, **settings)
+    path = run / name
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    damaged = [b"\xff" + first, b'{"step": "5"}\n', b"[" * 100_000 + b"\n", b'{"a": 1}\n', b"\n"]
+    damaged += [b'{"step": 5, "a": [1]}\n', b'{"step": true}\n', b'{"step": -5}\n', b"\x00\n"]
+    path.write_bytes(b"".join([first, second, *damaged, third, b'{"step": 15, "cri']))
+    capsys.readouterr()
+    resume(run, train_steps=20, **settings)
+    assert (
+        f"warning: {path} has damaged lines (3, 4, 5, 6, 7, 8, 9, 10, 11); they are moved to {path}"
+        ".damaged\n"
+    ) in capsys.readouterr().err
+    assert path.with_name(f"{name}.damaged").read_bytes() == b"".join(damaged)
+    assert [step for step, _ in read_log(str(path)).lines] == [5, 10, 15, 20]
+    timeless = [
+        [re.sub(rb'"throughput/\w+": [^,}]+', b"", line) for line in file.read_bytes().splitlines()]
+        for file in (path, tmp_path / "whole" / name)
+    ]
+    assert timeless[0] == timeless[1]
+
+
+def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("?\n" * 12 + '{"step": 5}\n')
+    JsonlWriter(str(path)).begin(10)
+    assert "(1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more)" in capsys.readouterr().err
+    assert path.read_text() == '{"step": 5}\n'
+
+
+def test_a_torn_line_does_not_spoil_the_next_evaluation(tmp_path):
+    train_tiny(tmp_path, train_steps=5)
+    log = tmp_path / "evaluation.jsonl"
+    log.write_text('{"step": 5, "samp')
+    assert call_main("--mode=evaluate", f"--model_dir={tmp_path}", "--evaluate_samples=10") == 0
+    (line,) = log.read_text().splitlines()
+    assert json.loads(line)["samples"] == 10
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(tmp_path, capsys):
+    settings = {"summary_interval": 5, "checkpoint_interval": 10}
+    resume(tmp_path, train_steps=15, **settings)
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = content_of(tmp_path)
+    message = r"checkpoints holds no checkpoint, but \S+metrics.jsonl says that the run was trained"
+    with pytest.raises(UserError, match=message):
+        resume(tmp_path, train_steps=20, **settings)
+    assert content_of(tmp_path) == before
+    # Killed before its first checkpoint, a run has nothing to restore.
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
+    capsys.readouterr()
+    run, _ = resume(tmp_path, train_steps=15, **settings)
+    assert "was trained for 10 iterations and holds no checkpoint" in capsys.readouterr().err
+    assert int(run.state.iteration) == 15
+
+
+@pytest.mark.parametrize("name", ["config.json", "data.json"])
+def test_an_edit_is_seen_and_a_file_of_before_is_accepted(tmp_path, capsys, name):
+    resume(tmp_path, train_steps=5)
+    path = tmp_path / name
+    saved = json.loads(path.read_text())
+    changed = {"config.json": {"seed": 8}, "data.json": {"order": 1}}[name]
+    path.write_text(json.dumps({**saved, **changed}))
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 2
+    assert f"error: {path} is damaged or was edited: its checksum differs — restore" in (
+        capsys.readouterr().err
+    )
+    del saved["checksum"]
+    path.write_text(json.dumps(saved))
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 0
+    run, _ = resume(tmp_path, train_steps=10)  # which completes it
+    assert "checksum" in json.loads(path.read_text()) and int(run.state.iteration) == 10
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[1", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 100_000, b"1" * 5000, b""],
+)
+def test_what_is_no_json_object_is_one_line(tmp_path, capsys, content):
+    train_tiny(tmp_path, train_steps=5)
+    for name in ("config.json", "data.json"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content)
+        assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"error: {tmp_path}/{name} is damaged: it holds no JSON object — ")
+        (tmp_path / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"example_shape": [2.5]},
+        {"example_shape": 2},
+        {"example_shape": [2, 2]},
+        {"example_shape": [-2]},
+        {"example_shape": ["2"]},
+        {"example_shape": [10**30]},
+        {"classes": None},
+        {"classes": -1},
+        {"order": "2"},
+        {"fingerprint": [1]},
+    ],
+)
+def test_a_data_record_of_wrong_values_is_one_line(tmp_path, change):
+    saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
+    assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, 2, None)
+    with pytest.raises(UserError, match=r"^data.json is not there, or damaged — start the run's"):
+        DataRecord.from_dict({**saved, **change}, "data.json")
+
+
+def test_a_damaged_data_record_is_written_anew_by_training(tmp_path, capsys):
+    resume(tmp_path, train_steps=5)
+    whole = (tmp_path / "data.json").read_bytes()
+    (tmp_path / "data.json").write_bytes(whole.replace(b"2", b"3"))
+    resume(tmp_path, train_steps=10)
+    assert "data.json is damaged or was edited" in capsys.readouterr().err
+    assert (tmp_path / "data.json").read_bytes() == whole
+
+
+@pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
+def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
+    owner = Ownership(f"{tmp_path}/owner.json")
+    mark = {**owner._mark, "pid": pid}
+    (tmp_path / "owner.json").write_text(json.dumps(mark))
+    owner.claim()
+    owner.check()
+    (tmp_path / "owner.json").write_text("[" * 100_000)
+    owner.claim()
+
+
+def test_what_was_written_is_not_written_over(tmp_path, capsys):
+    run = tmp_path / "run"
+    train_tiny(run, train_steps=5)
+    sample = ["--mode=sample", f"--model_dir={run}", f"--output={tmp_path}/a.png"]
+    exports = [["--mode=export", f"--model_dir={run}"]]
+    exports.append([*exports[0], f"--output={tmp_path}/export"])
+    for command in (sample, *exports):
+        assert call_main(*command) == 0
+    before = content_of(tmp_path)
+    capsys.readouterr()
+    for command, says in (
+        (sample, f"--output={tmp_path}/a.png exists already — give a new file, or delete"),
+        (exports[0], f"{run}/exported holds files already — delete them, or give a new --output"),
+        (exports[1], f"--output={tmp_path}/export holds files already — delete them"),
+    ):
+        assert call_main(*command) == 2
+        assert f"error: {says}" in capsys.readouterr().err
+    assert content_of(tmp_path) == before
+
+
+def test_a_run_that_can_only_be_read_is_judged_all_the_same(tmp_path, capsys, monkeypatch):
+    """Root may write everywhere, so the refusal is an imitation."""
+    train_tiny(tmp_path, train_steps=5)
+    before = content_of(tmp_path)
+
+    def refuse(path):
+        raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
+
+    monkeypatch.setattr(tf.io.gfile, "makedirs", refuse)
+    assert call_main("--mode=evaluate", f"--model_dir={tmp_path}", "--evaluate_samples=10") == 0
+    output = capsys.readouterr()
+    assert "wasserstein" in output.out
+    assert "Read-only file system), so these figures are not recorded" in output.err
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": "resnet7"}, "--model=resnet7 is unknown — use one of mlp, "),
+        ({"generator_model": "none"}, "--generator_model=none is unknown — use one of mlp, "),
+        ({"model_width": 0}, "config.json is damaged: --model_width=0 is too small — restore"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_one_line(tmp_path, capsys, change, says):
+    """In a file of before, which has no checksum."""
+    config = Config(**TINY, model_dir=str(tmp_path)).to_dict()
+    train_tiny(tmp_path, train_steps=5)
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    for mode in ("sample", "export", "evaluate"):
+        capsys.readouterr()
+        assert call_main(f"--mode={mode}", f"--model_dir={tmp_path}") == 2
+        assert says in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,98 @@
+"""JSON in a run directory: objects that carry a checksum, and logs of one object a line."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from .errors import UserError
+from .files import replace_text
+
+_CHECKSUM = "checksum"
+_REMEDY = "restore the file as it was, or give another --model_dir"
+
+
+def digest(content: Any) -> str:
+    """Returns the SHA-256 of what JSON can hold, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_object(path: str, content: Mapping[str, Any]) -> None:
+    """Writes an object with its checksum, whole or not at all."""
+    replace_text(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
+
+
+def read_object(path: str) -> dict[str, Any] | None:
+    """Reads an object, without its checksum; returns None where there is no such file.
+
+    Raises:
+      UserError: the file is there but holds no object, or another one than was written. A file
+        without a checksum, of an earlier version of this program, is taken as it is.
+    """
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = json.loads(file.read())
+    except (ValueError, RecursionError):  # not JSON, not text, or nested without end
+        content = None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object", _REMEDY)
+    checksum = content.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != digest(content):
+        raise UserError(f"{path} is damaged or was edited: its checksum differs", _REMEDY)
+    return content
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """What a file of one JSON object a line holds.
+
+    Attributes:
+      lines: (step, line with its end) of every whole line.
+      damaged: (line number, line) of every line that is not what a `Writer` writes.
+      torn: what follows the last end of a line; a crash leaves it.
+    """
+
+    lines: list[tuple[int, bytes]]
+    damaged: list[tuple[int, bytes]]
+    torn: bytes
+
+    @property
+    def last_step(self) -> int:
+        """The largest step of a whole line; 0 if there is none."""
+        return max((step for step, _ in self.lines), default=0)
+
+
+def read_log(path: str) -> Log:
+    """Reads a log; a file that does not exist is an empty one."""
+    if not tf.io.gfile.exists(path):
+        return Log([], [], b"")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        *whole, torn = file.read().split(b"\n")
+    log = Log([], [], torn)
+    for number, line in enumerate(whole, 1):
+        step = _step_of(line)
+        if step is None:
+            log.damaged.append((number, line + b"\n"))
+        else:
+            log.lines.append((step, line + b"\n"))
+    return log
+
+
+def _step_of(line: bytes) -> int | None:
+    """Returns the step of a line; None if the line is damaged."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    step = content.get("step")
+    scalars = all(isinstance(value, (int, float, str, type(None))) for value in content.values())
+    return step if type(step) is int and step >= 0 and scalars else None
