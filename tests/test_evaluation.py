@@ -202,7 +202,7 @@ def test_two_points_are_enough():
 
 
 def test_a_point_on_the_edge_of_a_ball_is_inside():
-    """Duplicates have balls of radius 0, which hold their copies: with <, every figure would be 0."""
+    """Duplicates have balls of radius 0, which hold their copies; with < all figures would be 0."""
     same = np.repeat([[1.0, 2.0]], 7, axis=0)
     assert dataclasses.astuple(metrics.neighbourhoods(same, same)) == (1, 1, 7 / 5, 1)
 
