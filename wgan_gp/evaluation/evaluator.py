@@ -168,6 +168,7 @@ class ImageEvaluator:
 
         name = f"features-{self._examples.key(self._count, self._extractor.key)}"
         features = self._kept.get(name, compute)["features"]
+        self._check("features", features, "real images")  # kept by a version that did not check
         if len(features) < 2:
             raise UserError("one real image has no statistics to compare with", "give it company")
         return features
