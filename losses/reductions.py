@@ -34,7 +34,9 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> t
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
     if per_example.shape.rank != 1:
-        raise ValueError(f"per_example must have shape [B], got {per_example.shape}")
+        raise ValueError(
+            f"per_example must have shape [B], got {per_example.shape}: {_to_one_each(per_example)}"
+        )
     size = tf.cast(global_batch_size, per_example.dtype)
     _require(size > 0, "global_batch_size must be positive")
     return tf.reduce_sum(per_example) / size
@@ -139,6 +141,17 @@ def reduce_over_replicas(
     return tf.nest.map_structure(
         lambda value: strategy.reduce(operations[scaling], value, axis=None), values
     )
+
+
+def _to_one_each(per_example: tf.Tensor) -> str:
+    """Returns how to make `[B]` of a tensor of another shape."""
+    rank = per_example.shape.rank
+    if rank is None:
+        return "set its shape"
+    if rank == 0:
+        return 'pass the loss of each example, as a Keras loss with reduction="none" returns it'
+    axes = list(range(1, rank))
+    return f"reduce it to one value per example first, as by tf.reduce_mean(per_example, {axes})"
 
 
 def _replica_context(caller: str) -> tf.distribute.ReplicaContext:

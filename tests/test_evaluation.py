@@ -90,6 +90,44 @@ def test_kid_has_no_bias():
     assert min(values) < 0
 
 
+@pytest.mark.parametrize(
+    ("real_count", "fake_count", "size"), [(20, 23, 6), (9, 23, 4), (2, 30, 2)]
+)
+def test_kid_deviation_is_over_subsets_of_both_sets(monkeypatch, real_count, fake_count, size):
+    """Subsets of a constant size, of half of the smaller set, or of two rows."""
+    monkeypatch.setattr(metrics, "KERNEL_SUBSET_SIZE", 6)
+    monkeypatch.setattr(metrics, "KERNEL_SUBSETS", 7)
+    real, fake = normal(real_count, 3), normal(fake_count, 3, seed=1)
+    seen, distance = [], metrics.kernel_distance
+
+    def spy(*sets):
+        for rows, whole in zip(sets, (real, fake), strict=True):
+            drawn = {row.tobytes() for row in rows}
+            assert len(rows) == len(drawn) == size  # without replacement
+            assert drawn <= {row.tobytes() for row in whole}
+        seen.append(distance(*sets))
+        return seen[-1]
+
+    monkeypatch.setattr(metrics, "kernel_distance", spy)
+    deviation = metrics.kernel_distance_deviation(real, fake)
+    assert deviation == pytest.approx(np.std(seen)) and deviation > 0
+    assert len(seen) == 7 and len(set(seen)) > 1
+    assert metrics.kernel_distance_deviation(real, fake) == deviation  # the same subsets
+
+
+def test_kid_deviation_is_the_spread_over_new_draws(monkeypatch):
+    """Of subsets that hardly overlap: as wide as that over draws of the distribution itself."""
+    monkeypatch.setattr(metrics, "KERNEL_SUBSET_SIZE", 100)
+    real, fake = normal(5000, 2), normal(5000, 2, seed=1)
+    values = [
+        metrics.kernel_distance(normal(100, 2, seed=seed), normal(100, 2, seed=1000 + seed))
+        for seed in range(2, 102)
+    ]
+    deviation = metrics.kernel_distance_deviation(real, fake)
+    # Of a hundred values, so the standard error of each deviation is about 10 %.
+    assert 0.6 < deviation / np.std(values) < 1.6
+
+
 def test_inception_score_of_sure_and_of_empty_predictions():
     sure = np.eye(5)[np.arange(200) % 5]
     assert metrics.inception_score(sure) == pytest.approx((5, 0))
@@ -161,6 +199,12 @@ def test_neighbourhoods_of_points_on_a_line():
 def test_two_points_are_enough():
     found = metrics.neighbourhoods(np.array([[0.0], [1.0]]), np.array([[0.5], [9.0]]))
     assert dataclasses.astuple(found) == (0.5, 1, 1, 1)
+
+
+def test_a_point_on_the_edge_of_a_ball_is_inside():
+    """Duplicates have balls of radius 0, which hold their copies; with < all figures would be 0."""
+    same = np.repeat([[1.0, 2.0]], 7, axis=0)
+    assert dataclasses.astuple(metrics.neighbourhoods(same, same)) == (1, 1, 7 / 5, 1)
 
 
 # What sees the images.
@@ -520,6 +564,84 @@ def test_a_classifier_needs_labels(monkeypatch):
         tiny_evaluator(feature_extractor="classifier")
 
 
+# Values that are not finite.
+
+
+def evaluator_of_pixels(monkeypatch, bad_pixel, value, output="features", folder=None):
+    """An evaluator of samples whose first pixel is 1 at position 3 and 0.2 elsewhere.
+
+    The first pixel of every real image is -1. The extractor gives `value`, as one element of its
+    `output`, for images whose first pixel is nearly `bad_pixel`.
+    """
+
+    def extract(images):
+        pixels = tf.reshape(images, [-1, 64])
+        outputs = {"features": pixels, "probabilities": tf.nn.softmax(pixels)}
+        bad = abs(pixels[:, :1] - bad_pixel) < 0.1
+        outputs[output] = tf.where(bad & (tf.range(64) == 5), value, outputs[output])
+        return tuple(outputs.values())
+
+    def draw(count):
+        images = np.full([count, 8, 8, 1], 0.2, np.float32)
+        images[3, 0, 0] = 1.0
+        return images
+
+    extractor = extractors.Extractor("pixels", "", extract)
+    monkeypatch.setattr(evaluator, "make_extractor", lambda *arguments: extractor)
+    return tiny_evaluator(folder=folder, draw=draw)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("output", "bad_pixel", "says"),
+    [
+        ("features", 1.0, "features for 1 of 101 samples (at positions 3)"),
+        (
+            "probabilities",
+            0.2,
+            "probabilities for 100 of 101 samples (at positions 0, 1, 2, 4, 5, ...)",
+        ),
+        (
+            "features",
+            -1.0,
+            "features for 101 of 101 real images (at positions 0, 1, 2, 3, 4, ...)",
+        ),
+    ],
+)
+def test_features_that_are_not_finite_are_one_line(monkeypatch, output, bad_pixel, value, says):
+    with pytest.raises(UserError) as caught:
+        evaluator_of_pixels(monkeypatch, bad_pixel, value, output).evaluate()
+    assert str(caught.value) == (
+        f"--feature_extractor=pixels gives NaN or infinite {says} — use another extractor"
+    )
+
+
+def test_features_that_are_not_finite_are_not_kept(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="real images"):
+        evaluator_of_pixels(monkeypatch, -1.0, np.nan, folder=str(tmp_path)).evaluate()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("dataset", ["digits", "swiss_roll"])
+def test_samples_that_are_not_finite_are_one_line(digits_folder, dataset, value):
+    """An image that is infinite would be white or black to what sees it."""
+    kind = DIGITS if dataset == "digits" else Kind((2,), 0)
+
+    def draw(count):
+        samples = np.zeros([count, *kind.example_shape], np.float32)
+        samples[[4, 9]] = value
+        return samples
+
+    judge = tiny_evaluator(folder=digits_folder, dataset=dataset, kind=kind, draw=draw)
+    with pytest.raises(UserError) as caught:
+        judge.evaluate()
+    assert str(caught.value) == (
+        "the generator makes NaN or infinite values in 2 of 101 samples (at positions 4, 9) — "
+        "use an earlier checkpoint: --restore_from"
+    )
+
+
 # What is kept.
 
 
@@ -706,7 +828,16 @@ def test_evaluation_of_a_saved_run(tmp_path, capsys):
     assert (fresh["step"], trained["step"]) == (5, 250)
     assert list(trained)[:3] == ["step", "samples", "extractor"]
     assert (trained["samples"], trained["extractor"]) == (500, "classifier")
-    for tag in ("fid", "kid", "inception_score", "precision", "recall", "density", "coverage"):
+    for tag in (
+        "fid",
+        "kid",
+        "kid_deviation",
+        "inception_score",
+        "precision",
+        "recall",
+        "density",
+        "coverage",
+    ):
         assert f"evaluation/{tag}" in trained and f"\n  {tag.replace('_', ' ')} " in out
     assert trained["evaluation/fid"] < 0.7 * fresh["evaluation/fid"]
     assert "evaluation/class_accuracy" not in trained

@@ -1,11 +1,13 @@
-"""Batch-norm over the global batch: moments, gradients, classes, what sampling takes."""
+"""Batch-norm over the global batch, critics' normalizations and spectral norm, against NumPy."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import strategy_over
 
-from models.normalization import BatchNormalization
+from models.design import Design
+from models.normalization import BatchNormalization, of_critic
+from models.spectral import spectrally_normalized
 
 
 def features(shape=(12, 5, 5, 4), mean=1.0):
@@ -112,3 +114,92 @@ def test_sampling_takes_accumulated_moments_or_those_of_the_batch():
         norms["accumulated"](x[:4]), (x[:4] - mean) / np.sqrt(variance + 1e-5), rtol=1e-3, atol=1e-4
     )
     np.testing.assert_allclose(norms["batch"](x[:4]), expected(x[:4]), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (3, 3, 2, 5)])
+def test_spectral_norm_and_its_gradient_are_those_of_numpy(shape, compute):
+    """Three updates of the power iteration; Miyato et al. 2018, algorithm 1 and equation 12."""
+    random = np.random.default_rng(0)
+    kernel, upstream = (random.standard_normal(shape) for _ in range(2))
+    start = random.standard_normal([shape[-1], 1])
+    weight, direction = tf.Variable(kernel, dtype=tf.float32), tf.Variable(start, dtype=tf.float32)
+
+    @compute
+    def value_and_gradient():
+        with tf.GradientTape() as tape:
+            value = spectrally_normalized(tf.convert_to_tensor(weight), direction, update=True)
+            total = tf.reduce_sum(value * upstream)
+        return value, tape.gradient(total, weight)
+
+    matrix, right = kernel.reshape(-1, shape[-1]), start
+    for _ in range(3):
+        left = matrix @ right
+        left /= np.linalg.norm(left)
+        right = matrix.T @ left
+        right /= np.linalg.norm(right)
+        largest = (left.T @ matrix @ right).item()
+        value, gradient = value_and_gradient()
+        np.testing.assert_allclose(value, kernel / largest, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(direction, right, rtol=1e-5, atol=1e-6)
+        # Of G . W / (u W v), in which u and v are constants.
+        by_kernel = upstream / largest
+        by_kernel -= (upstream * kernel).sum() / largest**2 * (left @ right.T).reshape(shape)
+        np.testing.assert_allclose(gradient, by_kernel, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (3, 3, 2, 5)])
+def test_spectral_norm_converges_to_the_largest_singular_value(shape):
+    kernel = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    start = np.random.default_rng(1).standard_normal([shape[-1], 1])
+    direction = tf.Variable(start, dtype=tf.float32)
+    for _ in range(200):
+        value = spectrally_normalized(tf.constant(kernel), direction, update=True)
+    singular = np.linalg.svd(np.reshape(kernel, [-1, shape[-1]]), compute_uv=False)
+    found = np.linalg.svd(np.reshape(value, [-1, shape[-1]]), compute_uv=False)
+    np.testing.assert_allclose(found, singular / singular[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "groups"), [("layer", 1), ("group", 2), ("instance", 8)])
+def test_a_critics_normalization_and_its_gradients_are_those_of_numpy(kind, groups, compute):
+    """By the definition; gradients by central differences of it in float64."""
+    random = np.random.default_rng(0)
+    x, upstream = random.standard_normal([2, 2, 3, 3, 8])
+    gamma, beta = random.standard_normal([2, 8])
+    design = Design(
+        example_shape=(8, 8, 1),
+        latent_size=4,
+        width=8,
+        generator_width=8,
+        critic_normalization=kind,
+    )
+    inputs = tf.keras.Input([3, 3, 8])
+    model = tf.keras.Model(inputs, of_critic(design)(inputs, "normalization"))
+    model.set_weights([gamma, beta])
+
+    def by_definition(x, gamma, beta):
+        each = x.reshape(2, 9, groups, 8 // groups)
+        mean, variance = (f(axis=(1, 3), keepdims=True) for f in (each.mean, each.var))
+        return gamma * ((each - mean) / np.sqrt(variance + 1e-5)).reshape(x.shape) + beta
+
+    @compute
+    def value_and_gradients():
+        given = tf.constant(x, tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            value = model(given, training=True)
+            total = tf.reduce_sum(value * upstream)
+        return value, tape.gradient(total, [given, *model.trainable_variables])
+
+    value, gradients = value_and_gradients()
+    np.testing.assert_allclose(value, by_definition(x, gamma, beta), rtol=1e-4, atol=1e-5)
+    arguments = (x, gamma, beta)
+    for position, gradient in enumerate(gradients):
+        expected = np.zeros_like(arguments[position])
+        for place in np.ndindex(expected.shape):
+            moved = []
+            for step in (1e-5, -1e-5):
+                changed = [each.copy() for each in arguments]
+                changed[position][place] += step
+                moved.append((by_definition(*changed) * upstream).sum())
+            expected[place] = (moved[0] - moved[1]) / 2e-5
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)

@@ -144,6 +144,57 @@ def test_values_and_weight_gradients_are_those_of_numpy(name, dtype, tolerance, 
             np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
+class Convolutions:
+    """D of images [2, 2, 1], in float64: two convolutions, differentiated by differences."""
+
+    def __init__(self):
+        rng = np.random.default_rng(6)
+        self.variables = [tf.Variable(rng.standard_normal(s)) for s in ((3, 3, 1, 3), (2, 2, 3, 2))]
+
+    def __call__(self, images):
+        first, second = self.variables
+        x = tf.tanh(tf.nn.conv2d(images, first, 1, "SAME"))
+        return tf.reduce_sum(tf.tanh(tf.nn.conv2d(x, second, 2, "SAME")), axis=[1, 2, 3])
+
+    def norms(self, images, step=1e-4):
+        """Gradient norms `[B]` of images `[B, 2, 2, 1]`, by central differences of the scores."""
+        moves = step * np.eye(4).reshape(4, 1, 2, 2, 1)
+        slopes = [np.array(self(images + move) - self(images - move)) for move in moves]
+        return np.linalg.norm(slopes, axis=0) / (2 * step)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_values_and_weight_gradients_are_those_of_differences(name):
+    """Of a convolutional critic, without any automatic differentiation."""
+    call, points, (what, _) = FAMILY[name]
+    critic = Convolutions()
+    images = [x.reshape(8, 2, 2, 1) for x in (REAL, FAKE, NOISE, points)]
+    real, fake, noise = map(tf.constant, images[:3])
+
+    def expected():
+        return np.array([what(norm) for norm in critic.norms(images[3])])
+
+    with tf.GradientTape() as tape:
+        value = call(critic, real, fake, tf.constant(ALPHA), noise)
+    np.testing.assert_allclose(value, expected(), rtol=1e-6, atol=1e-8)
+    assert (expected() > 0.01).any()
+    for variable, gradient in zip(
+        critic.variables, tape.gradient(value, critic.variables), strict=True
+    ):
+        weights, slopes = variable.numpy(), np.zeros(variable.shape)
+        for place in np.ndindex(weights.shape):
+            moved = []
+            for step in (1e-4, -1e-4):
+                changed = weights.copy()
+                changed[place] += step
+                variable.assign(changed)
+                moved.append(expected().sum())
+            slopes[place] = (moved[0] - moved[1]) / 2e-4
+        variable.assign(weights)
+        # The error of differences is their step squared, times third derivatives of some tens.
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-5)
+
+
 def test_one_sided_sees_both_sides():
     """So that the comparison above is one of two different functions."""
     what, slope = one_sided(1.0)

@@ -208,7 +208,16 @@ def test_a_cross_replica_context_is_refused(call):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: losses.global_mean(tf.zeros([]), 4), "per_example must have shape"),
+        (
+            lambda: losses.global_mean(tf.zeros([]), 4),
+            r"shape \[B\], got \(\): pass the loss of each example, as a Keras loss with "
+            'reduction="none" returns it',
+        ),
+        (
+            lambda: losses.global_mean(tf.zeros([4, 8, 6]), 4),
+            r"shape \[B\], got \(4, 8, 6\): reduce it to one value per example first, as by "
+            r"tf.reduce_mean\(per_example, \[1, 2\]\)",
+        ),
         (lambda: losses.global_mean(tf.zeros([4]), 0), "global_batch_size must be positive"),
         (
             lambda: losses.global_mean(tf.zeros([4], tf.int32), 4),

@@ -117,6 +117,20 @@ def test_every_kind_of_network_on_two_replicas_is_that_on_one(network, settings)
     compare_one_update(network, several=2, config=dataclasses.replace(IMAGES, **settings))
 
 
+OF_THE_CRITIC = [
+    *({"critic_normalization": kind} for kind in ("spectral", "layer", "group", "instance")),
+    {"conditioning": "projection"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", OF_THE_CRITIC, ids=str)
+def test_every_normalization_and_projection_on_four_replicas_is_that_on_one(settings):
+    """And power iteration leaves the same directions behind."""
+    config = dataclasses.replace(IMAGES, activation="tanh", **settings)
+    compare_one_update("critic", several=4, config=config)
+
+
 def compare_one_update(network, several, **options):
     updates, terms = one_update(1, network, **options)
     assert max(np.abs(update).max() for update in updates) > 1e-3

@@ -10,7 +10,9 @@ import sys
 import venv
 import zipfile
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = dict(
@@ -87,17 +89,42 @@ def test_installed_names(installed):
     assert output.startswith("[None, None, None, None] ") and "site-packages" in output
 
 
+BUCKETS = "Uneven replicas: a Transformer's padded, bucketed batches"
 # What each program of docs/losses.md prints, as figures between which something must hold.
 EXPECTED = {
     "With Keras's Model.fit": lambda radius, data: abs(radius - data) < 0.3,
     "With tf.Module alone": lambda x, y, *data: abs(x - data[0]) < 0.4 and abs(y - data[1]) < 0.4,
     "With tf_keras, over replicas": lambda seen, *_: abs(seen - 3.45) < 0.3,
-    "Uneven replicas: a Transformer's padded, bucketed batches": (
-        lambda two, one, difference: abs(two - one) < 2e-5 and difference < 1e-6
+    BUCKETS: (
+        lambda *figures: (
+            figures[:6] == (4, 16, 8, 8, 16, 4) and figures[6] < 2e-6 and figures[7] < 1e-6
+        )
     ),
 }
 SLOW = ("With Keras's Model.fit", "With tf.Module alone", "With tf_keras, over replicas")
 CHECKS = "Is somebody's penalty right, and somebody's critic fit for it?"
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_documentations_token_losses_are_their_formula(smoothing):
+    """The cross-entropy over its lowest value; without smoothing, the plain one."""
+    (source,) = re.findall(r"^def token_losses[\s\S]*?\n(?=\n\n)", PROGRAMS[BUCKETS], re.MULTILINE)
+    names = {"tf": tf}
+    exec(source, names)
+    logits = np.random.default_rng(0).normal(size=[2, 4, 5])
+    labels = np.array([[1, 4, 2], [3, 0, 0]])  # one token fewer than logits
+    with tf.GradientTape() as tape:
+        given = tf.constant(logits)
+        tape.watch(given)
+        loss, weights = names["token_losses"](given, tf.constant(labels), smoothing)
+    np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [1, 0, 0, 0]])
+    padded = np.pad(labels, [(0, 0), (0, 1)])
+    targets = np.where(padded[..., None] == np.arange(5), 1 - smoothing, smoothing / 4)
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    lowest = sum(p * np.log(p) for p in (1 - smoothing, *[smoothing / 4] * 4) if p)
+    expected = lowest - (targets * np.log(softmax)).sum(axis=-1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(loss, given), softmax - targets, atol=1e-6)
 
 
 def test_every_program_is_run():

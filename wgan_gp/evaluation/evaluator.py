@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..run_directory import RunDirectory
 from ..sampling import Sampler
 from . import metrics
-from .examples import Arrays, Examples, Kept, slices
+from .examples import Arrays, Examples, Kept, check_finite, check_samples, slices
 from .extractors import Extractor, as_png, make_extractor, spread
 from .points import PointEvaluator
 
@@ -117,13 +117,19 @@ class ImageEvaluator:
         self.about = {"samples": self._count, "extractor": extractor.name}
 
     def evaluate(self) -> dict[str, float]:
-        """FID, KID, precision and so on, against real features computed once; see `Evaluator`."""
+        """Returns FID, KID, precision and so on, against real features computed once.
+
+        Raises:
+          UserError: a sample or the features of an image are NaN or infinite.
+        """
         samples = self._sampler.sample(self._count)
-        features, probabilities = self._extract(slices(samples, self._batch_size))
+        check_samples(samples)
+        features, probabilities = self._extract(slices(samples, self._batch_size), "samples")
         near = metrics.neighbourhoods(self._real, features, self._real_radii)
         values = {
             "fid": metrics.frechet_distance(self._real_moments, metrics.Moments.of(features)),
             "kid": metrics.kernel_distance(self._real, features),
+            "kid_deviation": metrics.kernel_distance_deviation(self._real, features),
             "precision": near.precision,
             "recall": near.recall,
             "density": near.density,
@@ -158,7 +164,7 @@ class ImageEvaluator:
 
         def compute() -> Arrays:
             batches = (images for images, _ in self._examples.batches(self._count))
-            return {"features": self._extract(batches)[0]}
+            return {"features": self._extract(batches, "real images")[0]}
 
         name = f"features-{self._examples.key(self._count, self._extractor.key)}"
         content = functools.partial(self._examples.content, self._count)
@@ -175,8 +181,23 @@ class ImageEvaluator:
     def _real_radii(self) -> np.ndarray:
         return metrics.radii(self._real)
 
-    def _extract(self, batches: Iterable[np.ndarray]) -> Found:
-        """Features and probabilities of batches of images, each of `batch_size` at most."""
+    def _extract(self, batches: Iterable[np.ndarray], kind: str) -> Found:
+        """Returns features and probabilities of batches of images, each of `batch_size` at most.
+
+        Args:
+          batches: the images.
+          kind: of images, for the error.
+
+        Raises:
+          UserError: the extractor gives NaN or infinity.
+        """
         found = [self._on_replicas(as_png(images)) for images in batches]
         features, *probabilities = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        self._check("features", features, kind)
+        for values in probabilities:
+            self._check("probabilities", values, kind)
         return features, probabilities[0] if probabilities else None
+
+    def _check(self, name: str, values: np.ndarray, kind: str) -> None:
+        cause = f"--feature_extractor={self._extractor.name} gives NaN or infinite {name} for"
+        check_finite(values, cause, kind, "use another extractor")

@@ -17,7 +17,7 @@ import tqdm
 from ..config import Config
 from ..data import registry
 from ..data.pipeline import distributed_batches
-from ..errors import reason
+from ..errors import UserError, reason
 from ..files import replace_bytes
 from ..json_files import digest
 from ..shuffling import ORDER
@@ -35,6 +35,7 @@ _OF_THE_DATA = (
 )
 _FORMAT = 2  # of what is kept
 _CHECKSUM, _CONTENT = "checksum", "content"  # kept beside the arrays
+_PLACES_SHOWN = 5  # of rows that are not finite
 
 Arrays = dict[str, np.ndarray]
 
@@ -96,6 +97,30 @@ def slices(samples: np.ndarray, size: int) -> Iterator[np.ndarray]:
     """Of `[N, ...]`, `size` at a time; the last may be short."""
     for first in progress(range(0, len(samples), size), "samples"):
         yield samples[first : first + size]
+
+
+def check_samples(samples: np.ndarray) -> None:
+    """Raises UserError unless all samples `[N, ...]` are finite."""
+    remedy = "use an earlier checkpoint: --restore_from"
+    check_finite(samples, "the generator makes NaN or infinite values in", "samples", remedy)
+
+
+def check_finite(values: np.ndarray, cause: str, kind: str, remedy: str) -> None:
+    """Raises UserError unless all values are finite.
+
+    Args:
+      values: `[N, ...]`, one row an image or point.
+      cause: the beginning of the message; the number of bad rows follows.
+      kind: what a row is of, in the plural.
+      remedy: see UserError.
+    """
+    (bad,) = np.nonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    if len(bad):
+        places = ", ".join(map(str, bad[:_PLACES_SHOWN]))
+        more = ", ..." if len(bad) > _PLACES_SHOWN else ""
+        raise UserError(
+            f"{cause} {len(bad)} of {len(values)} {kind} (at positions {places}{more})", remedy
+        )
 
 
 def progress(items: Iterable, title: str) -> Iterable:

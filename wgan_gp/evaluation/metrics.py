@@ -15,6 +15,8 @@ import scipy.special
 import sklearn.neighbors
 
 SPLITS = 10  # of the samples, for the inception score
+KERNEL_SUBSETS = 100  # for the deviation of KID
+KERNEL_SUBSET_SIZE = 1000
 MANIFOLD_NEIGHBOURS = 3  # for precision and recall
 COVERAGE_NEIGHBOURS = 5  # for density and coverage
 _BLOCK_ELEMENTS = 2**23  # of one block of pairs: 64 MiB
@@ -76,6 +78,26 @@ def kernel_distance(real: np.ndarray, fake: np.ndarray) -> float:
     real, fake = np.asarray(real, np.float64), np.asarray(fake, np.float64)
     across = _kernel_sum(real, fake) / (len(real) * len(fake))
     return _within(real) + _within(fake) - 2 * across
+
+
+def kernel_distance_deviation(real: np.ndarray, fake: np.ndarray) -> float:
+    """Returns the standard deviation of KID over 100 random subsets of 1,000 rows of each set.
+
+    Each subset is drawn without replacement, always by the same seed. Where half of the smaller
+    set is less than 1,000 rows, subsets have that many: subsets that hold nearly all rows would
+    hardly differ.
+
+    Args:
+      real, fake: `[N, D]` and `[M, D]`, at least two rows each.
+    """
+    size = max(2, min(KERNEL_SUBSET_SIZE, len(real) // 2, len(fake) // 2))
+    random = np.random.default_rng(0)
+
+    def subset(features: np.ndarray) -> np.ndarray:
+        return features[random.choice(len(features), size, replace=False)]
+
+    values = [kernel_distance(subset(real), subset(fake)) for _ in range(KERNEL_SUBSETS)]
+    return float(np.std(values))
 
 
 def _kernel(products: np.ndarray, size: int) -> np.ndarray:

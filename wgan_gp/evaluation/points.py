@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..config import Config
 from ..data import toys
 from ..sampling import Sampler
-from .examples import Examples
+from .examples import Examples, check_samples
 
 # Of samples and of data, for the distance: the assignment takes time as their cube.
 MOST_ASSIGNED = 2000
@@ -44,8 +44,12 @@ class PointEvaluator:
         Of mixtures of Gaussians: modes with a sample near them, and the share of samples near
         a mode. Of all: the 1-Wasserstein distance between the first samples and as many points
         of the data (2,000 at most), and, as its floor, that between two draws of the data.
+
+        Raises:
+          UserError: a sample is NaN or infinite.
         """
         samples = self._sampler.sample(self._config.evaluate_samples).astype(np.float64)
+        check_samples(samples)
         values: dict[str, float] = {}
         if self._config.dataset in toys.DEVIATIONS:
             centres = toys.centres(self._config.dataset)

@@ -15,6 +15,7 @@ from ..run_directory import RunDirectory
 _MEANING = {
     "fid": "Frechet distance of the features; 0 is best",
     "kid": "kernel distance of the features; 0 is best",
+    "kid_deviation": "standard deviation of KID over random subsets",
     "inception_score": "classes sure and varied; more is better",
     "inception_score_deviation": "of it, over ten parts of the samples",
     "precision": "share of samples that look real",

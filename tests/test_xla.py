@@ -1,0 +1,154 @@
+"""The same values and weight gradients with XLA as without, for every choice of a training step.
+
+A TPU runs nothing but what XLA compiles. XLA fuses operations and sums in another order, so results
+differ by a few roundings of float32, 6e-8 each, of the largest number that takes part: 1e-5 of the
+largest element leaves room for sums over some hundred of them, and none for a wrong term.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import losses
+import models
+from models.heads import CONDITIONINGS
+from models.normalization import CRITIC_NORMALIZATIONS
+from wgan_gp.networks import conditioned
+
+TOLERANCE = 1e-5
+BATCH, LATENTS, CLASSES = 6, 5, 3
+STEP = tf.constant(0, tf.int64)
+LABELS = tf.constant([0, 2, 1, 1, 0, 2])
+
+
+def normal(*shape, seed=0):
+    return tf.constant(np.random.default_rng(seed).standard_normal(shape), tf.float32)
+
+
+def drawn(shape):
+    """Real examples, fake ones, and what a penalty draws."""
+    return {
+        "real": normal(BATCH, *shape),
+        "fake": normal(BATCH, *shape, seed=1),
+        "alpha": tf.linspace(0.1, 0.9, BATCH),
+        "noise": normal(BATCH, *shape, seed=2),
+    }
+
+
+def assert_xla_computes_the_same(compute, network, *, tolerance=TOLERANCE):
+    """Compares terms, weight gradients and the state that a call leaves behind.
+
+    Args:
+      compute: () -> the terms of a loss, "loss" among them.
+      network: the model whose weights are trained.
+      tolerance: of each, relative to its largest element.
+    """
+
+    def terms_and_gradients():
+        with tf.GradientTape() as tape:
+            terms = compute()
+            total = tf.reduce_sum(terms["loss"])
+        weights = network.trainable_variables
+        gradients = tape.gradient(total, weights, unconnected_gradients="zero")
+        return terms, [tf.convert_to_tensor(each) for each in gradients]  # not sparse
+
+    before, results = network.get_weights(), []
+    for jit_compile in (False, True):
+        network.set_weights(before)
+        terms, gradients = tf.function(terms_and_gradients, jit_compile=jit_compile)()
+        results.append((terms, gradients, network.get_weights()))
+    assert max(np.abs(gradient).max() for gradient in results[0][1]) > 1e-3
+    plain, compiled = (tf.nest.flatten(each) for each in results)
+    for ours, expected in zip(compiled, plain, strict=True):
+        limit = tolerance * np.abs(expected).max()
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=limit)
+
+
+def slow_but(fast, cases):
+    """Marks all cases but some: each costs a compilation."""
+    return [pytest.param(*case, marks=[] if case in fast else pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.slow  # test_penalties.py and test_adversarial.py hold the parts, with XLA too
+@pytest.mark.parametrize("adversarial_loss", losses.ADVERSARIAL_LOSSES)
+@pytest.mark.parametrize("penalty", losses.PENALTIES)
+def test_every_objective(penalty, adversarial_loss):
+    objective = losses.GanObjective(
+        penalty=penalty,
+        adversarial_loss=adversarial_loss,
+        drift_weight=0.1,
+        critic_class_weight=1.0,
+        penalty_interval=2,
+    )
+    _, critic = models.build(
+        "mlp", (2,), LATENTS, 16, depth=2, activation="tanh", classes=CLASSES, conditioning="acgan"
+    )
+    assert_xla_computes_the_same(
+        lambda: objective.critic_terms(critic, **drawn([2]), step=STEP, labels=LABELS), critic
+    )
+
+
+CRITICS = slow_but(
+    [("mlp", "spectral", "projection")],
+    (
+        (name, kind, conditioning)
+        for name, kind, conditioning in itertools.product(
+            ("dcgan", "mlp"), CRITIC_NORMALIZATIONS, CONDITIONINGS
+        )
+        if (name, kind) != ("mlp", "instance")
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "normalization", "conditioning"), CRITICS)
+def test_every_critic(name, normalization, conditioning):
+    """Its scores, penalty and weight gradients, and the power iteration of spectral norm."""
+    shape = (8, 8, 1)
+    _, critic = models.build(
+        name,
+        shape,
+        LATENTS,
+        8,
+        depth=2,
+        activation="tanh",
+        classes=CLASSES if conditioning != "none" else 0,
+        conditioning=conditioning,
+        critic_normalization=normalization,
+    )
+    weight = float(conditioning == "acgan")
+    objective = losses.GanObjective(critic_class_weight=weight)
+    assert_xla_computes_the_same(
+        lambda: objective.critic_terms(
+            conditioned(critic, LABELS, training=True), **drawn(shape), step=STEP, labels=LABELS
+        ),
+        critic,
+    )
+
+
+@pytest.mark.parametrize(
+    ("normalization", "classes"),
+    slow_but([("batch", CLASSES)], [("batch", 0), ("batch", CLASSES), ("none", 0)]),
+)
+def test_every_generator(normalization, classes):
+    """Its loss and weight gradients, and the moments that batch-norm accumulates."""
+    conditioning = "projection" if classes else "none"
+    generator, critic = models.build(
+        "dcgan",
+        (8, 8, 1),
+        LATENTS,
+        8,
+        activation="tanh",
+        classes=classes,
+        conditioning=conditioning,
+        generator_normalization=normalization,
+    )
+    latents = normal(BATCH, LATENTS)
+
+    def terms():
+        fake = conditioned(generator, LABELS, training=True)(latents)
+        scores = conditioned(critic, LABELS, training=True)
+        return losses.GanObjective().generator_terms(scores, fake)
+
+    assert_xla_computes_the_same(terms, generator)
