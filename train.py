@@ -114,6 +114,7 @@ def check_models(
             conditioning=config.conditioning,
             generator_normalization=config.generator_normalization,
             critic_normalization=config.critic_normalization,
+            critic_pooling=config.critic_pooling,
         )
     except ValueError as error:
         raise UserError(*str(error).rsplit(" — ", 1)) from None
@@ -261,6 +262,8 @@ def make_state(
         generator_normalization=config.generator_normalization,
         generator_channels=config.generator_channels,
         critic_normalization=config.critic_normalization,
+        critic_pooling=config.critic_pooling,
+        batch_norm_momentum=config.batch_norm_momentum,
         sampling_statistics=config.sampling_statistics,
         fused_resampling=use_fused_resampling(config),
         strides_by_blocks=use_strides_by_blocks(config),

@@ -19,6 +19,8 @@ class Design:
       generator_normalization: "batch" or "none".
       generator_channels: "doubling" at half the size, or "constant".
       critic_normalization: one of normalization.CRITIC_NORMALIZATIONS.
+      critic_pooling: "mean" or "sum", of the critic's last features over all pixels.
+      batch_norm_momentum: of the moments that normalization.BatchNormalization accumulates.
       sampling_statistics: "accumulated" or "batch", see normalization.BatchNormalization.
       fused_resampling, strides_by_blocks: see convolutions.
       precision: "float32" or "mixed_bfloat16": in which convolutions and matrix products
@@ -36,6 +38,8 @@ class Design:
     generator_normalization: str = "batch"
     generator_channels: str = "doubling"
     critic_normalization: str = "none"
+    critic_pooling: str = "mean"
+    batch_norm_momentum: float = 0.99
     sampling_statistics: str = "accumulated"
     fused_resampling: bool = False
     strides_by_blocks: bool = False

@@ -1,6 +1,6 @@
 """Fully connected networks, for 2-D points and for small images.
 
-The toy networks of Gulrajani et al. 2017 (arXiv:1704.00028, section 5.1 and figure 2): three
+The toy networks of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a, as in its code): three
 hidden ReLU layers in each network, 512 wide, no normalisation. Four such layers are the
 generator of its figure 2, third row.
 """

@@ -36,6 +36,7 @@ def of_generator(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
         layer = BatchNormalization(
             classes=design.classes if labels else 0,
             sampling_statistics=design.sampling_statistics,
+            momentum=design.batch_norm_momentum,
             name=name,
         )
         return layer([x, *labels] if labels else x)
@@ -91,7 +92,8 @@ class BatchNormalization(tf.keras.layers.Layer):
       sampling_statistics: whose moments it takes with training=False. "accumulated": those
         accumulated in training, so that no sample depends on another. "batch": those of
         the batch at hand, as arXiv:1704.00028's code does.
-      momentum: of the accumulated moments, which only training=True changes.
+      momentum: share of the accumulated moments that each batch keeps, 1 minus PyTorch's; only
+        training=True changes them.
     """
 
     def __init__(

@@ -27,6 +27,8 @@ class Model:
       depth: default `--model_depth`, see Design.depth; None: it has no such choice.
       narrowest: the smallest width there is.
       labels_by_norm: labels reach its generator as scales and offsets of batch-norm.
+      pooled_size: side, in pixels, of the images whose critic pools its last features; None:
+        its critic never does.
     """
 
     module: str
@@ -37,6 +39,7 @@ class Model:
     depth: int | None = None
     narrowest: int = 1
     labels_by_norm: bool = True
+    pooled_size: int | None = None
 
 
 TINY = 8  # pixels a side, up to which an mlp draws images as well as a dcgan, in half the time
@@ -45,7 +48,9 @@ TINY = 8  # pixels a side, up to which an mlp draws images as well as a dcgan, i
 MODELS = {
     "mlp": Model("mlp", 256, "any", lambda size: True, points=True, depth=3, labels_by_norm=False),
     "dcgan": Model("dcgan", 64, "8 or more", lambda size: size >= 8),
-    "resnet": Model("resnet", 64, "32, 48, 64 or 128", (32, 48, 64, 128).__contains__),
+    "resnet": Model(
+        "resnet", 64, "32, 48, 64 or 128", (32, 48, 64, 128).__contains__, pooled_size=32
+    ),
     "resnet101": Model(
         "resnet101", 64, "32, 64 or 128", (32, 64, 128).__contains__, depth=6, narrowest=4
     ),
@@ -68,6 +73,7 @@ def check(
     conditioning: str = "none",
     generator_normalization: str = "batch",
     critic_normalization: str = "none",
+    critic_pooling: str = "mean",
 ) -> tuple[Model, Model]:
     """The registry's entries for the critic and for the generator, if they suit each other.
 
@@ -75,12 +81,14 @@ def check(
       name: a key of MODELS.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
       generator_name, width, generator_width: as for `build`.
-      conditioning, generator_normalization, critic_normalization: see Design.
+      conditioning, generator_normalization, critic_normalization, critic_pooling: see Design.
 
     Raises:
       ValueError: in one line, what does not fit — and what would.
     """
     critic = _check_network("model", name, example_shape, width)
+    if critic_pooling == "sum":
+        _check_pools(name, example_shape)
     generator = critic
     if generator_name not in (None, name):
         generator = _check_network(
@@ -133,6 +141,20 @@ def _check_width(flag: str, width: int, name: str) -> None:
         )
 
 
+def _check_pools(name: str, example_shape: tuple[int, ...]) -> None:
+    if example_shape[0] == MODELS[name].pooled_size:
+        return
+    able = " or ".join(
+        f"--model={key} --image_size={model.pooled_size}"
+        for key, model in MODELS.items()
+        if model.pooled_size is not None
+    )
+    raise ValueError(
+        "--critic_pooling=sum needs a critic that pools its last features, but that of "
+        f"--model={name} does not at this size — leave it out, or use {able}"
+    )
+
+
 def build(
     name: str | None,
     example_shape: tuple[int, ...],
@@ -167,7 +189,7 @@ def build(
     """
     name = name or default(example_shape)
     generator_name = generator_name or name
-    checked = ("conditioning", "generator_normalization", "critic_normalization")
+    checked = ("conditioning", "generator_normalization", "critic_normalization", "critic_pooling")
     model, generator_model = check(
         name,
         example_shape,

@@ -1,7 +1,8 @@
 """The residual networks of Gulrajani et al. 2017 (arXiv:1704.00028).
 
 For 32 pixels, that of its CIFAR-10 experiments: as many channels everywhere, a critic that ends
-in a mean over all pixels. For 48, 64 and 128, that of its larger images: `width` channels at
+in a mean over all pixels (with `critic_pooling` "sum" in their sum, as in SNGAN's network, Miyato
+et al. 2018, arXiv:1802.05957). For 48, 64 and 128, that of its larger images: `width` channels at
 full size, twice as many at each half up to eight times, a critic that ends in a linear layer;
 the paper's is at 64 and 128 pixels, with `width` 64 and layer normalisation in the critic.
 
@@ -14,6 +15,7 @@ with half of it.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -55,7 +57,10 @@ def critic(design: Design) -> tf.keras.Model:
         for index in (3, 4):
             x = block(x, channels[2], f"block_{index}")
         x = of_critic(design.activation, name="activation", dtype=design.precision)(x)
+        pixels = math.prod(x.shape[1:3])
         x = tf.keras.layers.GlobalAveragePooling2D(dtype="float32", name="mean")(x)
+        if design.critic_pooling == "sum":
+            x = tf.keras.layers.Rescaling(float(pixels), dtype="float32", name="sum")(x)
     else:
         x = Conv2D(channels[0], 3, spectral=block.spectral, dtype=design.precision, name="conv")(
             images

@@ -87,6 +87,18 @@ def parse(*arguments):
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
             "leaves the generator no way to see labels",
         ),
+        (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
+        (
+            ["--critic_pooling=sum"],
+            "that of --model=mlp does not at this size — leave it out, or use --model=resnet "
+            "--image_size=32",
+        ),
+        (
+            ["--model=resnet", "--image_size=64", "--critic_pooling=sum"],
+            "--critic_pooling=sum needs a critic that pools its last features, but that of "
+            "--model=resnet does not",
+        ),
+        (["--batch_norm_momentum=1"], "--batch_norm_momentum=1.0 is too large"),
         (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
         (["--precision=float16"], "use one of float32, mixed_bfloat16"),
         (["--fused_resampling=yes"], "use one of auto, on, off"),

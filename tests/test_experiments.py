@@ -4,20 +4,21 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 
 import flags
 import train
+from models.normalization import BatchNormalization
 from wgan_gp.monitoring import MemoryWriter
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
-# The same network as cifar10_resnet, but for its width.
-TRAINED = [path for path in CONFIGS if path.stem != "cifar10_resnet_best"]
 # The others on one replica alone, as tracing takes long; test_step.py has every kind on several.
 ON_TWO = ("digits", "digits_acgan", "gaussians_25", "hard_no_normalization")
 FAST = ("gaussians_25", "cifar10_resnet_acgan")
 SMALL = {
     "model_width": 8,
+    "generator_width": 8,
     "model_depth": 1,
     "latent_size": 4,
     "batch_size": 8,
@@ -39,7 +40,7 @@ def parse(path, **overrides):
     "path",
     [
         pytest.param(path, id=path.stem, marks=[] if path.stem in FAST else pytest.mark.slow)
-        for path in TRAINED
+        for path in CONFIGS
     ],
 )
 def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path):
@@ -77,9 +78,28 @@ def test_the_papers_settings():
     acgan = parse(CONFIGS[0].with_name("cifar10_resnet_acgan.flags"))
     assert cifar.differences(acgan.to_dict()) == ["--conditioning: acgan -> none"]
     assert (acgan.critic_class_weight, acgan.generator_class_weight) == (1.0, 0.1)
-    best = parse(CONFIGS[0].with_name("cifar10_resnet_best.flags"))
-    assert (best.generator_width, best.model_width, best.random_flips) == (256, 128, "on")
     for name in ("dcgan_64", "resnet_64", "hard_tanh", "hard_resnet101"):
         large = parse(CONFIGS[0].with_name(f"{name}.flags"))
         assert (large.image_size, large.model_width, large.train_steps) == (64, 64, 200_000)
         assert (large.critic_normalization, large.critic_learning_rate) == ("layer", 1e-4)
+
+
+def test_the_settings_of_the_re_implementation_with_a_published_fid():
+    """github.com/w86763777/pytorch-gan-collections, as far as flags say them."""
+    cifar = parse(CONFIGS[0].with_name("cifar10_resnet.flags"))
+    path = CONFIGS[0].with_name("cifar10_resnet_best.flags")
+    best = parse(path)
+    assert set(best.differences(cifar.to_dict())) == {
+        "--generator_width: 128 -> 256",
+        "--critic_pooling: mean -> sum",
+        "--random_flips: off -> on",
+        "--dequantization: on -> off",
+        "--batch_norm_momentum: 0.99 -> 0.9",
+    }
+    assert best.sampling_statistics == "accumulated"
+    state = train.make_state(parse(path, **SMALL), tf.distribute.get_strategy())
+    assert state.critic.get_layer("sum").scale == 64  # 8x8 pixels
+    norms = [layer for layer in state.generator.layers if isinstance(layer, BatchNormalization)]
+    # Three blocks of two and one behind them; PyTorch's momentum of 0.1.
+    assert [layer.momentum for layer in norms] == [0.9] * 7
+    assert {layer.sampling_statistics for layer in norms} == {"accumulated"}

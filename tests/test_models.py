@@ -7,6 +7,7 @@ from conftest import strategy_over
 
 import losses
 import models
+from models import resnet
 from models.activations import LeakyReLU
 from models.convolutions import Conv2D, transposed_conv_by_blocks
 from models.heads import CONDITIONINGS
@@ -23,6 +24,8 @@ ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
 SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3))]
 LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
 ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
+
+POOLS = "--model=resnet --image_size=32"
 
 
 def build(name, shape, latent_size=6, width=8, **choices):
@@ -379,6 +382,19 @@ def test_impossible_combinations_are_refused(name, shape, message):
 def test_choices_that_leave_nothing_are_refused(choices, message):
     with pytest.raises(ValueError, match=message):
         models.build("resnet101", (32, 32, 3), 6, **choices)
+
+
+def test_a_critic_that_does_not_pool_refuses_to_sum():
+    pooled = [("resnet", (resnet.SMALL, resnet.SMALL, 3))]
+    for name, shape in ALL:
+        if (name, shape) in pooled:
+            models.check(name, shape, critic_pooling="sum")
+            continue
+        with pytest.raises(ValueError, match="--critic_pooling=sum needs a critic that pools"):
+            models.check(name, shape, critic_pooling="sum")
+        models.check(name, shape, critic_pooling="mean")
+    with pytest.raises(ValueError, match=f"that of --model=dcgan .* use {POOLS}"):
+        models.build("dcgan", (32, 32, 3), 6, 8, critic_pooling="sum", generator_name="resnet")
 
 
 def test_a_bias_is_left_out_only_where_a_norm_takes_it_away():

@@ -112,7 +112,7 @@ class Reference:
         x = np.maximum(self.norm(x, "normalization"), 0)
         return np.tanh(self.conv(x, "image"))
 
-    def critic(self, images):
+    def critic(self, images, pool=np.mean):
         h = np.maximum(self.conv(images, "down_1_conv_1"), 0)
         h = pooled(self.conv(h, "down_1_conv_2"))
         x = h + self.conv(pooled(images), "down_1_shortcut")  # pooled before the 1x1
@@ -122,7 +122,7 @@ class Reference:
         for name in ("block_3", "block_4"):
             h = self.conv(np.maximum(x, 0), f"{name}_conv_1")
             x = x + self.conv(np.maximum(h, 0), f"{name}_conv_2")
-        features = np.maximum(x, 0).mean(axis=(1, 2))
+        features = pool(np.maximum(x, 0), axis=(1, 2))
         return self.dense(features, "score"), self.dense(features, "logits")
 
 
@@ -146,6 +146,50 @@ def test_order_of_blocks_and_shortcuts_is_the_papers(fused):
     images = random(4, 32, 32, 3)
     for ours, theirs in zip(critic(images), Reference(critic).critic(images), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_sum_over_all_pixels_is_that_of_numpy():
+    _, critic = build(classes=10, conditioning="acgan", critic_pooling="sum")
+    scatter(critic)
+    images = random(4, 32, 32, 3)
+    for ours, theirs in zip(critic(images), Reference(critic).critic(images, np.sum), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("conditioning", ["none", "acgan", "projection"])
+def test_the_sum_over_8x8_pixels_is_64_times_the_mean(conditioning):
+    """All that a critic returns but for its biases, and so its gradient."""
+    classes = 0 if conditioning == "none" else 10
+    real, fake = (tf.constant(random(4, 32, 32, 3, seed=seed)) for seed in (0, 1))
+    labels = tf.constant([3, 1, 4, 1])
+    found = {}
+    for pooling in ("mean", "sum"):
+        _, critic = build(classes=classes, conditioning=conditioning, critic_pooling=pooling)
+        scatter(critic)
+        biases = [np.array(critic.get_layer("score").bias)]
+        if conditioning == "acgan":
+            biases.append(np.array(critic.get_layer("logits").bias))
+
+        def outputs(images, critic=critic):
+            inputs = [images, labels] if conditioning == "projection" else images
+            return tf.nest.flatten(critic(inputs))
+
+        def scores(images, outputs=outputs):
+            return outputs(images)[0]
+
+        pairs = zip(outputs(real), biases, strict=True)
+        alpha = tf.fill([4], 0.3)
+        found[pooling] = (
+            [np.array(output) - bias for output, bias in pairs],
+            np.array(losses.gradient_norm(scores, losses.interpolate(real, fake, alpha))),
+            np.array(losses.gradient_penalty(scores, real, fake, alpha=alpha)),
+        )
+    (of_mean, norms, _), (of_sum, norms_of_sum, penalties) = found["mean"], found["sum"]
+    for ours, theirs in zip(of_sum, of_mean, strict=True):
+        np.testing.assert_allclose(ours, 64 * theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(norms_of_sum, 64 * norms, rtol=1e-4)
+    np.testing.assert_allclose(penalties, (64 * norms.astype(np.float64) - 1) ** 2, rtol=1e-3)
+    assert norms.min() > 0
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,19 @@ class Config:
         "(of the features); spectral (of the weights).",
         choices=CRITIC_NORMALIZATIONS,
     )
+    critic_pooling: str = _setting(
+        "mean",
+        "How the critic of resnet at 32 pixels pools its last features over all pixels: mean (the "
+        "paper's) or sum (64 times as much). Other critics do not pool.",
+        choices=("mean", "sum"),
+    )
+    batch_norm_momentum: float = _setting(
+        0.99,
+        "Share of the accumulated moments of the generator's batch-norm that each batch keeps (1 "
+        "minus PyTorch's momentum).",
+        minimum=0,
+        below=1,
+    )
     conditioning: str = _setting(
         "none",
         "How the dataset's labels enter the critic, if at all: none, acgan (it classifies) or "

@@ -1,4 +1,4 @@
-"""The three 2-D distributions of Gulrajani et al. 2017 (arXiv:1704.00028, figure 2).
+"""The three 2-D distributions of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a).
 
 Points are drawn fresh at every position, so there are no epochs. The shapes are those of
 the paper at coordinates of our own: see each function.
