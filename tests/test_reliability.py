@@ -20,7 +20,7 @@ import tensorflow as tf
 from conftest import TINY, call_main, train_tiny
 
 import train
-from benchmarks import kills
+from benchmarks import corruptions, forks, fuzz, kills
 from wgan_gp import checkpointing
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
@@ -382,3 +382,70 @@ def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
     assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
     newcomer.check()
     newcomer.release()
+
+
+@pytest.mark.slow
+def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
+    """Thirty of the seeds of `python -m benchmarks.fuzz`."""
+    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(30)) if failure is not None]
+    assert not failures, "\n".join(failures)
+
+
+def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
+    error = "error: config.json is damaged — restore it\n"
+    assert fuzz.check_ending(forks.Ended(2, "", f"warning: odd\n{error}")) == []
+    for status, err in (
+        (0, error),
+        (1, error),
+        (2, ""),
+        (2, error * 2),
+        (2, error + "warning: odd\n"),
+        (0, "WARNING:tensorflow:odd\n"),
+        (0, "Traceback (most recent call last):\n"),
+        (None, ""),
+    ):
+        assert fuzz.check_ending(forks.Ended(status, "", err))
+    assert fuzz.different({"a": [1, 2]}, {"a": [1, 2]}) == []
+    assert fuzz.different({"a": [1, 2]}, {"a": [1, 3]}) and fuzz.different({"a": 1}, {})
+    whole = ['{"step": 5, "loss": 1}', '{"step": 10, "loss": 2}', '{"step": 15, "loss": 3}']
+
+    def problems(found, before):
+        for name, lines in (("found", found), ("before", before), ("whole", whole)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        paths = (tmp_path / "found", tmp_path / "before", tmp_path / "whole")
+        return fuzz.check_lines("metrics.jsonl", *paths, start=10)
+
+    assert problems(whole, whole[:2]) == problems(whole[1:], whole[1:2]) == []
+    other = '{"step": 5, "loss": 4}'
+    assert problems([other, *whole[1:]], [other, whole[1]]) == []  # nothing tells
+    for found, before in (
+        (whole[1:], whole[:2]),
+        (whole[:2], whole[:2]),
+        ([other, *whole[1:]], whole[:2]),
+        ([*whole[:2], '{"step": 15, "loss": 4}'], whole[:2]),
+        ([whole[0], *whole], whole[:2]),
+        (["{", *whole], ["{", *whole[:2]]),
+    ):
+        assert problems(found, before)
+
+
+def test_corruptions_follow_from_their_seed(saved, tmp_path):
+    _, checkpoints = saved
+    said = set()
+    for seed in range(30):
+        copies = [tmp_path / f"{seed}{name}" for name in "ab"]
+        words = []
+        for copy in copies:
+            shutil.copytree(checkpoints.parent, copy)
+            words.append(corruptions.corrupt(copy, random.Random(seed)))
+        files = [
+            {
+                path.relative_to(copy): path.is_file() and path.read_bytes()
+                for path in copy.rglob("*")
+            }
+            for copy in copies
+        ]
+        assert words[0] == words[1] and files[0] == files[1]
+        said.add(words[0])
+    assert len(said) > 20
