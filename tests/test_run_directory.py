@@ -211,6 +211,31 @@ def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
     assert path.read_text() == '{"step": 5}\n'
 
 
+def test_a_line_that_lacks_only_its_end_is_kept_and_a_repeated_one_is_damaged(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 5}\n{"step": 10}\n{"step": 5}\n{"step": 15}')
+    JsonlWriter(str(path)).begin(15)
+    assert path.read_text() == '{"step": 5}\n{"step": 10}\n{"step": 15}\n'
+    assert (tmp_path / "metrics.jsonl.damaged").read_text() == '{"step": 5}\n'
+
+
+def test_a_renamed_checkpoint_is_not_taken_for_another(tmp_path):
+    resume(tmp_path, train_steps=5)
+    for file in sorted((tmp_path / "checkpoints").glob("ckpt-5.*")):
+        file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-8")))
+    with pytest.raises(UserError, match="ckpt-8 holds the state after 5 iterations — call it ckpt"):
+        resume(tmp_path, train_steps=10)
+
+
+def test_a_checkpoint_without_its_seal_is_named(tmp_path, capsys):
+    resume(tmp_path, train_steps=10, checkpoint_interval=5)
+    (tmp_path / "checkpoints" / "ckpt-10.json").unlink()
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 0
+    said = capsys.readouterr().err
+    assert f"warning: {tmp_path}/checkpoints/ckpt-10 is not whole (a file is missing), and" in said
+    assert "ckpt-5: 5 iterations" in said
+
+
 def test_a_torn_line_does_not_spoil_the_next_evaluation(tmp_path):
     train_tiny(tmp_path, train_steps=5)
     log = tmp_path / "evaluation.jsonl"

@@ -95,7 +95,13 @@ class Checkpoints:
                 "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
                 "another --model_dir",
             ) from error
-        return int(self._state.iteration.numpy())
+        iteration = int(self._state.iteration.numpy())
+        if not path.endswith(f"ckpt-{iteration}"):
+            raise UserError(
+                f"{path} holds the state after {iteration} iterations",
+                f"call it ckpt-{iteration}, as it was saved",
+            )
+        return iteration
 
     def roll_back(self) -> int:
         """As `restore_latest`; what is trained from then on draws noise it has not drawn before."""
@@ -192,8 +198,7 @@ def newest_whole(directory: str) -> str | None:
     Raises:
       UserError: some were saved, and not one is whole.
     """
-    sealed = _sealed(directory)
-    for number in reversed(sealed):
+    for number in reversed(_numbers(directory)):
         path = posixpath.join(directory, f"ckpt-{number}")
         problem = find_problem(path)
         if problem is None:
@@ -241,10 +246,15 @@ def find_problem(path: str) -> str | None:
 
 
 def _sealed(directory: str) -> list[int]:
-    """The numbers of the checkpoints with a seal, ascending."""
+    """Returns the numbers of the checkpoints with a seal, ascending."""
+    return _numbers(directory, r"ckpt-(\d+)\.json$")
+
+
+def _numbers(directory: str, pattern: str = r"ckpt-(\d+)[._]") -> list[int]:
+    """Returns the numbers of the checkpoints with a file that matches a pattern, ascending."""
     paths = paths_starting_with(posixpath.join(directory, "ckpt-"))
-    matches = (re.search(r"ckpt-(\d+)\.json$", path) for path in paths)
-    return sorted(int(match[1]) for match in matches if match)
+    matches = (re.match(pattern, posixpath.basename(path)) for path in paths)
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def _seal(path: str) -> str:

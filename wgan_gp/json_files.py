@@ -56,12 +56,12 @@ class Log:
     Attributes:
       lines: (step, line with its end) of every whole line.
       damaged: (line number, line) of every line that is not what a `Writer` writes.
-      torn: what follows the last end of a line; a crash leaves it.
+      content: the whole file. It ends in the beginning of a line where a crash tore it.
     """
 
     lines: list[tuple[int, bytes]]
     damaged: list[tuple[int, bytes]]
-    torn: bytes
+    content: bytes
 
     @property
     def last_step(self) -> int:
@@ -69,16 +69,24 @@ class Log:
         return max((step for step, _ in self.lines), default=0)
 
 
-def read_log(path: str) -> Log:
-    """Reads a log; a file that does not exist is an empty one."""
+def read_log(path: str, *, ascending: bool = True) -> Log:
+    """Reads a log; a file that does not exist is an empty one.
+
+    Args:
+      path: of the file.
+      ascending: whether each step must be larger than those before; a line of which it is not is
+        damaged.
+    """
     if not tf.io.gfile.exists(path):
         return Log([], [], b"")
     with tf.io.gfile.GFile(path, "rb") as file:
-        *whole, torn = file.read().split(b"\n")
-    log = Log([], [], torn)
+        log = Log([], [], file.read())
+    *whole, torn = log.content.split(b"\n")
+    if _step_of(torn) is not None:  # only its end is missing
+        whole.append(torn)
     for number, line in enumerate(whole, 1):
         step = _step_of(line)
-        if step is None:
+        if step is None or (ascending and log.lines and step <= log.lines[-1][0]):
             log.damaged.append((number, line + b"\n"))
         else:
             log.lines.append((step, line + b"\n"))

@@ -103,6 +103,8 @@ class Writers(Writer):
 class JsonlWriter(Writer):
     """One JSON object a summary: "step" and every scalar."""
 
+    _ascending = True  # steps
+
     def __init__(self, path: str):
         self._path = path
 
@@ -111,8 +113,8 @@ class JsonlWriter(Writer):
 
         What an earlier process wrote after its last checkpoint is about to be computed again.
         """
-        log = read_log(self._path)
-        kept = [line for line_step, line in log.lines if line_step <= step]
+        log = read_log(self._path, ascending=self._ascending)
+        kept = b"".join(line for line_step, line in log.lines if line_step <= step)
         if log.damaged:
             aside = f"{self._path}.damaged"
             _append(aside, b"".join(line for _, line in log.damaged))
@@ -123,8 +125,8 @@ class JsonlWriter(Writer):
                 f"{aside}",
                 file=sys.stderr,
             )
-        if log.damaged or log.torn or len(kept) < len(log.lines):
-            replace_bytes(self._path, b"".join(kept))
+        if kept != log.content:
+            replace_bytes(self._path, kept)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         self._append({"step": step, **values})
@@ -140,6 +142,8 @@ class EvaluationFileWriter(JsonlWriter):
       path: of the file.
       about: what is the same for all evaluations of a process.
     """
+
+    _ascending = False  # an earlier checkpoint may be evaluated, or one twice
 
     def __init__(self, path: str, about: Mapping[str, Any]):
         super().__init__(path)
