@@ -426,6 +426,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)
     together = len(group.addresses) > 1
     step = make_step(config, run.state)
+    probe = make_probe(run, step)
     return Trainer(
         config,
         train_loop=make_train_loop(
@@ -434,7 +435,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         batches=functools.partial(
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
-        probe=make_probe(run, step),
+        probe=probe,
         judge=Judge(
             target=config.penalty_target if config.penalty in WITH_TARGET else 0.0,
             one_sided=config.penalty == "one_sided",
@@ -445,7 +446,9 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         draw_real=functools.partial(sampling.draw_real, run.source),
         evaluate=evaluator.evaluate if evaluator else None,
         owner=owner,
-        begin=functools.partial(workers.check_same_run, run.strategy, run.config, run.source.size)
+        begin=functools.partial(
+            workers.check_same_run, run.strategy, run.source.size, probe.has_held_out
+        )
         if together
         else None,
         agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
