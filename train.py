@@ -7,6 +7,13 @@ python train.py --flagfile=configs/gaussians_25.flags    one of the experiments
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the other imports, which take a while.
+    from wgan_gp import signals, streams
+
+    streams.protect()
+    signals.end_at_ctrl_c()
+
 import dataclasses
 import functools
 import json
