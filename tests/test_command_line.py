@@ -18,6 +18,7 @@ import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
+from wgan_gp.signals import StopRequest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -288,6 +289,23 @@ def test_sigterm_saves_and_exits_with_143(tmp_path):
     assert saved(tmp_path)
 
 
+def test_a_repeated_sighup_only_asks_and_an_ignored_one_is_left_alone():
+    former = signal.getsignal(signal.SIGHUP)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal == signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) == former
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal is None
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.slow
 def test_a_closed_terminal_saves_and_exits_with_129(tmp_path):
     """Its shell and the kernel send SIGHUP each, and nothing can be written to it any more."""
     terminal, program_end = os.openpty()
@@ -301,6 +319,7 @@ def test_a_closed_terminal_saves_and_exits_with_129(tmp_path):
     assert saved(tmp_path)
 
 
+@pytest.mark.slow
 def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path):
     with start_training(tmp_path, "nohup", stdout=subprocess.DEVNULL) as program:
         program.send_signal(signal.SIGHUP)
@@ -312,7 +331,7 @@ def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path):
         assert program.wait(timeout=60) == 143
 
 
-@pytest.mark.parametrize("module", ["flags", "tensorflow.python.eager.context", "wgan_gp.trainer"])
+@pytest.mark.parametrize("module", ["flags", "tensorflow.python.eager.context"])
 def test_ctrl_c_in_an_import_ends_the_program_at_once(tmp_path, module):
     """A stand-in for the module, at the head of the path, says when its import began."""
     started = tmp_path / "started"
@@ -339,6 +358,27 @@ def test_ctrl_c_in_an_import_ends_the_program_at_once(tmp_path, module):
         assert run.stderr.read() == ""
 
 
+def in_shell(command):
+    command = f"set -o pipefail; {command}"
+    return subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help >/dev/full", 0, "warning: stdout cannot be written (No space left on device)\n"),
+        ("--help | head -n 1", 0, ""),
+        ("--n_critic=0 2>&-", 2, ""),
+        ("--n_critic=0 2>/dev/full", 2, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_lost(arguments, status, told):
+    done = in_shell(f"{sys.executable} train.py {arguments}")
+    assert (done.returncode, done.stderr) == (status, told)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "told"),
     [
@@ -353,8 +393,7 @@ def test_output_that_cannot_be_written_costs_no_training(tmp_path, redirection, 
     err.touch()
     arguments = [*TINY_RUN, "--train_steps=20", "--summary_interval=5"]
     command = f"{sys.executable} train.py --model_dir={tmp_path}/run {' '.join(arguments)}"
-    piped = f"set -o pipefail; {command} {redirection.format(err=err)}"
-    done = subprocess.run(["bash", "-c", piped], cwd=ROOT, capture_output=True, text=True)
+    done = in_shell(f"{command} {redirection.format(err=err)}")
     assert (done.returncode, done.stderr) == (0, "")
     assert [path.name for path in saved(tmp_path / "run")] == ["ckpt-20.json"]
     assert told in err.read_text() and "Traceback" not in err.read_text()
