@@ -10,8 +10,9 @@ from typing import Any
 
 from absl import app, flags
 
+from wgan_gp.checks import KINDS, expand_home, largest
 from wgan_gp.config import Config, value_type
-from wgan_gp.errors import UserError
+from wgan_gp.errors import UserError, shorten
 
 _DEFINE: dict[type, Callable] = {
     int: flags.DEFINE_integer,
@@ -19,7 +20,6 @@ _DEFINE: dict[type, Callable] = {
     str: flags.DEFINE_string,
 }
 _HELP = "python train.py --help lists the flags"
-_KIND = {int: "a whole number", float: "a number"}
 
 
 def define(values: flags.FlagValues = flags.FLAGS) -> None:
@@ -28,10 +28,18 @@ def define(values: flags.FlagValues = flags.FLAGS) -> None:
         _DEFINE[value_type(field)](
             field.name,
             field.default,
-            field.metadata["help"],
+            _help(field),
             flag_values=values,
             module_name=sys.argv[0],  # lists them under the program in --help
         )
+
+
+def _help(field: dataclasses.Field) -> str:
+    """Returns what --help says of a setting: its meaning and, of a whole number, its range."""
+    limits = field.metadata
+    if value_type(field) is not int or limits["choices"]:
+        return limits["help"]
+    return f"{limits['help']} Range: {limits['minimum']} to {largest(limits)}."
 
 
 def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
@@ -44,12 +52,14 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     """
     if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(argv[1:]):
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl passes over it
+        raise UserError("--flagfile= is empty", "give a file, or leave the flag out")
     try:
         rest = values(argv)
     except flags.UnrecognizedFlagError as error:
         guess = str(error).partition("Did you mean: ")[2].rstrip(" ?")
         remedy = f"did you mean --{guess}?" if guess else _HELP
-        raise UserError(f"--{error.flagname} is unknown", remedy) from None
+        raise UserError(f"--{shorten(error.flagname)} is unknown", remedy) from None
     except flags.IllegalFlagValueError as error:
         raise _illegal_value(str(error)) from None
     except flags.CantOpenFlagFileError as error:
@@ -58,24 +68,34 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     except UnicodeDecodeError:
         raise UserError("--flagfile is no text", "give a file of flags, one a line") from None
     except flags.Error as error:
-        raise UserError(str(error), _HELP) from None
+        raise UserError(shorten(str(error)), _HELP) from None
+    except (ValueError, OSError, RecursionError) as error:
+        # absl lets some of its own flags, a flagfile or a very long name end so.
+        raise UserError(f"the flags cannot be read ({shorten(str(error))})", _HELP) from None
     if rest[1:]:
-        raise UserError(f"{rest[1]} is no flag", "give every setting as --name=value")
+        raise UserError(f"{shorten(rest[1])} is no flag", "give every setting as --name=value")
     return to_config(values)
 
 
 def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
     """The parsed flags as a Config."""
-    settings: dict[str, Any] = {
-        field.name: values[field.name].value for field in dataclasses.fields(Config)
-    }
-    return Config(**settings)
+    return Config(**{field.name: _value(field, values) for field in dataclasses.fields(Config)})
 
 
 def given(values: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
     """Of the parsed flags, those that the command line gives."""
-    names = [field.name for field in dataclasses.fields(Config)]
-    return {name: values[name].value for name in names if values[name].present}
+    return {
+        field.name: _value(field, values)
+        for field in dataclasses.fields(Config)
+        if values[field.name].present
+    }
+
+
+def _value(field: dataclasses.Field, values: flags.FlagValues) -> Any:
+    value = values[field.name].value
+    if field.metadata["path"] and value is not None:
+        return expand_home(field.name, value)
+    return value
 
 
 def _illegal_value(message: str) -> UserError:
@@ -83,6 +103,6 @@ def _illegal_value(message: str) -> UserError:
     match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
     settings = {field.name: field for field in dataclasses.fields(Config)}
     if match is None or match[2] not in settings:  # one of absl's own flags
-        return UserError(message, _HELP)
-    kind = _KIND[value_type(settings[match[2]])]
-    return UserError(f"{match[1]} is not {kind}", f"give {kind}")
+        return UserError(shorten(message), _HELP)
+    kind = KINDS[value_type(settings[match[2]])]
+    return UserError(f"{shorten(match[1])} is not {kind}", f"give {kind}")

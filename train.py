@@ -7,6 +7,13 @@ python train.py --flagfile=configs/gaussians_25.flags    one of the experiments
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the other imports, which take a while.
+    from wgan_gp import signals, streams
+
+    streams.protect()
+    signals.end_at_ctrl_c()
+
 import dataclasses
 import functools
 import json
@@ -449,13 +456,13 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     if group.is_chief:
         directory.check_data(config, data)
     start = run.checkpoints.restore_latest()
-    begin = (
-        functools.partial(workers.check_same_run, run.strategy, config, run.source.size)
-        if together
-        else None
+    step = make_step(config, run.state)
+    probe = make_probe(run, step)
+    check_same_run = functools.partial(
+        workers.check_same_run, run.strategy, run.source.size, data.fingerprint, probe.has_held_out
     )
-    if begin is not None:
-        begin(start)
+    if together:
+        check_same_run(start)
     # From here on files of the run are written; the other processes compute the same, and write
     # nothing.
     if group.is_chief:
@@ -466,7 +473,6 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:
         writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)
-    step = make_step(config, run.state)
     return Trainer(
         config,
         start=start,
@@ -476,7 +482,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         batches=functools.partial(
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
-        probe=make_probe(run, step),
+        probe=probe,
         judge=Judge(
             target=config.penalty_target if config.penalty in WITH_TARGET else 0.0,
             one_sided=config.penalty == "one_sided",
@@ -487,7 +493,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         draw_real=functools.partial(sampling.draw_real, run.source),
         evaluate=evaluator.evaluate if evaluator else None,
         owner=owner,
-        begin=begin,
+        begin=check_same_run if together else None,
         agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
         profiler=Profiler(config.profiled, directory.events),
     )

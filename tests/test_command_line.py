@@ -18,6 +18,7 @@ import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
+from wgan_gp.signals import StopRequest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -128,6 +129,16 @@ def parse(*arguments):
         (["--flagfile=docs/images/digits.png"], "--flagfile is no text"),
         (["--cpu_replicas=4", "--jit_compile=on"], "across 4 replicas — leave it out"),
         (["digits"], "digits is no flag — give every setting as --name=value"),
+        (["--flagfile="], "--flagfile= is empty — give a file"),
+        (["--flagfile=docs"], "--flagfile cannot be read: [Errno 21] Is a directory"),
+        (["--flagfile=/proc/self/mem"], "the flags cannot be read ([Errno 5]"),
+        (["--undefok=nonsense", "--nonsense=1", "--seed=-1"], "--seed=-1 is too small"),
+        (["--seed=1", "--seed=-1"], "--seed=-1 is too small"),
+        (["--" + "a" * 5000], "the flags cannot be read (maximum recursion depth exceeded"),
+        (["--n_critic=" + "1" * 5000], "1...1"),
+        (["--profile_steps=1," + "1" * 5000], "1...1"),
+        (["--\x1b[31m=1"], "--\\x1b[31m is unknown"),
+        (["--n_critic=\udcff"], "--n_critic=\\udcff is not a whole number"),
     ],
 )
 def test_a_bad_command_line_is_one_line(arguments, message):
@@ -135,6 +146,7 @@ def test_a_bad_command_line_is_one_line(arguments, message):
         parse(*arguments)
     assert message in str(caught.value)
     assert re.fullmatch(r"[^\n]+ — [^\n]+", str(caught.value))
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
 
 
 def test_flags_become_the_configuration(tmp_path):
@@ -196,10 +208,18 @@ def test_help_names_every_flag_with_its_meaning():
     assert "Critic steps per generator step." in done.stdout
 
 
-def test_a_bad_value_for_a_flag_of_absls_own():
-    done = run_program("--verbosity=high")
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--verbosity=high", "flag --verbosity=high"),
+        ("--stderrthreshold=bad", "the flags cannot be read (--stderrthreshold must be one of"),
+        ("--logger_levels=a:b", "the flags cannot be read (Unknown level: 'b'"),
+    ],
+)
+def test_a_bad_value_for_a_flag_of_absls_own(argument, message):
+    done = run_program(argument)
     assert done.returncode == 2
-    assert re.fullmatch(r"error: flag --verbosity=high[^\n]+ — [^\n]+\n", done.stderr)
+    assert re.fullmatch(rf"error: {re.escape(message)}[^\n]+ — [^\n]+\n", done.stderr)
 
 
 def test_unresolvable_tpu():
@@ -251,26 +271,144 @@ def test_run_directory_that_cannot_be_written(tmp_path):
     assert re.fullmatch(r"error: --model_dir=\S+ cannot be written [^\n]+ — [^\n]+\n", done.stderr)
 
 
-def test_sigterm_saves_and_exits_with_143(tmp_path):
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "train.py",
-            f"--model_dir={tmp_path}",
-            "--model_width=4",
-            "--steps_per_loop=5",
-        ],
+TINY_RUN = ["--dataset=swiss_roll", "--model_width=4", "--batch_size=8", "--steps_per_loop=5"]
+
+
+def start_training(tmp_path, *arguments, **options):
+    """A program that has begun to train, and would for long."""
+    settings = [f"--model_dir={tmp_path}", "--train_steps=100000000", "--summary_interval=5"]
+    program = subprocess.Popen(
+        [*arguments, sys.executable, "train.py", *settings, *TINY_RUN],
         cwd=ROOT,
-        stderr=subprocess.DEVNULL,
-    ) as program:
-        metrics = tmp_path / "metrics.jsonl"
-        deadline = time.monotonic() + 120
-        while not (metrics.exists() and metrics.read_text()):
-            assert time.monotonic() < deadline and program.poll() is None
+        **{"stderr": subprocess.DEVNULL, **options},
+    )
+    metrics = tmp_path / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text()):
+        assert time.monotonic() < deadline and program.poll() is None
+        time.sleep(0.1)
+    return program
+
+
+def saved(path):
+    return list((path / "checkpoints").glob("ckpt-*.json"))
+
+
+def test_sigterm_saves_and_exits_with_143(tmp_path):
+    with start_training(tmp_path) as program:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=60) == 143
+    assert saved(tmp_path)
+
+
+def test_a_repeated_sighup_only_asks_and_an_ignored_one_is_left_alone():
+    former = signal.getsignal(signal.SIGHUP)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal == signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) == former
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal is None
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_saves_and_exits_with_129(tmp_path):
+    """Its shell and the kernel send SIGHUP each, and nothing can be written to it any more."""
+    terminal, program_end = os.openpty()
+    output = {"stdout": program_end, "stderr": program_end}
+    with start_training(tmp_path, **output) as program:
+        os.close(program_end)
+        os.close(terminal)
+        program.send_signal(signal.SIGHUP)
+        program.send_signal(signal.SIGHUP)
+        assert program.wait(timeout=60) == 129
+    assert saved(tmp_path)
+
+
+@pytest.mark.slow
+def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path):
+    with start_training(tmp_path, "nohup", stdout=subprocess.DEVNULL) as program:
+        program.send_signal(signal.SIGHUP)
+        size = len((tmp_path / "metrics.jsonl").read_text())
+        while len((tmp_path / "metrics.jsonl").read_text()) <= size + 1000:
+            assert program.poll() is None
             time.sleep(0.1)
         program.send_signal(signal.SIGTERM)
         assert program.wait(timeout=60) == 143
-    assert list((tmp_path / "checkpoints").glob("ckpt-*.index"))
+
+
+@pytest.mark.parametrize("module", ["flags", "tensorflow.python.eager.context"])
+def test_ctrl_c_in_an_import_ends_the_program_at_once(tmp_path, module):
+    """A stand-in for the module, at the head of the path, says when its import began."""
+    started = tmp_path / "started"
+    program = (
+        "import importlib.abc, pathlib, runpy, sys, time\n"
+        "class Slow(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}:\n"
+        f"            pathlib.Path({str(started)!r}).touch()\n"
+        "            time.sleep(60)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        f"sys.argv = ['train.py', '--model_dir={tmp_path}/run']\n"
+        "sys.path.insert(0, '.')\n"
+        "runpy.run_path('train.py', run_name='__main__')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as run:
+        while not started.exists():
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=30) == 130
+        assert run.stderr.read() == ""
+
+
+def in_shell(command):
+    command = f"set -o pipefail; {command}"
+    return subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help >/dev/full", 0, "warning: stdout cannot be written (No space left on device)\n"),
+        ("--help | head -n 1", 0, ""),
+        ("--n_critic=0 2>&-", 2, ""),
+        ("--n_critic=0 2>/dev/full", 2, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_lost(arguments, status, told):
+    done = in_shell(f"{sys.executable} train.py {arguments}")
+    assert (done.returncode, done.stderr) == (status, told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("redirection", "told"),
+    [
+        ("2>&-", ""),
+        (">&- 2>{err}", "training on 1 CPU replica"),
+        (">/dev/full 2>{err}", "warning: stdout cannot be written (No space left on device)"),
+        ("2>&1 | head -n 1", ""),
+    ],
+)
+def test_output_that_cannot_be_written_costs_no_training(tmp_path, redirection, told):
+    err = tmp_path / "err"
+    err.touch()
+    arguments = [*TINY_RUN, "--train_steps=20", "--summary_interval=5"]
+    command = f"{sys.executable} train.py --model_dir={tmp_path}/run {' '.join(arguments)}"
+    done = in_shell(f"{command} {redirection.format(err=err)}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in saved(tmp_path / "run")] == ["ckpt-20.json"]
+    assert told in err.read_text() and "Traceback" not in err.read_text()
 
 
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}

@@ -37,9 +37,12 @@ def is_bad(field, text):
     if limits["choices"] and value not in limits["choices"]:
         return True
     if value_type(field) is str:
-        return False
+        return not text.strip() or not text.isprintable()
+    if value_type(field) is float:
+        value = float(np.float32(value))
     return (
         not np.isfinite(float(value))
+        or value > (limits["maximum"] or (2**31 - 1 if value_type(field) is int else np.inf))
         or (limits["minimum"] is not None and value < limits["minimum"])
         or (limits["above"] is not None and value <= limits["above"])
         or (limits["below"] is not None and value >= limits["below"])

@@ -379,7 +379,10 @@ def test_a_run_that_can_only_be_read_is_judged_all_the_same(tmp_path, capsys, mo
     [
         ({"model": "resnet7"}, "--model=resnet7 is unknown — use one of mlp, "),
         ({"generator_model": "none"}, "--generator_model=none is unknown — use one of mlp, "),
-        ({"model_width": 0}, "config.json is damaged: --model_width=0 is too small — restore"),
+        (
+            {"model_width": 0},
+            "config.json is damaged or edited: --model_width=0 is too small — restore",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_is_one_line(tmp_path, capsys, change, says):

@@ -1,8 +1,10 @@
 """Two processes on this machine that train together, introduced by TF_CONFIG."""
 
+import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -38,8 +40,8 @@ def tf_config(addresses, index, kind="worker"):
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": kind, "index": index}})
 
 
-def start(tmp_path, train_steps, directories=("run", "run"), **settings):
-    """One process for each directory; all together where there are several."""
+def start(tmp_path, train_steps, directories=("run", "run"), own=({}, {}), **settings):
+    """One process for each directory, with settings of its own; together where several."""
     addresses = free_addresses(len(directories))
     processes = []
     for index, directory in enumerate(directories):
@@ -51,7 +53,7 @@ def start(tmp_path, train_steps, directories=("run", "run"), **settings):
         command = [sys.executable, "tests/worker.py", str(tmp_path / directory), str(weights)]
         processes.append(
             subprocess.Popen(
-                [*command, str(train_steps), json.dumps(settings)],
+                [*command, str(train_steps), json.dumps({**settings, **own[index]})],
                 cwd=ROOT,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -147,9 +149,9 @@ def test_processes_that_share_no_directory_are_refused(tmp_path):
         (tf_config(["a:1"], 0), workers.ALONE),
         (tf_config(["a:1", "b:2"], 1), workers.Workers(("a:1", "b:2"), 1)),
         (
-            '{"cluster": {"chief": ["c:0"], "worker": ["a:1"]},'
-            ' "task": {"type": "worker", "index": 0}}',
-            workers.Workers(("c:0", "a:1"), 1),
+            '{"cluster": {"chief": ["c:65535"], "worker": ["[::1]:1"]},'
+            ' "task": {"type": "worker", "index": "0"}}',
+            workers.Workers(("c:65535", "[::1]:1"), 1),
         ),
     ],
 )
@@ -167,7 +169,23 @@ def test_tf_config_is_understood(text, expected):
         tf_config(["a:1", "b:2"], -1),
         tf_config(["a:1", "b:2"], 0, "boss"),
         '{"cluster": {"worker": ["a:1", "b:2"]}}',
+        '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}',
+        tf_config(["a:1", "b:2"], 0.5),
+        tf_config(["a:1", "b:2"], True),
+        tf_config(["a:1", "a:1"], 0),
+        tf_config(["a:1", "b"], 0),
+        tf_config(["a:1", ":2"], 0),
+        tf_config(["a:1", "b:99999999"], 0),
+        tf_config(["a:1", "b:65536"], 0),
+        tf_config(["a:1", "b:-5"], 0),
+        tf_config(["a:1", "b:0"], 0),
+        tf_config(["a:1", "b:x"], 0),
+        tf_config(["a:1", "b\n:2"], 0),
+        tf_config(["a:1", "b\0:2"], 0),
+        tf_config(["a:1", 5], 0),
+        "[" * 100_000,
     ],
+    ids=range(21),
 )
 def test_a_broken_tf_config_is_refused_in_a_line(text):
     with pytest.raises(UserError, match=r"TF_CONFIG is no cluster .* — set it as"):
@@ -229,34 +247,82 @@ def test_a_process_without_its_address_is_refused():
             workers.wait_for_all(workers.Workers((own, "127.0.0.1:1"), 0), 5)
 
 
+def meet(monkeypatch, other):
+    """Lets `gather` find what this process asks, and what `other` makes of it."""
+    monkeypatch.setattr(
+        workers, "gather", lambda strategy, numbers: np.array([numbers, other(numbers)])
+    )
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (0, "were not given the same flags — start the same command"),
-        (1, r"find \[100, 101\] images: their --data_dir differ"),
-        (2, r"stand at iterations \[5, 6\]"),
+        (0, r"find \[100, 101\] images: their --data_dir differ"),
+        (1, "find files or classes of other names: their --data_dir differ"),
+        (2, "some processes of TF_CONFIG have data that is not trained on, and others have none"),
+        (3, r"stand at iterations \[5, 6\]"),
     ],
 )
 def test_processes_of_different_runs_are_refused(monkeypatch, column, message):
-    def gather(strategy, numbers):
-        rows = np.array([numbers, numbers])
-        rows[1, column] += 1
-        return rows
-
-    monkeypatch.setattr(workers, "gather", gather)
+    meet(monkeypatch, lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
     with pytest.raises(UserError, match=message):
-        workers.check_same_run(None, Config(), 100, 5)
+        workers.check_same_run(None, 100, {"names": "a", "classes": "b"}, False, 5)
 
 
-def test_flags_that_the_result_does_not_depend_on_may_differ(monkeypatch):
-    rows = []
-    monkeypatch.setattr(
-        workers, "gather", lambda strategy, numbers: rows.append(numbers) or np.array(rows)
-    )
-    workers.check_same_run(None, Config(data_dir="a"), 100, 5)
-    workers.check_same_run(None, Config(data_dir="b", start_timeout=9), 100, 5)
-    with pytest.raises(UserError, match="same flags"):
-        workers.check_same_run(None, Config(seed=1), 100, 5)
+def asked(monkeypatch, config):
+    """All that a process of this configuration tells the others of its flags."""
+    found = []
+    meet(monkeypatch, lambda numbers: found.append(numbers) or numbers)
+    workers.check_same_flags(None, config)
+    return found
+
+
+MAY_DIFFER = {"data_dir", "test_data_dir", "download", "model_dir", "output", "start_timeout"}
+MAY_DIFFER |= {"profile_steps"}
+
+
+def test_every_flag_that_processes_must_share_is_compared_and_named(monkeypatch):
+    base = Config(dataset="tfrecord", data_dir="a")
+    for field in dataclasses.fields(Config):
+        other = dataclasses.replace(base)
+        # Around the checks of two settings together, which are not asked here.
+        object.__setattr__(other, field.name, "another")
+        told = asked(monkeypatch, other)
+        meet(monkeypatch, lambda numbers, told=told: told.pop(0))
+        if field.name in MAY_DIFFER:
+            workers.check_same_flags(None, base)
+            continue
+        value = re.escape(f"--{field.name}={getattr(base, field.name)}")
+        with pytest.raises(UserError, match=rf"same flags \(this one: {value}\) — start the"):
+            workers.check_same_flags(None, base)
+
+
+def test_another_version_of_the_program_is_refused(monkeypatch):
+    meet(monkeypatch, lambda numbers: [numbers[0] + 1])
+    with pytest.raises(UserError, match=r"of different versions of this program .* — install the"):
+        workers.check_same_flags(None, Config())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "own",
+    [
+        ({"steps_per_loop": 5}, {"steps_per_loop": 4}),
+        ({"summary_interval": 5}, {"summary_interval": 0}),
+        ({"model_width": 4}, {"model_width": 8}),
+        ({"batch_size": 16}, {"batch_size": 15}),
+    ],
+    ids=lambda own: next(iter(own[0])),
+)
+def test_two_processes_of_different_flags_are_refused(tmp_path, own):
+    """Their devices meet first, then their flags; else they would wait for each other, or crash."""
+    for index, (status, errors) in enumerate(finish(start(tmp_path, 20, own=own))):
+        (name,) = own[0]
+        value = own[index].get(name, getattr(Config(), name))
+        assert status == 2
+        (error,) = errors
+        assert f"were not given the same flags (this one: --{name}={value}" in error
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_path):

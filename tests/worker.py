@@ -26,18 +26,17 @@ def weights_of(state):
 
 
 def main(model_dir, weights, train_steps, more):
-    config = Config(
-        model_dir=model_dir,
-        train_steps=int(train_steps),
-        model_width=4,
-        latent_size=8,
-        batch_size=16,
-        n_critic=2,
-        steps_per_loop=2,
-        checkpoint_interval=2,
-        learning_rate_schedule="constant",
+    settings = {
+        "model_width": 4,
+        "latent_size": 8,
+        "batch_size": 16,
+        "n_critic": 2,
+        "steps_per_loop": 2,
+        "checkpoint_interval": 2,
+        "learning_rate_schedule": "constant",
         **json.loads(more),
-    )
+    }
+    config = Config(model_dir=model_dir, train_steps=int(train_steps), **settings)
     # As train.main does, but for the weights.
     make_trainer = train.make_trainer
     kept = []

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 import shlex
 import typing
 from typing import Any
 
-from .errors import UserError
+from . import checks
+from .errors import UserError, shorten
 
 # The engine does not import losses/, nor this module TensorFlow: a test compares these with
 # the registries there.
@@ -40,19 +40,39 @@ def _setting(
     help: str,
     *,
     minimum: float | None = None,
+    maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
     choices: tuple[Any, ...] = (),
     free: bool = False,
+    path: bool = False,
+    per_process: bool = False,
 ) -> Any:
-    """A field. `free`: a resumed run may change it, because the result does not depend on it."""
+    """Declares a setting.
+
+    Args:
+      default: its value where none is given; None: it may have none.
+      help: for --help.
+      minimum, maximum, above, below: its range, with its ends (minimum, maximum) or without. A
+        whole number has the maximum checks.LARGEST, or a lower one where more would only end in an
+        overflow, or fill the memory.
+      choices: its only values.
+      free: a resumed run may change it, because the result does not depend on it.
+      path: may name a file or a directory, so a leading ~ means the home directory.
+      per_process: processes that train together may differ in it. All others must be the same: they
+        decide what is computed, or after which loops all processes compute together, and a process
+        that waits for the others alone would wait for ever.
+    """
     metadata = {
         "help": help,
         "minimum": minimum,
+        "maximum": maximum,
         "above": above,
         "below": below,
         "choices": choices,
         "free": free,
+        "path": path,
+        "per_process": per_process,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -86,28 +106,34 @@ class Config:
         "Where the data is: a folder of pictures (image_folder), a pattern of files (tfrecord), or "
         "where tensorflow-datasets prepares its own. Local or gs://.",
         free=True,
+        path=True,
+        per_process=True,
     )
     test_data_dir: str | None = _setting(
         None,
         "The same of data that is not trained on: the critic's loss there shows whether it "
         "overfits. Default: of tensorflow-datasets, the split called test or validation.",
         free=True,
+        path=True,
+        per_process=True,
     )
     download: str = _setting(
         "off",
         "Download and prepare a dataset of tensorflow-datasets that is not there.",
         choices=("off", "on"),
         free=True,
+        per_process=True,
     )
     split: str = _setting("train", "Split of a dataset of tensorflow-datasets.")
     num_classes: int | None = _setting(
-        None, "Labels in a tfrecord dataset: 0 ... num_classes - 1.", minimum=1
+        None, "Labels in a tfrecord dataset: 0 ... num_classes - 1.", minimum=1, maximum=1_000_000
     )
     image_size: int | None = _setting(
         None,
         "Side of the images, in pixels: their middle square is resized. Default: their own, and 64 "
         "at most where they differ.",
         minimum=1,
+        maximum=4096,
     )
     image_channels: int | None = _setting(
         None,
@@ -129,6 +155,8 @@ class Config:
         None,
         "Run directory, any path TensorFlow can open (local, gs://). Default: runs/<dataset>.",
         free=True,
+        path=True,
+        per_process=True,
     )
 
     # The networks.
@@ -146,14 +174,16 @@ class Config:
         "Hidden units (mlp) or channels, at half size (dcgan) or at full size (resnet). Default: "
         "256 for mlp, else 64.",
         minimum=1,
+        maximum=16_384,
     )
     generator_width: int | None = _setting(
-        None, "The same of the generator. Default: --model_width.", minimum=1
+        None, "The same of the generator. Default: --model_width.", minimum=1, maximum=16_384
     )
     model_depth: int | None = _setting(
         None,
         "Hidden layers (mlp) or blocks at each size (resnet101). Default: 3 and 6.",
         minimum=1,
+        maximum=256,
     )
     activation: str = _setting(
         "relu",
@@ -195,16 +225,23 @@ class Config:
         "projection. The generator is then given labels too.",
         choices=CONDITIONINGS,
     )
-    latent_size: int = _setting(64, "Length of the latent vector, drawn from N(0, I).", minimum=1)
+    latent_size: int = _setting(
+        64, "Length of the latent vector, drawn from N(0, I).", minimum=1, maximum=65_536
+    )
 
     # The schedule.
     train_steps: int = _setting(
         7500, "Iterations in all: n_critic critic steps and a generator step each.", minimum=1
     )
-    n_critic: int = _setting(5, "Critic steps per generator step.", minimum=1)
-    batch_size: int = _setting(64, "Real images in a critic step, over all replicas.", minimum=1)
+    n_critic: int = _setting(5, "Critic steps per generator step.", minimum=1, maximum=10_000)
+    batch_size: int = _setting(
+        64, "Real images in a critic step, over all replicas.", minimum=1, maximum=2**20
+    )
     generator_batch_size: int | None = _setting(
-        None, "Samples in a generator step, over all replicas. Default: --batch_size.", minimum=1
+        None,
+        "Samples in a generator step, over all replicas. Default: --batch_size.",
+        minimum=1,
+        maximum=2**20,
     )
     steps_per_loop: int = _setting(
         50,
@@ -280,7 +317,6 @@ class Config:
         0,
         "Seed of weights, noise and data order: one seed, one run, on any number of replicas.",
         minimum=0,
-        below=2**31,
     )
 
     # The machine.
@@ -294,13 +330,19 @@ class Config:
         None, "Project of a TPU given by its name. Default: this machine's.", free=True
     )
     start_timeout: int = _setting(
-        600, "Seconds to wait for a TPU, or for the other machines.", minimum=1, free=True
+        600,
+        "Seconds to wait for a TPU, or for the other machines.",
+        minimum=1,
+        free=True,
+        maximum=604_800,
+        per_process=True,
     )
     cpu_replicas: int = _setting(
         1,
         "Split the CPU into this many replicas: the rehearsal of as many TPU cores.",
         minimum=1,
         free=True,
+        maximum=256,
     )
     precision: str = _setting(
         "float32",
@@ -341,6 +383,7 @@ class Config:
         "Begin a new run where another stands: its directory, or one of its checkpoints/ckpt-N. "
         "Once the run has a checkpoint of its own, it goes on from that.",
         free=True,
+        path=True,
     )
     on_nonfinite: str = _setting(
         "stop",
@@ -356,12 +399,16 @@ class Config:
         0, "Iterations between evaluations; 0: none.", minimum=0, free=True
     )
     profile_steps: str | None = _setting(
-        None, "Iterations to profile for TensorBoard, as FIRST,LAST.", free=True
+        None, "Iterations to profile for TensorBoard, as FIRST,LAST.", free=True, per_process=True
     )
 
     # Judging and using a run.
     evaluate_samples: int = _setting(
-        10_000, "Samples to judge, and real examples at most.", minimum=2, free=True
+        10_000,
+        "Samples to judge, and real examples at most.",
+        minimum=2,
+        free=True,
+        maximum=1_000_000,
     )
     feature_extractor: str | None = _setting(
         None,
@@ -369,6 +416,7 @@ class Config:
         "images), inception (of TF-GAN, from the network), or a Keras file or SavedModel. "
         "Default: classifier for labelled images of up to 32 pixels, else inception.",
         free=True,
+        path=True,
     )
     sample_format: str = _setting(
         "grid",
@@ -376,21 +424,28 @@ class Config:
         choices=("grid", "interpolation", "png", "npz"),
         free=True,
     )
-    num_samples: int = _setting(64, "Samples that --mode=sample draws.", minimum=1, free=True)
+    num_samples: int = _setting(
+        64, "Samples that --mode=sample draws.", minimum=1, free=True, maximum=1_000_000
+    )
     sample_seed: int | None = _setting(
         None,
         "Seed of the samples' noise. Default: --seed.",
         minimum=0,
-        below=2**31,
         free=True,
     )
     sample_class: int | None = _setting(
-        None, "Class to sample, of a conditional run. Default: all in turn.", minimum=0, free=True
+        None,
+        "Class to sample, of a conditional run. Default: all in turn.",
+        minimum=0,
+        free=True,
+        maximum=1_000_000,
     )
     output: str | None = _setting(
         None,
         "Where --mode=sample and --mode=export write. Default: in --model_dir.",
         free=True,
+        path=True,
+        per_process=True,
     )
 
     def __post_init__(self):
@@ -401,7 +456,7 @@ class Config:
                 "use layer, group or instance",
             )
         for field in dataclasses.fields(self):
-            _check_range(field, getattr(self, field.name))
+            _check(field, getattr(self, field.name))
         if self.tpu is not None and self.cpu_replicas > 1:
             raise UserError("--tpu and --cpu_replicas exclude each other", "leave one of them out")
         if self.tpu is not None and self.jit_compile == "on":
@@ -425,11 +480,11 @@ class Config:
         """First and last iteration to profile. Raises UserError: it is no such pair."""
         if self.profile_steps is None:
             return None
-        match = re.fullmatch(r"(\d+),(\d+)", self.profile_steps)
+        match = re.fullmatch(r"([0-9]{1,10}),([0-9]{1,10})", self.profile_steps)
         first, last = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= first <= last:
             raise UserError(
-                f"--profile_steps={self.profile_steps} is no FIRST,LAST",
+                f"--profile_steps={shorten(self.profile_steps)} is no FIRST,LAST",
                 "give two iterations, counted from 1, such as 200,250",
             )
         if first > self.train_steps:
@@ -499,13 +554,25 @@ class Config:
         """The seed of the samples' noise."""
         return self.seed if self.sample_seed is None else self.sample_seed
 
-    def differences(self, saved: dict[str, Any]) -> list[str]:
+    def differences(
+        self, saved: dict[str, Any], *, origin: str = "the saved configuration"
+    ) -> list[str]:
         """What in a saved configuration forbids going on with this one, as `--flag: old -> new`.
 
         A free setting may differ, and so may train_steps while no schedule depends on it.
+
+        Args:
+          saved: what a config.json holds.
+          origin: its path, for errors.
+
+        Raises:
+          UserError: a saved value cannot be.
         """
-        return [f"{name}: of a newer version, or damaged" for name in self._unknown(saved)] + [
-            f"--{name}: {old} -> {getattr(self, name)}"
+        _check_saved(saved, origin)
+        return [
+            f"{shorten(name)}: of a newer version, or damaged" for name in self._unknown(saved)
+        ] + [
+            f"--{name}: {shorten(str(old))} -> {shorten(str(getattr(self, name)))}"
             for name, old in self._saved_otherwise(saved).items()
         ]
 
@@ -547,10 +614,22 @@ class Config:
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Config:
-        """The configuration that a config.json holds; keys of no setting are passed over."""
+    def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:
+        """The configuration that a config.json holds; keys of no setting are passed over.
+
+        Args:
+          saved: what it holds. A setting that is missing has its default: it is younger.
+          origin: its path, for errors.
+
+        Raises:
+          UserError: a value, or two together, cannot be.
+        """
+        _check_saved(saved, origin)
         names = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in saved.items() if name in names})
+        try:
+            return cls(**{name: value for name, value in saved.items() if name in names})
+        except UserError as error:
+            raise UserError(f"{origin}: {error.what}", error.remedy) from None
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -567,19 +646,21 @@ def value_type(field: dataclasses.Field) -> type:
     return next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
 
 
-def _check_range(field: dataclasses.Field, value: Any) -> None:
-    if value is None:
-        return
-    flag, limits = f"--{field.name}={value}", field.metadata
-    if limits["choices"] and value not in limits["choices"]:
-        raise UserError(
-            f"{flag} is unknown", f"use one of {', '.join(map(str, limits['choices']))}"
-        )
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{flag} is not a finite number", "give a finite one")
-    if limits["minimum"] is not None and value < limits["minimum"]:
-        raise UserError(f"{flag} is too small", f"give at least {limits['minimum']}")
-    if limits["above"] is not None and value <= limits["above"]:
-        raise UserError(f"{flag} is too small", f"give more than {limits['above']}")
-    if limits["below"] is not None and value >= limits["below"]:
-        raise UserError(f"{flag} is too large", f"give less than {limits['below']}")
+def _check(field: dataclasses.Field, value: Any) -> None:
+    """Raises UserError unless a setting can have this value."""
+    optional = field.default is None
+    checks.check(field.name, value, value_type(field), field.metadata, optional=optional)
+
+
+def _check_saved(saved: dict[str, Any], origin: str) -> None:
+    """Raises UserError unless the settings of a saved configuration can have their values."""
+    for field in dataclasses.fields(Config):
+        if field.name not in saved:
+            continue
+        try:
+            _check(field, saved[field.name])
+        except UserError as error:
+            raise UserError(
+                f"{origin} is damaged or edited: {error.what}",
+                f"restore it, or correct it: {error.remedy}",
+            ) from None

@@ -12,14 +12,28 @@ class UserError(Exception):
     """
 
     def __init__(self, what: str, remedy: str):
-        # A library's message inside may have lines of its own; the user gets one.
-        super().__init__(" ".join(f"{what} — {remedy}".split()))
+        # A library's message or a path inside may have lines of its own; the user gets one.
+        super().__init__(printable(" ".join(f"{what} — {remedy}".split())))
         self.what = what
         self.remedy = remedy
 
 
 class NotFiniteError(UserError):
     """The state, or what it was to be updated with, holds NaN or infinity."""
+
+
+def shorten(text: str, length: int = 120) -> str:
+    """Returns a text, or what it begins and ends with where it is longer than `length`."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length // 2]}...{text[-length // 4 :]}"
+
+
+def printable(text: str) -> str:
+    """Returns a text with escapes for what would not show, or would steer a terminal."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def reason(error: Exception) -> str:

@@ -61,6 +61,9 @@ class Probe:
       strategy: of the run.
       batches: () -> distributed iterator over the dataset from its beginning.
       held_out: the same of examples that are not trained on; None: there are none.
+
+    Attributes:
+      has_held_out: whether there are any.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Probe:
         self._count = max(1, EXAMPLES // step.batch_size)
         self._batches = batches
         self._held_out = held_out
+        self.has_held_out = held_out is not None
         names = step.objective.critic_term_names
 
         @tf.function(autograph=False)

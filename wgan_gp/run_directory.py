@@ -20,8 +20,6 @@ from .files import paths_starting_with, reporting
 from .json_files import read_log, read_object, write_object
 from .ownership import Ownership
 
-_REMEDY = "restore the file as it was, or give another --model_dir"
-
 
 @dataclasses.dataclass(frozen=True)
 class DataRecord:
@@ -206,10 +204,7 @@ class RunDirectory:
         """
         saved = read_object(self.config)
         if saved is not None:
-            try:
-                Config.from_dict(saved)
-            except UserError as error:
-                raise UserError(f"{self.config} is damaged: {error.what}", _REMEDY) from error
+            Config.from_dict(saved, origin=self.config)
         return saved
 
     def saved_data(self) -> DataRecord | None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from .config import Config
 from .deadline import deadline_from_outside
-from .errors import UserError
+from .errors import UserError, shorten
+from .json_files import digest
 
 _EXAMPLE = (
     '{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]}, "task": {"type": "worker", "index": 0}}'
 )
+_LAST_PORT = 65_535
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,30 +63,43 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
     try:
         settings = json.loads(text)
         cluster, task = settings.get("cluster", {}), settings.get("task", {})
-        addresses = {kind: list(cluster.get(kind, [])) for kind in ("chief", "worker")}
-        if not any(addresses.values()):
+        chiefs, others = _addresses(cluster, "chief"), _addresses(cluster, "worker")
+        if not chiefs and not others:
             return ALONE
-        for address in [*addresses["chief"], *addresses["worker"]]:
-            int(address.rpartition(":")[2])  # there is a port
-        before = len(addresses["chief"]) if task["type"] == "worker" else 0
-        addresses[task["type"]][int(task["index"])]  # there is such a process
-        if int(task["index"]) < 0:
-            raise IndexError(task["index"])
-        everybody = (*addresses["chief"], *addresses["worker"])
-        workers = Workers(everybody, before + int(task["index"]))
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        own, before = {"chief": (chiefs, 0), "worker": (others, len(chiefs))}[task["type"]]
+        index = int(str(task["index"]))  # 0.5 is no index
+        if not 0 <= index < len(own):
+            raise IndexError(f"there is no task {index}")
+        everybody = (*chiefs, *others)
+        if len(set(everybody)) < len(everybody):
+            raise ValueError("an address is there twice")
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"TF_CONFIG is no cluster of chief and worker with a task in it ({error!r})",
+            "TF_CONFIG is no cluster of chief and worker with a task in it "
+            f"({shorten(repr(error))})",
             f"set it as {_EXAMPLE}, or unset it to train on this machine alone",
         ) from error
-    return workers if len(everybody) > 1 else ALONE
+    return Workers(everybody, before + index) if len(everybody) > 1 else ALONE
+
+
+def _addresses(cluster: dict[str, Any], kind: str) -> list[str]:
+    """Returns the addresses of one kind of process. Raises ValueError: one is no HOST:PORT."""
+    addresses = cluster.get(kind, [])
+    if not isinstance(addresses, list):
+        raise ValueError(f"{kind} is not a list")
+    for address in addresses:
+        match = re.fullmatch(r"[!-~]+:([0-9]{1,5})", str(address))
+        if match is None or not 1 <= int(match[1]) <= _LAST_PORT:
+            raise ValueError(f"{str(address)!r} is not HOST:PORT with a port of 1 to {_LAST_PORT}")
+    return addresses
 
 
 def connect(workers: Workers, config: Config) -> tf.distribute.Strategy:
     """A strategy over the GPUs, or else the CPU, of all processes; waits for all of them.
 
     Raises:
-      UserError: this process cannot take its place, or others do not come.
+      UserError: this process cannot take its place, or others do not come, or were given other
+        flags.
     """
     wait_for_all(workers, config.start_timeout)
     late = (
@@ -93,9 +109,12 @@ def connect(workers: Workers, config: Config) -> tf.distribute.Strategy:
     remedy = "look for one that ended, or for another program at its port, and start them all again"
     try:
         with deadline_from_outside(config.start_timeout, late, remedy):
-            return tf.distribute.MultiWorkerMirroredStrategy()
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise _no_place(workers, error) from error
+    # Now: to create a variable, all processes meet.
+    check_same_flags(strategy, config)
+    return strategy
 
 
 def wait_for_all(workers: Workers, seconds: float) -> None:
@@ -164,36 +183,81 @@ def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int |
     return int(gather(strategy, [signal or 0]).max()) or None
 
 
+def check_same_flags(strategy: tf.distribute.Strategy, config: Config) -> None:
+    """Raises UserError unless all processes have one program and the same flags.
+
+    But for the settings that are declared `per_process`.
+    """
+    names = [
+        field.name for field in dataclasses.fields(config) if not field.metadata["per_process"]
+    ]
+    if _differ(gather(strategy, [_digest([tf.__version__, names])])[:, 0]):
+        raise UserError(
+            "the processes of TF_CONFIG are of different versions of this program or of TensorFlow",
+            "install the same on every machine",
+        )
+    digests = gather(strategy, [_digest(getattr(config, name)) for name in names])
+    differing = [name for name, each in zip(names, digests.T, strict=True) if _differ(each)]
+    if differing:
+        here = ", ".join(f"--{name}={shorten(str(getattr(config, name)))}" for name in differing)
+        raise UserError(
+            f"the processes of TF_CONFIG were not given the same flags (this one: {here})",
+            "start the same command on every machine",
+        )
+
+
 def check_same_run(
-    strategy: tf.distribute.Strategy, config: Config, examples: int | None, iteration: int
+    strategy: tf.distribute.Strategy,
+    examples: int | None,
+    fingerprint: dict[str, Any] | None,
+    held_out: bool,
+    iteration: int,
 ) -> None:
-    """Raises UserError unless all processes have one configuration, dataset and place in it.
+    """Raises UserError unless all processes have one dataset, and one place in it.
 
     Args:
       strategy: over all of them.
-      config: of this process.
-      examples: in its dataset; None: no fixed number.
+      examples: in this process's dataset; None: no fixed number.
+      fingerprint: of the dataset's files; see data/fingerprint.py.
+      held_out: whether it has examples that are not trained on; the probe looks at them.
       iteration: that it begins at.
     """
-    rollback = (config.on_nonfinite, config.max_rollbacks)  # free, but for all the same
-    content = json.dumps([config.binding(), rollback], sort_keys=True).encode()
-    settings = int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
-    all_settings, sizes, iterations = gather(strategy, [settings, examples or 0, iteration]).T
-    if len(set(all_settings.tolist())) > 1:
+    # Sizes are known of local files only.
+    files = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
+    numbers = [examples or 0, files, int(held_out), iteration]
+    sizes, names, held_outs, iterations = gather(strategy, numbers).T
+    if _differ(sizes):
         raise UserError(
-            "the processes of TF_CONFIG were not given the same flags",
-            "start the same command on every machine",
-        )
-    if len(set(sizes.tolist())) > 1:
-        raise UserError(
-            f"the processes of TF_CONFIG find {sorted(set(sizes.tolist()))} images: their "
-            "--data_dir differ",
+            f"the processes of TF_CONFIG find {_distinct(sizes)} images: their --data_dir differ",
             "give all machines the same files",
         )
-    distinct = sorted(set(iterations.tolist()))
-    if len(distinct) > 1:
+    if _differ(names):
         raise UserError(
-            f"the processes of TF_CONFIG stand at iterations {distinct}: "
+            "the processes of TF_CONFIG find files or classes of other names: their --data_dir "
+            "differ",
+            "give all machines the same files",
+        )
+    if _differ(held_outs):
+        raise UserError(
+            "some processes of TF_CONFIG have data that is not trained on, and others have none",
+            "give all machines --test_data_dir, or none, and the same splits of a dataset",
+        )
+    if _differ(iterations):
+        raise UserError(
+            f"the processes of TF_CONFIG stand at iterations {_distinct(iterations)}: "
             "they do not read the same --model_dir",
             "give a directory that all machines share, such as gs://BUCKET/RUN",
         )
+
+
+def _digest(content: Any) -> int:
+    """Returns 56 bits of a hash of what JSON can write."""
+    return int(digest(content)[:14], 16)
+
+
+def _differ(values: np.ndarray) -> bool:
+    return len(_distinct(values)) > 1
+
+
+def _distinct(values: np.ndarray) -> list[int]:
+    return sorted(set(values.tolist()))

@@ -1,0 +1,126 @@
+"""The values that a setting can have: as a flag, in config.json, in Python."""
+
+import dataclasses
+import json
+
+import pytest
+from absl import flags as absl_flags
+
+import flags
+from wgan_gp.checks import LARGEST, largest
+from wgan_gp.config import Config, value_type
+from wgan_gp.errors import UserError
+
+FIELDS = dataclasses.fields(Config)
+WHOLE = [f for f in FIELDS if value_type(f) is int and not f.metadata["choices"]]
+FLOATS = [f for f in FIELDS if value_type(f) is float]
+ORIGIN = "gs://bucket/run/config.json"
+
+
+def parse(*arguments):
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    return flags.parse(["train.py", *arguments], values)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("n_critic", "5", r"--n_critic='5' is not a whole number — .*: give a whole number"),
+        ("n_critic", 5.0, r"--n_critic=5\.0 is not a whole number"),
+        ("n_critic", True, "--n_critic=True is not a whole number"),
+        ("n_critic", None, "--n_critic=None is not a whole number"),
+        ("n_critic", [5], r"--n_critic=\[5\] is not a whole number"),
+        ("n_critic", 0, "--n_critic=0 is too small — .*: give at least 1"),
+        ("batch_size", 1e308, r"--batch_size=1e\+308 is not a whole number"),
+        ("batch_size", 10**30, r"--batch_size=10{30} is too large — .*: give at most 1048576"),
+        ("image_size", "x" * 9999, r"--image_size='x{59}\.\.\.x{29}' is not a whole number"),
+        ("penalty_weight", "10", "--penalty_weight='10' is not a number"),
+        ("penalty_weight", None, "--penalty_weight=None is not a number"),
+        ("penalty_weight", False, "--penalty_weight=False is not a number"),
+        ("penalty_weight", float("nan"), "--penalty_weight=nan is not a finite number"),
+        ("penalty_weight", 10**400, r"--penalty_weight=10{59}\.\.\.0{30} is too large for float32"),
+        ("beta_2", 1, "--beta_2=1 is too large — .*: give less than 1"),
+        ("dataset", 3, "--dataset=3 is not text"),
+        ("dataset", None, "--dataset=None is not text"),
+        ("dataset", "", "--dataset= is empty"),
+        ("data_dir", {"a": 1}, r"--data_dir=\{'a': 1\} is not text"),
+        ("data_dir", "a\0b", r"--data_dir=a\\x00b contains a control character"),
+        ("data_dir", "\ud800", r"--data_dir=\\ud800 is not valid UTF-8"),
+        ("penalty", "both", "--penalty=both is unknown — .*: use one of two_sided"),
+        ("image_channels", 2, "--image_channels=2 is unknown"),
+        ("image_channels", 3.0, r"--image_channels=3\.0 is not a whole number"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_saved_value_is_checked_as_a_flag_is(name, value, message):
+    saved = json.loads(json.dumps({**Config().to_dict(), name: value}))
+    for read in (Config.from_dict, Config().differences):
+        with pytest.raises(UserError) as caught:
+            read(saved, origin=ORIGIN)
+        assert str(caught.value).startswith(f"{ORIGIN} is damaged or edited: --{name}=")
+        assert " — restore it, or correct it: " in str(caught.value)
+        assert caught.match(f"edited: {message}")
+
+
+def test_a_saved_configuration_may_lack_settings_and_have_others():
+    saved = {"n_critic": 3, "penalty_weight": 5, "sample_seed": None, "of_the_future": [1]}
+    config = Config.from_dict(saved)
+    assert config == Config(n_critic=3, penalty_weight=5.0)
+    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_two_saved_values_that_exclude_each_other_are_refused_by_the_files_name():
+    saved = {"conditioning": "acgan", "critic_class_weight": 0}
+    with pytest.raises(UserError, match=f"^{ORIGIN}: --critic_class_weight=0 with --cond"):
+        Config.from_dict(saved, origin=ORIGIN)
+
+
+@pytest.mark.parametrize("field", WHOLE, ids=lambda field: field.name)
+def test_every_whole_number_has_a_largest_value_that_help_tells(field):
+    limit = largest(field.metadata)
+    assert field.metadata["minimum"] < limit <= LARGEST
+    for value in (limit + 1, 10**30):
+        with pytest.raises(UserError) as caught:
+            parse(f"--{field.name}={value}")
+        assert str(caught.value) == f"--{field.name}={value} is too large — give at most {limit}"
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    assert values[field.name].help.endswith(f"Range: {field.metadata['minimum']} to {limit}.")
+
+
+@pytest.mark.parametrize("field", FLOATS, ids=lambda field: field.name)
+def test_every_number_is_one_in_float32_too(field):
+    for value, message in (("1e39", "too large for float32"), ("1e-46", "too small for float32")):
+        with pytest.raises(UserError, match=message):
+            parse(f"--{field.name}={value}")
+    if field.metadata["below"] is not None:  # 1 in float32
+        with pytest.raises(UserError, match="is too large — give less than 1"):
+            parse(f"--{field.name}=0.99999999999")
+
+
+PATHS = ["data_dir", "test_data_dir", "model_dir", "restore_from", "output", "feature_extractor"]
+
+
+def test_a_path_may_begin_with_the_home_directory(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/of me")
+    assert {field.name for field in FIELDS if field.metadata["path"]} == set(PATHS)
+    for name in PATHS:
+        assert getattr(parse(f"--{name}=~/a/~b"), name) == "/home/of me/a/~b"
+        assert getattr(parse(f"--{name}=gs://b/~/a"), name) == "gs://b/~/a"
+        with pytest.raises(UserError, match=f"--{name}=~nobody-here/a begins with ~, but"):
+            parse(f"--{name}=~nobody-here/a")
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    flags.parse(["train.py", "--model_dir=~/a"], values)
+    assert flags.given(values) == {"model_dir": "/home/of me/a"}
+
+
+@pytest.mark.parametrize(
+    "field", [field for field in FIELDS if value_type(field) is str], ids=lambda field: field.name
+)
+@pytest.mark.parametrize("text", ["", " ", "a\nb", "a\x1b[31mb", "a\x00", "a\udcff"])
+def test_a_text_that_cannot_be_is_one_line(field, text):
+    with pytest.raises(UserError) as caught:
+        parse(f"--{field.name}={text}")
+    assert str(caught.value).isprintable()
