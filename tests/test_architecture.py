@@ -19,6 +19,7 @@ ALLOWED = {
         "google",
         "numpy",
         "PIL",
+        "requests",  # what tensorflow-datasets downloads with
         "scipy",  # with threadpoolctl, what scikit-learn itself needs
         "sklearn",
         "tensorboard",

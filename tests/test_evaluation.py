@@ -4,7 +4,9 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import pathlib
+import zipfile
 
 import numpy as np
 import pytest
@@ -503,6 +505,77 @@ def test_a_path_of_no_such_network_is_one_line(tmp_path, name, says):
         "— give inception, classifier, or a Keras file or SavedModel that takes images"
     )
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.h5", "saved"])
+def test_a_pipe_is_no_extractor(tmp_path, name):
+    path = tmp_path / name
+    pipe = path if path.suffix else path / "saved_model.pb"
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=f"--feature_extractor={path}: {pipe} is no regular file"):
+        pretrained.load_model(str(path))
+
+
+def test_an_extractor_whose_path_cannot_be_looked_up_is_one_line(monkeypatch):
+    with pytest.raises(UserError, match=r"--feature_extractor=/\\xff\.keras is not UTF-8"):
+        pretrained.load_model("/\udcff.keras")
+
+    def fail(path):
+        raise tf.errors.FailedPreconditionError(None, None, "Could not resolve host")
+
+    monkeypatch.setattr(tf.io.gfile, "exists", fail)
+    with pytest.raises(UserError, match=r"gs://b/x\.keras cannot be reached \(Could not resolve"):
+        pretrained.load_model("gs://b/x.keras")
+
+
+def keras_file_with_code(path, kind):
+    """A Keras file that makes the folder `ran` beside it where its code is run."""
+    ran = str(path.parent / "ran")
+    inputs = tf.keras.Input([4, 4, 3])
+    outputs = tf.keras.layers.Lambda(lambda x: (__import__("os").mkdir(ran), x)[1])(inputs)
+    if kind == "module":
+        outputs = tf.keras.layers.Activation("relu")(inputs)
+    model = tf.keras.Model(inputs, outputs)
+    made = path.with_name(f"made{'.keras' if kind == 'module' else path.suffix}")
+    model.save(path.with_suffix(".h5") if kind == "h5 in keras" else made)
+    if kind == "h5 in keras":
+        path.with_suffix(".h5").rename(made)
+    if kind == "module":  # any function of any module
+        with zipfile.ZipFile(made) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        config = parts["config.json"].replace(
+            b'"activation": "relu"',
+            b'"activation": {"class_name": "function", "module": "os", "config": "mkdir",'
+            b' "registered_name": "mkdir"}',
+        )
+        assert config != parts["config.json"]
+        with zipfile.ZipFile(made, "w") as archive:
+            for name, content in {**parts, "config.json": config}.items():
+                archive.writestr(name, content)
+    made.rename(path)
+    if os.path.isdir(ran):
+        os.rmdir(ran)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("x.keras", "lambda"),
+        ("x.h5", "lambda"),
+        ("x.keras", "h5 in keras"),
+        ("x.keras", "module"),
+    ],
+)
+def test_code_in_a_keras_file_is_not_run(tmp_path, name, kind):
+    """Nor under Keras 2, where test_legacy_keras.py runs this."""
+    keras_file_with_code(tmp_path / name, kind)
+    with pytest.raises(UserError, match="cannot be loaded"):
+        pretrained.load_model(str(tmp_path / name))
+    assert not (tmp_path / "ran").exists()
+    if not pretrained.KERAS_3:
+        with pytest.raises(ValueError, match=r"Keras 2 would run|it names code of the module os"):
+            pretrained._check_runs_no_code(str(tmp_path / name))
 
 
 def test_inception_without_a_network_is_one_line(monkeypatch):

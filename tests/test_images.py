@@ -226,7 +226,7 @@ def test_a_folder_that_is_gone_is_no_endless_wait(folder):
     settings = {"data_dir": folder, "batch_size": 10, "cache": "off"}
     source = open_source(Config(dataset="image_folder", **settings, **PLAIN))
     tf.io.gfile.rmtree(folder)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=NOT_ONE):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"--data_dir={folder}: {NOT_ONE}"):
         first_examples(source, 10)
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from conftest import TINY, call_main, train_tiny
 
 import train
+from wgan_gp import saved_run
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint, folder, shards
 from wgan_gp.errors import UserError
@@ -394,3 +395,15 @@ def test_a_configuration_that_cannot_be_is_one_line(tmp_path, capsys, change, sa
         capsys.readouterr()
         assert call_main(f"--mode={mode}", f"--model_dir={tmp_path}") == 2
         assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_what_fails_in_the_midst_of_using_a_run_is_one_line(tmp_path, capsys, monkeypatch):
+    train_tiny(tmp_path, train_steps=5)
+
+    def fail(*arguments):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    for mode in ("sample", "export", "evaluate"):
+        monkeypatch.setattr(saved_run, f"_{mode}", fail)
+        assert call_main(f"--mode={mode}", f"--model_dir={tmp_path}") == 2
+        assert "error: the memory does not hold this run (OOM" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from worker import weights_of
 import train
 from wgan_gp import faults, workers
 from wgan_gp.config import Config
+from wgan_gp.data.collection import WRONG_LABEL
 from wgan_gp.data.gaps import NOT_ONE
 from wgan_gp.errors import UserError
 from wgan_gp.strategy import create_strategy
@@ -225,17 +226,33 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
             tf.errors.InvalidArgumentError(None, None, f"x: {NOT_ONE}"),
             "--data_dir=/pictures: of many images in a row not one can be read",
         ),
+        (
+            tf.errors.InvalidArgumentError(None, None, f"[--data_dir=/held/out: {NOT_ONE}]"),
+            "--test_data_dir=/held/out: of many images in a row not one can be read",
+        ),
+        (
+            tf.errors.InvalidArgumentError(None, None, f"--data_dir=/held/out: {WRONG_LABEL}"),
+            r"--test_data_dir=/held/out has a label beyond --num_classes=2, which means 0 \.\.\. 1",
+        ),
         (tf.errors.UnavailableError(None, None, "reset by peer"), None),
         (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
     ],
 )
 def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, message):
-    config = Config(dataset="image_folder", data_dir="/pictures")
+    config = Config(
+        dataset="tfrecord", data_dir="/pictures", test_data_dir="/held/out", num_classes=2
+    )
     explained = faults.explain(error, config, workers.ALONE)
     assert (explained is None) == (message is None)
     if message is not None:
         with pytest.raises(UserError, match=message):
             raise explained
+
+
+def test_a_wrong_label_of_a_prepared_dataset_is_not_num_classes_fault():
+    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {WRONG_LABEL}")
+    explained = faults.explain(error, Config(dataset="mnist"), workers.ALONE)
+    assert str(explained).startswith("--dataset=mnist has a label beyond its classes — ")
 
 
 def test_a_process_without_its_address_is_refused():

@@ -413,7 +413,8 @@ class Config:
     feature_extractor: str | None = _setting(
         None,
         "What FID and its like see by: classifier (small, fitted to the run's own labelled "
-        "images), inception (of TF-GAN, from the network), or a Keras file or SavedModel. "
+        "images), inception (of TF-GAN, from the network), or a Keras file or SavedModel (trusted: "
+        "it is code). "
         "Default: classifier for labelled images of up to 32 pixels, else inception.",
         free=True,
         path=True,

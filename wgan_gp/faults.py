@@ -34,15 +34,27 @@ def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserE
             f"the memory does not hold this run ({reason(error)})",
             "use a smaller --batch_size or --model_width; --mode=compile says what a TPU holds",
         )
-    if WRONG_LABEL in error.message:
+    origin = _origin(error.message, config)
+    if WRONG_LABEL in error.message and config.num_classes is not None:
         return UserError(
-            f"--num_classes={config.num_classes}: a label of --data_dir={config.data_dir} is "
-            "beyond them",
+            f"{origin} has a label beyond --num_classes={config.num_classes}, which means "
+            f"0 ... {config.num_classes - 1}",
             "give as many classes as there are",
         )
+    if WRONG_LABEL in error.message:
+        return UserError(f"{origin} has a label beyond its classes", "prepare the dataset again")
     if NOT_ONE in error.message:
         return UserError(
-            f"--data_dir={config.data_dir}: {NOT_ONE}",
+            f"{origin}: {NOT_ONE}",
             "see to the disk or the network, delete the files that are damaged, and start again",
         )
     return None
+
+
+def _origin(message: str, config: Config) -> str:
+    """Returns the flag and the place of the data that a message is about."""
+    if config.dataset not in ("image_folder", "tfrecord"):
+        return f"--dataset={config.dataset}"
+    if config.test_data_dir is not None and f"--data_dir={config.test_data_dir}: " in message:
+        return f"--test_data_dir={config.test_data_dir}"
+    return f"--data_dir={config.data_dir}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from . import checkpointing, export, sample_files, workers
+from . import checkpointing, export, faults, sample_files, workers
 from .config import Config
 from .data import registry
 from .data.registry import Kind
@@ -35,7 +35,13 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
       UserError: there is no such run, or no checkpoint of it, or it cannot be used so.
     """
     uses = {"sample": _sample, "export": _export, "evaluate": _evaluate}
-    uses[mode](*find_run(path, given), make_state)
+    config, kind = find_run(path, given)
+    try:
+        uses[mode](config, kind, make_state)
+    except tf.errors.OpError as error:
+        if explained := faults.explain(error, config, workers.find(config)):
+            raise explained from error
+        raise
 
 
 def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:

@@ -17,6 +17,7 @@ from ..config import Config
 from ..errors import UserError
 from ..shuffling import shuffled
 from . import gaps, pixels
+from .listing import shown
 from .pipeline import untuned
 from .source import Source, Stream
 
@@ -25,7 +26,7 @@ from .source import Source, Stream
 CACHE_BYTES = 2**30
 # No larger tensor can be sent to the machines of a remote TPU: gRPC aborts the process.
 _SENT_BYTES = 2**31 - 2**20
-WRONG_LABEL = "a label is none of --num_classes"
+WRONG_LABEL = "a label is none of the classes"
 _MOST_MISSING = 1000
 _TOGETHER = 64  # decoded images handed on at once
 _NAMED = 20  # of those that cannot be read; of the rest, their number
@@ -100,7 +101,7 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
       UserError: not one can.
     """
     levels = np.empty([collection.size, *example_shape], np.uint8)
-    labels = np.empty([collection.size], np.int32)
+    labels = np.empty([collection.size], np.int64)
     is_bad = np.ones([collection.size], bool)
     good = 0
     with tqdm.tqdm(
@@ -129,7 +130,7 @@ def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.nda
             f"--num_classes={collection.classes} means 0 ... {collection.classes - 1}",
             "give as many classes as there are",
         )
-    return levels[:good], labels
+    return levels[:good], labels.astype(np.int32)
 
 
 def _nothing_readable(collection: Collection) -> UserError:
@@ -140,7 +141,7 @@ def _nothing_readable(collection: Collection) -> UserError:
 
 
 def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None:
-    names = [collection.name(int(index)) for index in indices]
+    names = [shown(collection.name(int(index))) for index in indices]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     print(
         f"warning: {collection.origin}: {len(names)} of {collection.size} images cannot be read "
@@ -168,16 +169,18 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
 
     def decode(mark: gaps.Mark, payload: Any) -> tuple[gaps.Mark, tf.Tensor, tf.Tensor]:
         _, _, is_image = mark
-        nothing = tf.zeros(example_shape, tf.uint8), tf.constant(0)
+        nothing = tf.zeros(example_shape, tf.uint8), tf.constant(0, tf.int64)
         levels, label = tf.cond(
             is_image, lambda: _decode(collection, payload, example_shape), lambda: nothing
         )
         return mark, tf.ensure_shape(levels, example_shape), label
 
-    def check_labels(levels: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def checked(levels: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        classes = tf.constant(collection.classes, tf.int64)
+        wrong_label = f"{collection.origin}: {WRONG_LABEL}"
         checks = [
-            tf.debugging.assert_non_negative(labels, WRONG_LABEL),
-            tf.debugging.assert_less(labels, collection.classes, WRONG_LABEL),
+            tf.debugging.assert_non_negative(labels, wrong_label),
+            tf.debugging.assert_less(labels, classes, wrong_label),
         ]
         with tf.control_dependencies(checks):
             return levels, tf.identity(labels)
@@ -192,8 +195,11 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
             .batch(_TOGETHER)
         )
         # On a remote TPU this runs on machines that this Python is not on.
-        filled = gaps.fill(images, most_missing, None if config.on_remote_tpu else notice)
-        return filled.map(check_labels) if collection.classes else filled
+        told = None if config.on_remote_tpu else notice
+        filled = gaps.fill(images, collection.origin, most_missing, told)
+        if collection.classes:
+            filled = filled.map(checked)
+        return filled.map(lambda levels, labels: (levels, tf.cast(labels, tf.int32)))
 
     return Stream(
         example_shape,
@@ -222,5 +228,6 @@ def _readable(
 def _decode(
     collection: Collection, payload: Any, example_shape: tuple[int, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns levels and the label as it is, int64: 2**40 as int32 would be 0, which may be one."""
     file, label = collection.encoded(payload)
-    return pixels.decode(file, example_shape), tf.cast(label, tf.int32)
+    return pixels.decode(file, example_shape), tf.cast(label, tf.int64)

@@ -8,6 +8,7 @@ import functools
 import io
 import posixpath
 import sys
+import warnings
 
 import numpy as np
 import PIL.Image
@@ -16,6 +17,7 @@ import tensorflow as tf
 from ..config import Config
 from ..errors import UserError
 from ..shuffling import shuffled
+from . import listing
 from .collection import Collection
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
@@ -45,33 +47,27 @@ def find(path: str | None) -> Folder:
     What was found once is kept.
 
     Raises:
-      UserError: there is no such folder, or no picture in it.
+      UserError: there is no such folder, or no picture in it, or it cannot be reached.
+      tf.errors.OpError, OSError: it cannot be listed.
     """
     if path is None:
         raise UserError("--dataset=image_folder needs a folder", "give --data_dir=FOLDER")
+    origin = f"--data_dir={path}"
+    listing.check_path(origin, path)
     if not tf.io.gfile.isdir(path):
-        raise UserError(f"--data_dir={path} is no folder", "give the folder of the pictures")
-    files, others = [], 0
-    for folder, _, names in tf.io.gfile.walk(path):
-        inside = folder[len(path) :].strip("/")
-        if any(part.startswith(".") for part in inside.split("/")):
-            continue  # such as .git
-        visible = [name for name in names if not name.startswith(".")]
-        pictures = [name for name in visible if name.lower().endswith(ENDINGS)]
-        others += len(visible) - len(pictures)
-        files += [posixpath.join(inside, name) for name in pictures]
-    if others:
+        raise UserError(f"{origin} is no folder", "give the folder of the pictures")
+    found = listing.files_below(origin, path)
+    files = [file for file in found if file.lower().endswith(ENDINGS)]
+    if len(files) < len(found):
         print(
-            f"warning: --data_dir={path}: files that do not end in {', '.join(ENDINGS)} are passed "
-            f"over: {others}",
+            f"warning: {origin}: files that do not end in {', '.join(ENDINGS)} are passed "
+            f"over: {len(found) - len(files)}",
             file=sys.stderr,
         )
     if not files:
         raise UserError(
-            f"--data_dir={path} holds no picture",
-            f"put files ending in {', '.join(ENDINGS)} there",
+            f"{origin} holds no picture", f"put files ending in {', '.join(ENDINGS)} there"
         )
-    files.sort()
     tops = [file.partition("/")[0] if "/" in file else "" for file in files]
     names = sorted(set(tops))
     place = {name: index for index, name in enumerate(names)}
@@ -94,8 +90,10 @@ def native_side(folder: Folder) -> int | None:
 def side(encoded: bytes) -> int | None:
     """The shorter side of a picture, from its header; None if it is no picture."""
     try:
-        with PIL.Image.open(io.BytesIO(encoded)) as picture:
-            return min(picture.size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of large pictures: see pixels.MOST_PIXELS
+            with PIL.Image.open(io.BytesIO(encoded)) as picture:
+                return min(picture.size)
     # Of damaged files Pillow raises whatever their formats' readers stumble over.
     except Exception:
         return None

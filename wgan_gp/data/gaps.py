@@ -42,12 +42,16 @@ def mark(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def fill(
-    batches: tf.data.Dataset, most_missing: int, notice: Callable[[np.ndarray], None] | None
+    batches: tf.data.Dataset,
+    origin: str,
+    most_missing: int,
+    notice: Callable[[np.ndarray], None] | None,
 ) -> tf.data.Dataset:
     """Batches (marks, levels, labels) of those that came -> batches (levels, labels) of all places.
 
     Args:
       batches: as `mark` made them, decoded and regrouped, without those that could not be.
+      origin: of the images, as an error names it.
       most_missing: in a row; more are an error, NOT_ONE.
       notice: given the indices of those that are missing, int64, of each row of them the last
         NAMED; None: nobody asks.
@@ -60,7 +64,9 @@ def fill(
         image_places = tf.concat([[expected - 1], tf.gather(places, rows)], axis=0)
         end = image_places[-1] + 1
         chosen = tf.gather(rows, tf.searchsorted(image_places[1:], tf.range(expected, end)))
-        checks = [tf.debugging.assert_less(places[-1] - end, np.int64(most_missing), NOT_ONE)]
+        missing = places[-1] - end
+        told = f"{origin}: {NOT_ONE}"
+        checks = [tf.debugging.assert_less(missing, np.int64(most_missing), told)]
         if notice is not None:
             gaps = image_places[1:] - image_places[:-1] - 1
             checks.append(_tell(notice, gaps, tf.gather(before, rows)))

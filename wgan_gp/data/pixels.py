@@ -10,6 +10,9 @@ import tensorflow as tf
 from ..config import Config
 from ..randomness import Stream, uncorrelated_bits, uniform
 
+# A file of a few hundred kilobytes can say that it holds more, and many are decoded at once: they
+# would take all memory. So much is 400 MB, decoded.
+MOST_PIXELS = 2**27
 # A JPEG is decoded at this fraction of its size, where that leaves pixels enough.
 _JPEG_RATIOS = (1, 2, 4, 8)
 
@@ -28,7 +31,7 @@ def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
       `[S, S, C]` uint8.
 
     Raises:
-      tf.errors.InvalidArgumentError: it is none of these, or damaged.
+      tf.errors.InvalidArgumentError: it is none of these, or damaged, or of more than MOST_PIXELS.
     """
     side, _, channels = example_shape
     square = tf.cond(
@@ -48,6 +51,8 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
     At a half, a quarter or an eighth of its size a JPEG is quick to decode, and averaged.
     """
     size = tf.image.extract_jpeg_shape(encoded)[:2]
+    with tf.control_dependencies([_check_size(size)]):
+        size = tf.identity(size)
     enough = tf.reduce_min(size) >= [2 * side * ratio for ratio in _JPEG_RATIOS]
     halvings = tf.reduce_sum(tf.cast(enough, tf.int32))
     # What is not of the square is not decoded at all.
@@ -70,7 +75,7 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
 @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
 def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
     """The same of other formats, whose channels are one or three, with or without alpha."""
-    with tf.control_dependencies([_check_palette(encoded)]):
+    with tf.control_dependencies([_check_palette(encoded), _check_size(_stated_size(encoded))]):
         encoded = tf.identity(encoded)
     image = tf.io.decode_image(encoded, expand_animations=False)
     size = tf.shape(image)
@@ -79,6 +84,29 @@ def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
     square = tf.gather(square, is_colour * [0, 1, 2], axis=2)
     square.set_shape([None, None, 3])
     return tf.cond(tf.shape(square)[0] >= 2 * side, lambda: _reduced(square, side), lambda: square)
+
+
+def _stated_size(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the two sides `[2]` int32 that the head of a PNG, BMP or GIF states."""
+
+    def at(first: int, count: int, dtype: tf.DType, little_endian: bool = True) -> tf.Tensor:
+        sides = tf.io.decode_raw(tf.strings.substr(encoded, first, count), dtype, little_endian)
+        return tf.abs(tf.cast(sides, tf.int32))  # a BMP may be upside down, of negative height
+
+    kind = tf.strings.substr(encoded, 0, 2)
+    return tf.case(
+        [
+            (kind == b"BM", lambda: at(18, 8, tf.int32)),
+            (kind == b"GI", lambda: at(6, 4, tf.uint16)),
+        ],
+        default=lambda: at(16, 8, tf.int32, little_endian=False),
+    )
+
+
+def _check_size(size: tf.Tensor) -> tf.Operation:
+    """Fails for a picture of more than MOST_PIXELS."""
+    count = tf.reduce_prod(tf.cast(size, tf.int64))
+    return tf.debugging.Assert(count <= MOST_PIXELS, ["a picture of too many pixels"])
 
 
 def _check_palette(encoded: tf.Tensor) -> tf.Operation:

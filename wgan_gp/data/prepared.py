@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
+import posixpath
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +16,11 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
+from .downloads import giving_up_in_time
+from .listing import check_path
 
 _READ_AS = "tfrecord"  # the file format
+_DESCRIPTION = "dataset_info.json"
 
 
 @functools.lru_cache(maxsize=8)  # seconds
@@ -22,24 +28,49 @@ def find(name: str, data_dir: str | None) -> Any:
     """The dataset's builder; it knows shape and classes whether or not it is prepared.
 
     Raises:
-      UserError: tensorflow-datasets does not know it, either.
+      UserError: tensorflow-datasets does not know it, either; or what it prepared is damaged.
     """
+    if data_dir is not None:
+        check_path(f"--data_dir={data_dir}", data_dir)
     # Seconds to import, and only these datasets need it.
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
+    # It raises anything, and a ValueError both for a name and for a file that it cannot read.
+    except Exception as error:
+        if damaged := _damaged_file(name, data_dir or tfds.core.constants.DATA_DIR):
+            raise UserError(
+                f"--dataset={name}: {damaged} is damaged ({_first_line(error)})",
+                "delete its folder and prepare the dataset again, or give another --data_dir",
+            ) from error
+        if not isinstance(error, (tfds.core.DatasetNotFoundError, ValueError, AssertionError)):
+            raise UserError(
+                f"--dataset={name} cannot be looked up ({_first_line(error)})",
+                "give another name, install what is missing, or see to the network",
+            ) from error
         raise UserError(
             f"--dataset={name} is unknown, to tensorflow-datasets too ({_first_line(error)})",
             "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a name "
             "that it knows",
         ) from error
-    except (ImportError, OSError, RuntimeError) as error:
-        raise UserError(
-            f"--dataset={name} cannot be looked up ({_first_line(error)})",
-            "give another name, or install what is missing",
-        ) from error
+
+
+def _damaged_file(name: str, data_dir: str) -> str | None:
+    """Returns the first description of a prepared dataset that is no JSON object with a version."""
+    if not (dataset := re.match(r"\w+", name)):
+        return None
+    folder = posixpath.join(data_dir, dataset[0])
+    for parent, _, files in tf.io.gfile.walk(folder):
+        path = posixpath.join(parent, _DESCRIPTION)
+        if _DESCRIPTION in files:
+            try:
+                with tf.io.gfile.GFile(path) as file:
+                    if "version" not in dict(json.loads(file.read())):
+                        return path
+            except (ValueError, TypeError, tf.errors.OpError):
+                return path
+    return None
 
 
 def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
@@ -146,7 +177,7 @@ def prepare(config: Config, builder: Any) -> None:
         )
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    with _only_errors_of("urllib3.connectionpool"):  # it warns of every attempt
+    with giving_up_in_time():
         try:
             builder.download_and_prepare(
                 file_format=_READ_AS,
@@ -157,7 +188,7 @@ def prepare(config: Config, builder: Any) -> None:
         except Exception as error:
             raise UserError(
                 f"--dataset={config.dataset} cannot be downloaded and prepared in "
-                f"{builder.data_path} ({type(error).__name__}: {_first_line(error)})",
+                f"{builder.data_path} ({type(error).__name__}: {_first_line(_cause(error))})",
                 f"see to the network, {by_hand}",
             ) from error
 
@@ -172,6 +203,11 @@ def _only_errors_of(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Returns what the last attempt of a request failed of; of other errors, themselves."""
+    return getattr(next(iter(error.args), None), "reason", None) or error
 
 
 def _first_line(error: BaseException) -> str:

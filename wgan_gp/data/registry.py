@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..config import Config
-from ..errors import UserError, reason
+from ..errors import UserError
 
 if typing.TYPE_CHECKING:
     from .source import Source, Stream
@@ -198,15 +198,10 @@ def _find(config: Config) -> Dataset:
 @contextlib.contextmanager
 def _reading(config: Config) -> Iterator[None]:
     """Turns what fails inside into a UserError that names the place."""
-    import tensorflow as tf  # noqa: PLC0415
+    from .listing import reading  # noqa: PLC0415
 
-    try:
+    with reading(f"--data_dir={config.data_dir}"):
         yield
-    except (tf.errors.OpError, OSError, UnicodeError) as error:
-        raise UserError(
-            f"--data_dir={config.data_dir} cannot be read ({reason(error)})",
-            "see to the path, the right to read it and the network",
-        ) from error
 
 
 def _built_in(config: Config) -> Dataset:
@@ -257,7 +252,7 @@ def _tfrecord(config: Config) -> Dataset:
     from .fingerprint import fingerprint  # noqa: PLC0415
 
     found = shards.find(config.data_dir, config.num_classes)
-    side = config.image_size or _at_most(folder.side(shards.first_image(found)))
+    side = config.image_size or _at_most(folder.side(found.first_image))
     shape = _square(config, side, 3)
     return Dataset(
         shape,

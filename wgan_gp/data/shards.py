@@ -16,10 +16,13 @@ import tensorflow as tf
 import tqdm
 
 from ..errors import UserError
+from . import listing
 
 IMAGE_KEYS = ("image", "image/encoded")
 LABEL_KEYS = ("label", "image/class/label")
 SHARDS_AT_ONCE = 16
+# Of features, as a message names them.
+_KINDS = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
 
 _HEADER_BYTES = 12  # a record's length, 8 bytes, and the checksum of it
 _FRAME_BYTES = _HEADER_BYTES + 4  # and the checksum of its content behind it
@@ -36,6 +39,7 @@ class Shards:
       files: their paths.
       image_key, label_key: features of an Example; without a label key, all labels are 0.
       classes: labels are 0 ... classes - 1; 0: nobody asks.
+      first_image: the encoded image of the first example; empty: not looked at.
     """
 
     origin: str
@@ -43,6 +47,7 @@ class Shards:
     image_key: str
     label_key: str | None
     classes: int = 0
+    first_image: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,57 +71,92 @@ def find(pattern: str | None, classes: int | None) -> Shards:
       classes: --num_classes; None: labels do not matter.
 
     Raises:
-      UserError: there are none, or their first example holds no image.
+      UserError: there are none, or they cannot be reached, or their first examples hold no image.
     """
     if pattern is None:
         raise UserError(
             "--dataset=tfrecord needs files", "give --data_dir='PATTERN', such as DIR/*.tfrecord"
         )
     origin = f"--data_dir={pattern}"
+    listing.check_path(origin, pattern)
     # A file of that very name is meant, whatever characters of a pattern its path holds.
-    found = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
-    files = sorted(path for path in found if not tf.io.gfile.isdir(path))
+    exists = tf.io.gfile.exists(pattern)
+    files = listing.regular_files(
+        origin, [pattern] if exists else listing.matching(origin, pattern)
+    )
     if not files:
         raise UserError(
             f"{origin} stands for no file",
             "give a pattern, such as 'DIR/*.tfrecord', in quotes so that no shell reads it",
         )
-    features = first_example(files, origin).features.feature
+    return _shards(origin, files, classes)
+
+
+def _shards(origin: str, files: list[str], classes: int | None) -> Shards:
+    """Returns the files with the keys of image and label, from the first example that has them.
+
+    Read without TensorFlow's runtime, which must not start before the devices are set up.
+
+    Raises:
+      UserError: none of the first examples can be used; it says why the first cannot.
+    """
+    first_error = None
+    examples = itertools.chain.from_iterable(map(_examples, files))
+    for example in itertools.islice(examples, _LOOKED_AT):
+        try:
+            image_key, label_key = _keys(origin, example, classes)
+        except UserError as error:
+            first_error = first_error or error
+        else:
+            image = example.features.feature[image_key].bytes_list.value[0]
+            return Shards(origin, files, image_key, label_key, classes or 0, image)
+    raise first_error or UserError(
+        f"{origin} holds no tf.train.Example",
+        "give uncompressed TFRecord files of tf.train.Example",
+    )
+
+
+def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[str, str | None]:
+    """Returns the names of the image and of the label; None: labels do not matter.
+
+    Raises:
+      UserError: the example holds no image or no label, or they are of another kind.
+    """
+    features = example.features.feature
     image_key = next((key for key in IMAGE_KEYS if key in features), None)
     if image_key is None:
         raise UserError(
             f"{origin}: the first example holds {', '.join(sorted(features)) or 'nothing'}",
             f"call the image, a JPEG or PNG file, {' or '.join(IMAGE_KEYS)}",
         )
-    label_key = next((key for key in LABEL_KEYS if key in features), None)
-    if classes is not None and label_key is None:
+    if fault := _fault(features[image_key], "bytes_list"):
         raise UserError(
-            f"--num_classes={classes}, but the first example of {pattern} has no label",
+            f"{origin}: {image_key} of the first example {fault}",
+            "write one image to an example, as the content of a JPEG or PNG file",
+        )
+    if classes is None:
+        return image_key, None
+    label_key = next((key for key in LABEL_KEYS if key in features), None)
+    if label_key is None:
+        raise UserError(
+            f"--num_classes={classes}, but the first example of {origin} has no label",
             f"leave it out, or call the label {' or '.join(LABEL_KEYS)}",
         )
-    return Shards(origin, files, image_key, label_key, classes or 0)
-
-
-def first_example(files: list[str], origin: str) -> tf.train.Example:
-    """The first that holds an image, else the first there is.
-
-    Read without TensorFlow's runtime, which must not start before the devices are set up.
-
-    Raises:
-      UserError: there is none among the first records.
-    """
-    examples = itertools.chain.from_iterable(map(_examples, files))
-    first = None
-    for example in itertools.islice(examples, _LOOKED_AT):
-        first = first or example
-        if any(key in example.features.feature for key in IMAGE_KEYS):
-            return example
-    if first is None:
+    if fault := _fault(features[label_key], "int64_list"):
         raise UserError(
-            f"{origin} holds no tf.train.Example",
-            "give uncompressed TFRecord files of tf.train.Example",
+            f"{origin}: {label_key} of the first example {fault}",
+            "write one integer to an example, or leave out --num_classes",
         )
-    return first
+    return image_key, label_key
+
+
+def _fault(feature: tf.train.Feature, kind: str) -> str | None:
+    """Returns what keeps a feature from being one value of a kind; None if it is."""
+    found = feature.WhichOneof("kind")
+    values = getattr(feature, found).value if found else []
+    if values and found != kind:
+        return f"is {_KINDS[found]}, not {_KINDS[kind]}"
+    return None if len(values) == 1 else f"holds {len(values) or 'no'} values"
 
 
 def _examples(file: str) -> Iterator[tf.train.Example]:
@@ -135,12 +175,6 @@ def _examples(file: str) -> Iterator[tf.train.Example]:
 
 def _length(header: bytes) -> int:
     return struct.unpack("<Q", header[:8])[0]
-
-
-def first_image(shards: Shards) -> bytes:
-    """The encoded image of the first example."""
-    feature = first_example(shards.files, shards.origin).features.feature[shards.image_key]
-    return next(iter(feature.bytes_list.value), b"")
 
 
 def survey(shards: Shards) -> list[Segment]:

@@ -21,7 +21,7 @@ import tqdm
 from ..errors import UserError, reason
 from ..files import paths_starting_with
 from . import folder as folders
-from . import pixels
+from . import listing, pixels
 
 
 def main(arguments: list[str]) -> int:
@@ -55,7 +55,8 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     Raises:
       UserError: there is no picture, none that can be read, or files cannot be written.
     """
-    found = folders.find(path)
+    with listing.reading(path):
+        found = folders.find(path)
     order = list(range(len(found.files)))
     random.Random(0).shuffle(order)  # so that any stretch of a file holds every class
     count = math.ceil(len(order) / images_per_file)

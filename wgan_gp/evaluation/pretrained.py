@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import io
+import json
 import posixpath
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from ..data import downloads, listing
 from ..errors import UserError, reason
 
 # The weights of FIDs and inception scores in print, as TF-GAN publishes them.
@@ -21,6 +25,8 @@ INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=c
 INCEPTION_FILE = "tfgan_eval_inception_1.tar.gz"
 INCEPTION_SIDE = 299
 _KERAS = (".keras", ".h5")
+_MODULES = ("keras", "tf_keras", "builtins")  # Keras writes the last for its own functions
+KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
 REMEDY = "give inception, classifier, or a Keras file or SavedModel that takes images"
 
 
@@ -34,7 +40,8 @@ def load_inception(name: str) -> tuple[str, Network]:
       UserError: it is not to be had.
     """
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # Keras says that it downloads
+        # Keras says on stdout that it downloads.
+        with contextlib.redirect_stdout(sys.stderr), downloads.waiting_at_most():
             archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder, "gztar")
@@ -55,21 +62,24 @@ def load_model(path: str) -> tuple[str, Network]:
     Raises:
       UserError: there is none, or it takes no images.
     """
+    origin = f"--feature_extractor={path}"
     is_keras = path.endswith(_KERAS)
     file = path if is_keras else posixpath.join(path, "saved_model.pb")
-    if not tf.io.gfile.exists(file):
+    with listing.reading(origin):
+        listing.check_path(origin, path)
+        exists = tf.io.gfile.exists(file)
+    if not exists:
         raise UserError(
-            f"--feature_extractor={path} is no Keras file ({' or '.join(_KERAS)}) and no folder of "
-            "a SavedModel",
+            f"{origin} is no Keras file ({' or '.join(_KERAS)}) and no folder of a SavedModel",
             REMEDY,
         )
+    if not listing.can_be_opened(file):
+        raise UserError(f"{origin}: {file} is no regular file", REMEDY)
     try:
         network = _open_keras(path) if is_keras else _open_saved_model(path)
     # Both libraries raise anything for a file that is not theirs.
     except Exception as error:
-        raise UserError(
-            f"--feature_extractor={path} cannot be loaded ({reason(error)})", REMEDY
-        ) from error
+        raise UserError(f"{origin} cannot be loaded ({reason(error)})", REMEDY) from error
     found = tf.io.gfile.stat(file)
     return f"{path} {found.length} {found.mtime_nsec}", network
 
@@ -126,9 +136,35 @@ def _adapted(images: tf.Tensor, shape: tuple[int | None, ...]) -> tf.Tensor:
 
 
 def _open_keras(path: str) -> Network:
+    if not KERAS_3:
+        _check_runs_no_code(path)
     model = tf.keras.models.load_model(path, compile=False)
     (taken,) = model.inputs
     return Network(functools.partial(model, training=False), _image_shape(taken), model)
+
+
+def _check_runs_no_code(path: str) -> None:
+    """Raises ValueError for a file whose own Python code Keras 2 would run; Keras 3 refuses it.
+
+    Of other files than .keras archives Keras 2 runs any code, and calls any function of any module
+    that an archive names.
+    """
+    with tf.io.gfile.GFile(path, "rb") as opened:
+        content = io.BytesIO(opened.read())
+    if not zipfile.is_zipfile(content):
+        raise ValueError("Keras 2 would run the code in it; save it as a .keras archive")
+    with zipfile.ZipFile(content) as archive:
+        waiting = [json.loads(archive.read("config.json"))]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            module = str(part.get("module") or "keras")
+            if part.get("class_name") in ("Lambda", "__lambda__"):
+                raise ValueError("Keras 2 would run the code of its Lambda layer")
+            if module.partition(".")[0] not in _MODULES:
+                raise ValueError(f"it names code of the module {module}, which is not Keras's")
+        if isinstance(part, (dict, list)):
+            waiting += part.values() if isinstance(part, dict) else part
 
 
 def _open_saved_model(path: str) -> Network:

@@ -1,0 +1,222 @@
+"""Lists the files of a dataset, and passes over what would never end or cannot be opened."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import posixpath
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+
+from ..errors import UserError, reason
+
+# To answer whether a path exists. TensorFlow itself tries for minutes, up to hours.
+_REACHED_IN = 60.0
+
+# Why something is passed over.
+_LINK = "links to folders that are read already, or that hold the link, are skipped"
+_SPECIAL = "what is no regular file, such as a pipe or a broken link, is skipped"
+_NAME = "names that are not UTF-8 are skipped"
+
+_UNREACHED = (
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnavailableError,
+)
+
+
+def local_path(path: str) -> str | None:
+    """Returns a path on this machine's disk, as Python opens it; None for any other."""
+    if path.startswith("file://"):
+        return path.removeprefix("file://")
+    return None if "://" in path else path
+
+
+def shown(name: str) -> str:
+    r"""Returns a name as a message shows it: in one line, bytes that are not UTF-8 as \xff."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name can be handed to TensorFlow."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def reading(origin: str) -> Iterator[None]:
+    """Turns errors of the file system into a UserError.
+
+    Args:
+      origin: the flag and the path: "--data_dir=gs://bucket/photos".
+    """
+    try:
+        yield
+    except (tf.errors.OpError, OSError, UnicodeError) as error:
+        verb = "reached" if "://" in origin and isinstance(error, _UNREACHED) else "read"
+        raise UserError(
+            f"{origin} cannot be {verb} ({reason(error)})",
+            "see to the path, the right to read it and the network",
+        ) from error
+
+
+def check_path(origin: str, path: str) -> None:
+    """Checks that TensorFlow can look the path up; whether it exists is another question.
+
+    Raises:
+      UserError: its name is not UTF-8, or nothing answers.
+      tf.errors.OpError: it cannot be looked up.
+    """
+    if not is_utf8(path):
+        raise UserError(f"{shown(origin)} is not UTF-8", "rename it")
+    if local_path(path) is not None:
+        return
+    failures: list[Exception] = []
+
+    def look() -> None:
+        try:
+            # isdir and listdir say "no" and "not found" of what they cannot reach.
+            tf.io.gfile.exists(path)
+        except Exception as error:
+            failures.append(error)
+
+    # A daemon, which the end of the program does not wait for.
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(_REACHED_IN)
+    if looking.is_alive():
+        raise UserError(
+            f"{origin} cannot be reached: no answer within {_REACHED_IN:.0f} seconds",
+            "see to the network and the proxy",
+        )
+    if failures:
+        raise failures[0]
+
+
+def files_below(origin: str, path: str) -> list[str]:
+    """Returns the paths of the files in a folder at any depth, relative to it, sorted.
+
+    Names that begin with a dot are left out. On this machine's disk, a link to a folder is followed
+    unless that folder is listed already or holds the link, and what is no regular file is skipped.
+    What is skipped is said on stderr.
+
+    Args:
+      origin: the flag and the path, as a warning names it.
+      path: the folder.
+    """
+    skipped: dict[str, list[str]] = {}
+    local = local_path(path)
+    found = _remote(path) if local is None else _local(local, skipped)
+    files = sorted(found)
+    _say(origin, skipped)
+    return files
+
+
+def can_be_opened(path: str) -> bool:
+    """Whether a path that exists is no pipe, socket or device, which may be opened without end."""
+    local = local_path(path)
+    return local is None or os.path.isfile(local) or os.path.isdir(local)
+
+
+def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
+    """Returns those paths that are files, sorted; what would never end is skipped, and said."""
+    files: list[str] = []
+    special: list[str] = []
+    for path in sorted(paths):
+        local = local_path(path)
+        if not (tf.io.gfile.isdir(path) if local is None else os.path.isdir(local)):
+            (files if can_be_opened(path) else special).append(path)
+    _say(origin, {_SPECIAL: special})
+    return files
+
+
+def matching(origin: str, pattern: str) -> list[str]:
+    """Returns the paths that a pattern stands for.
+
+    Raises:
+      UserError: the name of one of them is not UTF-8.
+    """
+    try:
+        return tf.io.gfile.glob(pattern)
+    except UnicodeDecodeError:
+        # TensorFlow does not say whose name it is.
+        names = [os.fsdecode(name) for name in glob.glob(os.fsencode(pattern))]
+        bad = next((shown(name) for name in sorted(names) if not is_utf8(name)), "a file")
+        raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
+
+
+def _say(origin: str, skipped: dict[str, list[str]]) -> None:
+    """Prints one warning for each reason, with the first path and the number of the others."""
+    for why, paths in skipped.items():
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            print(f"warning: {origin}: {why}: {shown(min(paths))}{more}", file=sys.stderr)
+
+
+def _remote(top: str) -> Iterator[str]:
+    """Yields the files below a folder that only TensorFlow can list; there are no links."""
+    for folder, _, names in tf.io.gfile.walk(top):
+        inside = folder[len(top) :].strip("/")
+        if any(part.startswith(".") for part in inside.split("/")):
+            continue  # such as .git
+        yield from (posixpath.join(inside, name) for name in names if not name.startswith("."))
+
+
+def _local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
+    """Yields the files below a folder of this machine.
+
+    First those that need no link, so that what lies in the folder itself keeps its own path.
+    """
+    seen: set[str] = set()  # real paths
+    links = [""]
+    for link in links:  # grows meanwhile
+        waiting = [(link, os.path.realpath(os.path.join(top, link)))]
+        while waiting:
+            inside, real = waiting.pop()
+            if real in seen:
+                skipped.setdefault(_LINK, []).append(inside)
+                continue
+            seen.add(real)
+            with os.scandir(os.path.join(top, inside)) as entries:
+                for entry in entries:
+                    path = posixpath.join(inside, entry.name)
+                    kind = _kind(entry, real)
+                    if kind == "file":
+                        yield path
+                    elif kind == "folder":
+                        waiting.append((path, os.path.join(real, entry.name)))
+                    elif kind == "link":
+                        links.append(path)
+                    elif kind is not None:
+                        skipped.setdefault(kind, []).append(path)
+
+
+def _kind(entry: os.DirEntry, parent: str) -> str | None:
+    """Returns "file", "folder", "link" (to a folder), why it is skipped, or None for a dot's name.
+
+    Args:
+      entry: of a folder.
+      parent: the real path of that folder.
+    """
+    if entry.name.startswith("."):
+        return None  # such as .git
+    if not is_utf8(entry.name):
+        return _NAME
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return "folder"
+        if entry.is_dir():
+            target = os.path.realpath(entry.path)
+            return _LINK if os.path.commonpath([target, parent]) == target else "link"
+        return "file" if entry.is_file() else _SPECIAL
+    except OSError:  # links in a circle
+        return _SPECIAL
