@@ -138,7 +138,7 @@ def parse(*arguments):
         (["--n_critic=" + "1" * 5000], "1...1"),
         (["--profile_steps=1," + "1" * 5000], "1...1"),
         (["--\x1b[31m=1"], "--\\x1b[31m is unknown"),
-        (["--n_critic=\udcff"], "--n_critic=\\udcff is not a whole number"),
+        (["--n_critic=\udcff"], "--n_critic=\\xff is not a whole number"),
     ],
 )
 def test_a_bad_command_line_is_one_line(arguments, message):

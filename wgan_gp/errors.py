@@ -30,10 +30,18 @@ def shorten(text: str, length: int = 120) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns a text with escapes for what would not show, or would steer a terminal."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
+    r"""Returns a text with escapes for what would not show, or would steer a terminal.
+
+    Bytes of a path that are not UTF-8, which Python holds as surrogates, become \xff.
+    """
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    byte = ord(character) - 0xDC00
+    if 0x80 <= byte <= 0xFF:
+        return f"\\x{byte:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 def reason(error: Exception) -> str:

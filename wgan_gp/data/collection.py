@@ -14,10 +14,9 @@ import tensorflow as tf
 import tqdm
 
 from ..config import Config
-from ..errors import UserError
+from ..errors import UserError, printable
 from ..shuffling import shuffled
 from . import gaps, pixels
-from .listing import shown
 from .pipeline import untuned
 from .source import Source, Stream
 
@@ -141,7 +140,7 @@ def _nothing_readable(collection: Collection) -> UserError:
 
 
 def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None:
-    names = [shown(collection.name(int(index))) for index in indices]
+    names = [printable(collection.name(int(index))) for index in indices]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     print(
         f"warning: {collection.origin}: {len(names)} of {collection.size} images cannot be read "

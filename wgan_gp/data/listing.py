@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from ..errors import UserError, reason
+from ..errors import UserError, printable, reason
 
 # To answer whether a path exists. TensorFlow itself tries for minutes, up to hours.
 _REACHED_IN = 60.0
@@ -35,12 +35,6 @@ def local_path(path: str) -> str | None:
     if path.startswith("file://"):
         return path.removeprefix("file://")
     return None if "://" in path else path
-
-
-def shown(name: str) -> str:
-    r"""Returns a name as a message shows it: in one line, bytes that are not UTF-8 as \xff."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def is_utf8(name: str) -> bool:
@@ -77,7 +71,7 @@ def check_path(origin: str, path: str) -> None:
       tf.errors.OpError: it cannot be looked up.
     """
     if not is_utf8(path):
-        raise UserError(f"{shown(origin)} is not UTF-8", "rename it")
+        raise UserError(f"{printable(origin)} is not UTF-8", "rename it")
     if local_path(path) is not None:
         return
     failures: list[Exception] = []
@@ -150,7 +144,7 @@ def matching(origin: str, pattern: str) -> list[str]:
     except UnicodeDecodeError:
         # TensorFlow does not say whose name it is.
         names = [os.fsdecode(name) for name in glob.glob(os.fsencode(pattern))]
-        bad = next((shown(name) for name in sorted(names) if not is_utf8(name)), "a file")
+        bad = next((printable(name) for name in sorted(names) if not is_utf8(name)), "a file")
         raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
 
 
@@ -159,7 +153,7 @@ def _say(origin: str, skipped: dict[str, list[str]]) -> None:
     for why, paths in skipped.items():
         if paths:
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            print(f"warning: {origin}: {why}: {shown(min(paths))}{more}", file=sys.stderr)
+            print(f"warning: {origin}: {why}: {printable(min(paths))}{more}", file=sys.stderr)
 
 
 def _remote(top: str) -> Iterator[str]:
