@@ -1,7 +1,7 @@
 """What a run directory that is not as it was left does to the next command."""
 
 import json
-import re
+import pathlib
 import shutil
 
 import numpy as np
@@ -15,12 +15,12 @@ from wgan_gp import saved_run
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint, folder, shards
 from wgan_gp.errors import UserError
-from wgan_gp.json_files import read_log
 from wgan_gp.monitoring import JsonlWriter
 from wgan_gp.ownership import Ownership
 from wgan_gp.run_directory import DataRecord, RunDirectory
 
-LONGER = {"learning_rate_schedule": "constant"}
+EVERY_5 = {"checkpoint_interval": 5, "summary_interval": 5}
+EVERY_5 |= {"evaluate_interval": 5, "evaluate_samples": 10, "learning_rate_schedule": "constant"}
 
 
 def content_of(path):
@@ -31,7 +31,21 @@ def resume(path, **settings):
     """Resumes the run of `path` in a fresh program, which lists its files anew."""
     folder.find.cache_clear()
     shards.find.cache_clear()
-    return train_tiny(path, **{**LONGER, **settings})
+    return train_tiny(path, **{**EVERY_5, **settings})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run with checkpoints, summaries and evaluations after 5 and 10 iterations."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    train_tiny(path, train_steps=10, **EVERY_5)
+    return path
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of it."""
+    return pathlib.Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def picture(path, level=100, size=8):
@@ -54,26 +68,25 @@ def of(pictures, **settings):
 
 def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
     run = tmp_path / "run"
-    settings = of(pictures, conditioning="projection")
+    settings = of(pictures, conditioning="projection", evaluate_interval=0)
     resume(run, train_steps=5, **settings)
     picture(pictures / "c" / "1.bmp")
     before = content_of(run)
     with pytest.raises(UserError, match=r"was trained on data with classes=2, and --dataset has 3"):
-        resume(run, train_steps=10, evaluate_interval=5, evaluate_samples=8, **settings)
+        resume(run, train_steps=10, **settings)
     assert content_of(run) == before
     assert call_main("--mode=sample", f"--model_dir={run}", "--num_samples=4") == 0
 
 
 def test_a_checkpoint_that_cannot_be_restored_changes_nothing(tmp_path):
-    resume(tmp_path, train_steps=5, dataset="digits")
+    resume(tmp_path, train_steps=5, dataset="digits", evaluate_interval=0)
     saved = json.loads((tmp_path / "config.json").read_text())
     del saved["checksum"]
     (tmp_path / "config.json").write_text(json.dumps({**saved, "model_width": 8}))
     before = content_of(tmp_path)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored into this run's model"):
-        resume(
-            tmp_path, train_steps=10, dataset="digits", model_width=8, evaluate_interval=5
-        )  # which fits a classifier, and would keep it
+        # It would fit a classifier, and keep it.
+        resume(tmp_path, train_steps=10, dataset="digits", model_width=8)
     assert content_of(tmp_path) == before
 
 
@@ -115,19 +128,24 @@ def fingerprint_of(pictures):
 
 
 def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
-    run, warnings = tmp_path / "run", []
-    resume(run, train_steps=5, **of(pictures))
+    config, directory = Config(**of(pictures)), RunDirectory(str(tmp_path / "run"))
+
+    def start():
+        """Does with the directory what a start does; returns what it says."""
+        data = DataRecord((8, 8, 3), 0, fingerprint=fingerprint_of(pictures))
+        directory.check_data(config, data)
+        directory.claim(config, data).release()
+        return capsys.readouterr().err
+
+    assert start() == ""
+    (tmp_path / "run" / "checkpoints" / "ckpt-5.json").write_text("{}")
     rename_classes(pictures)
-    for train_steps in (10, 15):
-        capsys.readouterr()
-        resume(run, train_steps=train_steps, **of(pictures))
-        warnings.append(capsys.readouterr().err.count("warning: the data is not what --model_dir="))
-    assert warnings == [1, 0]
+    assert start().startswith(f"warning: the data is not what --model_dir={tmp_path}/run was tr")
+    assert start() == ""
     # A run of before has no fingerprint, and is given one.
-    (run / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0, "order": 2}')
-    resume(run, train_steps=20, **of(pictures))
-    assert "warning" not in capsys.readouterr().err
-    assert RunDirectory(str(run)).find_run()[1].fingerprint == fingerprint_of(pictures)
+    (tmp_path / "run" / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0}')
+    assert start() == ""
+    assert directory.find_run()[1].fingerprint == fingerprint_of(pictures)
 
 
 def test_copies_elsewhere_are_told_apart_by_their_names_alone(monkeypatch, tmp_path):
@@ -160,8 +178,8 @@ def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
 
 
 def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp_path, capsys):
-    run, settings = tmp_path / "run", of(pictures)
-    resume(run, train_steps=5, **settings)
+    run = tmp_path / "run"
+    resume(run, train_steps=5, **of(pictures, evaluate_interval=0))
     flags = ["--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=8"]
     assert call_main(*flags) == 0
     before = capsys.readouterr()
@@ -178,30 +196,26 @@ def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp
     assert fresh.out == after.out != before.out and "have changed since" not in fresh.err
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluation.jsonl"])
-def test_damaged_lines_are_kept_aside_and_training_goes_on(tmp_path, capsys, name):
-    settings = {"summary_interval": 5, "evaluate_interval": 5, "evaluate_samples": 10}
-    resume(tmp_path / "whole", train_steps=20, **settings)
-    run = tmp_path / "run"
-    resume(run, train_steps=15, **settings)
-    path = run / name
-    first, second, third = path.read_bytes().splitlines(keepends=True)
-    damaged = [b"\xff" + first, b'{"step": "5"}\n', b"[" * 100_000 + b"\n", b'{"a": 1}\n', b"\n"]
-    damaged += [b'{"step": 5, "a": [1]}\n', b'{"step": true}\n', b'{"step": -5}\n', b"\x00\n"]
-    path.write_bytes(b"".join([first, second, *damaged, third, b'{"step": 15, "cri']))
-    capsys.readouterr()
-    resume(run, train_steps=20, **settings)
-    assert (
-        f"warning: {path} has damaged lines (3, 4, 5, 6, 7, 8, 9, 10, 11); they are moved to {path}"
-        ".damaged\n"
-    ) in capsys.readouterr().err
-    assert path.with_name(f"{name}.damaged").read_bytes() == b"".join(damaged)
-    assert [step for step, _ in read_log(str(path)).lines] == [5, 10, 15, 20]
-    timeless = [
-        [re.sub(rb'"throughput/\w+": [^,}]+', b"", line) for line in file.read_bytes().splitlines()]
-        for file in (path, tmp_path / "whole" / name)
-    ]
-    assert timeless[0] == timeless[1]
+def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
+    whole = {}
+    for name in ("metrics.jsonl", "evaluation.jsonl"):
+        path = run / name
+        whole[name] = first, second = path.read_bytes().splitlines(keepends=True)
+        damaged = [b"\xff{}\n", b'{"step": "5"}\n', b"[" * 100_000 + b"\n", b'{"a": 1}\n']
+        damaged += [b'{"step": 5, "a": [1]}\n', b'{"step": true}\n', b'{"step": -5}\n', b"\x00\n"]
+        damaged += [b"\n"]
+        path.write_bytes(b"".join([first, *damaged, second, b'{"step": 15, "cri']))
+    resume(run, train_steps=15)
+    said = capsys.readouterr().err
+    for name, lines in whole.items():
+        path = run / name
+        assert (
+            f"warning: {path} has damaged lines (2, 3, 4, 5, 6, 7, 8, 9, 10); they are moved to "
+            f"{path}.damaged\n"
+        ) in said
+        assert path.with_name(f"{name}.damaged").read_bytes() == b"".join(damaged)
+        found = path.read_bytes().splitlines(keepends=True)
+        assert found[:2] == lines and len(found) == 3 and json.loads(found[2])["step"] == 15
 
 
 def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
@@ -220,81 +234,76 @@ def test_a_line_that_lacks_only_its_end_is_kept_and_a_repeated_one_is_damaged(tm
     assert (tmp_path / "metrics.jsonl.damaged").read_text() == '{"step": 5}\n'
 
 
-def test_a_renamed_checkpoint_is_not_taken_for_another(tmp_path):
-    resume(tmp_path, train_steps=5)
-    for file in sorted((tmp_path / "checkpoints").glob("ckpt-5.*")):
-        file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-8")))
-    with pytest.raises(UserError, match="ckpt-8 holds the state after 5 iterations — call it ckpt"):
-        resume(tmp_path, train_steps=10)
+def test_a_renamed_checkpoint_is_not_taken_for_another(run, capsys):
+    for file in sorted((run / "checkpoints").glob("ckpt-5.*")):
+        file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-18")))
+    assert call_main("--mode=sample", f"--model_dir={run}") == 2
+    assert "ckpt-18 holds the state after 5 iterations — call it ckpt-5" in capsys.readouterr().err
 
 
-def test_a_checkpoint_without_its_seal_is_named(tmp_path, capsys):
-    resume(tmp_path, train_steps=10, checkpoint_interval=5)
-    (tmp_path / "checkpoints" / "ckpt-10.json").unlink()
-    assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 0
+def test_a_checkpoint_without_its_seal_is_named(run, capsys):
+    (run / "checkpoints" / "ckpt-10.json").unlink()
+    assert call_main("--mode=sample", f"--model_dir={run}") == 0
     said = capsys.readouterr().err
-    assert f"warning: {tmp_path}/checkpoints/ckpt-10 is not whole (a file is missing), and" in said
+    assert f"warning: {run}/checkpoints/ckpt-10 is not whole (a file is missing), and" in said
     assert "ckpt-5: 5 iterations" in said
 
 
-def test_a_torn_line_does_not_spoil_the_next_evaluation(tmp_path):
-    train_tiny(tmp_path, train_steps=5)
-    log = tmp_path / "evaluation.jsonl"
+def test_a_torn_line_does_not_spoil_the_next_evaluation(run):
+    log = run / "evaluation.jsonl"
     log.write_text('{"step": 5, "samp')
-    assert call_main("--mode=evaluate", f"--model_dir={tmp_path}", "--evaluate_samples=10") == 0
+    assert call_main("--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=10") == 0
     (line,) = log.read_text().splitlines()
     assert json.loads(line)["samples"] == 10
 
 
-def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(tmp_path, capsys):
-    settings = {"summary_interval": 5, "checkpoint_interval": 10}
-    resume(tmp_path, train_steps=15, **settings)
-    shutil.rmtree(tmp_path / "checkpoints")
-    before = content_of(tmp_path)
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, capsys):
+    shutil.rmtree(run / "checkpoints")
+    before = content_of(run)
     message = r"checkpoints holds no checkpoint, but \S+metrics.jsonl says that the run was trained"
     with pytest.raises(UserError, match=message):
-        resume(tmp_path, train_steps=20, **settings)
-    assert content_of(tmp_path) == before
+        resume(run, train_steps=10)
+    assert content_of(run) == before
     # Killed before its first checkpoint, a run has nothing to restore.
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
-    capsys.readouterr()
-    run, _ = resume(tmp_path, train_steps=15, **settings)
-    assert "was trained for 10 iterations and holds no checkpoint" in capsys.readouterr().err
-    assert int(run.state.iteration) == 15
+    first, _ = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(first)
+    resumed, _ = resume(run, train_steps=5)
+    assert "was trained for 5 iterations and holds no checkpoint" in capsys.readouterr().err
+    assert int(resumed.state.iteration) == 5
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json"])
-def test_an_edit_is_seen_and_a_file_of_before_is_accepted(tmp_path, capsys, name):
-    resume(tmp_path, train_steps=5)
-    path = tmp_path / name
+def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
+    path = run / name
     saved = json.loads(path.read_text())
     changed = {"config.json": {"seed": 8}, "data.json": {"order": 1}}[name]
     path.write_text(json.dumps({**saved, **changed}))
-    assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 2
+    assert call_main("--mode=sample", f"--model_dir={run}") == 2
     assert f"error: {path} is damaged or was edited: its checksum differs — restore" in (
         capsys.readouterr().err
     )
     del saved["checksum"]
     path.write_text(json.dumps(saved))
-    assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 0
-    run, _ = resume(tmp_path, train_steps=10)  # which completes it
-    assert "checksum" in json.loads(path.read_text()) and int(run.state.iteration) == 10
+    assert call_main("--mode=sample", f"--model_dir={run}") == 0
+    config = Config.from_dict(RunDirectory(str(run)).saved_config())
+    data = RunDirectory(str(run)).find_run()[1]
+    RunDirectory(str(run)).check_data(config, data)
+    RunDirectory(str(run)).claim(config, data)  # which completes it
+    assert "checksum" in json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(
     "content",
     [b"[1", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 100_000, b"1" * 5000, b""],
 )
-def test_what_is_no_json_object_is_one_line(tmp_path, capsys, content):
-    train_tiny(tmp_path, train_steps=5)
+def test_what_is_no_json_object_is_one_line(run, capsys, content):
     for name in ("config.json", "data.json"):
-        whole = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(content)
-        assert call_main("--mode=sample", f"--model_dir={tmp_path}") == 2
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(content)
+        assert call_main("--mode=sample", f"--model_dir={run}") == 2
         error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith(f"error: {tmp_path}/{name} is damaged: it holds no JSON object — ")
-        (tmp_path / name).write_bytes(whole)
+        assert error.startswith(f"error: {run}/{name} is damaged: it holds no JSON object — ")
+        (run / name).write_bytes(whole)
 
 
 @pytest.mark.parametrize(
@@ -319,13 +328,12 @@ def test_a_data_record_of_wrong_values_is_one_line(tmp_path, change):
         DataRecord.from_dict({**saved, **change}, "data.json")
 
 
-def test_a_damaged_data_record_is_written_anew_by_training(tmp_path, capsys):
-    resume(tmp_path, train_steps=5)
-    whole = (tmp_path / "data.json").read_bytes()
-    (tmp_path / "data.json").write_bytes(whole.replace(b"2", b"3"))
-    resume(tmp_path, train_steps=10)
+def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
+    whole = (run / "data.json").read_bytes()
+    (run / "data.json").write_bytes(whole.replace(b"2", b"3"))
+    resume(run, train_steps=10)
     assert "data.json is damaged or was edited" in capsys.readouterr().err
-    assert (tmp_path / "data.json").read_bytes() == whole
+    assert (run / "data.json").read_bytes() == whole
 
 
 @pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
@@ -339,9 +347,7 @@ def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
     owner.claim()
 
 
-def test_what_was_written_is_not_written_over(tmp_path, capsys):
-    run = tmp_path / "run"
-    train_tiny(run, train_steps=5)
+def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
     sample = ["--mode=sample", f"--model_dir={run}", f"--output={tmp_path}/a.png"]
     exports = [["--mode=export", f"--model_dir={run}"]]
     exports.append([*exports[0], f"--output={tmp_path}/export"])
@@ -359,20 +365,19 @@ def test_what_was_written_is_not_written_over(tmp_path, capsys):
     assert content_of(tmp_path) == before
 
 
-def test_a_run_that_can_only_be_read_is_judged_all_the_same(tmp_path, capsys, monkeypatch):
+def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeypatch):
     """Root may write everywhere, so the refusal is an imitation."""
-    train_tiny(tmp_path, train_steps=5)
-    before = content_of(tmp_path)
+    before = content_of(run)
 
     def refuse(path):
         raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
 
     monkeypatch.setattr(tf.io.gfile, "makedirs", refuse)
-    assert call_main("--mode=evaluate", f"--model_dir={tmp_path}", "--evaluate_samples=10") == 0
+    assert call_main("--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=10") == 0
     output = capsys.readouterr()
     assert "wasserstein" in output.out
     assert "Read-only file system), so these figures are not recorded" in output.err
-    assert content_of(tmp_path) == before
+    assert content_of(run) == before
 
 
 @pytest.mark.parametrize(
@@ -386,24 +391,22 @@ def test_a_run_that_can_only_be_read_is_judged_all_the_same(tmp_path, capsys, mo
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_is_one_line(tmp_path, capsys, change, says):
+def test_a_configuration_that_cannot_be_is_one_line(run, capsys, change, says):
     """In a file of before, which has no checksum."""
-    config = Config(**TINY, model_dir=str(tmp_path)).to_dict()
-    train_tiny(tmp_path, train_steps=5)
-    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    config = Config(**TINY, model_dir=str(run)).to_dict()
+    (run / "config.json").write_text(json.dumps({**config, **change}))
     for mode in ("sample", "export", "evaluate"):
         capsys.readouterr()
-        assert call_main(f"--mode={mode}", f"--model_dir={tmp_path}") == 2
+        assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_what_fails_in_the_midst_of_using_a_run_is_one_line(tmp_path, capsys, monkeypatch):
-    train_tiny(tmp_path, train_steps=5)
+def test_what_fails_in_the_midst_of_using_a_run_is_one_line(run, capsys, monkeypatch):
 
     def fail(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     for mode in ("sample", "export", "evaluate"):
         monkeypatch.setattr(saved_run, f"_{mode}", fail)
-        assert call_main(f"--mode={mode}", f"--model_dir={tmp_path}") == 2
+        assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert "error: the memory does not hold this run (OOM" in capsys.readouterr().err
