@@ -102,7 +102,7 @@ EXPECTED = {
     ),
 }
 SLOW = ("With Keras's Model.fit", "With tf.Module alone", "With tf_keras, over replicas")
-CHECKS = "Is somebody's penalty right, and somebody's critic fit for it?"
+CHECKS = "Checking a penalty and a critic"
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
