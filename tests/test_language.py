@@ -7,7 +7,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PACKAGES = ("losses",)
+PACKAGES = ("losses", "models")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 # A first line that begins with one of these is half a sentence, or a question.
