@@ -1,8 +1,9 @@
-"""GAN losses and gradient penalties that any TensorFlow GAN can import.
+"""GAN losses and gradient penalties for any TensorFlow project.
 
-Every loss returns one value per example, shape `[B]`; only `reductions` turns those into
-scalars. `critic` is any callable from a batch to scores of shape `[B]` or `[B, 1]`:
-nothing here asks for Keras or for a distribution strategy. docs/losses.md shows the use.
+Losses and penalties return one value per example, shape `[B]`; only the functions of
+`reductions` return scalars. A critic is any callable that maps a batch to scores of shape
+`[B]` or `[B, 1]`. Neither Keras nor a distribution strategy is required. docs/losses.md has
+examples.
 """
 
 from .adversarial import (

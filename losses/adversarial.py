@@ -1,6 +1,6 @@
-"""Adversarial losses per example, in pairs: what the critic minimises, what the generator does.
+"""Adversarial losses per example, in pairs of a critic loss and a generator loss.
 
-Scores are unbounded: for the logistic loss they are logits.
+Both networks minimize their loss. Scores are unbounded; in the logistic loss they are logits.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from .scores import like_each_other, per_example
 
 
 class Adversarial(NamedTuple):
-    """A pair of losses.
+    """A pair of adversarial losses.
 
     Attributes:
-      critic: (real_scores, fake_scores) -> `[B]`.
-      generator: (fake_scores) -> `[B]`.
+      critic: maps (real_scores, fake_scores) to the critic's loss, `[B]`.
+      generator: maps fake_scores to the generator's loss, `[B]`.
     """
 
     critic: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -24,83 +24,93 @@ class Adversarial(NamedTuple):
 
 
 def critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
-    """D(fake) - D(real): its negated mean estimates the Wasserstein distance.
+    """Computes the Wasserstein loss of the critic, D(fake) - D(real).
 
-    Arjovsky et al. 2017 (arXiv:1701.07875), equation 2, turned into a loss.
+    The mean of its negative estimates the Wasserstein distance (Arjovsky et al. 2017,
+    arXiv:1701.07875, equation 2).
 
     Args:
       real_scores: `[B]` or `[B, 1]`, floating point.
-      fake_scores: the same number of scores, in the same dtype.
+      fake_scores: as many scores as `real_scores`, of the same dtype.
 
     Returns:
-      `[B]`, in the scores' dtype.
+      The loss of each pair of examples, `[B]`, in the dtype of the scores.
 
     Raises:
-      ValueError: scores of another shape or dtype, or batches of different sizes.
+      ValueError: if scores have another shape, are not floating-point, or differ in number or
+        dtype.
     """
     real_scores, fake_scores = _pair(real_scores, fake_scores)
     return fake_scores - real_scores
 
 
 def generator_loss(fake_scores: tf.Tensor) -> tf.Tensor:
-    """-D(fake), shape `[B]`: the generator wants its samples scored as high as real ones.
+    """Computes the Wasserstein loss of the generator, -D(fake).
 
     Arjovsky et al. 2017 (arXiv:1701.07875), algorithm 1, line 10.
 
     Args:
       fake_scores: `[B]` or `[B, 1]`, floating point.
 
+    Returns:
+      The loss of each sample, `[B]`, in the dtype of the scores.
+
     Raises:
-      ValueError: scores of another shape or dtype.
+      ValueError: if the scores have another shape or are not floating-point.
     """
     return -per_example(fake_scores, "fake_scores")
 
 
 def logistic_critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
-    """-log s(D(real)) - log(1 - s(D(fake))), s the sigmoid; arguments as for `critic_loss`.
+    """Computes the logistic loss of the critic, -log s(D(real)) - log(1 - s(D(fake))).
 
-    Goodfellow et al. 2014 (arXiv:1406.2661), equation 1, as a loss of logits.
+    s is the sigmoid. Goodfellow et al. 2014 (arXiv:1406.2661), equation 1, of logits. Arguments,
+    result and errors are those of `critic_loss`.
     """
     real_scores, fake_scores = _pair(real_scores, fake_scores)
     return tf.nn.softplus(-real_scores) + tf.nn.softplus(fake_scores)
 
 
 def logistic_generator_loss(fake_scores: tf.Tensor) -> tf.Tensor:
-    """-log s(D(fake)), s the sigmoid; arguments as for `generator_loss`.
+    """Computes the non-saturating logistic loss of the generator, -log s(D(fake)).
 
-    The non-saturating loss: Goodfellow et al. 2014 (arXiv:1406.2661), end of section 3.
+    s is the sigmoid. Goodfellow et al. 2014 (arXiv:1406.2661), end of section 3. Argument,
+    result and errors are those of `generator_loss`.
     """
     return tf.nn.softplus(-per_example(fake_scores, "fake_scores"))
 
 
 def hinge_critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
-    """max(0, 1 - D(real)) + max(0, 1 + D(fake)); arguments as for `critic_loss`.
+    """Computes the hinge loss of the critic, max(0, 1 - D(real)) + max(0, 1 + D(fake)).
 
-    Lim and Ye 2017 (arXiv:1705.02894); Miyato et al. 2018 (arXiv:1802.05957), equation 16.
-    Its generator loss is `generator_loss` (equation 17).
+    Lim and Ye 2017 (arXiv:1705.02894); Miyato et al. 2018 (arXiv:1802.05957), equation 16. The
+    generator's loss is `generator_loss` (equation 17). Arguments, result and errors are those of
+    `critic_loss`.
     """
     real_scores, fake_scores = _pair(real_scores, fake_scores)
     return tf.nn.relu(1.0 - real_scores) + tf.nn.relu(1.0 + fake_scores)
 
 
 def least_squares_critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
-    """((D(real) - 1)^2 + D(fake)^2) / 2; arguments as for `critic_loss`.
+    """Computes the least-squares loss of the critic, ((D(real) - 1)^2 + D(fake)^2) / 2.
 
-    LSGAN: Mao et al. 2017 (arXiv:1611.04076), equation 9, the 0-1 coding.
+    LSGAN: Mao et al. 2017 (arXiv:1611.04076), equation 9, with 0-1 coding. Arguments, result and
+    errors are those of `critic_loss`.
     """
     real_scores, fake_scores = _pair(real_scores, fake_scores)
     return (tf.square(real_scores - 1.0) + tf.square(fake_scores)) / 2.0
 
 
 def least_squares_generator_loss(fake_scores: tf.Tensor) -> tf.Tensor:
-    """(D(fake) - 1)^2 / 2; arguments as for `generator_loss`.
+    """Computes the least-squares loss of the generator, (D(fake) - 1)^2 / 2.
 
-    LSGAN: Mao et al. 2017 (arXiv:1611.04076), equation 9, the 0-1 coding.
+    LSGAN: Mao et al. 2017 (arXiv:1611.04076), equation 9, with 0-1 coding. Argument, result and
+    errors are those of `generator_loss`.
     """
     return tf.square(per_example(fake_scores, "fake_scores") - 1.0) / 2.0
 
 
-# What --adversarial_loss chooses from.
+# The values of GanObjective.adversarial_loss.
 ADVERSARIAL_LOSSES = {
     "wasserstein": Adversarial(critic_loss, generator_loss),
     "logistic": Adversarial(logistic_critic_loss, logistic_generator_loss),

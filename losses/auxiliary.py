@@ -1,4 +1,4 @@
-"""What is added to, or asked beside, an adversarial loss: drift, classes, clipped weights."""
+"""Additions to an adversarial loss: drift penalty, auxiliary classifier, weight clipping."""
 
 from collections.abc import Sequence
 
@@ -8,38 +8,40 @@ from .scores import at_least_float32, floating, per_example
 
 
 def drift(real_scores: tf.Tensor) -> tf.Tensor:
-    """D(real)^2: with a small weight (0.001) it keeps the scores, free to shift, near zero.
+    """Computes the drift penalty, D(real)^2.
 
-    Karras et al. 2018 (arXiv:1710.10196), appendix A.1.
+    Adding a constant to every score does not change the Wasserstein loss. With a small weight
+    (0.001), this penalty keeps the scores near zero. Karras et al. 2018 (arXiv:1710.10196),
+    appendix A.1.
 
     Args:
       real_scores: `[B]` or `[B, 1]`, floating point.
 
     Returns:
-      `[B]`.
+      The penalty of each example, `[B]`, in the dtype of the scores.
 
     Raises:
-      ValueError: scores of another shape or dtype.
+      ValueError: if the scores have another shape or are not floating-point.
     """
     return tf.square(per_example(real_scores, "real_scores"))
 
 
 def classification_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of an auxiliary classifier, ACGAN.
+    """Computes the cross-entropy of an auxiliary classifier (ACGAN).
 
     Odena et al. 2017 (arXiv:1610.09585), equation 3. In the code of Gulrajani et al. 2017
-    (arXiv:1704.00028), the critic minimises it on real examples, weight 1, and the
-    generator on samples with the labels they were drawn for, weight 0.1.
+    (arXiv:1704.00028), the critic minimizes it on real examples with weight 1, and the generator
+    minimizes it on samples, for the labels they were generated from, with weight 0.1.
 
     Args:
-      logits: `[B, K]`, floating point, one an example and class.
-      labels: `[B]` integers in [0, K).
+      logits: `[B, K]`, floating point.
+      labels: `[B]`, integers in [0, K).
 
     Returns:
-      `[B]`, at least float32.
+      The cross-entropy of each example, `[B]`, float32 (float64 for float64 logits).
 
     Raises:
-      ValueError: shapes or dtypes other than these.
+      ValueError: if `logits` or `labels` have another shape or dtype.
     """
     logits, labels = floating(logits, "logits"), tf.convert_to_tensor(labels)
     if logits.shape.rank != 2:
@@ -53,14 +55,18 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def clip_weights(weights: Sequence[tf.Variable], limit: float) -> None:
-    """Clips every weight to [-limit, limit], in place; call it after each critic update.
+    """Clips every weight to [-limit, limit] in place.
 
-    Arjovsky et al. 2017 (arXiv:1701.07875), algorithm 1, line 7, with a limit of 0.01.
+    Call it after each update of the critic. Like an optimizer's update, it works inside
+    `strategy.run` and outside any strategy. Arjovsky et al. 2017 (arXiv:1701.07875), algorithm
+    1, line 7, where the limit is 0.01.
 
-    Works where an optimizer's update works: inside `strategy.run` and outside any strategy.
+    Args:
+      weights: variables of TensorFlow or of Keras.
+      limit: largest absolute value that a weight may have, > 0.
 
     Raises:
-      ValueError: `limit` is not positive.
+      ValueError: if `limit` is not positive.
     """
     if not limit > 0:
         raise ValueError(f"limit must be positive, got {limit}")
@@ -72,7 +78,7 @@ def clip_weights(weights: Sequence[tf.Variable], limit: float) -> None:
                 variable, lambda copy: copy.assign(tf.clip_by_value(copy, -limit, limit))
             )
 
-    # A replica may not write to a mirrored variable alone: all of them meet here.
+    # One replica cannot write to a mirrored variable on its own: all replicas synchronize here.
     context = tf.distribute.get_replica_context()
     if context is None:
         clip_everywhere(tf.distribute.get_strategy())
@@ -81,5 +87,5 @@ def clip_weights(weights: Sequence[tf.Variable], limit: float) -> None:
 
 
 def _variable(weight: tf.Variable) -> tf.Variable:
-    """The variable that a strategy knows: Keras 3 wraps it, and has it as `value`."""
+    """Returns the tf.Variable itself, which a variable of Keras 3 holds as `value`."""
     return weight if callable(weight.value) else weight.value

@@ -1,41 +1,44 @@
-"""`check_critic`: does a critic have the gradient that a gradient penalty takes it to have?"""
+"""Checks that a critic fulfills the assumptions of a gradient penalty."""
 
 import tensorflow as tf
 
 from .findings import Finding
 from .scores import Critic, at_least_float32, floating, score, scores_of
 
-# Relative: well above rounding, well below what one example can matter among many.
+# Relative; well above rounding errors, well below the influence of one example among many.
 TOLERANCE = 1e-4
 
 
 def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
-    """What would make a gradient penalty on this critic wrong or void; [] if nothing is found.
+    """Finds the properties of a critic that make a gradient penalty incorrect or ineffective.
 
-    Run it eagerly, once, before training, on the callable that the penalty will be given:
-    `lambda x: critic(x, training=True)` where that is how the critic is called. The critic
-    is called a few times; whatever state it keeps, such as moving averages, advances.
+    Call it eagerly, once, before training. Pass the callable that the penalty will get, such as
+    `lambda x: critic(x, training=True)`. The critic is called several times, which updates its
+    state, such as moving averages.
 
-    The findings, by name:
-      score_shape, score_dtype: scores are not floating-point `[B]` or `[B, 1]`.
+    Findings, by name:
+      score_shape, score_dtype: the scores are not floating-point `[B]` or `[B, 1]`.
       not_finite: a score or a gradient is infinite or NaN.
-      coupled_examples: an example's score depends on the others (batch-norm, minibatch
-        statistics), so that the gradient of the summed scores is not the examples' own.
-        Gulrajani et al. 2017 (arXiv:1704.00028), section 4.
-      no_gradient: the scores do not depend on the examples differentiably.
-      no_second_derivative: the gradient's norm has no gradient for the critic's weights.
-      zero_gradient: the gradient is zero at every example: the penalty is its target
-        squared and moves nothing. Not fatal, as weights may still be initial zeros.
-      constant_gradient: the same gradient at every example: a linear critic. Not fatal.
-      random_scores: two calls score the same examples differently (dropout): the penalty
-        looks at another function than the loss does. Not fatal.
+      coupled_examples: the score of an example depends on other examples (batch normalization,
+        minibatch statistics). The gradient of the sum of scores is then not the gradient of each
+        score for its own example. Gulrajani et al. 2017 (arXiv:1704.00028), section 4.
+      no_gradient: the scores are not a differentiable function of the examples.
+      no_second_derivative: the gradient norm is not differentiable in the critic's weights.
+      zero_gradient: the gradient is zero at every example, so that the penalty is the constant
+        target^2. Not fatal, because some weights may be initialized to zero.
+      constant_gradient: the gradient is equal at all examples: the critic is linear. Not fatal.
+      random_scores: two calls return different scores for the same examples (dropout), so the
+        penalty and the loss see different functions. Not fatal.
 
     Args:
       critic: maps `[B, ...]` to scores.
-      example_batch: `[B, ...]`, floating point, at least 2 examples, all different.
+      example_batch: `[B, ...]`, floating point, B >= 2, examples that differ from each other.
+
+    Returns:
+      The findings; [] if there are none.
 
     Raises:
-      ValueError: `example_batch` is anything else.
+      ValueError: if `example_batch` has another shape or dtype, or its examples are all equal.
     """
     examples = floating(example_batch, "example_batch")
     if examples.shape.rank < 2 or examples.shape[0] < 2:
@@ -43,7 +46,7 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
             f"example_batch must have shape [B, ...] with B >= 2, got {examples.shape}"
         )
     if not tf.reduce_any(examples != examples[:1]):
-        raise ValueError("example_batch must hold different examples")
+        raise ValueError("example_batch must contain examples that differ from each other")
     output = critic(examples)
     findings = _check_scores(output, len(examples))
     if findings:
@@ -52,37 +55,39 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
         *_check_values(critic, examples, scores_of(output, examples)),
         *_check_gradients(critic, examples),
     ]
-    return list(dict.fromkeys(findings))  # two of the checks can find coupled examples
+    return list(dict.fromkeys(findings))  # two of the checks can report coupled examples
 
 
 def _check_scores(scores: tf.Tensor, batch_size: int) -> list[Finding]:
     scores = tf.convert_to_tensor(scores)
     if scores.shape.as_list() not in ([batch_size], [batch_size, 1]):
         message = (
-            f"{batch_size} examples have scores of shape {scores.shape}: return one an example, "
-            f"[{batch_size}] or [{batch_size}, 1]"
+            f"the scores of {batch_size} examples have shape {scores.shape}: return one score per "
+            f"example, shape [{batch_size}] or [{batch_size}, 1]"
         )
         return [Finding("score_shape", message)]
     if not scores.dtype.is_floating:
-        message = f"scores are {scores.dtype.name}: return a floating-point dtype"
+        message = f"the scores are {scores.dtype.name}: return a floating-point dtype"
         return [Finding("score_dtype", message)]
     if not tf.reduce_all(tf.math.is_finite(scores)):
-        return [Finding("not_finite", "some scores are infinite or NaN")]
+        message = "some scores are infinite or NaN: check the examples and the critic's weights"
+        return [Finding("not_finite", message)]
     return []
 
 
 def _check_values(critic: Critic, examples: tf.Tensor, scores: tf.Tensor) -> list[Finding]:
-    """Scores alone: whether they repeat, and stay when other examples change."""
+    """Checks that scores are reproducible and do not change with the other examples."""
     scale = tf.reduce_max(tf.abs(scores))
     noise, findings = tf.reduce_max(tf.abs(score(critic, examples) - scores)), []
     if noise > TOLERANCE * scale:
         message = (
-            "the same examples get other scores at every call (dropout, or a spectral norm that "
-            "is still being found): the penalty then looks at another function than the loss"
+            "the same examples get different scores in each call (dropout, or spectral "
+            "normalization before its power iteration has converged): the penalty and the loss "
+            "then see different functions; remove the randomness if it is not intended"
         )
         findings.append(Finding("random_scores", message, fatal=False))
     half = len(examples) // 2
-    # Another sign and another size, so that neither odd nor even statistics stay.
+    # A different sign and a different size, so that both odd and even statistics change.
     others_changed = tf.concat([examples[:half], -2.0 * examples[half:]], axis=0)
     change = tf.abs(score(critic, others_changed) - scores)[:half]
     if tf.reduce_max(change) > tf.maximum(TOLERANCE * scale, 10.0 * noise):
@@ -91,8 +96,8 @@ def _check_values(critic: Critic, examples: tf.Tensor, scores: tf.Tensor) -> lis
 
 
 def _check_gradients(critic: Critic, examples: tf.Tensor) -> list[Finding]:
-    # Signs, so that multiplying by them rounds nothing in any precision; by the parity of an
-    # index's bits, so that no group of examples at a regular distance shares one.
+    # Weights of 1 and -1, because multiplying by them is exact in any precision. They follow the
+    # parity of the bits of the index, so that no regularly spaced group of examples shares one.
     signs = tf.constant([(-1.0) ** bin(index).count("1") for index in range(len(examples))])
     with tf.GradientTape() as outer:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as inner:
@@ -104,24 +109,25 @@ def _check_gradients(critic: Critic, examples: tf.Tensor) -> list[Finding]:
             gradient = inner.gradient(total, examples)
             weighted = inner.gradient(weighted_total, examples)
         except _NOT_DIFFERENTIABLE as error:
-            message = f"an operation cannot be differentiated: {_first_line(error)}"
+            message = f"replace the operation that is not differentiable: {_first_line(error)}"
             return [Finding("no_gradient", message)]
         if gradient is None:
             message = (
-                "the scores do not depend on the examples: is there an integer cast, an argmax "
-                "or a stop_gradient in the critic?"
+                "the scores do not depend on the examples (the gradient is None): remove integer "
+                "casts, argmax and stop_gradient from the critic"
             )
             return [Finding("no_gradient", message)]
         gradient, weighted = (
             at_least_float32(tf.reshape(value, [len(examples), -1]))
             for value in (gradient, weighted)
         )
-        # Not the penalty itself: at a gradient of zero a root has no gradient.
+        # The square, not the norm itself, whose derivative is not finite at a gradient of zero.
         squared_norm = tf.reduce_sum(tf.square(gradient))
     if not tf.reduce_all(tf.math.is_finite(gradient)):
-        return [Finding("not_finite", "the gradient is infinite or NaN at some examples")]
+        message = "the gradient is infinite or NaN at some examples: check operations such as sqrt"
+        return [Finding("not_finite", message)]
     findings = []
-    # Where each score depends on its own example only, a score's sign is its row's.
+    # If each score depends on its own example only, the sign of a score is the sign of its row.
     expected = gradient * tf.cast(signs, gradient.dtype)[:, None]
     if _differ(weighted, expected, tf.reduce_max(tf.abs(weighted))):
         findings.append(_COUPLED)
@@ -132,14 +138,14 @@ def _check_gradients(critic: Critic, examples: tf.Tensor) -> list[Finding]:
 def _check_size(gradient: tf.Tensor, scale: tf.Tensor) -> list[Finding]:
     if tf.reduce_max(tf.abs(gradient)) <= TOLERANCE * scale:
         message = (
-            "the gradient is zero at every example: the penalty is the same whatever the critic "
-            "does (batch-norm before a linear layer does that; so do weights that are all zero)"
+            "the gradient is zero at every example, so that the penalty is constant: check for "
+            "batch normalization before a linear layer, and for weights that are all zero"
         )
         return [Finding("zero_gradient", message, fatal=False)]
     if not _differ(gradient, gradient[:1], tf.reduce_max(tf.abs(gradient))):
         message = (
-            "the gradient is the same at every example: the critic is linear in its input, and "
-            "can tell no more than the means apart"
+            "the gradient is equal at all examples: the critic is linear in its input, and can "
+            "only compare means; add nonlinear layers if this is not intended"
         )
         return [Finding("constant_gradient", message, fatal=False)]
     return []
@@ -150,17 +156,21 @@ def _check_second_derivative(tape: tf.GradientTape, squared_norm: tf.Tensor) -> 
     try:
         gradients = tape.gradient(squared_norm, weights)
     except _NOT_DIFFERENTIABLE as error:
-        message = f"an operation has no second derivative: {_first_line(error)}"
+        message = f"replace the operation without a second derivative: {_first_line(error)}"
         return [Finding("no_second_derivative", message)]
     found = [gradient for gradient in gradients if gradient is not None]
     if weights and not found:
         message = (
-            "the gradient's norm has no gradient for any weight: a custom gradient, or a "
-            "stop_gradient, hides how the weights enter it"
+            "the gradient norm has no gradient with respect to any weight: remove the custom "
+            "gradient or the stop_gradient that hides its dependence on the weights"
         )
         return [Finding("no_second_derivative", message)]
     if not all(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(value))) for value in found):
-        return [Finding("not_finite", "the penalty's gradient for some weight is infinite or NaN")]
+        message = (
+            "the penalty's gradient with respect to some weights is infinite or NaN: check "
+            "operations such as sqrt"
+        )
+        return [Finding("not_finite", message)]
     return []
 
 
@@ -172,11 +182,11 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-# An operation without a registered gradient; one whose gradient fails when it is run.
+# Raised for operations without a registered gradient, and by gradients that fail when they run.
 _NOT_DIFFERENTIABLE = (LookupError, tf.errors.OpError)
 
 _COUPLED = Finding(
     "coupled_examples",
-    "an example's score depends on the other examples (batch-norm, or statistics of the batch): "
-    "the penalty's gradient is then not the example's own; normalise each example by itself",
+    "an example's score depends on the other examples (batch normalization, or other statistics "
+    "of the batch), so its gradient cannot be penalized alone: normalize each example by itself",
 )

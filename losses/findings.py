@@ -1,15 +1,15 @@
-"""What a conformance check reports."""
+"""The results of the conformance checks."""
 
 from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, or looks wrong.
+    """A mistake, or a probable mistake, that a conformance check found.
 
     Attributes:
-      name: of the mistake, a stable identifier such as "norm_over_batch".
-      message: what was measured, what it means and what to do, in a sentence or two.
-      fatal: wrong for certain; otherwise it may be meant, or do no harm.
+      name: a stable identifier of the mistake, such as "norm_over_batch".
+      message: one line that says what was measured, what it means and what to do.
+      fatal: True if it is certainly a mistake; False if it may be intended or harmless.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The known mistakes that show on a linear critic, and the values they give there."""
+"""Known mistakes in gradient penalties, and the value of each on a linear critic."""
 
 import itertools
 import math
@@ -6,28 +6,37 @@ from collections.abc import Callable, Iterator, Sequence
 
 from .probe import BATCH, Probe
 
-Value = Callable[[float], float]  # of the penalty, by the norm of w
+Value = Callable[[float], float]  # maps the norm of w to the value of the penalty
 
 
 def known_mistakes(
     probe: Probe, measured: Sequence[float], norms: Sequence[float]
 ) -> Iterator[tuple[str, str, Value]]:
-    """(name, message, norm of w -> value) of each mistake that shows on a linear critic."""
-    # All elements of w are of one size, so a norm over fewer elements is smaller by a root.
+    """Yields (name, message, value) for each mistake that a linear critic D(x) = w.x reveals.
+
+    Args:
+      probe: the penalty to be checked.
+      measured: its values on linear critics with the first `norms`.
+      norms: norms of w.
+    """
+    # All elements of w have the same absolute value, so the norm over a part of the elements is
+    # the norm over all of them times the square root of that part.
     expected, root_elements = probe.expected, probe.elements**0.5
     yield (
         "norm_over_batch",
-        "the norm is taken over the whole batch instead of each example",
+        "the norm is taken over the whole batch: take it over each example",
         lambda norm: expected(norm * BATCH**0.5),
     )
     yield (
         "gradient_of_mean",
-        f"the gradient is that of the mean score, {BATCH} times too small: differentiate the sum",
+        f"the gradient is that of the mean score, {BATCH} times too small: differentiate the sum "
+        "of the scores",
         lambda norm: expected(norm / BATCH),
     )
     yield (
         "gradient_of_mean",
-        "the gradient is that of the mean score, and its norm is taken over the whole batch",
+        "the gradient is that of the mean score, and its norm is over the whole batch: "
+        "differentiate the sum of the scores, and take the norm over each example",
         lambda norm: expected(norm / BATCH**0.5),
     )
     rank = len(probe.shape)
@@ -37,29 +46,30 @@ def known_mistakes(
                 covered = math.prod(probe.shape[axis] for axis in axes)
                 yield (
                     "norm_over_axes",
-                    f"the norm is taken over axes {list(axes)} only: take all but the first",
+                    f"the norm is taken over axes {list(axes)}: take it over all axes but the "
+                    "first",
                     _scaled_norm(expected, covered**0.5 / root_elements),
                 )
     yield (
         "missing_root",
-        "the squared norm is used where the norm belongs",
+        "the squared norm is used in place of the norm: take its square root",
         lambda norm: expected(norm**2),
     )
     yield (
         "root_mean_square",
-        "the squares are averaged where they must be summed",
+        "the squares are averaged in place of being summed: use reduce_sum",
         lambda norm: expected(norm / root_elements),
     )
     yield (
         "sum_of_absolutes",
-        "the norm is the sum of absolute values, not the Euclidean one",
+        "the norm is the sum of absolute values: use the Euclidean norm",
         lambda norm: expected(norm * root_elements),
     )
     yield (
         "two_sided" if probe.one_sided else "one_sided",
-        "norms below the target are penalised, though one-sided was asked for"
+        "norms below the target are penalized: clip (norm - target) at 0, or pass one_sided=False"
         if probe.one_sided
-        else "norms below the target cost nothing, though two-sided was asked for",
+        else "norms below the target are not penalized: do not clip, or pass one_sided=True",
         lambda norm: expected(norm, one_sided=not probe.one_sided),
     )
     at_half = probe.target - max(measured[2] / probe.weight, 0.0) ** 0.5
@@ -67,15 +77,15 @@ def known_mistakes(
     if epsilon > 0:
         yield (
             "epsilon_under_root",
-            f"{epsilon:.1e} is added to the squared norm: guard the root at 0 alone",
+            f"{epsilon:.1e} is added to the squared norm: guard the square root only at 0",
             lambda norm: expected((norm**2 + epsilon) ** 0.5),
         )
     factor = measured[1] / expected(norms[1]) if expected(norms[1]) else 0.0
     if factor:
         yield (
             "scaled",
-            f"the values are {factor:.4g} times what they should be (is the penalty weight in "
-            "them? give it as `weight`; or is it a sum over the batch?)",
+            f"the values are {factor:.4g} times the correct ones: if they include the penalty "
+            "weight, pass it as `weight`; if they are summed over the batch, average them",
             lambda norm: factor * expected(norm),
         )
 

@@ -1,4 +1,4 @@
-"""Objectives: what a training engine asks of a loss, as named per-example terms."""
+"""Objectives of GAN training as named per-example terms, in the form a training loop needs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -23,11 +23,12 @@ Terms = dict[str, tf.Tensor]
 
 
 class Penalty(NamedTuple):
-    """A gradient penalty: where the norm is measured, and what is asked of it.
+    """A gradient penalty: the points of the gradient and a function of its norm.
 
     Attributes:
-      where: (real, fake, alpha, noise, scale of the noise) -> points like `real`.
-      what: (norm `[B]`, target) -> the unweighted penalty `[B]`; None: nothing is asked.
+      where: maps (real, fake, alpha, noise, scale of the noise) to points like `real`.
+      what: maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
+        norm is then computed for the log only.
     """
 
     where: Callable[..., tf.Tensor]
@@ -54,7 +55,7 @@ def _zero_centred(norm, target):
     return zero_centred(norm)
 
 
-# What --penalty chooses from.
+# The values of GanObjective.penalty.
 PENALTIES = {
     "two_sided": Penalty(_between, two_sided),
     "one_sided": Penalty(_between, one_sided),
@@ -69,25 +70,28 @@ PENALTIES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GanObjective:
-    """An adversarial loss, a penalty and what goes with them; by default WGAN-GP.
+    """An adversarial loss, a penalty and optional further terms; WGAN-GP by default.
 
-    Gulrajani et al. 2017 (arXiv:1704.00028), algorithm 1. Every other choice has its
-    reference at its function.
+    The default is algorithm 1 of Gulrajani et al. 2017 (arXiv:1704.00028). The functions that
+    the other values name cite their source.
 
     Attributes:
       adversarial_loss: a key of ADVERSARIAL_LOSSES.
       penalty: a key of PENALTIES.
-      penalty_weight: lambda, the factor of the penalty in the critic's loss, >= 0.
-      penalty_target: the gradient norm asked for, >= 0; zero-centred penalties have none.
-      penalty_interval: penalise every k-th critic step only, k times as much, k >= 1.
-      penalty_noise: standard deviation of dragan's noise, >= 0, in the data's units.
-      clip_value: the limit of weight_clipping, > 0.
-      drift_weight: factor of `drift` in the critic's loss, >= 0.
-      critic_class_weight, generator_class_weight: factors of `classification_loss`, >= 0.
-        Where one is not 0, the critic returns a pair, scores and class logits `[B, K]`.
+      penalty_weight: weight lambda of the penalty in the critic's loss, >= 0.
+      penalty_target: gradient norm at which the penalty is 0, >= 0. Zero-centered penalties
+        ignore it.
+      penalty_interval: number of critic steps k per computation of the penalty, >= 1. Its weight
+        is then k * penalty_weight, see `lazily`.
+      penalty_noise: standard deviation of the noise of "dragan", >= 0, in units of the data.
+      clip_value: limit of "weight_clipping", > 0.
+      drift_weight: weight of `drift` in the critic's loss, >= 0.
+      critic_class_weight, generator_class_weight: weights of `classification_loss` in the losses
+        of the two networks, >= 0. If one is not 0, the critic must return a pair: scores and
+        class logits `[B, K]`.
 
     Raises:
-      ValueError: an unknown name, or a number out of range.
+      ValueError: if a name is unknown or a number is out of range.
     """
 
     adversarial_loss: str = "wasserstein"
@@ -110,7 +114,7 @@ class GanObjective:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is float and not (isinstance(value, (int, float)) and value >= 0):
-                raise ValueError(f"{field.name} must be a number, not negative; got {value!r}")
+                raise ValueError(f"{field.name} must be a number >= 0, got {value!r}")
         if not isinstance(self.penalty_interval, int):
             raise ValueError(f"penalty_interval must be an int, got {self.penalty_interval!r}")
         for name in ("penalty_interval", "clip_value"):
@@ -119,7 +123,7 @@ class GanObjective:
 
     @property
     def critic_term_names(self) -> tuple[str, ...]:
-        """The names of what `critic_terms` returns."""
+        """The keys of the result of `critic_terms`."""
         optional = {
             "adversarial": self.adversarial_loss != "wasserstein",
             "drift": self.drift_weight,
@@ -130,7 +134,7 @@ class GanObjective:
 
     @property
     def generator_term_names(self) -> tuple[str, ...]:
-        """The names of what `generator_terms` returns."""
+        """The keys of the result of `generator_terms`."""
         return ("loss", "classification") if self.generator_class_weight else ("loss",)
 
     def critic_terms(
@@ -144,23 +148,31 @@ class GanObjective:
         step: tf.Tensor,
         labels: tf.Tensor | None = None,
     ) -> Terms:
-        """The critic's terms, each `[B]`; "loss" is the one to minimise.
+        """Computes the critic's loss and the terms it consists of, for each example.
 
-        loss = adversarial + penalty_weight * penalty + drift_weight * drift
-               + critic_class_weight * classification
+            loss = adversarial + penalty_weight * penalty + drift_weight * drift
+                   + critic_class_weight * classification
 
-        "wasserstein" is D(real) - D(fake); where that is the adversarial loss, negated,
-        there is no term of that name. `fake` is taken as a constant, so no gradient reaches
-        the generator.
+        "wasserstein" is D(real) - D(fake). There is no term "adversarial" if the adversarial loss
+        is the Wasserstein loss, which is the negative of "wasserstein". No gradient reaches the
+        generator, because `fake` is treated as a constant.
 
         Args:
           critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, or to scores and class logits.
           real: `[B, ...]`, floating point.
-          fake: like `real`.
-          alpha: `[B]` in [0, 1), the place on each line between real and fake.
-          noise: like `real`, standard normal; dragan alone looks at it.
-          step: scalar integer, critic steps done so far.
-          labels: `[B]` integers, the classes of `real`, for the classifier.
+          fake: the shape and dtype of `real`.
+          alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`.
+          noise: the shape and dtype of `real`, standard normal; used by "dragan" only.
+          step: scalar integer, number of critic steps completed.
+          labels: `[B]` integers, the classes of `real`; used by the classification term only.
+
+        Returns:
+          A dictionary from `critic_term_names` to `[B]`, at least float32. The critic minimizes
+          the mean of "loss"; the other terms are unweighted.
+
+        Raises:
+          ValueError: if shapes or dtypes do not match, or the classification term lacks labels
+            or class logits.
         """
         real, fake = like_each_other(real, "real", tf.stop_gradient(fake), "fake")
         # One call for both halves: no example influences another one's score.
@@ -192,12 +204,23 @@ class GanObjective:
     def generator_terms(
         self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor | None = None
     ) -> Terms:
-        """The generator's terms, each `[B]`; "loss" is the one to minimise.
+        """Computes the generator's loss and the terms it consists of, for each sample.
+
+            loss = adversarial + generator_class_weight * classification
 
         Args:
-          critic: as for `critic_terms`.
-          fake: `[B, ...]`, samples.
-          labels: `[B]` integers, the classes the samples were drawn for.
+          critic: see `critic_terms`.
+          fake: samples, `[B, ...]`, floating point.
+          labels: `[B]` integers, the classes the samples were generated from; used by the
+            classification term only.
+
+        Returns:
+          A dictionary from `generator_term_names` to `[B]`, at least float32. The generator
+          minimizes the mean of "loss"; the other term is unweighted.
+
+        Raises:
+          ValueError: if shapes or dtypes do not match, or the classification term lacks labels
+            or class logits.
         """
         scores, logits = _outputs(critic, fake)
         terms = {"loss": ADVERSARIAL_LOSSES[self.adversarial_loss].generator(scores)}
@@ -207,7 +230,13 @@ class GanObjective:
         return terms
 
     def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        """What the critic's weights must obey after each update: the clipping, if asked for."""
+        """Applies the constraint on the critic's weights; call it after each critic update.
+
+        It clips the weights, see `clip_weights`, if `penalty` is "weight_clipping".
+
+        Args:
+          weights: the critic's trainable variables.
+        """
         if self.penalty == "weight_clipping":
             clip_weights(weights, self.clip_value)
 
@@ -217,23 +246,23 @@ class GanObjective:
         where, what = PENALTIES[self.penalty]
         points = _in_turn(where(real, fake, alpha, noise, self.penalty_noise), after)
         norm = gradient_norm(lambda examples: _outputs(critic, examples)[0], points)
-        if what is None:  # of interest all the same
+        if what is None:  # the norm is logged without a penalty as well
             return norm, tf.zeros_like(norm)
         return norm, what(norm, self.penalty_target)
 
 
 def _in_turn(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """`points`, but not before there are `scores`.
+    """Returns `points`, made to depend on `scores` so that `scores` are computed first.
 
-    A compiler may run the penalty and the scores side by side; a TPU core then holds what both
-    leave for their gradients, more than its fast memory has room for. In the critic step of the
-    CIFAR-10 ResNet that costs twice the memory for temporaries.
+    Otherwise a compiler may interleave the penalty with the scores. A TPU core then keeps the
+    activations of both for the backward pass, which exceeds its fast memory: in the critic step
+    of the CIFAR-10 ResNet, this doubles the memory for temporaries.
     """
     return points + tf.cast(0.0 * tf.stop_gradient(tf.reduce_sum(scores)), points.dtype)
 
 
 def _outputs(critic: Callable, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Scores `[B]` in float32 at least, and the class logits of a critic that has them."""
+    """Returns the scores `[B]`, at least float32, and the class logits if the critic has them."""
     outputs = critic(examples)
     scores, logits = outputs if isinstance(outputs, (tuple, list)) else (outputs, None)
     return scores_of(scores, examples), logits
@@ -242,6 +271,7 @@ def _outputs(critic: Callable, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 def _classification(logits: tf.Tensor | None, labels: tf.Tensor | None) -> tf.Tensor:
     if logits is None or labels is None:
         raise ValueError(
-            "a class weight needs labels, and a critic that returns (scores, class logits)"
+            "critic_class_weight and generator_class_weight require labels and a critic that "
+            "returns (scores, class logits): provide both, or set the weights to 0"
         )
     return classification_loss(logits, labels)

@@ -1,13 +1,13 @@
-"""Gradient penalties, per example: where the gradient is taken, and what is asked of its norm.
+"""Gradient penalties per example, each composed of points and a function of the gradient norm.
 
-    where                                     what
+    points                                    function
     interpolate(real, fake, alpha)            two_sided(norm, target)
     perturb(real, noise, scale)               one_sided(norm, target)
     real, fake                                zero_centred(norm)
 
-A penalty is `what(gradient_norm(critic, where))`. The functions at the end are the pairs
-that have a name; the equation of WGAN-GP (Gulrajani et al. 2017, "Improved Training of
-Wasserstein GANs", arXiv:1704.00028, equation 3 and algorithm 1, lines 6 and 7) is
+A penalty is `function(gradient_norm(critic, points))`. The functions `*_penalty` are the
+combinations that have a name in the literature. WGAN-GP (Gulrajani et al. 2017, "Improved
+Training of Wasserstein GANs", arXiv:1704.00028, equation 3 and algorithm 1, lines 6 and 7) is
 
     x^      = real + alpha * (fake - real),  alpha ~ U[0, 1), one per example
     penalty = (|grad_x^ D(x^)|_2 - 1)^2
@@ -20,125 +20,137 @@ import tensorflow as tf
 
 from .scores import Critic, at_least_float32, floating, like_each_other, score
 
-# Where the gradient is taken.
+# Points at which the gradient is taken.
 
 
 def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-    """Points on the straight lines between real and fake examples.
+    """Returns points on the straight lines between real and fake examples.
 
     Args:
       real: `[B, ...]`, floating point.
-      fake: the same shape and dtype as `real`.
-      alpha: `[B]`, in [0, 1): 0 gives `real`, towards 1 gives `fake`. One value moves a
-        whole example; a value per pixel would leave the line between the two.
+      fake: the shape and dtype of `real`.
+      alpha: `[B]`, in [0, 1): 0 gives `real`, values near 1 give nearly `fake`. There is one
+        value per example, because a value per pixel would leave the line.
 
     Returns:
-      A tensor like `real`.
+      real + alpha * (fake - real), in the shape and dtype of `real`.
 
     Raises:
-      ValueError: `real` and `fake` differ in shape or dtype, are no floating-point
-        tensors, or `alpha` does not have shape `[B]`.
+      ValueError: if `real` and `fake` differ in shape or dtype or are not floating-point, or
+        `alpha` does not have shape `[B]`.
     """
     real, fake = like_each_other(real, "real", fake, "fake")
     alpha = tf.cast(alpha, real.dtype)
     if not alpha.shape.is_compatible_with(real.shape[:1]):
         raise ValueError(
-            f"alpha {alpha.shape} must have shape {real.shape[:1]}: one value per example"
+            f"alpha must have shape {real.shape[:1]}, got {alpha.shape}: use one value per example"
         )
     alpha = tf.reshape(alpha, [-1] + [1] * (real.shape.rank - 1))
     return real + alpha * (fake - real)
 
 
 def perturb(real: tf.Tensor, noise: tf.Tensor, scale: float) -> tf.Tensor:
-    """real + scale * noise: points around the real examples.
+    """Returns points around the real examples, real + scale * noise.
 
     Args:
       real: `[B, ...]`, floating point.
-      noise: the same shape and dtype as `real`, standard normal.
+      noise: the shape and dtype of `real`, standard normal.
       scale: standard deviation of the perturbation, >= 0, in units of the data.
 
     Returns:
-      A tensor like `real`.
+      The points, in the shape and dtype of `real`.
 
     Raises:
-      ValueError: `real` and `noise` differ in shape or dtype or are no floating-point
-        tensors, or `scale` is negative.
+      ValueError: if `real` and `noise` differ in shape or dtype or are not floating-point, or
+        `scale` is negative.
     """
     real, noise = like_each_other(real, "real", noise, "noise")
     return real + _not_negative("scale", scale) * noise
 
 
 def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
-    """The Euclidean norm of the critic's gradient at each point, over all its elements.
+    """Computes the Euclidean norm of the critic's gradient at each point.
 
-    Differentiable once more, with respect to the critic's weights. Where the gradient is
-    exactly zero the norm is 0 and its own gradient is taken as 0, so that a critic that
-    is still constant gives no NaN; nothing is added under the root, so that a norm of 1
-    is 1.
+    The norm is over all elements of an example, and is differentiable with respect to the
+    critic's weights. Where the gradient is exactly zero, the norm and its derivative are 0, so
+    that a constant critic does not cause NaN. No epsilon is added under the square root, so a
+    norm of 1 is exactly 1.
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`; each score must depend on its
-        own example only (no batch-norm): `check_critic` can tell.
+      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`. Each score must depend on its own
+        example only, which batch normalization violates; `check_critic` tests this.
       points: `[B, ...]`, floating point.
 
     Returns:
       `[B]`, float32 (float64 for float64 points).
 
     Raises:
-      ValueError: points of an integer dtype, scores of another shape or dtype, or scores
-        that do not depend on the points.
+      ValueError: if the points are not floating-point, the scores have another shape or dtype,
+        or the scores do not depend on the points.
     """
     points = floating(points, "points")
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(points)
-        # d(sum of scores) / d points stacks the examples' own gradients, because no
-        # score depends on another example.
+        # No score depends on another example, so the gradient of the sum holds the gradient of
+        # each score for its own example.
         total = tf.reduce_sum(score(critic, points))
     gradient = tape.gradient(total, points)
     if gradient is None:
         raise ValueError(
-            "the critic's scores do not depend on its input: its gradient is None "
-            "(is there an integer cast, an argmax or a stop_gradient in it?)"
+            "the critic's scores do not depend on its input (the gradient is None): remove "
+            "integer casts, argmax and stop_gradient from the critic"
         )
     gradient = at_least_float32(gradient)
     squared = tf.reduce_sum(tf.square(gradient), axis=list(range(1, gradient.shape.rank)))
-    # The inner `where` keeps sqrt's infinite slope at 0 out of the backward pass: the
-    # outer one alone would multiply it by zero, which is NaN.
+    # The derivative of sqrt is infinite at 0. The outer `where` alone would multiply it by zero
+    # in the backward pass, which is NaN; the inner one avoids it.
     positive = squared > 0
     root = tf.sqrt(tf.where(positive, squared, tf.ones_like(squared)))
     return tf.where(positive, root, tf.zeros_like(root))
 
 
-# What is asked of the norm.
+# Functions of the gradient norm.
 
 
 def two_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
-    """(norm - target)^2, the shape of `norm`.
+    """Computes (norm - target)^2, which penalizes norms on both sides of the target.
 
     WGAN-GP: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3.
 
+    Args:
+      norm: gradient norms, any shape.
+      target: the gradient norm at which the penalty is 0, >= 0.
+
+    Returns:
+      The penalty, in the shape and dtype of `norm`.
+
     Raises:
-      ValueError: `target` is negative.
+      ValueError: if `target` is negative.
     """
     return tf.square(norm - _not_negative("target", target))
 
 
 def one_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
-    """max(0, norm - target)^2, the shape of `norm`: smaller norms cost nothing.
+    """Computes max(0, norm - target)^2, which penalizes only norms above the target.
 
-    WGAN-LP: Petzka et al. 2018 (arXiv:1709.08894).
-
-    Raises:
-      ValueError: `target` is negative.
+    WGAN-LP: Petzka et al. 2018 (arXiv:1709.08894). Arguments, result and errors are those of
+    `two_sided`.
     """
     return tf.square(tf.nn.relu(norm - _not_negative("target", target)))
 
 
 def zero_centred(norm: tf.Tensor) -> tf.Tensor:
-    """norm^2.
+    """Computes norm^2, the zero-centered penalty.
 
-    Mescheder et al. 2018 (arXiv:1801.04406), equations 9 and 10; at interpolates,
-    Thanh-Tung et al. 2019 (arXiv:1902.03984).
+    R1 and R2 apply it to the gradient at real and at fake examples (Mescheder et al. 2018,
+    arXiv:1801.04406, equations 9 and 10), 0-GP at interpolates (Thanh-Tung et al. 2019,
+    arXiv:1902.03984).
+
+    Args:
+      norm: gradient norms, any shape.
+
+    Returns:
+      The penalty, in the shape and dtype of `norm`.
     """
     return tf.square(norm)
 
@@ -146,8 +158,8 @@ def zero_centred(norm: tf.Tensor) -> tf.Tensor:
 _one_sided = one_sided  # for `gradient_penalty`, which has an argument of that name
 
 
-# The pairs that have a name. `real` and `fake` are constants to all of them: the gradient
-# flows to the critic's weights only.
+# Named penalties. All of them treat `real` and `fake` as constants: the gradient flows to the
+# critic's weights only.
 
 
 def gradient_penalty(
@@ -160,28 +172,30 @@ def gradient_penalty(
     target: float = 1.0,
     one_sided: bool = False,
 ) -> tf.Tensor:
-    """The unweighted gradient penalty of each example (arXiv:1704.00028, equation 3).
+    """Computes the unweighted gradient penalty of WGAN-GP for each example.
 
-    Multiply by the penalty weight (10 in the paper) and add to `critic_loss`. With
-    target=0 it is the zero-centred penalty at interpolates (arXiv:1902.03984).
+    Gulrajani et al. 2017 (arXiv:1704.00028), equation 3. Multiply the penalty by its weight (10
+    in the paper) and add it to `critic_loss`. With target=0, it is the zero-centered penalty at
+    interpolates (Thanh-Tung et al. 2019, arXiv:1902.03984).
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`.
+      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
       real: `[B, ...]`, floating point.
-      fake: the same shape and dtype as `real`.
-      alpha: `[B]` in [0, 1), where on the line between `real` and `fake` to look. Drawn
-        here if left out.
-      seed: `[2]` integers for a stateless draw of alpha; without it the draw is stateful.
-        Every replica with one seed draws the same alphas: give each its own.
-      target: the gradient norm asked for.
-      one_sided: penalise only norms above `target` (WGAN-LP, arXiv:1709.08894).
+      fake: the shape and dtype of `real`.
+      alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`. Uniform
+        random numbers by default.
+      seed: `[2]` integers for stateless random numbers; by default they are stateful. Replicas
+        with the same seed use the same numbers, so give each replica its own seed.
+      target: the gradient norm at which the penalty is 0, >= 0.
+      one_sided: whether to penalize only norms above `target` (WGAN-LP, Petzka et al. 2018,
+        arXiv:1709.08894).
 
     Returns:
-      `[B]`, float32 (float64 for float64 images), >= 0.
+      `[B]`, float32 (float64 for float64 examples), >= 0.
 
     Raises:
-      ValueError: see `interpolate` and `gradient_norm`; a negative target; or both alpha
-        and seed given.
+      ValueError: if `target` is negative, both `alpha` and `seed` are given, or `interpolate` or
+        `gradient_norm` raises it.
     """
     real, fake = like_each_other(real, "real", fake, "fake")
     _one_source("alpha", alpha, seed)
@@ -196,17 +210,28 @@ def gradient_penalty(
 
 
 def r1_penalty(critic: Critic, real: tf.Tensor) -> tf.Tensor:
-    """|grad D(real)|^2, `[B]`: Mescheder et al. 2018 (arXiv:1801.04406), equation 9.
+    """Computes the R1 penalty, |grad D(real)|^2, for each example.
 
-    The paper weighs it by gamma / 2. Arguments, dtypes and errors as for `gradient_norm`.
+    Mescheder et al. 2018 (arXiv:1801.04406), equation 9, where its weight is gamma / 2.
+
+    Args:
+      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      real: `[B, ...]`, floating point.
+
+    Returns:
+      `[B]`, float32 (float64 for float64 examples), >= 0.
+
+    Raises:
+      ValueError: if `real` is not floating-point, or `gradient_norm` raises it.
     """
     return zero_centred(gradient_norm(critic, tf.stop_gradient(floating(real, "real"))))
 
 
 def r2_penalty(critic: Critic, fake: tf.Tensor) -> tf.Tensor:
-    """|grad D(fake)|^2, `[B]`: Mescheder et al. 2018 (arXiv:1801.04406), equation 10.
+    """Computes the R2 penalty, |grad D(fake)|^2, for each example.
 
-    The paper weighs it by gamma / 2. Arguments, dtypes and errors as for `gradient_norm`.
+    Mescheder et al. 2018 (arXiv:1801.04406), equation 10, where its weight is gamma / 2.
+    Arguments, result and errors are those of `r1_penalty`, for `fake` in place of `real`.
     """
     return zero_centred(gradient_norm(critic, tf.stop_gradient(floating(fake, "fake"))))
 
@@ -220,26 +245,26 @@ def dragan_penalty(
     scale: float = 0.25,
     target: float = 1.0,
 ) -> tf.Tensor:
-    """(|grad D(real + scale * noise)| - target)^2, `[B]`, with standard normal noise.
+    """Computes the DRAGAN penalty, (|grad D(real + scale * noise)| - target)^2.
 
-    DRAGAN: Kodali et al. 2017 (arXiv:1705.07215), whose noise is N(0, c I): scale is the
-    root of c. Scale it to the data; much code takes half the batch's standard deviation,
-    which would make the penalty of one example depend on the others.
+    Kodali et al. 2017 (arXiv:1705.07215). Their noise is N(0, c I), so `scale` is the square
+    root of c. Choose it to suit the data. Many implementations use half the standard deviation
+    of the batch instead, which makes the penalty of an example depend on the other examples.
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`.
+      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
       real: `[B, ...]`, floating point.
-      noise: like `real`, standard normal. Drawn here if left out.
-      seed: `[2]` integers for a stateless draw of the noise; see `gradient_penalty`.
-      scale: standard deviation of the perturbation, in units of the data.
-      target: the gradient norm asked for.
+      noise: the shape and dtype of `real`, standard normal. Random numbers by default.
+      seed: `[2]` integers for stateless random numbers, see `gradient_penalty`.
+      scale: standard deviation of the perturbation, >= 0, in units of the data.
+      target: the gradient norm at which the penalty is 0, >= 0.
 
     Returns:
-      `[B]`, float32 (float64 for float64 images), >= 0.
+      `[B]`, float32 (float64 for float64 examples), >= 0.
 
     Raises:
-      ValueError: see `perturb`, `gradient_norm` and `two_sided`; or both noise and seed
-        given.
+      ValueError: if both `noise` and `seed` are given, or `perturb`, `gradient_norm` or
+        `two_sided` raises it.
     """
     real = tf.stop_gradient(floating(real, "real"))
     _one_source("noise", noise, seed)
@@ -253,26 +278,28 @@ def dragan_penalty(
     return two_sided(gradient_norm(critic, perturb(real, noise, scale)), target)
 
 
-# How often.
+# The steps at which a penalty is computed.
 
 
 def lazily(interval: int, step: tf.Tensor, compute: Callable, like: Any) -> Any:
-    """`compute()`, times `interval`, on every `interval`-th step; zeros, for free, on the others.
+    """Computes a regularization term at every `interval`-th step only, times `interval`.
 
-    Lazy regularization: Karras et al. 2020 (arXiv:1912.04958), section 3.1. The mean over
-    steps, of the values and of their gradients, is what it would be on every step.
+    The other steps return zeros at no cost. The mean over steps, of the values and of their
+    gradients, is the same as if every step computed the term. Lazy regularization: Karras et al.
+    2020 (arXiv:1912.04958), section 3.1.
 
     Args:
-      interval: k: steps 0, k, 2k, ... count. 1: all of them.
-      step: scalar integer, critic steps done so far.
-      compute: () -> a tensor or a structure of them, such as a penalty.
-      like: the shapes and dtypes of what `compute` returns, as tensors.
+      interval: k, >= 1; the term is computed at steps 0, k, 2k, ...
+      step: scalar integer, number of critic steps completed.
+      compute: function without arguments that returns a tensor, such as a penalty, or a
+        structure of tensors.
+      like: tensors with the shapes and dtypes of the result of `compute`.
 
     Returns:
-      Tensors like those of `compute`.
+      Tensors in the structure, shapes and dtypes of the result of `compute`.
 
     Raises:
-      ValueError: `interval` is not positive.
+      ValueError: if `interval` is not positive.
     """
     if interval < 1:
         raise ValueError(f"interval must be positive, got {interval}")
@@ -298,4 +325,4 @@ def _not_negative(name: str, value: float) -> float:
 
 def _one_source(name: str, drawn: tf.Tensor | None, seed: tf.Tensor | None) -> None:
     if drawn is not None and seed is not None:
-        raise ValueError(f"give {name} or a seed to draw it from, not both")
+        raise ValueError(f"{name} and seed were both given: pass only one of them")

@@ -1,4 +1,4 @@
-"""A stranger's penalty, and the critics whose penalty is known."""
+"""A penalty under test and critics whose penalty is known in closed form."""
 
 import dataclasses
 import math
@@ -11,18 +11,18 @@ from .penalties import one_sided as one_sided_of
 from .penalties import two_sided as two_sided_of
 from .scores import at_least_float32
 
-# (critic, real, fake) -> the penalty: a scalar, the mean over the batch, or `[B]`
+# Maps (critic, real, fake) to the penalty: a scalar, the mean over the batch, or `[B]`.
 PenaltyFunction = Callable[[Callable, tf.Tensor, tf.Tensor], Any]
 
 BATCH = 64
 
 
 class RaisedError(Exception):
-    """The penalty raised; its exception is the cause."""
+    """An error in the penalty under test, which is its cause (`__cause__`)."""
 
 
 class ProbeCritic:
-    """A critic by its formula, in the outward form of a Keras model with a Dense(1) head."""
+    """A critic defined by a formula, with the interface of a Keras model with a Dense(1) head."""
 
     def __init__(self, formula: Callable[[tf.Tensor], tf.Tensor], *variables: tf.Variable):
         self._formula = formula
@@ -34,7 +34,7 @@ class ProbeCritic:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """The penalty in question, and what it should be."""
+    """A penalty under test and its specification; see `check_penalty` for the attributes."""
 
     penalty: PenaltyFunction
     weight: float
@@ -47,7 +47,11 @@ class Probe:
         return self.weight * float(ask(tf.constant(norm, tf.float64), self.target))
 
     def __call__(self, critic: Callable, real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
-        """The penalty as a scalar, the mean."""
+        """Returns the penalty as a scalar, the mean over the batch.
+
+        Raises:
+          RaisedError: if the penalty raises any error.
+        """
         try:
             result = tf.convert_to_tensor(self.penalty(critic, real, fake))
         except Exception as error:
@@ -63,12 +67,12 @@ class Probe:
         return math.prod(self.example_shape)
 
     def images(self) -> list[tf.Tensor]:
-        """Real and fake examples."""
+        """Returns real and fake examples."""
         seeds = ([0, 1], [0, 2])
         return [tf.random.stateless_uniform(self.shape, seed, -1.0, 1.0) for seed in seeds]
 
     def linear_critic(self, norm: float | tf.Variable) -> ProbeCritic:
-        """D(x) = w.x with |w| = norm and elements of one size, both signs among them."""
+        """Returns D(x) = w.x with |w| = norm; the elements of w differ only in sign."""
         signs = [1.0 if element % 3 else -1.0 for element in range(self.elements)]
         direction = tf.constant(signs) / self.elements**0.5
 
@@ -79,7 +83,7 @@ class Probe:
         return ProbeCritic(formula, *([norm] if isinstance(norm, tf.Variable) else []))
 
     def curved_critic(self, seen: list | None = None) -> ProbeCritic:
-        """D(x) = c |x|^2 / 2, whose gradient at x is c x; notes in `seen` what it is shown."""
+        """Returns D(x) = c |x|^2 / 2, whose gradient at x is c x; appends each x to `seen`."""
 
         def formula(examples: tf.Tensor) -> tf.Tensor:
             if seen is not None:
@@ -91,24 +95,25 @@ class Probe:
 
     @property
     def curvature(self) -> float:
-        """So large that between 0 and 1 there are norms on both sides of the target."""
+        """A c for which points between 0 and 1 have gradient norms on both sides of the target."""
         return max(1.0, 2.0 * self.target / self.elements**0.5)
 
     def draws_between(self, count: int) -> list[tuple[float, tf.Tensor]]:
-        """Penalties of the curved critic between real = 0 and fake = 1, and where they looked.
+        """Returns the penalty of the curved critic and the points it was evaluated at, per call.
 
-        The points are `[B, elements]` float64; there, an example's elements are its alpha.
-        A call that looked at no point between the two is left out.
+        Real examples are 0 and fake examples are 1, so that all elements of an example equal its
+        alpha. The points are `[B, elements]`, float64. Calls that evaluate the critic at no point
+        between real and fake are omitted.
         """
         seen: list = []
-        critic = self.curved_critic(seen)  # one for all, lest a tf.function be traced anew
+        critic = self.curved_critic(seen)  # the same in all calls, to trace a tf.function once
         found = []
         for _ in range(count):
             seen.clear()
             value = float(self(critic, tf.zeros(self.shape), tf.ones(self.shape)))
             for examples in reversed(seen):
                 flat = examples.reshape(-1, self.elements).astype("float64")
-                # The critic may have been shown real and fake examples too, even in one call.
+                # The penalty may also call the critic on real and fake examples, even together.
                 between = flat[(flat != 0).any(axis=1) & (flat != 1).any(axis=1)]
                 if len(between):
                     found.append((value, tf.constant(between)))

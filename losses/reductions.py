@@ -1,8 +1,8 @@
-"""From per-example values to the scalars that replicas sum.
+"""Reductions of per-example values to scalars, correct for any number of replicas.
 
-`tf.distribute` sums gradients over replicas. So each replica must contribute its share
-of the global mean, sum(its examples) / (examples of all replicas), never its own mean:
-docs/numerics.md has the algebra.
+`tf.distribute` sums gradients over replicas. Therefore each replica must contribute its share
+of the global mean, sum(its examples) / (number of examples on all replicas), and never its own
+mean. docs/numerics.md has the algebra.
 """
 
 import math
@@ -15,22 +15,25 @@ from .scores import at_least_float32, floating
 
 
 def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> tf.Tensor:
-    """This replica's share of the mean over the global batch.
+    """Computes this replica's share of the mean over the global batch.
 
-    The shares of all replicas add up to the mean: sum gradients of it, and
-    `reduce_over_replicas` it for the log. Times `num_replicas_in_sync` it is this
-    replica's own mean.
+    The shares of all replicas add up to the global mean: let the optimizer sum the gradients of
+    the shares, and pass the shares to `reduce_over_replicas` to log the mean. A share times
+    `num_replicas_in_sync` is the replica's own mean.
 
     Args:
-      per_example: `[B]`, floating point, this replica's examples.
-      global_batch_size: examples on all replicas together, a scalar.
+      per_example: `[B]`, floating point, values of this replica's examples.
+      global_batch_size: number of examples on all replicas, a scalar > 0.
 
     Returns:
-      A scalar, float32 at least: half precision cannot even hold a batch of 70,000.
+      A scalar, float32 (float64 for float64 values): float16 cannot represent a batch size
+      above 65,504.
 
     Raises:
-      ValueError: `per_example` is not floating-point `[B]`, or `global_batch_size` is not
-        positive; where that is known inside a tf.function only, tf.errors.InvalidArgumentError.
+      ValueError: if `per_example` is not floating-point `[B]`, or `global_batch_size` is not
+        positive.
+      tf.errors.InvalidArgumentError: if `global_batch_size` is not positive, but known only
+        when a tf.function runs.
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
     if per_example.shape.rank != 1:
@@ -43,63 +46,67 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> t
 
 
 def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """sum(w * l) / sum(w), both sums over all replicas; exact for uneven replicas.
+    """Computes sum(weights * per_example) / sum(weights), with both sums over all replicas.
 
-    For padding, masks, token counts or a last partial batch, where replicas hold different
-    numbers of valid examples and a mean of means would weigh them wrongly.
+    Use it for padding, masks, token counts or a partial last batch: when replicas hold different
+    numbers of valid examples, the mean of their means is not the global mean.
 
-    The *value* is the global one, the same on every replica: log any replica's, or
-    `reduce_over_replicas(..., scaling="mean")`. The *gradient* is that of this replica's
-    share, so that the usual sum over replicas gives the gradient of the value. Call it in
-    a replica context, or outside any strategy.
+    The *value* is the global mean and equal on every replica: log that of any replica, or use
+    `reduce_over_replicas(..., scaling="mean")`. The *gradient* is that of this replica's share,
+    so that the usual sum over replicas is the gradient of the global mean. Call it in a replica
+    context, or outside any strategy.
 
     Args:
-      per_example: of any shape, floating point: examples, tokens.
-      weights: the shape of `per_example`, >= 0; 0 leaves an entry out, infinite or not. (An
-        infinite one should not come from the weights to be trained, though: 0 times its
-        gradient is NaN.)
+      per_example: values of examples or tokens, any shape, floating point.
+      weights: the shape of `per_example`, >= 0. An entry of weight 0 is ignored even if it is
+        infinite or NaN. Its derivative is multiplied by 0, however: if that is infinite or NaN,
+        the gradient is NaN.
 
     Returns:
-      A scalar, float32 at least.
+      A scalar, float32 (float64 for float64 values). Under XLA, and so on a TPU, which cannot
+      raise an error, it is NaN where the weights are invalid.
 
     Raises:
-      ValueError: shapes differ, a weight is negative, all weights of all replicas are 0,
-        or the call is made in a cross-replica context. Inside a tf.function the weights
-        are known too late for that: there, tf.errors.InvalidArgumentError; and under XLA,
-        on a TPU, which cannot raise, NaN.
+      ValueError: if the shapes differ, a weight is negative, all weights on all replicas are 0,
+        or the call is made in a cross-replica context.
+      tf.errors.InvalidArgumentError: if the weights are invalid, but known only when a
+        tf.function runs.
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
     weights = tf.cast(weights, per_example.dtype)
     if not per_example.shape.is_compatible_with(weights.shape):
         raise ValueError(
-            f"weights {weights.shape} must have the shape of per_example {per_example.shape}"
+            f"weights {weights.shape} must have the same shape as per_example {per_example.shape}"
         )
     context = _replica_context("weighted_global_mean")
     _require(tf.reduce_all(weights >= 0), "weights must not be negative")
-    weights = tf.where(weights >= 0, weights, math.nan)  # where nothing can be raised
+    weights = tf.where(weights >= 0, weights, math.nan)  # XLA cannot raise an error
     counted = tf.where(weights == 0, tf.zeros_like(per_example), per_example)
     weighted = tf.reduce_sum(counted * weights)
-    # The weights and the other replicas' losses are constants to this replica's gradient.
+    # This replica's gradient treats the weights and the losses of other replicas as constants.
     totals = tf.stop_gradient(tf.stack([weighted, tf.reduce_sum(weights)]))
     global_weighted, global_weight = tf.unstack(
         context.all_reduce(tf.distribute.ReduceOp.SUM, totals)
     )
-    _require(global_weight > 0, "weights must not all be 0, over all replicas")
+    _require(global_weight > 0, "weights must have a positive sum over all replicas")
     share = weighted / tf.stop_gradient(global_weight)
     return share + tf.stop_gradient(global_weighted / global_weight - share)
 
 
 def regularization_share(regularization: tf.Tensor | Sequence[tf.Tensor]) -> tf.Tensor:
-    """This replica's share of losses that do not depend on the examples: their sum / R.
+    """Computes this replica's share of losses that do not depend on the examples.
 
-    Every replica computes the same weight decay; without the division its gradient would
-    be summed R times.
+    Each of the R replicas computes the same weight decay. Its share is the sum of the losses
+    divided by R; without the division, the gradient would be R times too large.
 
     Args:
-      regularization: a scalar, or scalars such as a Keras model's `losses`; none give 0.
+      regularization: a scalar, or a list of scalars such as a Keras model's `losses`.
+
+    Returns:
+      A scalar, float32 (float64 for float64 losses); 0 for an empty list.
 
     Raises:
-      ValueError: a loss that is no scalar, or a call in a cross-replica context.
+      ValueError: if a loss is not a scalar, or the call is made in a cross-replica context.
     """
     context = _replica_context("regularization_share")
     values = [
@@ -107,7 +114,9 @@ def regularization_share(regularization: tf.Tensor | Sequence[tf.Tensor]) -> tf.
     ]
     for value in values:
         if value.shape.rank != 0:
-            raise ValueError(f"regularization must be scalars, got one of shape {value.shape}")
+            raise ValueError(
+                f"regularization losses must be scalars, got shape {value.shape}: sum each first"
+            )
     total = tf.add_n(values) if values else tf.constant(0.0)
     return total / tf.cast(context.num_replicas_in_sync, total.dtype)
 
@@ -115,22 +124,24 @@ def regularization_share(regularization: tf.Tensor | Sequence[tf.Tensor]) -> tf.
 def reduce_over_replicas(
     strategy: tf.distribute.Strategy, values: Any, *, scaling: str = "share"
 ) -> Any:
-    """The global means that `strategy.run` returned in parts.
+    """Reduces the per-replica scalars that `strategy.run` returned to global means.
 
-    sum over replicas of sum(l) / N  ==  mean over replicas of sum(l) / (N / R)
+    For N examples on R replicas, the sum of the shares is the mean of the replicas' means:
+
+        sum over replicas of sum(l) / N  ==  mean over replicas of sum(l) / (N / R)
 
     Args:
-      strategy: that ran the step.
-      values: what it returned: a scalar for each replica, or a structure of such.
-      scaling: what each replica's scalar is. "share": its part of the global mean, as from
-        `global_mean`, to be summed. "mean": a mean of its own, over as many examples as the
-        other replicas have, to be averaged: a share times `num_replicas_in_sync`.
+      strategy: the strategy that ran the step.
+      values: the result of `strategy.run`, a scalar per replica or a structure of them.
+      scaling: "share" if each scalar is the replica's share of the global mean, as `global_mean`
+        returns it: they are summed. "mean" if each scalar is the replica's own mean, over the
+        same number of examples on each replica: they are averaged.
 
     Returns:
-      A structure like `values` of scalar tensors.
+      A structure like `values`, of scalar tensors.
 
     Raises:
-      ValueError: another scaling.
+      ValueError: if `scaling` has another value.
     """
     operations = {
         "share": tf.distribute.ReduceOp.SUM,
@@ -144,28 +155,28 @@ def reduce_over_replicas(
 
 
 def _to_one_each(per_example: tf.Tensor) -> str:
-    """Returns how to make `[B]` of a tensor of another shape."""
+    """Returns advice on how to reduce a tensor of another shape to `[B]`."""
     rank = per_example.shape.rank
     if rank is None:
-        return "set its shape"
+        return "set its static shape"
     if rank == 0:
         return 'pass the loss of each example, as a Keras loss with reduction="none" returns it'
     axes = list(range(1, rank))
-    return f"reduce it to one value per example first, as by tf.reduce_mean(per_example, {axes})"
+    return f"first reduce it to one value per example, e.g. tf.reduce_mean(per_example, {axes})"
 
 
 def _replica_context(caller: str) -> tf.distribute.ReplicaContext:
     context = tf.distribute.get_replica_context()
     if context is None:
         raise ValueError(
-            f"{caller} knows its replica only inside strategy.run: call it there, "
-            "not in the strategy's scope"
+            f"{caller} was called in a cross-replica context: call it inside strategy.run, or "
+            "outside the strategy's scope"
         )
     return context
 
 
 def _require(condition: tf.Tensor, message: str) -> None:
-    """Raises a ValueError where the condition is known to fail; inside a graph, asserts it."""
+    """Raises a ValueError if the condition is known to be false; asserts it inside a graph."""
     known = tf.get_static_value(condition)
     if known is None:
         tf.debugging.Assert(condition, [message])

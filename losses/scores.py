@@ -1,4 +1,4 @@
-"""What a critic returns, made uniform: one value an example, in float32 at least."""
+"""Checks and conversions of a critic's output: one score per example, at least float32."""
 
 from collections.abc import Callable
 
@@ -10,44 +10,61 @@ Critic = Callable[[tf.Tensor], tf.Tensor]
 def like_each_other(
     first: tf.Tensor, first_name: str, second: tf.Tensor, second_name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Both as tensors; a ValueError unless they are floating-point, of one shape and dtype."""
+    """Converts both to tensors, which must be floating-point and equal in shape and dtype.
+
+    Raises:
+      ValueError: if they are not; the message contains the names.
+    """
     first, second = floating(first, first_name), floating(second, second_name)
     if first.dtype != second.dtype:
         raise ValueError(
             f"{first_name} ({first.dtype.name}) and {second_name} ({second.dtype.name}) "
-            "must be of one dtype"
+            "must have the same dtype: cast one of them"
         )
     if not first.shape.is_compatible_with(second.shape):
         raise ValueError(
-            f"{first_name} {first.shape} and {second_name} {second.shape} must have one shape"
+            f"{first_name} {first.shape} and {second_name} {second.shape} must have the same shape"
         )
     return first, second
 
 
 def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
-    """The critic's scores of `examples`, shape `[B]`, at least float32.
+    """Computes the critic's scores of `examples`, at least in float32.
 
-    Half-precision scores are widened here, so that every difference and mean of them
-    is taken in float32 whatever the critic's precision policy.
+    float16 and bfloat16 scores are cast to float32, so that their differences and means are
+    computed in float32 under any precision policy.
+
+    Args:
+      critic: maps `[B, ...]` to floating-point scores `[B]` or `[B, 1]`.
+      examples: `[B, ...]`.
+
+    Returns:
+      `[B]`, float32 (float64 for float64 scores).
 
     Raises:
-      ValueError: the critic returns anything but floating-point `[B]` or `[B, 1]`.
+      ValueError: if the scores have another shape or are not floating-point.
     """
     return scores_of(critic(examples), examples)
 
 
 def scores_of(output: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
-    """A critic's output for `examples` as scores; see `score`."""
+    """Converts the output of a critic for `examples` to scores, see `score`."""
     scores = at_least_float32(per_example(output, "the critic's scores"))
     if not scores.shape.is_compatible_with(examples.shape[:1]):
         raise ValueError(
-            f"the critic's scores must be one an example, {examples.shape[:1]}, got {scores.shape}"
+            f"the critic must return one score per example, {examples.shape[:1]}, "
+            f"got {scores.shape}"
         )
     return scores
 
 
 def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
-    """`[B]` from `[B]` or `[B, 1]`; a ValueError that calls the tensor `name` otherwise."""
+    """Converts `[B]` or `[B, 1]` to `[B]`.
+
+    Raises:
+      ValueError: if `values` have another shape or are not floating-point; the message contains
+        `name`.
+    """
     values = floating(values, name)
     if values.shape.rank == 2 and values.shape[1] == 1:
         values = tf.squeeze(values, axis=1)
@@ -57,15 +74,19 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def floating(values: tf.Tensor, name: str) -> tf.Tensor:
-    """`values` as a tensor; a ValueError that calls it `name` unless it is floating-point."""
+    """Converts `values` to a tensor.
+
+    Raises:
+      ValueError: if the tensor is not floating-point; the message contains `name`.
+    """
     values = tf.convert_to_tensor(values)
     if not values.dtype.is_floating:
         raise ValueError(
-            f"{name} must be of a floating-point dtype, got {values.dtype.name}: cast first"
+            f"{name} must have a floating-point dtype, got {values.dtype.name}: cast it first"
         )
     return values
 
 
 def at_least_float32(values: tf.Tensor) -> tf.Tensor:
-    """float16 and bfloat16 widened to float32; float32 and float64 as they are."""
+    """Casts float16 and bfloat16 to float32; leaves float32 and float64 unchanged."""
     return tf.cast(values, tf.float32) if values.dtype.size < 4 else values

@@ -1,7 +1,7 @@
-"""Generators and critics, chosen by name from one registry.
+"""Generators and critics, selected by name from a registry.
 
-Importing this package does not import TensorFlow; building or loading a network
-does. So the command line can refuse an impossible combination at once.
+Importing this package does not import TensorFlow; building or loading a network does.
+Therefore a program can reject an invalid combination without waiting for that import.
 """
 
 from .registry import MODELS, build, check, default, load

@@ -1,21 +1,22 @@
-"""Activations, in the form that suits a gradient penalty and a TPU."""
+"""Activations whose second-order gradients are efficient, for critics with a gradient penalty."""
 
 import tensorflow as tf
 
 
 class LeakyReLU(tf.keras.layers.Layer):
-    """x where x > 0, slope * x elsewhere, with no second-order part; slope 0: ReLU.
+    """Leaky ReLU without a second-order term: x where x > 0, slope * x elsewhere.
 
-    The function is piecewise linear, so its second derivative is zero. TensorFlow's own
-    gradients of ReLU do not know that, and send a tensor of zeros back through the whole
-    critic in the penalty's backward pass. Written as a choice, that pass does not exist; values
-    and gradients are the same.
+    The function is piecewise linear, so its second derivative is zero. TensorFlow's gradient of
+    ReLU does not use this: in the backward pass of the penalty, it propagates a tensor of zeros
+    through the whole critic. Expressed as `tf.where`, there is no such pass; values and gradients
+    are the same.
 
     Args:
-      slope: in [0, 1).
-      after_few_channels: the layer before is a convolution of so few channels that writing
-        its output costs a TPU more than computing it. Then the choice is better made by
-        whoever reads it, which takes another form of the same function (docs/performance.md).
+      slope: slope for negative x, in [0, 1); 0 is ReLU.
+      after_few_channels: whether the input comes from a convolution with so few input channels
+        that a TPU takes longer to write its output than to compute it. If so, the layer uses
+        another form of the same function, which the compiler fuses into the operations that read
+        it (docs/performance.md).
     """
 
     def __init__(self, slope: float = 0.0, *, after_few_channels: bool = False, **kwargs):
@@ -36,9 +37,9 @@ class LeakyReLU(tf.keras.layers.Layer):
 
 
 def _leaky(inputs: tf.Tensor, slope: float) -> tf.Tensor:
-    """LeakyReLU by TensorFlow's own operations, each a single pass over the data on a CPU.
+    """Applies TensorFlow's leaky ReLU, which is a single pass over the data on a CPU.
 
-    Their second derivative goes back through `features`, which is therefore a constant here.
+    TensorFlow's second derivative flows through `features`, which is therefore a constant here.
     """
 
     @tf.custom_gradient
@@ -55,12 +56,13 @@ def _leaky(inputs: tf.Tensor, slope: float) -> tf.Tensor:
 
 
 def _by_product(inputs: tf.Tensor, slope: float) -> tf.Tensor:
-    """LeakyReLU with the product forwards and the choice backwards."""
+    """Applies leaky ReLU, as a product in the forward pass and `tf.where` in the backward pass."""
 
     @tf.custom_gradient
     def product(x: tf.Tensor):
         positive = tf.stop_gradient(x) > 0
-        # Two tensors to choose from, not a cast of `positive`: XLA turns that into the choice.
+        # `tf.where` between two tensors in place of a cast of `positive`, because XLA rewrites a
+        # product with such a cast as a selection.
         factor = tf.where(positive, tf.ones_like(x), _times(slope, tf.ones_like(x)))
         return x * factor, lambda upstream: tf.where(positive, upstream, _times(slope, upstream))
 
@@ -68,19 +70,27 @@ def _by_product(inputs: tf.Tensor, slope: float) -> tf.Tensor:
 
 
 def _times(slope: float, x: tf.Tensor) -> tf.Tensor:
-    # A product with 0 is not nothing to a compiler: of an infinity it is not 0.
+    # A compiler cannot remove a product with 0, because 0 times infinity is not 0.
     return slope * x if slope else tf.zeros_like(x)
 
 
 def of_generator(activation: str, **kwargs) -> tf.keras.layers.Layer:
-    """The layer for a name of Design.activation, in a network that is differentiated once."""
+    """Returns the layer of a value of Design.activation, for a generator."""
     return tf.keras.layers.Activation(activation, **kwargs)
 
 
 def of_critic(
     activation: str, slope: float = 0.0, *, after_few_channels: bool = False, **kwargs
 ) -> tf.keras.layers.Layer:
-    """The same where a penalty differentiates twice; `slope` is that of "relu"."""
+    """Returns the layer of a value of Design.activation, for a critic.
+
+    A gradient penalty differentiates critics twice, so "relu" is a `LeakyReLU` there.
+
+    Args:
+      activation: "relu" or "tanh".
+      slope, after_few_channels: see `LeakyReLU`; ignored by other activations.
+      kwargs: arguments of the layer, such as its name.
+    """
     if activation == "relu":
         return LeakyReLU(slope, after_few_channels=after_few_channels, **kwargs)
     return tf.keras.layers.Activation(activation, **kwargs)

@@ -1,21 +1,20 @@
-"""Linear layers: those of Keras, and what a penalised critic and a TPU want beside.
+"""Linear layers in forms that suit gradient penalties, spectral normalization and TPUs.
 
-A convolution and the resampling beside it come in two forms of one function:
+A convolution with resampling has two equivalent forms:
 
-- plain: the convolution, and a mean-pool after it or a nearest-neighbour upsampling before it;
-- fused: one strided convolution, whose kernel is the mean or the sum of the plain kernel's
-  four shifts. It has 16 taps at a quarter of the places for 9 at all of them, and nothing of
-  full size is written in between.
+- plain: the convolution, with mean pooling after it or nearest-neighbor upsampling before it;
+- fused: one strided convolution, whose kernel is the mean or the sum of the plain kernel shifted
+  to four positions. A kernel of 3x3 becomes 4x4: 16 products at a quarter of the positions
+  replace 9 at each of them, and no full-size intermediate result is written.
 
-So does a convolution with strides of 2 of a picture's few channels, and its transpose:
+A convolution with stride 2 on the few channels of an image, and its transpose, also have two:
 
-- plain: as it is;
-- by blocks: of 2x2 pixels, each one pixel of four times the channels. Without strides, and with
-  more channels, it suits a CPU's vectors.
+- plain: the strided convolution;
+- by blocks: each block of 2x2 pixels becomes one pixel with four times the channels. Without
+  strides and with more channels, the convolution makes better use of a CPU's vector units.
 
-The weights are those of the plain form, so a checkpoint of one form is a checkpoint of the
-other. The fused form is the faster, on a TPU and on a CPU; blocks are on a CPU alone:
-docs/performance.md.
+Both forms have the weights of the plain form, so checkpoints are interchangeable. The fused form
+is faster on TPUs and CPUs, blocks are faster on CPUs only (docs/performance.md).
 """
 
 from collections.abc import Sequence
@@ -24,28 +23,29 @@ import tensorflow as tf
 
 from .spectral import spectrally_normalized
 
-FEW_CHANNELS = 4  # or fewer: as a picture has
+FEW_CHANNELS = 4  # at most this many, as images have
 
 
 def he_uniform() -> tf.keras.initializers.Initializer:
-    """Uniform with variance 4 / (fan_in + fan_out): twice that of "glorot_uniform".
+    """Returns a uniform initializer of variance 4 / (fan_in + fan_out).
 
-    A new one for each layer: an initialiser draws the same numbers whenever it is asked.
+    This is twice the variance of "glorot_uniform". Each layer needs its own initializer, because
+    one that is shared returns the same numbers in every call.
     """
     return tf.keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform")
 
 
 class Linear(tf.keras.layers.Layer):
-    """kernel * x + bias, whichever product that is; the base of the layers below.
+    """Base class of linear layers, kernel * x + bias, which define the product.
 
     Args:
-      filters: units or channels it gives.
-      kernel_initializer: of the kernel; the bias starts at 0.
-      use_bias: whether there is one.
-      bias_cancelled: nothing but batch-norm over the batch comes of the bias, which takes it
-        away again. Its gradient is then zero, and is not computed: what rounding would leave
-        of it is no signal, and the sum over all pixels is dear.
-      spectral: divide the kernel by its largest singular value, see spectral.
+      filters: number of units or output channels.
+      kernel_initializer: initializer of the kernel; the bias is initialized to 0.
+      use_bias: whether to add a bias.
+      bias_cancelled: whether batch normalization follows that subtracts the bias again. The
+        gradient of the bias is then zero and is not computed: its rounding errors would be noise,
+        and its sum over all pixels is expensive.
+      spectral: whether to divide the kernel by its largest singular value, see spectral.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Linear(tf.keras.layers.Layer):
 
     @property
     def window(self) -> list[int]:
-        """Sides of the kernel, before its channels."""
+        """The spatial shape of the kernel; [] for a matrix."""
         return []
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        """Of `[B, ..., I]` and `[*window, I, filters]`."""
+        """Computes the product of `[B, ..., I]` and the kernel `[*window, I, filters]`."""
         raise NotImplementedError
 
     def build(self, input_shape):
@@ -115,13 +115,13 @@ class Linear(tf.keras.layers.Layer):
 
 @tf.custom_gradient
 def _without_gradient(value: tf.Tensor):
-    """`value`; its gradient is zeros, where stop_gradient's would be none at all."""
+    """Returns `value` with a gradient of zeros, in place of the None of tf.stop_gradient."""
     return tf.identity(value), tf.zeros_like
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class Dense(Linear):
-    """`[B, I]` -> `[B, filters]`."""
+    """A fully connected layer, `[B, I]` -> `[B, filters]`."""
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         return tf.matmul(inputs, kernel)
@@ -129,9 +129,9 @@ class Dense(Linear):
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class Conv2D(Linear):
-    """A convolution, SAME padding: `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`.
+    """A convolution with SAME padding, `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`.
 
-    With `by_blocks` in that form, where the strides are 2 and it applies.
+    With `by_blocks`, it is computed by blocks if the strides are 2 and the shapes allow it.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class Conv2D(Linear):
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.kernel_size == 1:
-            # Between its strides such a kernel sees nothing. TensorFlow's CPU kernels crash
-            # over it, where a penalty differentiates them twice.
+            # A 1x1 kernel ignores the pixels between its strides, so they can be dropped first.
+            # The second derivative of a strided 1x1 convolution crashes TensorFlow on a CPU.
             inputs = inputs[:, :: self.strides, :: self.strides]
             return tf.nn.conv2d(inputs, kernel, 1, "SAME")
         if self.by_blocks and self.strides == 2 and _has_blocks(inputs.shape, self.kernel_size):
@@ -173,7 +173,7 @@ class Conv2D(Linear):
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class ConvMeanPool(Conv2D):
-    """A convolution, then `mean_pool`: `[B, H, W, I]` -> `[B, H/2, W/2, filters]`."""
+    """A convolution followed by `mean_pool`, `[B, H, W, I]` -> `[B, H/2, W/2, filters]`."""
 
     def __init__(self, filters: int, kernel_size: int, *, fused: bool, **kwargs):
         super().__init__(filters, kernel_size, **kwargs)
@@ -192,7 +192,7 @@ class ConvMeanPool(Conv2D):
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class UpsampleConv(Conv2D):
-    """`upsample`, then a convolution: `[B, H, W, I]` -> `[B, 2H, 2W, filters]`."""
+    """A convolution after `upsample`, `[B, H, W, I]` -> `[B, 2H, 2W, filters]`."""
 
     def __init__(self, filters: int, kernel_size: int, *, fused: bool, **kwargs):
         super().__init__(filters, kernel_size, **kwargs)
@@ -203,7 +203,7 @@ class UpsampleConv(Conv2D):
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.fused:
-            # The kernel of the convolution that this one is the transpose of.
+            # This is the transpose of a convolution with the kernel `taps`.
             taps = tf.transpose(tf.reverse(four_shifts(kernel), [0, 1]), [0, 1, 3, 2])
             shape = [tf.shape(inputs)[0], 2 * inputs.shape[1], 2 * inputs.shape[2], self.filters]
             return tf.nn.conv2d_transpose(inputs, taps, shape, 2, "SAME")
@@ -213,32 +213,44 @@ class UpsampleConv(Conv2D):
 
 
 def _has_blocks(shape: Sequence[int], kernel_size: int) -> bool:
-    """Whether a convolution of `[B, H, W, C]` is `conv_by_blocks`, and better done by it."""
+    """Returns whether `conv_by_blocks` can convolve `[B, H, W, C]`, and is faster there."""
     _, height, width, channels = shape
     even = height % 2 == width % 2 == 0
     return even and channels <= FEW_CHANNELS and kernel_size % 4 == 1
 
 
 def conv_by_blocks(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """A convolution, strides 2, padding SAME: `[B, H, W, I]` -> `[B, H/2, W/2, O]`.
+    """Computes a convolution with stride 2 and SAME padding, by blocks of 2x2 pixels.
 
-    Each block of 2x2 pixels becomes one of 4 I channels, with strides of 1 between them. The
-    kernel's k, of `[k, k, I, O]`, is 5, 9, ...; H and W are even.
+    Args:
+      images: `[B, H, W, I]`, with even H and W.
+      kernel: `[k, k, I, O]`, with k = 5, 9, 13, ...
+
+    Returns:
+      `[B, H/2, W/2, O]`.
     """
     return tf.nn.conv2d(tf.nn.space_to_depth(images, 2), _over_blocks(kernel), 1, "SAME")
 
 
 def transposed_conv_by_blocks(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Its transpose, by a kernel of `[k, k, O, I]`: `[B, H, W, I]` -> `[B, 2H, 2W, O]`."""
+    """Computes the transpose of `conv_by_blocks`.
+
+    Args:
+      inputs: `[B, H, W, I]`.
+      kernel: `[k, k, O, I]`, with k = 5, 9, 13, ...
+
+    Returns:
+      `[B, 2H, 2W, O]`.
+    """
     taps = tf.transpose(tf.reverse(_over_blocks(kernel), [0, 1]), [0, 1, 3, 2])
     return tf.nn.depth_to_space(tf.nn.conv2d(inputs, taps, 1, "SAME"), 2)
 
 
 def _over_blocks(kernel: tf.Tensor) -> tf.Tensor:
-    """`[k, k, I, O]` -> `[(k+1)/2, (k+1)/2, 4 I, O]`.
+    """Converts a kernel of pixels `[k, k, I, O]` to one of blocks `[(k+1)/2, (k+1)/2, 4 I, O]`.
 
-    SAME padding with strides of 2 begins an odd number of pixels before the image, in the middle
-    of a block: the row and the column before are zeros.
+    With stride 2, SAME padding starts an odd number of pixels before the image, in the middle of
+    a block. The kernel is therefore extended by a row and a column of zeros in front.
     """
     size, _, inputs, outputs = kernel.shape
     half = (size + 1) // 2
@@ -249,14 +261,14 @@ def _over_blocks(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def mean_pool(images: tf.Tensor) -> tf.Tensor:
-    """Means over 2x2 pixels, `[B, H, W, C]` -> `[B, H/2, W/2, C]`."""
+    """Averages over blocks of 2x2 pixels, `[B, H, W, C]` -> `[B, H/2, W/2, C]`."""
     return tf.nn.avg_pool2d(images, 2, 2, "VALID")
 
 
 def upsample(images: tf.Tensor) -> tf.Tensor:
-    """Each pixel four times, `[B, H, W, C]` -> `[B, 2H, 2W, C]`; differentiable twice.
+    """Repeats each pixel in a block of 2x2, `[B, H, W, C]` -> `[B, 2H, 2W, C]`.
 
-    TensorFlow's resize operations have no second gradient under XLA.
+    Unlike TensorFlow's resize operations, it has a second derivative under XLA.
     """
     _, height, width, channels = images.shape
     spread = tf.broadcast_to(
@@ -266,9 +278,9 @@ def upsample(images: tf.Tensor) -> tf.Tensor:
 
 
 def four_shifts(kernel: tf.Tensor) -> tf.Tensor:
-    """`[k, k, I, O]` -> `[k+1, k+1, I, O]`: the sum of the kernel at the four places in there.
+    """Sums a kernel over its four positions in a larger one, `[k, k, I, O]` -> `[k+1, k+1, I, O]`.
 
-    In one sum, which a TPU does in one go: rows first and columns after would be two.
+    A TPU computes this single sum in one pass; summing rows first and columns next needs two.
     """
     places = [
         tf.pad(kernel, [[row, 1 - row], [column, 1 - column], [0, 0], [0, 0]])

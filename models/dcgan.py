@@ -1,9 +1,10 @@
 """DCGAN for square images.
 
-After Radford et al. 2016 (arXiv:1511.06434) as Gulrajani et al. 2017 (arXiv:1704.00028) train
-it: 5x5 kernels, strides of 2 and nothing else, twice the channels at half the size, batch-norm
-and ReLU in the generator, leaky ReLU in the critic. At 64 pixels, with `width` 64 and
-layer normalisation in the critic, it is the paper's; at 28, its network for MNIST.
+Radford et al. 2016 (arXiv:1511.06434), in the version of Gulrajani et al. 2017
+(arXiv:1704.00028): convolutions with 5x5 kernels and stride 2 only, twice the channels at half
+the size, batch normalization and ReLU in the generator, leaky ReLU in the critic. At 64 pixels,
+with `width` 64 and layer normalization in the critic, it is the network of that paper; at 28
+pixels, it is the paper's network for MNIST.
 """
 
 import tensorflow as tf
@@ -18,10 +19,10 @@ KERNEL = 5
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Latents, and labels beside them -> images `[B, H, W, C]` in [-1, 1].
+    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
 
-    `generator_width` channels at half the size, twice as many at a quarter, and so on; as many
-    everywhere where `generator_channels` is "constant".
+    It has `generator_width` channels at half the image size, twice as many at a quarter of it,
+    and so on. If `generator_channels` is "constant", the number is the same at all sizes.
     """
     sizes = halvings(design.example_shape[0])
     growth = 2 if design.generator_channels == "doubling" else 1
@@ -30,7 +31,7 @@ def generator(design: Design) -> tf.keras.Model:
     labels = heads.label_input(design)
 
     normalize = normalization.of_generator(design, labels)
-    # Batch-norm would take a convolution's bias away again.
+    # Batch normalization would subtract the bias of a convolution again.
     use_bias = design.generator_normalization == "none"
 
     def activated(x: tf.Tensor, number: int) -> tf.Tensor:
@@ -67,7 +68,10 @@ def generator(design: Design) -> tf.keras.Model:
 
 
 def critic(design: Design) -> tf.keras.Model:
-    """Images `[B, H, W, C]` -> scores, see heads; `width` channels at half the size."""
+    """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads.
+
+    It has `width` channels at half the image size, twice as many at a quarter of it, and so on.
+    """
     images = tf.keras.Input(design.example_shape, name="images")
     x, normalize = images, normalization.of_critic(design)
     for index in range(len(halvings(design.example_shape[0])) - 1):
@@ -81,7 +85,7 @@ def critic(design: Design) -> tf.keras.Model:
             dtype=design.precision,
             name=f"conv_{index + 1}",
         )(x)
-        if index:  # not after the first, as in the paper's code
+        if index:  # not after the first convolution, as in the paper's code
             x = normalize(x, f"normalization_{index + 1}")
         x = of_critic(
             design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
@@ -91,7 +95,10 @@ def critic(design: Design) -> tf.keras.Model:
 
 
 def halvings(size: int) -> list[int]:
-    """`size`, its half, and so on until 4 or less; at least twice, or a critic has no depth."""
+    """Returns the sizes of the feature maps: `size`, half of it, and so on down to 4 or less.
+
+    There are at least two halvings, so that a critic of tiny images has hidden layers.
+    """
     sizes = [size]
     while sizes[-1] > 4 or len(sizes) < 3:
         sizes.append(-(-sizes[-1] // 2))
@@ -100,9 +107,13 @@ def halvings(size: int) -> list[int]:
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class _Upwards(tf.keras.layers.Conv2DTranspose):
-    """A transposed convolution, stride 2, to `size` pixels: twice as many, or one fewer.
+    """A transposed convolution with stride 2.
 
-    See convolutions for `by_blocks`, which takes a bias.
+    Args:
+      filters: number of output channels.
+      size: side of the output in pixels, twice that of the input or one pixel less.
+      by_blocks: whether to compute it by blocks, see convolutions; requires a bias.
+      kwargs: further arguments of Conv2DTranspose.
     """
 
     def __init__(self, filters: int, size: int, *, by_blocks: bool = False, **kwargs):

@@ -1,30 +1,32 @@
-"""What a pair of networks is built from."""
+"""The specification of a generator and a critic."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
-    """Every choice that a network can look at; each module says which it does.
+    """All settings of a generator and a critic; each network uses those that apply to it.
 
     Attributes:
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
       latent_size: length of a latent vector.
-      width, generator_width: of the critic and of the generator: units of a hidden layer, or
-        channels, as each module has it.
-      depth: hidden layers of an mlp, blocks at each size of a resnet101.
-      classes: of a conditional pair; 0: unconditional.
-      conditioning: how labels enter the critic: "none", "acgan" or "projection", see heads.
-      activation: "relu" (leaky where a module says so) or "tanh", of all hidden layers.
+      width: width of the critic: units of a hidden layer, or the number of channels that the
+        module of the network specifies.
+      generator_width: the same for the generator.
+      depth: number of hidden layers of an mlp, or of blocks at each size of a resnet101.
+      classes: number of classes; 0 for unconditional networks.
+      conditioning: how labels enter the critic, "none", "acgan" or "projection", see heads.
+      activation: activation of all hidden layers, "relu" (leaky in the critic of a dcgan) or
+        "tanh".
       generator_normalization: "batch" or "none".
-      generator_channels: "doubling" at half the size, or "constant".
+      generator_channels: "doubling" for twice the channels at half the size, or "constant".
       critic_normalization: one of normalization.CRITIC_NORMALIZATIONS.
-      critic_pooling: "mean" or "sum", of the critic's last features over all pixels.
-      batch_norm_momentum: of the moments that normalization.BatchNormalization accumulates.
+      critic_pooling: reduction of the critic's last features over all pixels, "mean" or "sum".
+      batch_norm_momentum: momentum of the moments in normalization.BatchNormalization.
       sampling_statistics: "accumulated" or "batch", see normalization.BatchNormalization.
-      fused_resampling, strides_by_blocks: see convolutions.
-      precision: "float32" or "mixed_bfloat16": in which convolutions and matrix products
-        are computed. Variables, normalisations and outputs are float32 either way.
+      fused_resampling, strides_by_blocks: whether to use these forms, see convolutions.
+      precision: precision of convolutions and matrix products, "float32" or "mixed_bfloat16".
+        Variables, normalization and outputs are float32 in either case.
     """
 
     example_shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Where labels enter a network, and what a critic returns."""
+"""Label inputs and critic heads of conditional and unconditional networks."""
 
 import tensorflow as tf
 
@@ -9,21 +9,28 @@ CONDITIONINGS = ("none", "acgan", "projection")
 
 
 def label_input(design: Design) -> list[tf.Tensor]:
-    """`[labels]`, int32 `[B]`, for a network that takes them."""
+    """Returns a list of the label input, int32 `[B]`; an empty list for unconditional networks."""
     return [tf.keras.Input([], dtype="int32", name="labels")] if design.classes else []
 
 
 def critic(
     design: Design, images: tf.Tensor, features: tf.Tensor, *, name: str = "critic"
 ) -> tf.keras.Model:
-    """The critic that scores `features` `[B, F]` of its input `images`.
+    """Builds a critic from its input and its features, with the head of Design.conditioning.
 
-    By Design.conditioning:
-      "none": images -> scores `[B, 1]`, linear in the features.
-      "acgan": images -> scores `[B, 1]` and class logits `[B, classes]` (Odena et al. 2017,
+    The heads are:
+      "none": maps images to scores `[B, 1]`, linear in the features.
+      "acgan": maps images to scores `[B, 1]` and class logits `[B, classes]` (Odena et al. 2017,
         arXiv:1610.09585).
-      "projection": (images, labels) -> scores `[B, 1]`, with the inner product of the features
-        and an embedding of the label added (Miyato and Koyama 2018, arXiv:1802.05637).
+      "projection": maps (images, labels) to scores `[B, 1]`, to which the inner product of the
+        features and an embedding of the label is added (Miyato and Koyama 2018,
+        arXiv:1802.05637).
+
+    Args:
+      design: specification of the networks.
+      images: input of the network, any shape.
+      features: features of `images`, `[B, F]`.
+      name: name of the Keras model.
     """
     spectral = design.critic_normalization == "spectral"
     score = Dense(1, spectral=spectral, dtype="float32", name="score")(features)
@@ -41,7 +48,7 @@ def critic(
 
 
 class Projection(Dense):
-    """Features `[B, F]` and labels `[B]` -> their inner product with the label's row, `[B, 1]`."""
+    """Inner product of features `[B, F]` and the embedding of labels `[B]`, shape `[B, 1]`."""
 
     def __init__(self, classes: int, **kwargs):
         super().__init__(classes, use_bias=False, dtype="float32", **kwargs)
@@ -51,7 +58,7 @@ class Projection(Dense):
 
     def call(self, inputs, training: bool = False) -> tf.Tensor:
         features, labels = inputs
-        # All classes' products and then the label's own: a gather of rows has no dense
-        # gradient, and K is small beside F.
+        # The products with all K embeddings, of which one is selected: a gather of embeddings
+        # would have a sparse gradient, and K is small compared with F.
         products = super().call(features, training)
         return tf.reduce_sum(products * tf.one_hot(labels, self.filters), axis=1, keepdims=True)

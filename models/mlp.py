@@ -1,8 +1,8 @@
-"""Fully connected networks, for 2-D points and for small images.
+"""Fully connected networks for 2-D points and small images.
 
-The toy networks of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a, as in its code): three
-hidden ReLU layers in each network, 512 wide, no normalisation. Four such layers are the
-generator of its figure 2, third row.
+With `width` 512 and the default `depth`, these are the networks for toy data in the code of
+Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a): three hidden ReLU layers without
+normalization. With `depth` 4, the generator is that of its figure 2, third row.
 """
 
 import math
@@ -16,9 +16,10 @@ from .design import Design
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Latents, and labels beside them -> `[B, *example_shape]`; images in [-1, 1].
+    """Builds the generator, which maps latents and any labels to `[B, *example_shape]`.
 
-    `generator_width` units in each of `depth` hidden layers. It has no normalisation.
+    It has `depth` hidden layers of `generator_width` units, without normalization. Images are in
+    [-1, 1].
     """
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
@@ -37,7 +38,10 @@ def generator(design: Design) -> tf.keras.Model:
 
 
 def critic(design: Design) -> tf.keras.Model:
-    """`[B, *example_shape]` -> scores, see heads; `width` units in `depth` hidden layers."""
+    """Builds the critic, which maps `[B, *example_shape]` to the outputs described in heads.
+
+    It has `depth` hidden layers of `width` units.
+    """
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
     normalize = normalization.of_critic(design)
@@ -51,7 +55,7 @@ def critic(design: Design) -> tf.keras.Model:
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class OneHot(tf.keras.layers.Layer):
-    """Labels `[B]` -> `[B, classes]`, 1 at the label and 0 elsewhere."""
+    """One-hot encoding of labels, `[B]` -> `[B, classes]`."""
 
     def __init__(self, classes: int, **kwargs):
         super().__init__(**kwargs)

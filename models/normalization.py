@@ -1,8 +1,8 @@
-"""Normalisations: batch-norm for a generator, and those that a penalised critic may have.
+"""Normalization layers of generators, and those that suit a critic with a gradient penalty.
 
-A critic has no batch-norm: the penalty is on the gradient of each example's own score, and
-batch-norm makes that score depend on the other examples (Gulrajani et al. 2017,
-arXiv:1704.00028, section 4).
+Batch normalization does not suit such a critic: the penalty is on the gradient of each score for
+its own example, but batch normalization makes the score depend on the other examples (Gulrajani
+et al. 2017, arXiv:1704.00028, section 4).
 """
 
 import math
@@ -13,21 +13,22 @@ import tensorflow as tf
 from .design import Design
 
 EPSILON = 1e-5
-GROUPS = 32  # as in the paper, but no fewer than four channels in each
+GROUPS = 32  # as in the paper; fewer if a group would have fewer than four channels
 
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 
 
-# (features, name of the layer) -> the features, normalised.
+# Maps (features, name of the layer) to normalized features.
 Normalize = Callable[[tf.Tensor, str], tf.Tensor]
 
 
 def of_generator(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
-    """Batch-norm, or nothing, by Design.generator_normalization.
+    """Returns the function that applies Design.generator_normalization.
 
     Args:
-      design: of the networks.
-      labels: the network's input of labels, where each class is to have its own scale and offset.
+      design: specification of the networks.
+      labels: label input of the network, to give each class its own scale and offset; empty for
+        one scale and offset.
     """
 
     def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
@@ -45,15 +46,16 @@ def of_generator(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
 
 
 def of_critic(design: Design) -> Normalize:
-    """What Design.critic_normalization asks for.
+    """Returns the function that applies Design.critic_normalization.
 
-    Each takes an example's features by themselves to zero mean and unit variance, over the
-    pixels and some of the channels, and gives each channel a scale and an offset: "layer" over
-    all of an example, (H, W, C) together, as arXiv:1704.00028's code does (Keras's
-    LayerNormalization takes each pixel's channels alone unless told otherwise); "group" over
-    each of up to 32 groups of channels (Wu and He 2018, arXiv:1803.08494); "instance" over each
-    channel (Ulyanov et al. 2016, arXiv:1607.08022). "none", and "spectral", which is of the
-    weights, leave the features as they are.
+    Each example is normalized on its own, to zero mean and unit variance over all pixels and some
+    of the channels. Each channel then has a scale and an offset. The values are:
+      "layer": over (H, W, C) together, as in the code of arXiv:1704.00028. By default, Keras's
+        LayerNormalization normalizes the channels of each pixel instead.
+      "group": over each of up to 32 groups of channels (Wu and He 2018, arXiv:1803.08494).
+      "instance": over each channel (Ulyanov et al. 2016, arXiv:1607.08022).
+      "none", "spectral": the features are unchanged. Spectral normalization is applied to the
+        weights of the layers.
     """
 
     def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
@@ -62,7 +64,7 @@ def of_critic(design: Design) -> Normalize:
         groups = {"layer": 1, "group": in_groups, "instance": channels}
         if design.critic_normalization not in groups:
             return x
-        # In float32: means of half-precision squares would be of no use.
+        # In float32, because means of squares are too inaccurate in half precision.
         return tf.keras.layers.GroupNormalization(
             groups=groups[design.critic_normalization],
             epsilon=EPSILON,
@@ -75,25 +77,26 @@ def of_critic(design: Design) -> Normalize:
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class BatchNormalization(tf.keras.layers.Layer):
-    """Zero mean and unit variance over the *global* batch, then a scale and an offset.
+    """Batch normalization over the *global* batch, optionally class-conditional.
 
-    Ioffe and Szegedy 2015, arXiv:1502.03167. The moments are those of all replicas' examples,
-    so a run does not depend on how many replicas there are. They are taken in one pass over
-    the data, as the means of x - c and of its square with the mean accumulated so far as c: any
-    constant gives the same variance, and one near the mean loses no digits.
+    Ioffe and Szegedy 2015, arXiv:1502.03167. The moments are those of the examples on all
+    replicas, so that results do not depend on the number of replicas. They are computed in one
+    pass over the data, as the means of x - c and (x - c)^2, where c is the accumulated mean. The
+    variance is the same for any constant c, and is most accurate for a c near the mean.
 
-    With `classes`, each class has a scale and an offset of its own, and all share the moments
-    (Dumoulin et al. 2017, arXiv:1610.07629); the layer then takes a pair, x and labels `[B]`.
+    With `classes`, the input is a pair, x and labels `[B]`. Each class has its own scale and
+    offset; all classes share the moments (Dumoulin et al. 2017, arXiv:1610.07629).
 
-    Always in float32, whatever it is given.
+    The layer computes in float32 for inputs of any dtype.
 
     Args:
-      classes: how many; 0: no labels.
-      sampling_statistics: whose moments it takes with training=False. "accumulated": those
-        accumulated in training, so that no sample depends on another. "batch": those of
-        the batch at hand, as arXiv:1704.00028's code does.
-      momentum: share of the accumulated moments that each batch keeps, 1 minus PyTorch's; only
-        training=True changes them.
+      classes: number of classes; 0 for a layer without labels.
+      sampling_statistics: the moments used with training=False. "accumulated": the moments
+        accumulated in training, so that no sample depends on another. "batch": the moments of
+        the current batch, as in the code of arXiv:1704.00028.
+      momentum: factor of the accumulated moments in each update, 1 - momentum in PyTorch's
+        terms. Only calls with training=True update them.
+      kwargs: arguments of the layer, such as its name.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class BatchNormalization(tf.keras.layers.Layer):
 
     def get_config(self) -> dict:
         config = super().get_config()
-        del config["dtype"]  # no choice of it
+        del config["dtype"]  # not an argument of this layer
         own = {
             "classes": self.classes,
             "sampling_statistics": self.sampling_statistics,
@@ -154,9 +157,9 @@ class BatchNormalization(tf.keras.layers.Layer):
                 tf.stack([tf.reduce_mean(shifted, axes), tf.reduce_mean(tf.square(shifted), axes)])
             )
         )
-        variance = tf.nn.relu(square - tf.square(mean))  # rounding may leave it below 0
+        variance = tf.nn.relu(square - tf.square(mean))  # rounding can make it negative
         if training:
-            # The same on every replica, so each writes its own copy.
+            # The values are equal on all replicas, so each writes its own copy.
             rate = 1.0 - self.momentum
             self.moving_mean.assign(accumulated_mean + rate * mean)
             self.moving_variance.assign(
@@ -167,7 +170,7 @@ class BatchNormalization(tf.keras.layers.Layer):
 
 def _mean_over_replicas(values: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:  # None: a network is being made
+    if context is None or context.num_replicas_in_sync == 1:  # None while a network is built
         return values
     layer = tf.get_current_name_scope()
 
@@ -177,8 +180,8 @@ def _mean_over_replicas(values: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def mean_and_gradient(values: tf.Tensor):
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # TensorFlow's own gradient is the same, but nameless: nobody could tell which layer
-            # it belongs to.
+            # TensorFlow's own gradient has the same value, but no name: a profile or a program
+            # would not show which layer it belongs to.
             with tf.name_scope(f"gradient_tape/{layer}/"):
                 return mean(upstream)
 

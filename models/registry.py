@@ -1,4 +1,4 @@
-"""The networks there are, what each can draw, and how to build them."""
+"""The registry of networks: their properties, validation of settings, and construction."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One entry: where its `generator` and `critic` functions are, and what they accept.
+    """A registry entry: a pair of networks and the settings that they support.
 
     Attributes:
-      module: name in this package of the module with `generator` and `critic`.
-      width: default `--model_width`, see Design.width.
-      sizes: in words, the sides of the square images it can draw.
-      draws: whether it can draw images of so many pixels a side.
-      points: whether it can draw points `[D]`, and images that are not square.
-      depth: default `--model_depth`, see Design.depth; None: it has no such choice.
-      narrowest: the smallest width there is.
-      labels_by_norm: labels reach its generator as scales and offsets of batch-norm.
-      pooled_size: side, in pixels, of the images whose critic pools its last features; None:
-        its critic never does.
+      module: name of the module of this package that defines `generator` and `critic`.
+      width: default of Design.width.
+      sizes: supported sides of square images, in words.
+      draws: maps the side of a square image, in pixels, to whether it is supported.
+      points: whether points `[D]` and images that are not square are supported.
+      depth: default of Design.depth; None if the depth is fixed.
+      narrowest: smallest supported width.
+      labels_by_norm: whether labels enter the generator as scales and offsets of batch
+        normalization.
+      pooled_size: side, in pixels, of the images for which the critic ends in global pooling;
+        None if there is no such size.
     """
 
     module: str
@@ -42,7 +43,8 @@ class Model:
     pooled_size: int | None = None
 
 
-TINY = 8  # pixels a side, up to which an mlp draws images as well as a dcgan, in half the time
+# Side in pixels up to which the images of an mlp are as good as those of a dcgan, in half the time.
+TINY = 8
 
 # A new network is one module and one line here.
 MODELS = {
@@ -58,7 +60,7 @@ MODELS = {
 
 
 def default(example_shape: tuple[int, ...]) -> str:
-    """Returns the key of MODELS that suits examples of shape `(H, W, C)` or `(D,)`."""
+    """Returns the key of MODELS to use by default for examples `(H, W, C)` or `(D,)`."""
     is_tiny = len(example_shape) == 1 or max(example_shape[:2]) <= TINY
     return "mlp" if is_tiny else "dcgan"
 
@@ -75,13 +77,16 @@ def check(
     critic_normalization: str = "none",
     critic_pooling: str = "mean",
 ) -> tuple[Model, Model]:
-    """The registry's entries for the critic and for the generator, if they suit each other.
+    """Checks that the networks support the settings and each other.
 
     Args:
       name: a key of MODELS.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
-      generator_name, width, generator_width: as for `build`.
+      generator_name, width, generator_width: see `build`.
       conditioning, generator_normalization, critic_normalization, critic_pooling: see Design.
+
+    Returns:
+      The entries of MODELS for the critic and for the generator.
 
     Raises:
       ValueError: in one line, what does not fit — and what would.
@@ -166,23 +171,25 @@ def build(
     depth: int | None = None,
     **choices: Any,
 ) -> tuple[tf.keras.Model, tf.keras.Model]:
-    """A new generator and a new critic.
+    """Builds a generator and a critic with new weights.
 
     Args:
-      name: a key of MODELS; the `default` of the shape if None.
+      name: a key of MODELS; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
       latent_size: length of a latent vector.
-      width: units or channels; the registry's default if None.
-      generator_name: a key of MODELS for the generator; `name` if None.
-      generator_width: that of the generator; `width` if None, or the registry's default if
-        the generator is another network.
-      depth: see Design; the registry's default if None.
-      choices: further attributes of Design.
+      width: Design.width; None for the default of the network.
+      generator_name: a key of MODELS for the generator; None for `name`.
+      generator_width: Design.generator_width; None for `width`, or for the default of the
+        generator's network if `generator_name` differs from `name`.
+      depth: Design.depth; None for the default of the network.
+      choices: other attributes of Design.
 
     Returns:
-      generator: `[B, latent_size]` float32 -> `[B, *example_shape]` float32. With classes it
-        takes a list of these and labels `[B]` int32.
-      critic: `[B, *example_shape]` float32 -> `[B, 1]` float32; see heads for classes.
+      A pair of Keras models:
+        generator: maps latents `[B, latent_size]` float32 to `[B, *example_shape]` float32. A
+          conditional generator takes a list of latents and labels `[B]` int32.
+        critic: maps `[B, *example_shape]` float32 to scores `[B, 1]` float32. See heads for
+          conditional critics.
 
     Raises:
       ValueError: see `check`.
@@ -219,10 +226,13 @@ def build(
 
 
 def load(path: str) -> tf.keras.Model:
-    """A generator from the file that Keras wrote of it, on this machine.
+    """Loads a generator from a Keras file.
 
-    Keras makes layers that are not its own only of classes that it has been shown: those of
-    this package, once the modules are imported.
+    Keras can load custom layers only if they are registered. The layers of this package are
+    registered when their modules are imported.
+
+    Args:
+      path: a file on this machine.
     """
     import tensorflow as tf  # noqa: PLC0415
 

@@ -1,15 +1,17 @@
 """The residual networks of Gulrajani et al. 2017 (arXiv:1704.00028).
 
-For 32 pixels, that of its CIFAR-10 experiments: as many channels everywhere, a critic that ends
-in a mean over all pixels (with `critic_pooling` "sum" in their sum, as in SNGAN's network, Miyato
-et al. 2018, arXiv:1802.05957). For 48, 64 and 128, that of its larger images: `width` channels at
-full size, twice as many at each half up to eight times, a critic that ends in a linear layer;
-the paper's is at 64 and 128 pixels, with `width` 64 and layer normalisation in the critic.
+For 32 pixels, it is the network of the paper's CIFAR-10 experiments: the number of channels is
+constant, and the critic ends in the mean over all pixels, or in their sum if `critic_pooling` is
+"sum", as in SNGAN (Miyato et al. 2018, arXiv:1802.05957).
 
-A residual block is pre-activation (He et al. 2016, arXiv:1603.05027): norm, activation,
-convolution, norm, activation, convolution; its shortcut starts from the raw input. Kernels of
-3x3 in the residual path are drawn uniformly with variance 4 / (fan_in + fan_out), all others
-with half of it.
+For 48, 64 and 128 pixels, it is the paper's network for larger images: `width` channels at full
+size, twice as many at half the size, and so on up to eight times; the critic ends in a linear
+layer. The paper uses 64 and 128 pixels, `width` 64 and layer normalization in the critic.
+
+Residual blocks are pre-activation blocks (He et al. 2016, arXiv:1603.05027): normalization,
+activation, convolution, normalization, activation, convolution. The shortcut starts from the
+input of the block. The 3x3 kernels of the residual path are initialized uniformly with variance
+4 / (fan_in + fan_out), all other kernels with half this variance.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from .design import Design
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Latents, and labels beside them -> images `[B, H, W, C]` in [-1, 1]."""
+    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
+
+    `generator_width` takes the place of `width`.
+    """
     channels = _channels(design.example_shape[0], design.generator_width)[::-1]
     base = design.example_shape[0] // 2 ** (len(channels) - 1)
     latents = tf.keras.Input([design.latent_size], name="latents")
@@ -47,7 +52,7 @@ def generator(design: Design) -> tf.keras.Model:
 
 
 def critic(design: Design) -> tf.keras.Model:
-    """Images `[B, H, W, C]` -> scores, see heads."""
+    """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
     channels = _channels(design.example_shape[0], design.width)
     images = tf.keras.Input(design.example_shape, name="images")
     block = _Block(design, normalization.of_critic(design))
@@ -71,13 +76,13 @@ def critic(design: Design) -> tf.keras.Model:
     return heads.critic(design, images, x)
 
 
-SMALL = 32  # pixels; the network for CIFAR-10
+SMALL = 32  # side in pixels of the images of the CIFAR-10 network
 
 
 def _channels(size: int, width: int) -> list[int]:
-    """Channels at full size, half of it, ...: down to the smallest feature map.
+    """Returns the number of channels at full size, at half of it, and so on.
 
-    That is 4 pixels across; 6 for 48.
+    The smallest feature map is 4 pixels wide; for images of 48 pixels, it is 6 pixels wide.
     """
     if size == SMALL:
         return [width] * 4
@@ -86,14 +91,14 @@ def _channels(size: int, width: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Makes residual blocks.
+    """A builder of residual blocks.
 
     Attributes:
-      design: of the networks.
-      normalize: (features, name) -> the features, normalised.
-      in_generator: batch-norm then stands before every activation and behind the last block,
-        unless there is none, and takes the biases of all blocks away again: along the
-        shortcuts they reach it as constants.
+      design: specification of the networks.
+      normalize: maps (features, name) to normalized features.
+      in_generator: whether the blocks belong to a generator. There, batch normalization precedes
+        every activation and follows the last block, so that it cancels the biases of all blocks:
+        they reach it along the shortcuts as constants.
     """
 
     design: Design
@@ -103,10 +108,18 @@ class _Block:
     def __call__(
         self, x: tf.Tensor, filters: int, name: str, *, resample: str | None = None
     ) -> tf.Tensor:
-        """A block; `resample` is "up", "down" or None, `filters` the channels it gives.
+        """Applies a new residual block.
 
-        Up: the first convolution and the shortcut upsample before. Down: the second
-        convolution and the shortcut mean-pool behind. The first keeps the channels, but for up.
+        Args:
+          x: features, `[B, H, W, C]`.
+          filters: number of output channels.
+          name: prefix of the names of the layers.
+          resample: "up" to upsample before the first convolution and in the shortcut, "down" to
+            mean-pool after the second convolution and in the shortcut, or None.
+
+        Returns:
+          Features with `filters` channels, of twice, half or the same height and width. The first
+          convolution changes the number of channels if `resample` is "up", else the second.
         """
         before = filters if resample == "up" else x.shape[-1]
         h = self._activated(x, name, 1)
@@ -122,7 +135,7 @@ class _Block:
         return self._add(h, x, name)
 
     def first(self, images: tf.Tensor, filters: int, name: str) -> tf.Tensor:
-        """The critic's first block, which has neither norm nor activation before it."""
+        """Applies the first block of a critic, which starts with a convolution of the images."""
         h = self._conv(filters, 3, None, f"{name}_conv_1", he_uniform())(images)
         h = of_critic(
             self.design.activation,

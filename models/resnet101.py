@@ -1,9 +1,10 @@
-"""The 101-layer residual networks that Gulrajani et al. 2017 (arXiv:1704.00028, figure 2) train.
+"""The 101-layer residual networks of Gulrajani et al. 2017 (arXiv:1704.00028, figure 2).
 
-Bottleneck blocks, `depth` of them at each size and one that changes it: with 6 at 64 pixels,
-and one fewer at full size, 33 blocks of three convolutions and two layers beside. Channels as
-in dcgan, half of `width` at full size. Each block's residual path ends in a normalisation and
-counts 0.3, and what a network gives is divided by 5, as in the paper's code.
+They consist of bottleneck blocks of three convolutions: `depth` blocks at each size, one fewer at
+full size, and one block at each change of size. At 64 pixels with `depth` 6, these are 33 blocks,
+and with the first and the last layer 101 layers. There are `width` / 2 channels at full size,
+`width` at half of it, and so on. As in the paper's code, the residual path of a block ends in
+normalization and is multiplied by 0.3, and the output of a network is divided by 5.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ OUTPUT_SCALE = 0.2
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Latents, and labels beside them -> images `[B, H, W, C]` in [-1, 1]."""
+    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
+
+    `generator_width` takes the place of `width`.
+    """
     channels = _channels(design.example_shape[0], design.generator_width)
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
@@ -39,7 +43,7 @@ def generator(design: Design) -> tf.keras.Model:
 
 
 def critic(design: Design) -> tf.keras.Model:
-    """Images `[B, H, W, C]` -> scores, see heads."""
+    """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
     channels = _channels(design.example_shape[0], design.width)
 
     normalize = normalization.of_critic(design)
@@ -50,13 +54,13 @@ def critic(design: Design) -> tf.keras.Model:
         x = _block(design, x, filters, normalize, f"down_{stage}", "down", critic=True)
         x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}", critic=True)
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
-    # Before the linear head instead of behind it: the same, and so for every head.
+    # Scaling the features has the effect of scaling the output of a linear head, for all heads.
     x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
     return heads.critic(design, images, x)
 
 
 def _channels(size: int, width: int) -> list[int]:
-    """Channels at full size, half of it, ...: down to 4 pixels."""
+    """Returns the number of channels at full size, at half of it, and so on down to 4 pixels."""
     return [width * 2**index // 2 for index in range((size // 4).bit_length())]
 
 
@@ -84,7 +88,11 @@ def _block(
     *,
     critic: bool = False,
 ) -> tf.Tensor:
-    """1x1 to half the channels, 3x3 that changes the size, 1x1 to the new channels, norm."""
+    """Applies a new bottleneck block.
+
+    Its residual path is a 1x1 convolution to half the channels, a 3x3 convolution that changes
+    the size, a 1x1 convolution to `filters` channels, and normalization.
+    """
     half, new_half = x.shape[-1] // 2, filters // 2
     h = x
     for number, (channels, size) in enumerate(((half, 1), (new_half, 3), (filters, 1)), start=1):
@@ -112,7 +120,7 @@ def _block(
                 he_uniform(),
                 strides,
                 critic=critic,
-                use_bias=number < 3,  # a normalisation follows, as a rule with an offset
+                use_bias=number < 3,  # the normalization after the third usually has an offset
             )(h)
     h = normalize(h, f"{name}_norm")
     if resample == "up":
@@ -153,7 +161,7 @@ def _scaled(x: tf.Tensor, scale: float, name: str, dtype: str) -> tf.Tensor:
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class DepthToSpace(tf.keras.layers.Layer):
-    """`[B, H, W, 4 C]` -> `[B, 2H, 2W, C]`."""
+    """Rearrangement of channels into blocks of 2x2 pixels, `[B, H, W, 4 C]` -> `[B, 2H, 2W, C]`."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return tf.nn.depth_to_space(inputs, 2)

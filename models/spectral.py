@@ -1,19 +1,22 @@
-"""Spectral normalisation of a kernel."""
+"""Spectral normalization of a kernel."""
 
 import tensorflow as tf
 
 
 def spectrally_normalized(kernel: tf.Tensor, direction: tf.Variable, *, update: bool) -> tf.Tensor:
-    """The kernel over its largest singular value, as one step of power iteration knows it.
+    """Divides a kernel by an estimate of its largest singular value.
 
-    Miyato et al. 2018 (arXiv:1802.05957), algorithm 1; the kernel is a matrix `[K, O]` of
-    everything in front of its last axis.
+    Each call performs one step of power iteration: Miyato et al. 2018 (arXiv:1802.05957),
+    algorithm 1. The kernel is reshaped to a matrix `[K, O]`, which combines all axes but the last.
 
     Args:
       kernel: `[..., O]`.
-      direction: `[O, 1]`, the singular vector so far; kept from call to call.
-      update: whether to keep the better one. It follows from the kernel alone, so every
-        replica writes the same into its own copy.
+      direction: `[O, 1]`, the current estimate of the singular vector, kept between calls.
+      update: whether to store the improved estimate in `direction`. It depends on the kernel
+        only, so all replicas write equal values to their own copies.
+
+    Returns:
+      The normalized kernel, in the shape and dtype of `kernel`.
     """
     matrix = tf.reshape(tf.cast(kernel, tf.float32), [-1, kernel.shape[-1]])
     constant = tf.stop_gradient(matrix)

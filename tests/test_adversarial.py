@@ -113,14 +113,14 @@ def test_clip_weights(replicas, kind):
     [
         (lambda: losses.critic_loss(tf.zeros([4, 2]), tf.zeros([4])), "real_scores must have"),
         (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([4, 2])), "fake_scores must have"),
-        (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "must have one shape"),
+        (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "must have the same shape"),
         (
             lambda: losses.hinge_critic_loss(tf.zeros([4]), tf.zeros([4], tf.float64)),
-            "real_scores .float32. and fake_scores .float64. must be of one dtype",
+            "real_scores .float32. and fake_scores .float64. must have the same dtype",
         ),
         (
             lambda: losses.logistic_critic_loss(tf.zeros([4], tf.int32), tf.zeros([4], tf.int32)),
-            "real_scores must be of a floating-point dtype, got int32",
+            "real_scores must have a floating-point dtype, got int32",
         ),
         (lambda: losses.generator_loss(tf.zeros([])), "fake_scores must have shape"),
         (lambda: losses.drift(tf.zeros([4, 2])), "real_scores must have"),

@@ -256,7 +256,7 @@ def test_a_constant_penalty_is_reported():
 
 @pytest.mark.parametrize("options", [{"weight": 0.0}, {"weight": -1.0}, {"target": -1.0}])
 def test_check_penalty_refuses_what_no_penalty_has(options):
-    with pytest.raises(ValueError, match="weight must be positive, target not negative"):
+    with pytest.raises(ValueError, match="weight must be > 0 and target >= 0"):
         losses.check_penalty(losses.gradient_penalty, **options)
 
 
@@ -404,10 +404,10 @@ def test_batch_norm_before_a_linear_head_makes_the_penalty_one():
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (tf.zeros([4, 2], tf.uint8), "example_batch must be of a floating-point dtype"),
+        (tf.zeros([4, 2], tf.uint8), "example_batch must have a floating-point dtype"),
         (tf.zeros([1, 2]), "with B >= 2"),
         (tf.zeros([4]), "with B >= 2"),
-        (tf.zeros([4, 2]), "must hold different examples"),
+        (tf.zeros([4, 2]), "must contain examples that differ"),
     ],
 )
 def test_check_critic_refuses_a_batch_that_shows_nothing(batch, message):

@@ -147,11 +147,11 @@ def test_weight_clipping_constrains_and_others_do_not():
     [
         ({"penalty": "r3"}, "penalty='r3' is unknown: use one of two_sided, one_sided"),
         ({"adversarial_loss": "gan"}, "adversarial_loss='gan' is unknown: use one of wasserstein"),
-        ({"penalty_weight": -1.0}, "penalty_weight must be a number, not negative; got -1.0"),
-        ({"penalty_target": -1.0}, "penalty_target must be a number, not negative"),
-        ({"drift_weight": float("nan")}, "drift_weight must be a number, not negative; got nan"),
+        ({"penalty_weight": -1.0}, "penalty_weight must be a number >= 0, got -1.0"),
+        ({"penalty_target": -1.0}, "penalty_target must be a number >= 0"),
+        ({"drift_weight": float("nan")}, "drift_weight must be a number >= 0, got nan"),
         ({"generator_class_weight": -0.1}, "generator_class_weight must be a number"),
-        ({"penalty_weight": "10"}, "penalty_weight must be a number, not negative; got '10'"),
+        ({"penalty_weight": "10"}, "penalty_weight must be a number >= 0, got '10'"),
         ({"penalty_interval": 0}, "penalty_interval must be positive"),
         ({"penalty_interval": 1.5}, "penalty_interval must be an int, got 1.5"),
         ({"clip_value": 0.0}, "clip_value must be positive"),
@@ -165,9 +165,9 @@ def test_impossible_objectives_are_refused(options, message):
 def test_critic_terms_refuse_batches_that_do_not_match():
     for penalty in losses.PENALTIES:
         objective = losses.GanObjective(penalty=penalty)
-        with pytest.raises(ValueError, match=r"real \(16, 5\) and fake \(14, 5\) must have one"):
+        with pytest.raises(ValueError, match=r"real \(16, 5\) and fake \(14, 5\) must have"):
             objective.critic_terms(critic, REAL, FAKE[2:], step=0, **DRAWN)
-        with pytest.raises(ValueError, match=r"scores must be one an example, \(32,\), got \(5,\)"):
+        with pytest.raises(ValueError, match=r"one score per example, \(32,\), got \(5,\)"):
             objective.critic_terms(lambda x: tf.reduce_sum(x, 0), REAL, FAKE, step=0, **DRAWN)
 
 
@@ -189,7 +189,7 @@ def test_half_precision_scores_are_widened_before_they_are_subtracted():
 def test_a_class_weight_needs_classes():
     objective = losses.GanObjective(critic_class_weight=1.0, generator_class_weight=0.1)
     for network in (critic, two_headed):
-        with pytest.raises(ValueError, match="needs labels, and a critic that returns"):
+        with pytest.raises(ValueError, match="require labels and a critic that returns"):
             objective.critic_terms(
                 network,
                 REAL,
@@ -198,5 +198,5 @@ def test_a_class_weight_needs_classes():
                 labels=tf.zeros([B], tf.int32) if network is critic else None,
                 **DRAWN,
             )
-        with pytest.raises(ValueError, match="needs labels"):
+        with pytest.raises(ValueError, match="require labels"):
             objective.generator_terms(network, FAKE)

@@ -416,17 +416,17 @@ def test_lazily_on_every_step_is_the_thing_itself():
     [
         (
             lambda: losses.interpolate(tf.zeros([4, 2]), tf.zeros([4, 3]), tf.zeros([4])),
-            "real .4, 2. and fake .4, 3. must have one shape",
+            "real .4, 2. and fake .4, 3. must have the same shape",
         ),
         (
             lambda: losses.gradient_penalty(tf.identity, tf.zeros([4, 2]), tf.zeros([3, 2])),
-            "real .4, 2. and fake .3, 2. must have one shape",
+            "real .4, 2. and fake .3, 2. must have the same shape",
         ),
         (
             lambda: losses.interpolate(
                 tf.zeros([4, 2]), tf.zeros([4, 2], tf.float64), tf.zeros([4])
             ),
-            "real .float32. and fake .float64. must be of one dtype",
+            "real .float32. and fake .float64. must have the same dtype",
         ),
         (
             lambda: losses.interpolate(tf.zeros([4, 2]), tf.zeros([4, 2]), tf.zeros([4, 2])),
@@ -436,15 +436,15 @@ def test_lazily_on_every_step_is_the_thing_itself():
             lambda: losses.interpolate(
                 tf.zeros([4, 2], tf.uint8), tf.zeros([4, 2], tf.uint8), tf.zeros([4])
             ),
-            "real must be of a floating-point dtype, got uint8",
+            "real must have a floating-point dtype, got uint8",
         ),
         (
             lambda: losses.r1_penalty(tf.identity, tf.zeros([4, 2], tf.uint8)),
-            "real must be of a floating-point dtype, got uint8",
+            "real must have a floating-point dtype, got uint8",
         ),
         (
             lambda: losses.dragan_penalty(tf.identity, tf.zeros([4, 2]), noise=tf.zeros([4, 1])),
-            "real .4, 2. and noise .4, 1. must have one shape",
+            "real .4, 2. and noise .4, 1. must have the same shape",
         ),
         (
             lambda: losses.perturb(tf.zeros([4, 2]), tf.zeros([4, 2]), -1.0),
@@ -459,23 +459,23 @@ def test_lazily_on_every_step_is_the_thing_itself():
         ),
         (
             lambda: losses.gradient_norm(lambda x: tf.reduce_sum(x, 0), tf.zeros([4, 3])),
-            r"the critic's scores must be one an example, \(4,\), got \(3,\)",
+            r"the critic must return one score per example, \(4,\), got \(3,\)",
         ),
         (
             lambda: losses.gradient_norm(tf.identity, tf.zeros([4, 1], tf.int32)),
-            "points must be of a floating-point dtype, got int32",
+            "points must have a floating-point dtype, got int32",
         ),
         (
             lambda: losses.gradient_penalty(
                 tf.identity, tf.zeros([4]), tf.zeros([4]), alpha=tf.zeros([4]), seed=[1, 2]
             ),
-            "give alpha or a seed to draw it from, not both",
+            "alpha and seed were both given",
         ),
         (
             lambda: losses.dragan_penalty(
                 tf.identity, tf.zeros([4]), noise=tf.zeros([4]), seed=[1, 2]
             ),
-            "give noise or a seed to draw it from, not both",
+            "noise and seed were both given",
         ),
         (lambda: losses.lazily(0, tf.constant(0), tuple, like=()), "interval must be positive"),
     ],
