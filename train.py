@@ -20,7 +20,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import flags
@@ -385,11 +385,12 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
     )
 
 
-def make_writer(run: Run, evaluated: Mapping[str, Any]) -> Writer:
+def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, Any]) -> Writer:
     """What shows a run in its directory and on the terminal.
 
     Args:
       run: the run.
+      critic_terms: the names of the critic's terms.
       evaluated: what is evaluated by what; see `EvaluationFileWriter`.
     """
     from wgan_gp import monitoring
@@ -407,6 +408,7 @@ def make_writer(run: Run, evaluated: Mapping[str, Any]) -> Writer:
                 "generator": summary_of(run.state.generator),
                 "critic": summary_of(run.state.critic),
             },
+            critic_terms=critic_terms,
         ),
         monitoring.JsonlWriter(directory.metrics),
         monitoring.ImageFileWriter(directory.samples),
@@ -472,7 +474,8 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
 
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:
-        writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)
+        about = evaluator.about if evaluator else {}
+        writer = Writers(make_writer(run, step.objective.critic_term_names, about), *more_writers)
     return Trainer(
         config,
         start=start,

@@ -25,6 +25,10 @@ _STEPS_AT_MOST = 2**40  # a run has fewer, so that no rollback draws what anothe
 class Objective(Protocol):
     """What to minimise, as named per-example terms `[B]`; "loss" is the one minimised.
 
+    "loss" is the only term that both networks must have. All others are logged. Three terms of the
+    critic are also shown and judged where the objective has them: "wasserstein" (the estimated
+    distance), "penalty" (unweighted) and "gradient_norm".
+
     Attributes:
       critic_term_names, generator_term_names: the names of the terms, in any order. The
         device loop needs them before it runs.
