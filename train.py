@@ -312,6 +312,7 @@ def make_step(config: Config, state: TrainState) -> ReplicaStep:
         generator_batch_size=config.generator_batch,
         seed=config.seed,
         classes=datasets.classes(config),
+        critic_takes_labels=config.conditioning in models.LABELED_CRITICS,
         generator_ema_decay=config.generator_ema_decay,
     )
 
@@ -328,7 +329,8 @@ def check_critic(run: Run) -> None:
     from wgan_gp.networks import conditioned
 
     examples, labels = first_examples(run.source, min(16, run.config.batch_size))
-    outputs = conditioned(run.state.critic, labels, training=True)
+    takes_labels = run.config.conditioning in models.LABELED_CRITICS
+    outputs = conditioned(run.state.critic, labels if takes_labels else None, training=True)
 
     def critic(images: tf.Tensor) -> tf.Tensor:
         scores = outputs(images)

@@ -4,6 +4,6 @@ Importing this package does not import TensorFlow; building or loading a network
 does. So the command line can refuse an impossible combination at once.
 """
 
-from .registry import MODELS, build, check, default, load
+from .registry import LABELED_CRITICS, MODELS, build, check, default, load
 
-__all__ = ["MODELS", "build", "check", "default", "load"]
+__all__ = ["LABELED_CRITICS", "MODELS", "build", "check", "default", "load"]

@@ -44,6 +44,8 @@ class Model:
 
 TINY = 8  # pixels a side, up to which an mlp draws images as well as a dcgan, in half the time
 
+LABELED_CRITICS = ("projection",)  # values of Design.conditioning whose critic takes labels
+
 # A new network is one module and one line here.
 MODELS = {
     "mlp": Model("mlp", 256, "any", lambda size: True, points=True, depth=3, labels_by_norm=False),
