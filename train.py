@@ -123,8 +123,16 @@ def check_models(
             critic_normalization=config.critic_normalization,
             critic_pooling=config.critic_pooling,
         )
-    except ValueError as error:
-        raise UserError(*str(error).rsplit(" — ", 1)) from None
+    except models.DesignError as error:
+        raise UserError(
+            models.spelled(error.problem, as_flag), models.spelled(error.remedy, as_flag)
+        ) from None
+
+
+def as_flag(choice: models.Choice) -> str:
+    """Returns a choice of networks as the command line spells it."""
+    flags_of = {"name": "model", "generator_name": "generator_model", "width": "model_width"}
+    return f"--{flags_of.get(choice.name, choice.name)}={choice.value}"
 
 
 def check_topology(config: Config) -> None:

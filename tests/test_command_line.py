@@ -86,7 +86,9 @@ def parse(*arguments):
         ),
         (
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
-            "leaves the generator no way to see labels",
+            "--generator_normalization=none with --conditioning=projection leaves the generator no "
+            "way to see labels, which are scales and offsets of its batch-norm — use "
+            "--generator_normalization=batch, or --generator_model=mlp",
         ),
         (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
         (
@@ -106,6 +108,14 @@ def parse(*arguments):
         (["--generator_model=cnn"], "--generator_model=cnn is unknown — use one of mlp, dcgan"),
         (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet cannot draw"),
         (
+            ["--image_size=32", "--model=resnet101", "--model_width=3"],
+            "--model_width=3 is too narrow for resnet101 — give at least 4",
+        ),
+        (
+            ["--image_size=32", "--generator_model=resnet101", "--generator_width=3"],
+            "--generator_width=3 is too narrow for resnet101 — give at least 4",
+        ),
+        (
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
             "--conditioning=acgan needs labels, which swiss_roll has not — leave it out",
         ),
@@ -121,7 +131,10 @@ def parse(*arguments):
         (["--model=dcgan", "--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
         (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
         (["--dataset=digit"], "--dataset=digit is unknown, to tensorflow-datasets too"),
-        (["--dataset=gaussians_8", "--model=dcgan"], "--model=dcgan draws images"),
+        (
+            ["--dataset=gaussians_8", "--model=dcgan"],
+            "--model=dcgan draws images, but the dataset holds points — use --model=mlp",
+        ),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),
         (["--model=a — b"], "--model=a — b is unknown"),
