@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -22,16 +23,40 @@ _DEFINE: dict[type, Callable] = {
 _HELP = "python train.py --help lists the flags"
 
 
+class _Switch(flags.BooleanParser):
+    """Parses the values of absl's boolean flags, and "on" and "off" as well."""
+
+    def parse(self, argument: str | int) -> bool:
+        spelled = {"on": "true", "off": "false"}
+        return super().parse(spelled.get(str(argument).lower(), argument))
+
+
 def define(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the flags; their defaults, ranges and help are those of Config."""
     for field in dataclasses.fields(Config):
-        _DEFINE[value_type(field)](
-            field.name,
-            field.default,
-            _help(field),
+        _definition(field)(
+            name=field.name,
+            default=field.default,
+            help=_help(field),
             flag_values=values,
             module_name=sys.argv[0],  # lists them under the program in --help
         )
+
+
+def _definition(field: dataclasses.Field) -> Callable:
+    """Returns the function of absl that defines the flag of a setting."""
+    kind = value_type(field)
+    if kind is bool:
+        return functools.partial(flags.DEFINE, _Switch(), boolean=True)
+    if _is_closed(field):
+        return functools.partial(flags.DEFINE_enum, enum_values=field.metadata["choices"])
+    return _DEFINE[kind]
+
+
+def _is_closed(field: dataclasses.Field) -> bool:
+    """Returns whether a setting is one of a few words."""
+    limits = field.metadata
+    return value_type(field) is str and bool(limits["choices"]) and not limits["open_ended"]
 
 
 def _help(field: dataclasses.Field) -> str:
@@ -99,10 +124,19 @@ def _value(field: dataclasses.Field, values: flags.FlagValues) -> Any:
 
 
 def _illegal_value(message: str) -> UserError:
-    """From absl's "flag --n_critic=abc: invalid literal for int() ..."."""
+    """Translates absl's "flag --n_critic=abc: invalid literal for int() ..."."""
     match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
     settings = {field.name: field for field in dataclasses.fields(Config)}
     if match is None or match[2] not in settings:  # one of absl's own flags
         return UserError(shorten(message), _HELP)
-    kind = KINDS[value_type(settings[match[2]])]
-    return UserError(f"{shorten(match[1])} is not {kind}", f"give {kind}")
+    flag, name = match.groups()
+    if _is_closed(settings[name]):
+        # A value may contain ": ", too.
+        setting: dict[str, Any] = {name: message.partition("=")[2].rpartition(": value")[0]}
+        try:
+            Config(**setting)  # knows more than absl: why a choice is impossible
+        except UserError as error:
+            return error
+    kind = value_type(settings[name])
+    remedy = f"use --{name} or --no{name}" if kind is bool else f"give {KINDS[kind]}"
+    return UserError(f"{shorten(flag)} is not {KINDS[kind]}", remedy)

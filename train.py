@@ -20,7 +20,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import flags
@@ -123,8 +123,16 @@ def check_models(
             critic_normalization=config.critic_normalization,
             critic_pooling=config.critic_pooling,
         )
-    except ValueError as error:
-        raise UserError(*str(error).rsplit(" — ", 1)) from None
+    except models.DesignError as error:
+        raise UserError(
+            models.spelled(error.problem, as_flag), models.spelled(error.remedy, as_flag)
+        ) from None
+
+
+def as_flag(choice: models.Choice) -> str:
+    """Returns a choice of networks as the command line spells it."""
+    flags_of = {"name": "model", "generator_name": "generator_model", "width": "model_width"}
+    return f"--{flags_of.get(choice.name, choice.name)}={choice.value}"
 
 
 def check_topology(config: Config) -> None:
@@ -312,6 +320,7 @@ def make_step(config: Config, state: TrainState) -> ReplicaStep:
         generator_batch_size=config.generator_batch,
         seed=config.seed,
         classes=datasets.classes(config),
+        critic_takes_labels=config.conditioning in models.LABELED_CRITICS,
         generator_ema_decay=config.generator_ema_decay,
     )
 
@@ -328,7 +337,8 @@ def check_critic(run: Run) -> None:
     from wgan_gp.networks import conditioned
 
     examples, labels = first_examples(run.source, min(16, run.config.batch_size))
-    outputs = conditioned(run.state.critic, labels, training=True)
+    takes_labels = run.config.conditioning in models.LABELED_CRITICS
+    outputs = conditioned(run.state.critic, labels if takes_labels else None, training=True)
 
     def critic(images: tf.Tensor) -> tf.Tensor:
         scores = outputs(images)
@@ -385,11 +395,12 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
     )
 
 
-def make_writer(run: Run, evaluated: Mapping[str, Any]) -> Writer:
+def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, Any]) -> Writer:
     """What shows a run in its directory and on the terminal.
 
     Args:
       run: the run.
+      critic_terms: the names of the critic's terms.
       evaluated: what is evaluated by what; see `EvaluationFileWriter`.
     """
     from wgan_gp import monitoring
@@ -407,6 +418,7 @@ def make_writer(run: Run, evaluated: Mapping[str, Any]) -> Writer:
                 "generator": summary_of(run.state.generator),
                 "critic": summary_of(run.state.critic),
             },
+            critic_terms=critic_terms,
         ),
         monitoring.JsonlWriter(directory.metrics),
         monitoring.ImageFileWriter(directory.samples),
@@ -472,7 +484,8 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
 
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:
-        writer = Writers(make_writer(run, evaluator.about if evaluator else {}), *more_writers)
+        about = evaluator.about if evaluator else {}
+        writer = Writers(make_writer(run, step.objective.critic_term_names, about), *more_writers)
     return Trainer(
         config,
         start=start,

@@ -94,7 +94,7 @@ def keras(folder: pathlib.Path, side: int) -> tf.data.Dataset:
     )
 
 
-def ours(side: int, noise: str, **settings) -> tf.data.Dataset:
+def ours(side: int, noise: bool, **settings) -> tf.data.Dataset:
     """A source of this project."""
     source = open_source(
         Config(image_size=side, batch_size=BATCH, dequantization=noise, **settings)
@@ -136,10 +136,10 @@ def main() -> None:
                 {
                     "naive tf.data, files": naive_folder(folder, side),
                     "image_dataset_from_directory": keras(folder, side),
-                    "image_folder, as needed": ours(side, "off", cache="off", **in_folder),
-                    "  with noise": ours(side, "on", cache="off", **in_folder),
-                    "image_folder, in memory, with noise": ours(side, "on", **in_folder),
-                    "digits, in memory": ours(side, "on", dataset="digits"),
+                    "image_folder, as needed": ours(side, False, cache="off", **in_folder),
+                    "  with noise": ours(side, True, cache="off", **in_folder),
+                    "image_folder, in memory, with noise": ours(side, True, **in_folder),
+                    "digits, in memory": ours(side, True, dataset="digits"),
                 },
                 given,
             )
@@ -147,9 +147,9 @@ def main() -> None:
                 side,
                 {
                     "naive tf.data, TFRecords": naive_records(in_records["data_dir"], side),
-                    "tfrecord, as needed": ours(side, "off", cache="off", **in_records),
-                    "  with noise": ours(side, "on", cache="off", **in_records),
-                    "tfrecord, in memory, with noise": ours(side, "on", **in_records),
+                    "tfrecord, as needed": ours(side, False, cache="off", **in_records),
+                    "  with noise": ours(side, True, cache="off", **in_records),
+                    "tfrecord, in memory, with noise": ours(side, True, **in_records),
                 },
                 given,
             )

@@ -4,6 +4,17 @@ Importing this package does not import TensorFlow; building or loading a network
 Therefore a program can reject an invalid combination without waiting for that import.
 """
 
-from .registry import MODELS, build, check, default, load
+from .errors import Choice, DesignError, spelled
+from .registry import LABELED_CRITICS, MODELS, build, check, default, load
 
-__all__ = ["MODELS", "build", "check", "default", "load"]
+__all__ = [
+    "LABELED_CRITICS",
+    "MODELS",
+    "Choice",
+    "DesignError",
+    "build",
+    "check",
+    "default",
+    "load",
+    "spelled",
+]

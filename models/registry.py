@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .design import Design
+from .errors import Choice, DesignError
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -45,6 +46,8 @@ class Model:
 
 # Side in pixels up to which the images of an mlp are as good as those of a dcgan, in half the time.
 TINY = 8
+
+LABELED_CRITICS = ("projection",)  # values of Design.conditioning whose critic takes labels
 
 # A new network is one module and one line here.
 MODELS = {
@@ -89,74 +92,93 @@ def check(
       The entries of MODELS for the critic and for the generator.
 
     Raises:
-      ValueError: in one line, what does not fit — and what would.
+      DesignError: says what does not fit, and what would.
     """
-    critic = _check_network("model", name, example_shape, width)
+    critic = _check_network("name", name, example_shape, width)
     if critic_pooling == "sum":
         _check_pools(name, example_shape)
     generator = critic
     if generator_name not in (None, name):
-        generator = _check_network(
-            "generator_model", generator_name, example_shape, generator_width
-        )
+        generator = _check_network("generator_name", generator_name, example_shape, generator_width)
     elif generator_width is not None:
         _check_width("generator_width", generator_width, name)
     if name == "mlp" and critic_normalization == "instance":
-        raise ValueError(
-            "--critic_normalization=instance leaves nothing of features that have no pixels, as "
-            "those of mlp — use layer"
+        raise DesignError(
+            (
+                Choice("critic_normalization", "instance"),
+                " leaves nothing of features that have no pixels, as those of mlp",
+            ),
+            ("use layer",),
         )
     if conditioning != "none" and generator.labels_by_norm and generator_normalization == "none":
-        raise ValueError(
-            f"--generator_normalization=none with --conditioning={conditioning} leaves the "
-            "generator no way to see labels, which are scales and offsets of its batch-norm — use "
-            "--generator_normalization=batch, or --generator_model=mlp"
+        raise DesignError(
+            (
+                Choice("generator_normalization", "none"),
+                " with ",
+                Choice("conditioning", conditioning),
+                " leaves the generator no way to see labels, which are scales and offsets of its "
+                "batch-norm",
+            ),
+            (
+                "use ",
+                Choice("generator_normalization", "batch"),
+                ", or ",
+                Choice("generator_name", "mlp"),
+            ),
         )
     return critic, generator
 
 
 def _check_network(
-    flag: str, name: str, example_shape: tuple[int, ...], width: int | None
+    parameter: str, name: str, example_shape: tuple[int, ...], width: int | None
 ) -> Model:
+    given = Choice(parameter, name)
     if name not in MODELS:
-        raise ValueError(f"--{flag}={name} is unknown — use one of {', '.join(MODELS)}")
+        raise DesignError((given, " is unknown"), (f"use one of {', '.join(MODELS)}",))
     model = MODELS[name]
     if width is not None:
-        _check_width("model_width" if flag == "model" else "generator_width", width, name)
+        _check_width("width" if parameter == "name" else "generator_width", width, name)
     if model.points:
         return model
     if len(example_shape) == 1:
         able = ", ".join(key for key, other in MODELS.items() if other.points)
-        raise ValueError(
-            f"--{flag}={name} draws images, but the dataset holds points — use --{flag}={able}"
+        raise DesignError(
+            (given, " draws images, but the dataset holds points"),
+            ("use ", Choice(parameter, able)),
         )
     height, across = example_shape[:2]
     if height != across or not model.draws(height):
-        raise ValueError(
-            f"--{flag}={name} cannot draw images of {height}x{across} pixels "
-            f"— use --image_size={model.sizes}",
+        raise DesignError(
+            (given, f" cannot draw images of {height}x{across} pixels"),
+            ("use ", Choice("image_size", model.sizes)),
         )
     return model
 
 
-def _check_width(flag: str, width: int, name: str) -> None:
+def _check_width(parameter: str, width: int, name: str) -> None:
     if width < MODELS[name].narrowest:
-        raise ValueError(
-            f"--{flag}={width} is too narrow for {name} — give at least {MODELS[name].narrowest}"
+        raise DesignError(
+            (Choice(parameter, width), f" is too narrow for {name}"),
+            (f"give at least {MODELS[name].narrowest}",),
         )
 
 
 def _check_pools(name: str, example_shape: tuple[int, ...]) -> None:
     if example_shape[0] == MODELS[name].pooled_size:
         return
-    able = " or ".join(
-        f"--model={key} --image_size={model.pooled_size}"
-        for key, model in MODELS.items()
-        if model.pooled_size is not None
-    )
-    raise ValueError(
-        "--critic_pooling=sum needs a critic that pools its last features, but that of "
-        f"--model={name} does not at this size — leave it out, or use {able}"
+    able: list[str | Choice] = []
+    for key, model in MODELS.items():
+        if model.pooled_size is not None:
+            size = Choice("image_size", model.pooled_size)
+            able += [" or " if able else "", Choice("name", key), " ", size]
+    raise DesignError(
+        (
+            Choice("critic_pooling", "sum"),
+            " needs a critic that pools its last features, but that of ",
+            Choice("name", name),
+            " does not at this size",
+        ),
+        ("leave it out, or use ", *able),
     )
 
 
@@ -192,7 +214,7 @@ def build(
           conditional critics.
 
     Raises:
-      ValueError: see `check`.
+      DesignError: see `check`.
     """
     name = name or default(example_shape)
     generator_name = generator_name or name

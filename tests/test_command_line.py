@@ -1,5 +1,6 @@
 """The program as a user starts it: its errors, its exit status, and what it imports."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ from conftest import call_main
 
 import flags
 import train
-from wgan_gp.config import Config
+from wgan_gp.config import Config, value_type
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import RunDirectory
 from wgan_gp.signals import StopRequest
@@ -86,7 +87,9 @@ def parse(*arguments):
         ),
         (
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
-            "leaves the generator no way to see labels",
+            "--generator_normalization=none with --conditioning=projection leaves the generator no "
+            "way to see labels, which are scales and offsets of its batch-norm — use "
+            "--generator_normalization=batch, or --generator_model=mlp",
         ),
         (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
         (
@@ -103,8 +106,28 @@ def parse(*arguments):
         (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
         (["--precision=float16"], "use one of float32, mixed_bfloat16"),
         (["--fused_resampling=yes"], "use one of auto, on, off"),
+        (["--cache"], "--cache"),
+        (["--activation="], "--activation= is unknown — use one of relu, tanh"),
+        (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
+        (["--mode=trian"], "--mode=trian is unknown — use one of train, evaluate, sample, export"),
+        (
+            ["--random_flips=maybe"],
+            "--random_flips=maybe is not true or false — use --random_flips or --norandom_flips",
+        ),
+        (["--random_flips="], "--random_flips= is not true or false — use --random_flips or"),
+        (["--norandom_flips=on"], "--norandom_flips=on does not take an argument"),
+        (["--random_flip"], "--random_flip is unknown — did you mean --random_flips?"),
+        (["--nocache"], "--nocache is unknown"),
         (["--generator_model=cnn"], "--generator_model=cnn is unknown — use one of mlp, dcgan"),
         (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet cannot draw"),
+        (
+            ["--image_size=32", "--model=resnet101", "--model_width=3"],
+            "--model_width=3 is too narrow for resnet101 — give at least 4",
+        ),
+        (
+            ["--image_size=32", "--generator_model=resnet101", "--generator_width=3"],
+            "--generator_width=3 is too narrow for resnet101 — give at least 4",
+        ),
         (
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
             "--conditioning=acgan needs labels, which swiss_roll has not — leave it out",
@@ -121,7 +144,10 @@ def parse(*arguments):
         (["--model=dcgan", "--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
         (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
         (["--dataset=digit"], "--dataset=digit is unknown, to tensorflow-datasets too"),
-        (["--dataset=gaussians_8", "--model=dcgan"], "--model=dcgan draws images"),
+        (
+            ["--dataset=gaussians_8", "--model=dcgan"],
+            "--model=dcgan draws images, but the dataset holds points — use --model=mlp",
+        ),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),
         (["--model=a — b"], "--model=a — b is unknown"),
@@ -156,6 +182,23 @@ def test_flags_become_the_configuration(tmp_path):
     assert config == train.resolve(
         Config(n_critic=3, beta_1=0.5, dataset="swiss_roll", model="mlp")
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "forms"),
+    [
+        (True, ["", "=on", "=true", "=True", "=1"]),
+        (False, ["=off", "=false", "=OFF", "=0"]),
+    ],
+)
+def test_switches_are_spelled_as_absl_does_and_as_on_and_off(value, forms, tmp_path):
+    for name in ("random_flips", "dequantization", "download"):
+        lines = [f"--{name}{form}" for form in forms] + ([] if value else [f"--no{name}"])
+        assert [getattr(parse(line), name) for line in lines] == [value] * len(lines)
+        for line in lines:
+            (tmp_path / "some.flags").write_text(f"{line}\n--seed=1\n")
+            config = parse(f"--flagfile={tmp_path}/some.flags")
+            assert (getattr(config, name), config.seed) == (value, 1)
 
 
 def test_defaults_that_depend_on_others_are_resolved():
@@ -203,8 +246,9 @@ def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
 def test_help_names_every_flag_with_its_meaning():
     done = run_program("--help")
     assert done.returncode == 0 and done.stderr == ""
-    for name in Config.__dataclass_fields__:
-        assert f"--{name}:" in done.stdout
+    for field in dataclasses.fields(Config):
+        prefix = "--[no]" if value_type(field) is bool else "--"
+        assert f"{prefix}{field.name}:" in done.stdout
     assert "Critic steps per generator step." in done.stdout
 
 
@@ -262,6 +306,25 @@ def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_contin
     (tmp_path / "config.json").write_text(json.dumps({**saved, "newer": 1}))
     with pytest.raises(UserError, match="continue it with the version that wrote it"):
         RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+
+
+def test_switches_of_an_earlier_run_are_words_and_compare_equal(tmp_path):
+    """Earlier versions wrote "on" and "off" to config.json."""
+    directory = f"--model_dir={tmp_path}"
+    words = {"random_flips": "on", "dequantization": "on", "download": "off"}
+    saved = {**parse(directory).to_dict(), **words}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    RunDirectory(str(tmp_path)).check(parse(directory, "--random_flips"))
+    RunDirectory(str(tmp_path)).check(parse(directory, "--random_flips", "--download"))
+    with pytest.raises(UserError) as caught:
+        RunDirectory(str(tmp_path)).check(parse(directory, "--nodequantization"))
+    assert "(--random_flips: on -> off; --dequantization: on -> off)" in str(caught.value)
+    remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
+    assert remedy == ["--random_flips=on", "--dequantization=on"]
+    RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "random_flips": "maybe"}))
+    with pytest.raises(UserError, match="edited: --random_flips='maybe' is not true or false"):
+        RunDirectory(str(tmp_path)).check(parse(directory))
 
 
 def test_run_directory_that_cannot_be_written(tmp_path):

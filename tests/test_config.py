@@ -7,8 +7,10 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
+import models
 from wgan_gp.checks import LARGEST, largest
-from wgan_gp.config import Config, value_type
+from wgan_gp.config import PENALTIES, Config, value_type
+from wgan_gp.data import registry
 from wgan_gp.errors import UserError
 
 FIELDS = dataclasses.fields(Config)
@@ -49,6 +51,10 @@ def parse(*arguments):
         ("data_dir", "\ud800", r"--data_dir=\\ud800 is not valid UTF-8"),
         ("penalty", "both", "--penalty=both is unknown — .*: use one of two_sided"),
         ("image_channels", 2, "--image_channels=2 is unknown"),
+        ("random_flips", 1, "--random_flips=1 is not true or false — .*: give true or false"),
+        ("random_flips", None, "--random_flips=None is not true or false"),
+        ("dequantization", "yes", "--dequantization='yes' is not true or false"),
+        ("download", ["on"], r"--download=\['on'\] is not true or false"),
         ("image_channels", 3.0, r"--image_channels=3\.0 is not a whole number"),
     ],
     ids=lambda value: str(value)[:40],
@@ -87,6 +93,36 @@ def test_every_whole_number_has_a_largest_value_that_help_tells(field):
     values = absl_flags.FlagValues()
     flags.define(values)
     assert values[field.name].help.endswith(f"Range: {field.metadata['minimum']} to {limit}.")
+
+
+def test_help_lists_the_values_of_every_choice():
+    """Enum flags do so themselves; flags that take any text name their values in the help text."""
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    open_ended = {"penalty": PENALTIES, "model": models.MODELS, "dataset": registry.BUILT_IN}
+    for name, choices in open_ended.items():
+        assert not isinstance(values[name], absl_flags.EnumFlag)
+        assert [choice for choice in choices if choice not in values[name].help] == []
+    enums = {
+        field.name
+        for field in FIELDS
+        if value_type(field) is str and field.metadata["choices"] and field.name not in open_ended
+    }
+    assert enums >= {"mode", "cache", "activation", "precision", "on_nonfinite", "jit_compile"}
+    for name in enums:
+        assert isinstance(values[name], absl_flags.EnumFlag)
+        assert values[name].help.startswith(f"<{'|'.join(values[name].parser.enum_values)}>: ")
+
+
+def test_settings_that_are_on_or_off_are_booleans():
+    switches = {field.name for field in FIELDS if value_type(field) is bool}
+    assert switches == {"download", "random_flips", "dequantization"}
+    for field in FIELDS:
+        assert set(field.metadata["choices"]) != {"on", "off"}, field.name
+    written = json.loads(json.dumps(Config(random_flips=True).to_dict()))
+    assert [written[name] for name in sorted(switches)] == [True, False, True]
+    with pytest.raises(UserError, match="--random_flips='on' is not true or false — give true or"):
+        Config(random_flips="on")
 
 
 @pytest.mark.parametrize("field", FLOATS, ids=lambda field: field.name)

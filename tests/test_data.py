@@ -85,7 +85,7 @@ def test_grey_levels_become_numbers_without_gaps(prepared):
 
 def test_half_of_the_images_are_mirrored_when_asked(prepared):
     plain = read("cifar10", 600, data_dir=prepared)
-    mixed = read("cifar10", 600, data_dir=prepared, random_flips="on")
+    mixed = read("cifar10", 600, data_dir=prepared, random_flips=True)
     same = [np.abs(a - b).max() < 0.01 for a, b in zip(plain, mixed, strict=True)]
     mirrored = [np.abs(a[:, ::-1] - b).max() < 0.01 for a, b in zip(plain, mixed, strict=True)]
     assert sum(same) + sum(mirrored) == 600 and 250 < sum(mirrored) < 350

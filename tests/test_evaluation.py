@@ -238,7 +238,7 @@ def real_digits(count):
 def test_every_example_comes_once_whatever_the_batch_and_the_replicas():
     expected, labels = real_digits(1797)
     for replicas, batch_size, count in ((1, 32, 101), (4, 32, 101), (4, 64, 1797), (1, 48, 9999)):
-        config = Config(batch_size=batch_size, dequantization="on", random_flips="on")
+        config = Config(batch_size=batch_size, dequantization=True, random_flips=True)
         read = examples.Examples(config, strategy_over(replicas)).read(count)
         np.testing.assert_array_equal(read[0], expected[:count])
         np.testing.assert_array_equal(read[1], labels[:count])
@@ -252,9 +252,9 @@ def test_examples_are_read_without_noise_or_mirrors(monkeypatch):
         "open_source",
         lambda config: opened.append(config) or open_source(config),
     )
-    config = Config(batch_size=32, dequantization="on", random_flips="on")
+    config = Config(batch_size=32, dequantization=True, random_flips=True)
     examples.Examples(config, strategy_over(1)).read(10)
-    assert [(each.dequantization, each.random_flips) for each in opened] == [("off", "off")]
+    assert [(each.dequantization, each.random_flips) for each in opened] == [(False, False)]
 
 
 @pytest.fixture(scope="module")

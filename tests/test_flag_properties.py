@@ -23,6 +23,7 @@ repeatable = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 FIELDS = [field for field in dataclasses.fields(Config) if field.name != "model_dir"]
+SWITCHES = ["on", "off", "true", "false", "t", "f", "1", "0"]
 ODD = ["", " ", "0", "-1", "nan", "inf", "-inf", "1e999", "1e-320", "2147483648", "99999999999999"]
 ODD += ["abc", "None", "3,1", "--seed", "größe", "a\nb", "a" * 300, "%s", "{}", "\t"]
 
@@ -30,6 +31,8 @@ ODD += ["abc", "None", "3,1", "--seed", "größe", "a\nb", "a" * 300, "%s", "{}"
 def is_bad(field, text):
     """Whether no setting can have this value, whatever the others are."""
     limits = field.metadata
+    if value_type(field) is bool:
+        return text.lower() not in SWITCHES
     try:
         value = value_type(field)(text)
     except ValueError:
@@ -54,6 +57,8 @@ BAD = [(field, text) for field in FIELDS for text in ODD if is_bad(field, text)]
 
 def good_values(field):
     limits = field.metadata
+    if value_type(field) is bool:
+        return st.sampled_from(SWITCHES)
     if limits["choices"]:
         return st.sampled_from([str(choice) for choice in limits["choices"]])
     if value_type(field) is str:
@@ -136,6 +141,8 @@ COMBINATIONS = given(
             "model": st.sampled_from(["mlp", "dcgan"]),
             "generator_ema_decay": st.sampled_from([0.0, 0.9]),
             "cpu_replicas": st.sampled_from([1, 2]),
+            "random_flips": st.booleans(),
+            "dequantization": st.booleans(),
             **{
                 name: choices_of(name)
                 for name in (
@@ -148,8 +155,6 @@ COMBINATIONS = given(
                     "generator_channels",
                     "learning_rate_schedule",
                     "sampling_statistics",
-                    "random_flips",
-                    "dequantization",
                     "precision",
                     "on_nonfinite",
                 )

@@ -312,7 +312,7 @@ def test_a_download_waits_for_no_one_for_long(bounded, tmp_path):
 
     builder = types.SimpleNamespace(data_path=tmp_path / "none", download_and_prepare=download)
     with pytest.raises(UserError, match=r"cannot be downloaded and prepared .*no network"):
-        prepared.prepare(Config(dataset="mnist", download="on"), builder)
+        prepared.prepare(Config(dataset="mnist", download=True), builder)
     ((timeout, retries),) = bounded
     assert timeout == (5, 60)
     assert (retries.connect, retries.read, retries.other) == (2, 1, 2)

@@ -23,7 +23,7 @@ from wgan_gp.data.source import Source, Stream
 from wgan_gp.errors import UserError
 
 SIDE = 16
-PLAIN = {"dequantization": "off", "image_size": SIDE}
+PLAIN = {"dequantization": False, "image_size": SIDE}
 
 
 def picture(number):
@@ -142,7 +142,7 @@ def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
         data_dir=str(tmp_path),
         batch_size=1,
         image_channels=channels,
-        dequantization="off",
+        dequantization=False,
     )
     assert example_shape(config) == (24, 24, channels)
     images, _ = first_examples(open_source(config), 1)
@@ -346,7 +346,7 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
         "records": {"dataset": "tfrecord", "data_dir": shards},
         "mnist": {"dataset": "mnist", "data_dir": prepared},
     }[kind]
-    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips="on", **data)
+    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips=True, **data)
     source = open_source(config)
 
     def read(steps, first_step=0, hosts=1, replicas=1):
@@ -382,7 +382,7 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_every_example_comes_once_an_epoch(prepared, cache):
     config = Config(
-        dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization="off"
+        dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization=False
     )
     images, _ = epoch(open_source(config), 12, 10)
     first, second = ([image.tobytes() for image in part] for part in np.split(images, 2))
@@ -517,22 +517,22 @@ class Transparent(Squares):
 
 
 def test_a_dataset_with_transparency_loses_it(tmp_path):
-    settings = {"data_dir": str(tmp_path), "download": "on", "batch_size": 1, **PLAIN}
+    settings = {"data_dir": str(tmp_path), "download": True, "batch_size": 1, **PLAIN}
     images, _ = first_examples(open_source(Config(dataset="transparent", **settings)), 1)
     assert images.shape == (1, SIDE, SIDE, 3)
 
 
 def test_a_dataset_is_prepared_when_asked(tmp_path):
     settings = {"dataset": "squares", "data_dir": str(tmp_path), "batch_size": 30, **PLAIN}
-    with pytest.raises(UserError, match=r"is not prepared: .* — add --download=on"):
+    with pytest.raises(UserError, match=r"is not prepared: .* — add --download where"):
         open_source(Config(**settings))
-    source = open_source(Config(download="on", **settings))
+    source = open_source(Config(download=True, **settings))
     assert sorted(numbers_of(first_examples(source, 30)[0])) == list(range(30))
 
 
 def test_a_dataset_of_which_only_the_folder_is_there_is_refused(tmp_path, caplog):
     (tmp_path / "squares" / "1.0.0").mkdir(parents=True)
-    config = Config(dataset="squares", data_dir=str(tmp_path), download="on")
+    config = Config(dataset="squares", data_dir=str(tmp_path), download=True)
     with pytest.raises(UserError, match=r"squares/1.0.0 holds no whole dataset — delete that"):
         open_source(config)
     assert not caplog.records
@@ -543,6 +543,6 @@ def test_a_download_that_fails_is_one_line(tmp_path, monkeypatch):
         raise ConnectionError("no network\nat all")
 
     monkeypatch.setattr(Squares, "download_and_prepare", fail)
-    config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download="on")
+    config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download=True)
     with pytest.raises(UserError, match=r"ConnectionError: no network\) — see to the network, or"):
         open_source(config)

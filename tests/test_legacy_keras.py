@@ -22,6 +22,7 @@ OF_EACH_KIND = [
     "test_evaluation.py::test_a_network_from_a_file_makes_the_features[1-model.keras]",
     "test_evaluation.py::test_code_in_a_keras_file_is_not_run",
     "test_export.py::test_every_generator_can_be_kept_in_a_keras_file[mlp-8-choices0]",
+    "test_labels.py",
     "test_normalization.py::test_gradients_are_those_of_keras_layer",
     "test_normalization.py::test_moments_and_gradients_are_those_of_all_replicas[4]",
     "test_penalties.py::test_penalty_under_mixed_bfloat16_is_that_of_float32[graph]",

@@ -25,7 +25,7 @@ SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3))]
 LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
 ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
 
-POOLS = "--model=resnet --image_size=32"
+POOLS = "name=resnet image_size=32"
 
 
 def build(name, shape, latent_size=6, width=8, **choices):
@@ -356,32 +356,43 @@ def test_default_width_is_the_registrys():
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("dcgann", (8, 8, 1), "--model=dcgann is unknown — use one of mlp, dcgan, resnet"),
-        ("dcgan", (7, 7, 1), "--image_size=8 or more"),
+        ("dcgann", (8, 8, 1), "name=dcgann is unknown: use one of mlp, dcgan, resnet"),
+        (
+            "dcgan",
+            (7, 7, 1),
+            "name=dcgan cannot draw images of 7x7 pixels: use image_size=8 or more",
+        ),
         ("dcgan", (8, 16, 1), "8x16 pixels"),
-        ("dcgan", (2,), "use --model=mlp"),
-        ("resnet", (40, 40, 3), "--image_size=32, 48, 64 or 128"),
+        ("dcgan", (2,), "name=dcgan draws images, but the dataset holds points: use name=mlp"),
+        ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128"),
     ],
 )
 def test_impossible_combinations_are_refused(name, shape, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(models.DesignError, match=message) as caught:
         models.build(name, shape, latent_size=6)
+    assert_it_knows_no_command_line(caught.value)
+
+
+def assert_it_knows_no_command_line(error):
+    assert isinstance(error, ValueError)
+    assert "--" not in str(error) and " — " not in str(error)
 
 
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"width": 3}, "--model_width=3 is too narrow for resnet101 — give at least 4"),
-        ({"generator_width": 2}, "--generator_width=2 is too narrow for resnet101"),
+        ({"width": 3}, "width=3 is too narrow for resnet101: give at least 4"),
+        ({"generator_width": 2}, "generator_width=2 is too narrow for resnet101"),
         (
             {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
-            "no way to see labels.* — use --generator_normalization=batch, or --generator_model",
+            "no way to see labels.*: use generator_normalization=batch, or generator_name=mlp",
         ),
     ],
 )
 def test_choices_that_leave_nothing_are_refused(choices, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(models.DesignError, match=message) as caught:
         models.build("resnet101", (32, 32, 3), 6, **choices)
+    assert_it_knows_no_command_line(caught.value)
 
 
 def test_a_critic_that_does_not_pool_refuses_to_sum():
@@ -390,10 +401,10 @@ def test_a_critic_that_does_not_pool_refuses_to_sum():
         if (name, shape) in pooled:
             models.check(name, shape, critic_pooling="sum")
             continue
-        with pytest.raises(ValueError, match="--critic_pooling=sum needs a critic that pools"):
+        with pytest.raises(ValueError, match=r"^critic_pooling=sum needs a critic that pools"):
             models.check(name, shape, critic_pooling="sum")
         models.check(name, shape, critic_pooling="mean")
-    with pytest.raises(ValueError, match=f"that of --model=dcgan .* use {POOLS}"):
+    with pytest.raises(ValueError, match=f"that of name=dcgan .* use {POOLS}"):
         models.build("dcgan", (32, 32, 3), 6, 8, critic_pooling="sum", generator_name="resnet")
 
 

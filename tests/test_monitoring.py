@@ -9,8 +9,12 @@ from conftest import train_tiny
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+import losses
+import train
 from wgan_gp import monitoring
 from wgan_gp.events import COMPARED, LAYOUT
+
+LOSS_AND_RATE = ("loss", "learning_rate")
 
 
 def events_of(model_dir):
@@ -59,6 +63,57 @@ def test_every_chart_of_the_layout_has_its_curves(events):
     first, second = (category.chart for category in layout.category[:2])
     assert "^held_out/negative_critic_loss$" in first[0].multiline.tag
     assert [band.upper for band in second[0].margin.series] == ["probe/gradient_norm_upper"]
+
+
+class LossesAlone:
+    """The least that the engine asks of an objective: the critic has no other term."""
+
+    critic_term_names = generator_term_names = ("loss",)
+
+    def critic_terms(self, critic, real, fake, **others):
+        return {"loss": losses.critic_loss(critic(real), critic(fake))}
+
+    def generator_terms(self, critic, fake, **others):
+        return {"loss": losses.generator_loss(critic(fake))}
+
+    def constrain(self, weights):
+        losses.clip_weights(weights, 0.1)
+
+
+def test_an_objective_of_losses_alone_trains_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "make_objective", lambda config: LossesAlone())
+    often = {"train_steps": 5, "steps_per_loop": 1, "summary_interval": 1}
+    _, writer = train_tiny(tmp_path, **often)
+    tags = set(writer.summaries[-1][1])
+    assert {tag for tag in tags if tag.partition("/")[0] in ("critic", "generator")} == {
+        f"{network}/{name}" for network in ("critic", "generator") for name in LOSS_AND_RATE
+    }
+    assert {tag for tag in tags if tag.startswith("probe/")} == {
+        "probe/negative_critic_loss",
+        "probe/distance_of_means",
+        "probe/diversity",
+    }
+    assert [tag for _, tag, _ in writer.texts] == ["verdict"]
+    terminal = io.StringIO()
+    console = monitoring.ConsoleWriter(5, file=terminal)
+    console.begin(0)
+    console.scalars(*writer.summaries[-1])
+    assert re.match(r"5/5: losses \S+ \S+, \d+ images/s, ", terminal.getvalue())
+
+    events = events_of(tmp_path)
+    assert "probe/gradient_norms" not in {tag for tag, _ in events}
+    (layout,) = [value for tag, value in events if tag == "custom_scalars__config__"]
+    charts = {
+        category.title: [chart.title for chart in category.chart]
+        for category in layout_pb2.Layout.FromString(tf.make_ndarray(layout.tensor).item()).category
+    }
+    assert charts == {
+        "is it converging": ["negative critic loss", "losses"],
+        "throughput": ["images a second", "shares of the time"],
+    }
+    (experiment,) = [value for tag, value in events if tag == "_hparams_/experiment"]
+    outcomes = [each.name.tag for each in hparams_of(experiment).experiment.metric_infos]
+    assert outcomes == ["throughput/images_per_second"]
 
 
 def test_the_norms_of_the_gradient_are_there_as_histograms(events):

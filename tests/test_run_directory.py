@@ -1,5 +1,6 @@
 """What a run directory that is not as it was left does to the next command."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -8,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, train_tiny
+from conftest import DCGAN, TINY, call_main, train_tiny
 
 import train
 from wgan_gp import saved_run
@@ -399,6 +400,26 @@ def test_a_configuration_that_cannot_be_is_one_line(run, capsys, change, says):
         capsys.readouterr()
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_run_whose_switches_were_saved_as_words_is_resumed_and_sampled(tmp_path, capsys):
+    """In a file of before, which has no checksum."""
+    settings = {**DCGAN, "dequantization": False, "train_steps": 5}
+    run, _ = train_tiny(tmp_path, **settings, learning_rate_schedule="constant")
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    assert (saved["random_flips"], saved["dequantization"]) == (False, False)
+    del saved["checksum"]
+    path.write_text(json.dumps({**saved, "random_flips": "off", "dequantization": "off"}))
+    arguments = (f"--model_dir={tmp_path}", f"--output={tmp_path}/samples.npz", "--num_samples=2")
+    assert call_main("--mode=sample", "--sample_format=npz", *arguments) == 0
+    assert call_main("--mode=sample", *arguments[:1], "--dequantization") == 2
+    assert "(--dequantization: off -> on)" in capsys.readouterr().err
+    run = train.open_run(dataclasses.replace(run.config, train_steps=10))
+    assert train.make_trainer(run).run() is None
+    assert int(run.state.iteration) == 10
+    saved = json.loads(path.read_text())
+    assert (saved["random_flips"], saved["dequantization"]) == (False, False)
 
 
 def test_what_fails_in_the_midst_of_using_a_run_is_one_line(run, capsys, monkeypatch):

@@ -79,6 +79,28 @@ def test_a_penalty_without_a_target_asks_for_no_norm():
     assert verdict_of({"probe/gradient_norm": 0.4}, target=0.5).name == "healthy"
 
 
+@pytest.mark.parametrize(
+    ("missing", "name", "figures"),
+    [
+        ("wasserstein", "healthy", "gradient norm 1.00, diversity 90% of the data's"),
+        ("gradient_norm", "healthy", "estimated distance 1.1, diversity 90% of the data's"),
+        ("wasserstein gradient_norm", "healthy", "diversity 90% of the data's"),
+        ("gradient_norm", "critic too weak", "it finds a distance of 0.1, and a linear one"),
+        ("wasserstein", "constraint violated", "the gradient norm is 9"),
+    ],
+)
+def test_rules_about_terms_that_the_objective_lacks_do_not_apply(missing, name, figures):
+    values = WELL | {
+        "critic too weak": {"probe/wasserstein": 0.1},
+        "constraint violated": {"probe/gradient_norm": 9.0},
+    }.get(name, {})
+    values = {tag: values[tag] for tag in values if tag.partition("/")[2] not in missing.split()}
+    judge = Judge(target=1.0)
+    verdict = [judge.judge(values) for _ in range(5)][-1]
+    assert verdict.name == name
+    assert verdict.reason.startswith(figures)
+
+
 def test_a_run_that_begins_again_is_judged_afresh():
     judge = Judge(target=1.0)
     verdict_of({"probe/diversity": 0.1}, judge)

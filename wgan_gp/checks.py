@@ -15,7 +15,12 @@ from typing import Any
 from .errors import UserError, printable, shorten
 
 LARGEST = 2**31 - 1  # of a whole number that has no tighter bound
-KINDS: dict[type, str] = {int: "a whole number", float: "a number", str: "text"}
+KINDS: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+}
 _FLOAT32_MAX = 3.4028234e38
 _FLOAT32_TINY = 1.1754944e-38  # smaller ones are 0 to most devices
 
@@ -28,7 +33,7 @@ def check(
     Args:
       name: of the setting.
       value: to be checked.
-      kind: int, float or str.
+      kind: bool, int, float or str.
       limits: `choices`, `minimum`, `maximum`, `above` and `below`, each of them or none.
       optional: whether None is a value.
     """
@@ -47,7 +52,7 @@ def check(
         _check_text(flag, value)
     elif kind is int:
         _check_range(flag, value, {**limits, "maximum": largest(limits)})
-    else:
+    elif kind is float:
         _check_range(flag, _as_float32(flag, value, limits), limits)
 
 
@@ -75,7 +80,7 @@ def expand_home(name: str, path: str) -> str:
 
 def _is_a(kind: type, value: Any) -> bool:
     if isinstance(value, bool):  # an int to Python
-        return False
+        return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
 
 

@@ -44,6 +44,7 @@ def _setting(
     above: float | None = None,
     below: float | None = None,
     choices: tuple[Any, ...] = (),
+    open_ended: bool = False,
     free: bool = False,
     path: bool = False,
     per_process: bool = False,
@@ -57,6 +58,7 @@ def _setting(
         whole number has the maximum checks.LARGEST, or a lower one where more would only end in an
         overflow, or fill the memory.
       choices: its only values.
+      open_ended: the flag takes any text, and the choices are checked here alone.
       free: a resumed run may change it, because the result does not depend on it.
       path: may name a file or a directory, so a leading ~ means the home directory.
       per_process: processes that train together may differ in it. All others must be the same: they
@@ -70,6 +72,7 @@ def _setting(
         "above": above,
         "below": below,
         "choices": choices,
+        "open_ended": open_ended,
         "free": free,
         "path": path,
         "per_process": per_process,
@@ -117,10 +120,9 @@ class Config:
         path=True,
         per_process=True,
     )
-    download: str = _setting(
-        "off",
+    download: bool = _setting(
+        False,
         "Download and prepare a dataset of tensorflow-datasets that is not there.",
-        choices=("off", "on"),
         free=True,
         per_process=True,
     )
@@ -140,11 +142,10 @@ class Config:
         "1 (grey) or 3 (colour). Default: the dataset's own; 3 of image_folder and tfrecord.",
         choices=(1, 3),
     )
-    random_flips: str = _setting("off", "Mirror half of the real images.", choices=("off", "on"))
-    dequantization: str = _setting(
-        "on",
+    random_flips: bool = _setting(False, "Mirror half of the real images.")
+    dequantization: bool = _setting(
+        True,
         "Add noise below one grey level to images of 256 levels, so that a critic sees no steps.",
-        choices=("on", "off"),
     )
     cache: str = _setting(
         "auto",
@@ -262,6 +263,7 @@ class Config:
         "WGAN-GP), below it (one_sided, WGAN-LP) or at 0 (zero_centred); at 0 on real (r1) or "
         "fake (r2) images; to a target around real ones (dragan); weight_clipping; none.",
         choices=PENALTIES,
+        open_ended=True,
     )
     penalty_weight: float = _setting(
         10.0,
@@ -569,20 +571,21 @@ class Config:
         Raises:
           UserError: a saved value cannot be.
         """
-        _check_saved(saved, origin)
+        saved = _check_saved(saved, origin)
         return [
             f"{shorten(name)}: of a newer version, or damaged" for name in self._unknown(saved)
         ] + [
-            f"--{name}: {shorten(str(old))} -> {shorten(str(getattr(self, name)))}"
+            f"--{name}: {shorten(as_text(old))} -> {shorten(as_text(getattr(self, name)))}"
             for name, old in self._saved_otherwise(saved).items()
         ]
 
     def way_to_continue(self, saved: dict[str, Any]) -> str:
         """Returns how to continue a saved run of another configuration, for an error's remedy."""
+        saved = _with_booleans(saved)
         if self._unknown(saved):
             return "continue it with the version that wrote it"
         settings = self._saved_otherwise(saved)
-        given = [f"--{name}={old}" for name, old in settings.items() if old is not None]
+        given = [f"--{name}={as_text(old)}" for name, old in settings.items() if old is not None]
         left_out = [f"--{name}" for name, old in settings.items() if old is None]
         parts = (("give", shlex.join(given)), ("leave out", " ".join(left_out)))
         return " and ".join(f"{verb} {what}" for verb, what in parts if what) + " to continue it"
@@ -625,7 +628,7 @@ class Config:
         Raises:
           UserError: a value, or two together, cannot be.
         """
-        _check_saved(saved, origin)
+        saved = _check_saved(saved, origin)
         names = {field.name for field in dataclasses.fields(cls)}
         try:
             return cls(**{name: value for name, value in saved.items() if name in names})
@@ -642,7 +645,7 @@ def _type_hints() -> dict[str, Any]:
 
 
 def value_type(field: dataclasses.Field) -> type:
-    """int, float or str: the type of a setting, whether or not it may be None."""
+    """Returns bool, int, float or str: the type of a setting, whether or not it may be None."""
     hint = _type_hints()[field.name]
     return next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
 
@@ -653,8 +656,31 @@ def _check(field: dataclasses.Field, value: Any) -> None:
     checks.check(field.name, value, value_type(field), field.metadata, optional=optional)
 
 
-def _check_saved(saved: dict[str, Any], origin: str) -> None:
-    """Raises UserError unless the settings of a saved configuration can have their values."""
+def as_text(value: Any) -> str:
+    """Returns the value of a setting as a command line and messages spell it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _with_booleans(saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns a saved configuration with booleans for "on" and "off".
+
+    Earlier versions wrote the two words for settings that are booleans now.
+    """
+    words = {"on": True, "off": False}
+    switches = {field.name for field in dataclasses.fields(Config) if value_type(field) is bool}
+    return {
+        name: words[value] if name in switches and value in ("on", "off") else value
+        for name, value in saved.items()
+    }
+
+
+def _check_saved(saved: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Returns the settings of a saved configuration as this version has them.
+
+    Raises:
+      UserError: a setting cannot have its value.
+    """
+    saved = _with_booleans(saved)
     for field in dataclasses.fields(Config):
         if field.name not in saved:
             continue
@@ -665,3 +691,4 @@ def _check_saved(saved: dict[str, Any], origin: str) -> None:
                 f"{origin} is damaged or edited: {error.what}",
                 f"restore it, or correct it: {error.remedy}",
             ) from None
+    return saved

@@ -7,7 +7,7 @@ import dataclasses
 import posixpath
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,9 +21,10 @@ from .monitoring import Writer
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """A chart of one curve or several, by their tags."""
+    """A chart of one curve or several, by their tags; `term`: the critic's term that it shows."""
 
     tags: tuple[str, ...]
+    term: str = "loss"
 
     def chart(self, title: str) -> layout_pb2.Chart:
         # Tags are regular expressions here.
@@ -33,11 +34,12 @@ class Curves:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """A chart of one curve with its spread."""
+    """A chart of one curve with its spread; `term`: the critic's term that it shows."""
 
     tag: str
     lower: str
     upper: str
+    term: str
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -56,14 +58,17 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
         "negative critic loss": Curves(
             ("probe/negative_critic_loss", "held_out/negative_critic_loss")
         ),
-        "estimated distance, without the penalty": Curves(("critic/wasserstein",)),
+        "estimated distance, without the penalty": Curves(("critic/wasserstein",), "wasserstein"),
         "losses": Curves(("critic/loss", "generator/loss")),
     },
     "is the constraint kept": {
         "gradient norm, and one standard deviation": Band(
-            "probe/gradient_norm", "probe/gradient_norm_lower", "probe/gradient_norm_upper"
+            "probe/gradient_norm",
+            "probe/gradient_norm_lower",
+            "probe/gradient_norm_upper",
+            "gradient_norm",
         ),
-        "penalty": Curves(("critic/penalty",)),
+        "penalty": Curves(("critic/penalty",), "penalty"),
     },
     "throughput": {
         "images a second": Curves(("throughput/images_per_second",)),
@@ -83,6 +88,7 @@ COMPARED: tuple[str, ...] = (
 )
 COMPARED += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
 OUTCOMES = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
+SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # the critic's
 
 
 class TensorBoardWriter(Writer):
@@ -92,6 +98,7 @@ class TensorBoardWriter(Writer):
       directory: any path tf.io.gfile can open.
       settings: of the run, by name, those of COMPARED.
       texts: by tag, shown line by line.
+      critic_terms: the names of the objective's critic terms; charts of others are left out.
     """
 
     def __init__(
@@ -99,10 +106,12 @@ class TensorBoardWriter(Writer):
         directory: str,
         settings: Mapping[str, str | float] | None = None,
         texts: Mapping[str, str] | None = None,
+        critic_terms: Sequence[str] = SHOWN_TERMS,
     ):
         self._directory = directory
         self._settings = dict(settings or {})
         self._texts = dict(texts or {})
+        self._missing = set(SHOWN_TERMS) - set(critic_terms)
         self._events = tf.summary.create_noop_writer()
 
     def begin(self, step: int) -> None:
@@ -117,20 +126,23 @@ class TensorBoardWriter(Writer):
 
     def _introduce(self) -> None:
         """What does not change: how to lay out the curves, what the run is."""
-        categories = [
-            layout_pb2.Category(
-                title=question,
-                chart=[chart.chart(title) for title, chart in charts.items()],
-            )
-            for question, charts in LAYOUT.items()
-        ]
+        categories = []
+        for question, charts in LAYOUT.items():
+            shown = [
+                chart.chart(title)
+                for title, chart in charts.items()
+                if chart.term not in self._missing
+            ]
+            if shown:
+                categories.append(layout_pb2.Category(title=question, chart=shown))
         layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
+        outcomes = [tag for tag in OUTCOMES if tag.partition("/")[2] not in self._missing]
         with self._events.as_default(step=0):
             tf.summary.experimental.write_raw_pb(layout.SerializeToString())
             if self._settings:
                 hparams.hparams_config(
                     hparams=[hparams.HParam(name) for name in self._settings],
-                    metrics=[hparams.Metric(tag) for tag in OUTCOMES],
+                    metrics=[hparams.Metric(tag) for tag in outcomes],
                 )
                 hparams.hparams(self._settings)
             for tag, text in self._texts.items():

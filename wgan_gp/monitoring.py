@@ -209,11 +209,14 @@ class ConsoleWriter(Writer):
         self._bar.update(step - self._bar.n)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        def term(tag: str, label: str) -> str:
+            return f"{label} {values[tag]:.3f}, " if tag in values else ""
+
         line = (
-            f"wasserstein {values['critic/wasserstein']:.3f}, "
+            f"{term('critic/wasserstein', 'wasserstein')}"
             f"losses {values['critic/loss']:.3f} {values['generator/loss']:.3f}, "
-            f"penalty {values['critic/penalty']:.3f}, "
-            f"gradient norm {values['critic/gradient_norm']:.3f}, "
+            f"{term('critic/penalty', 'penalty')}"
+            f"{term('critic/gradient_norm', 'gradient norm')}"
             f"{values['throughput/images_per_second']:.0f} images/s, "
             f"{values['throughput/data_wait_share']:.0%} waiting for data, "
             f"{values['throughput/host_share']:.0%} between loops"

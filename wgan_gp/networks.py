@@ -1,4 +1,4 @@
-"""How the engine calls the networks it is handed, whether they take labels or not."""
+"""Calls to the networks that the engine is handed, with or without labels."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import tensorflow as tf
 
 
 def conditioned(
-    network: tf.keras.Model, labels: tf.Tensor, *, training: bool
+    network: Callable, labels: tf.Tensor | None, *, training: bool
 ) -> Callable[[tf.Tensor], Any]:
-    """The network as a function of its first input alone.
+    """Returns the network as a function of its first input alone.
 
     Args:
-      network: of one input, or of two, the second being labels.
-      labels: `[B]` int32. The function takes `[B, ...]`, or a whole number of such batches one
-        after the other, as real and fake examples of the same labels are.
+      network: a Keras model, or anything that is called like one. It takes one tensor, or the list
+        of a tensor and labels.
+      labels: `[B]` int32, for a network that takes labels; None for any other. The function takes
+        `[B, ...]`, or a whole number of such batches one after the other, as real and fake examples
+        of the same labels are.
       training: as Keras means it.
     """
 
-    takes_labels = len(getattr(network, "inputs", None) or ()) == 2
-
     def call(inputs: tf.Tensor) -> Any:
-        if not takes_labels:
+        if labels is None:
             return network(inputs, training=training)
         batches = inputs.shape[0] // labels.shape[0]
         return network([inputs, tf.tile(labels, [batches])], training=training)

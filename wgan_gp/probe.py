@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,22 +32,35 @@ class Look:
     held_out: dict[str, np.ndarray] | None = None
 
     def scalars(self) -> dict[str, float]:
-        """By tag; docs/monitoring.md says what each means."""
-        norms = self.terms["gradient_norm"]
-        mean, deviation = norms.mean(), norms.std()
-        values = {
-            "probe/gradient_norm": mean,
-            "probe/gradient_norm_lower": mean - deviation,
-            "probe/gradient_norm_upper": mean + deviation,
-            "probe/wasserstein": self.terms["wasserstein"].mean(),
-            "probe/negative_critic_loss": -self.terms["loss"].mean(),
-            "probe/distance_of_means": distance_of_means(self.real, self.fake),
-            "probe/diversity": diversity(self.fake) / diversity(self.real),
-        }
+        """Returns the figures by tag; docs/monitoring.md says what each means.
+
+        There are no figures of a term that the objective does not have.
+        """
+        values = {}
+        if self.gradient_norms is not None:
+            mean, deviation = self.gradient_norms.mean(), self.gradient_norms.std()
+            values["probe/gradient_norm"] = mean
+            values["probe/gradient_norm_lower"] = mean - deviation
+            values["probe/gradient_norm_upper"] = mean + deviation
+        values |= _distance_and_loss("probe", self.terms)
+        values["probe/distance_of_means"] = distance_of_means(self.real, self.fake)
+        values["probe/diversity"] = diversity(self.fake) / diversity(self.real)
         if self.held_out is not None:
-            values["held_out/wasserstein"] = self.held_out["wasserstein"].mean()
-            values["held_out/negative_critic_loss"] = -self.held_out["loss"].mean()
+            values |= _distance_and_loss("held_out", self.held_out)
         return {tag: float(value) for tag, value in values.items()}
+
+    @property
+    def gradient_norms(self) -> np.ndarray | None:
+        """The norm of the critic's gradient for each example, `[N]`, if the objective has it."""
+        return self.terms.get("gradient_norm")
+
+
+def _distance_and_loss(group: str, terms: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns the means of the estimated distance, if there is one, and of the negative loss."""
+    values = {}
+    if "wasserstein" in terms:
+        values[f"{group}/wasserstein"] = terms["wasserstein"].mean()
+    return {**values, f"{group}/negative_critic_loss": -terms["loss"].mean()}
 
 
 class Probe:

@@ -134,13 +134,17 @@ class Sampler:
             size=self._latent_size,
         )
         labels = (first + tf.range(self._share, dtype=tf.int64)) % max(1, self.classes)
-        return conditioned(self._generator, tf.cast(labels, tf.int32), training=False)(latents)
+        return self._call(latents, tf.cast(labels, tf.int32))
 
     def _generate_on_replica(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """This replica's share of the samples of `[per_call, latent_size]` and `[per_call]`."""
         first = self._first_of_replica()
         latents = tf.slice(latents, [first, 0], [self._share, self._latent_size])
         labels = tf.slice(labels, [first], [self._share])
+        return self._call(latents, labels)
+
+    def _call(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        labels = labels if self.classes else None
         return conditioned(self._generator, labels, training=False)(latents)
 
     def _places(self, label: int | None) -> tuple[int, int]:

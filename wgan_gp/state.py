@@ -21,8 +21,8 @@ class TrainState:
     Attributes:
       generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes a list
         of these and labels `[B]`.
-      critic: `[B, *example_shape]` -> scores `[B, 1]`, and what the objective makes of
-        labels beside.
+      critic: `[B, *example_shape]` -> what the objective takes, as a rule scores `[B, 1]`; with
+        ReplicaStep.critic_takes_labels it takes a list of these and labels `[B]`.
       generator_optimizer, critic_optimizer: built for their network's variables.
       iteration: scalar int64 variable, iterations done; on the host.
       rollbacks: the same, how often the run went back and drew other noise.

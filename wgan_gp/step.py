@@ -25,6 +25,10 @@ _STEPS_AT_MOST = 2**40  # a run has fewer, so that no rollback draws what anothe
 class Objective(Protocol):
     """What to minimise, as named per-example terms `[B]`; "loss" is the one minimised.
 
+    "loss" is the only term that both networks must have. All others are logged. Three terms of the
+    critic are also shown and judged where the objective has them: "wasserstein" (the estimated
+    distance), "penalty" (unweighted) and "gradient_norm".
+
     Attributes:
       critic_term_names, generator_term_names: the names of the terms, in any order. The
         device loop needs them before it runs.
@@ -79,7 +83,9 @@ class ReplicaStep:
       batch_size, generator_batch_size: examples over all replicas, in a critic and in a
         generator step.
       seed: of the noise.
-      classes: that labels are drawn from in a generator step; 0: an unconditional run.
+      classes: of a conditional run, whose generator takes labels; a generator step draws them. 0:
+        an unconditional run.
+      critic_takes_labels: whether the critic takes labels, too.
       generator_ema_decay: of the generator's moving average, if the state has one.
     """
 
@@ -91,6 +97,7 @@ class ReplicaStep:
     generator_batch_size: int
     seed: int
     classes: int = 0
+    critic_takes_labels: bool = False
     generator_ema_decay: float = 0.0
 
     def critic_step(
@@ -118,11 +125,11 @@ class ReplicaStep:
         noise = normal(seed, Stream.PERTURBATION, size=math.prod(real.shape[1:]), **part)
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
-        fake = conditioned(state.generator, labels, training=True)(latents)
+        fake = self._generator(labels, training=True)(latents)
         with tf.GradientTape() as tape:
             # The penalty takes the gradient of the critic inside, with a tape of its own.
             terms = self.objective.critic_terms(
-                conditioned(state.critic, labels, training=True),
+                self._critic(labels, training=True),
                 real,
                 fake,
                 alpha=alpha,
@@ -158,9 +165,9 @@ class ReplicaStep:
                 [(normal, self.latent_size), (uniform, 1), (normal, shape)]
             )
         )
-        fake = conditioned(self.state.generator, labels, training=False)(latents)
+        fake = self._generator(labels, training=False)(latents)
         terms = self.objective.critic_terms(
-            conditioned(self.state.critic, labels, training=False),
+            self._critic(labels, training=False),
             real,
             fake,
             alpha=alpha[:, 0],
@@ -186,9 +193,9 @@ class ReplicaStep:
         place = uniform(seed, Stream.GENERATOR_LABELS, size=1, **part)[:, 0]
         labels = tf.cast(self.classes * place, tf.int32)
         with tf.GradientTape() as tape:
-            fake = conditioned(state.generator, labels, training=True)(latents)
+            fake = self._generator(labels, training=True)(latents)
             terms = self.objective.generator_terms(
-                conditioned(state.critic, labels, training=True), fake, labels=labels
+                self._critic(labels, training=True), fake, labels=labels
             )
             shares = {
                 name: self.global_mean(term, self.generator_batch_size)
@@ -213,6 +220,16 @@ class ReplicaStep:
             decay = tf.minimum(self.generator_ema_decay, (1.0 + done) / (10.0 + done))
             move_towards(state.generator_average, state.generator, decay)
         return shares
+
+    def _generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the generator as a function of latents."""
+        labels = labels if self.classes else None
+        return conditioned(self.state.generator, labels, training=training)
+
+    def _critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:
+        """Returns the critic as a function of examples."""
+        labels = labels if self.critic_takes_labels else None
+        return conditioned(self.state.critic, labels, training=training)
 
 
 def _replica_part(

@@ -223,7 +223,8 @@ class Trainer:
         look = self._probe()
         values |= look.scalars()
         self._writer.scalars(step, values)
-        self._writer.histogram(step, "probe/gradient_norms", look.terms["gradient_norm"])
+        if look.gradient_norms is not None:
+            self._writer.histogram(step, "probe/gradient_norms", look.gradient_norms)
         if self._judge is not None:
             self._tell(step, self._judge.judge(values))
 

@@ -61,12 +61,19 @@ class Judge:
             verdict = rule()
             if verdict is not None:
                 return verdict
-        return Verdict(
-            "healthy",
-            f"estimated distance {self._mean('critic/wasserstein'):.3g}, "
-            f"gradient norm {self._mean('probe/gradient_norm'):.2f}, "
-            f"diversity {self._mean('probe/diversity'):.0%} of the data's",
-        )
+        return Verdict("healthy", self._figures())
+
+    def _figures(self) -> str:
+        figures = [f"diversity {self._mean('probe/diversity'):.0%} of the data's"]
+        if self._all_have("probe/gradient_norm"):
+            figures.insert(0, f"gradient norm {self._mean('probe/gradient_norm'):.2f}")
+        if self._all_have("critic/wasserstein"):
+            figures.insert(0, f"estimated distance {self._mean('critic/wasserstein'):.3g}")
+        return ", ".join(figures)
+
+    def _all_have(self, tag: str) -> bool:
+        """Returns whether every summary has the tag: not every objective has every term."""
+        return all(tag in values for values in self._last)
 
     def _mean(self, tag: str) -> float:
         return sum(values[tag] for values in self._last) / SUMMARIES
@@ -93,6 +100,8 @@ class Judge:
         return None
 
     def _constraint_violated(self) -> Verdict | None:
+        if not self._all_have("probe/gradient_norm"):
+            return None
         norm, (least, most) = self._mean("probe/gradient_norm"), SLOPE
         low = not self._one_sided and norm < least * self._target
         if self._target and (low or norm > most * self._target):
@@ -103,6 +112,8 @@ class Judge:
         return None
 
     def _too_weak(self) -> Verdict | None:
+        if not self._all_have("probe/wasserstein"):
+            return None
         found = self._mean("probe/wasserstein")
         # Without a target the scores have no unit, and only their sign says something.
         least = STRENGTH * self._target * self._mean("probe/distance_of_means")
@@ -117,7 +128,7 @@ class Judge:
         return None
 
     def _overfitting(self) -> Verdict | None:
-        if any("held_out/negative_critic_loss" not in values for values in self._last):
+        if not self._all_have("held_out/negative_critic_loss"):
             return None
         trained = self._mean("probe/negative_critic_loss")
         held_out = self._mean("held_out/negative_critic_loss")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .config import Config
+from .config import Config, as_text
 from .deadline import deadline_from_outside
 from .errors import UserError, shorten
 from .json_files import digest
@@ -199,7 +199,9 @@ def check_same_flags(strategy: tf.distribute.Strategy, config: Config) -> None:
     digests = gather(strategy, [_digest(getattr(config, name)) for name in names])
     differing = [name for name, each in zip(names, digests.T, strict=True) if _differ(each)]
     if differing:
-        here = ", ".join(f"--{name}={shorten(str(getattr(config, name)))}" for name in differing)
+        here = ", ".join(
+            f"--{name}={shorten(as_text(getattr(config, name)))}" for name in differing
+        )
         raise UserError(
             f"the processes of TF_CONFIG were not given the same flags (this one: {here})",
             "start the same command on every machine",

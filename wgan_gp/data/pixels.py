@@ -161,7 +161,7 @@ def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
       `[B, H, W, C]` float32.
     """
     images = flipped(config, tf.cast(levels, tf.float32), first)
-    if config.dequantization == "off":
+    if not config.dequantization:
         return images / 127.5 - 1
     count, *rest = levels.shape
     words = uncorrelated_bits(
@@ -175,7 +175,7 @@ def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 
 def flipped(config: Config, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     """Every image or its mirror image, as (seed, position) says; all as they are unless asked."""
-    if config.random_flips == "off":
+    if not config.random_flips:
         return images
     coin = uniform(config.seed, Stream.FLIPS, step=0, first=first, count=images.shape[0], size=1)
     return tf.where(coin[:, :, None, None] < 0.5, images[:, :, ::-1], images)

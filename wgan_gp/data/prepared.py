@@ -156,7 +156,7 @@ def files(config: Config, builder: Any) -> list[str]:
 
 
 def prepare(config: Config, builder: Any) -> None:
-    """Downloads the dataset and prepares it, if --download=on.
+    """Downloads the dataset and prepares it, if --download is given.
 
     Raises:
       UserError: it may not, or fails.
@@ -165,10 +165,10 @@ def prepare(config: Config, builder: Any) -> None:
         "or prepare it elsewhere with tensorflow_datasets.load"
         f'("{config.dataset}", data_dir=DIR), and give --data_dir=DIR'
     )
-    if config.download == "off":
+    if not config.download:
         raise UserError(
             f"--dataset={config.dataset} is not prepared: there is no {builder.data_path}",
-            f"add --download=on where there is a network, {by_hand}",
+            f"add --download where there is a network, {by_hand}",
         )
     if tf.io.gfile.exists(str(builder.data_path)):  # which it would take for the dataset
         raise UserError(

@@ -49,7 +49,7 @@ class Examples:
     """
 
     def __init__(self, config: Config, strategy: tf.distribute.Strategy):
-        self._config = dataclasses.replace(config, dequantization="off", random_flips="off")
+        self._config = dataclasses.replace(config, dequantization=False, random_flips=False)
         self._strategy = strategy
         self._contents: dict[int, str] = {}
 
