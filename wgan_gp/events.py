@@ -1,4 +1,4 @@
-"""TensorBoard's event files: curves and how to lay them out, pictures, what the run is."""
+"""The writer of TensorBoard's event files, with the layout of its charts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .monitoring import Writer
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """A chart of one curve or several, by their tags."""
+    """A chart of one or several curves, by tag."""
 
     tags: tuple[str, ...]
 
@@ -33,7 +33,7 @@ class Curves:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """A chart of one curve with its spread."""
+    """A chart of one curve with a margin, by tags."""
 
     tag: str
     lower: str
@@ -50,7 +50,7 @@ class Band:
         return layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=[series]))
 
 
-# What TensorBoard's Custom Scalars shows, by the question that it answers.
+# The charts of TensorBoard's Custom Scalars, by the question that they answer.
 LAYOUT: dict[str, dict[str, Curves | Band]] = {
     "is it converging": {
         "negative critic loss": Curves(
@@ -72,7 +72,7 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 }
 
 
-# What its HParams compares runs by, and how they did.
+# The settings and the metrics that TensorBoard's HParams shows for each run.
 COMPARED: tuple[str, ...] = (
     "penalty",
     "penalty_weight",
@@ -86,12 +86,12 @@ OUTCOMES = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per
 
 
 class TensorBoardWriter(Writer):
-    """Event files under `directory`, flushed at every summary.
+    """Writes event files under `directory` and flushes them at every summary.
 
     Args:
-      directory: any path tf.io.gfile can open.
-      settings: of the run, by name, those of COMPARED.
-      texts: by tag, shown line by line.
+      directory: The directory of the files, any path that tf.io.gfile can open.
+      settings: The settings for HParams, by name; see COMPARED.
+      texts: Texts that describe the run, by tag, with their line breaks preserved.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TensorBoardWriter(Writer):
 
     def begin(self, step: int) -> None:
         self.close()
-        # As in metrics.jsonl: what is about to be computed again would stand there twice.
+        # As in metrics.jsonl, events that will be computed again are removed.
         former = paths_starting_with(posixpath.join(self._directory, "events."))
         for path in former:
             cut_events(path, step)
@@ -116,7 +116,7 @@ class TensorBoardWriter(Writer):
             self._introduce()
 
     def _introduce(self) -> None:
-        """What does not change: how to lay out the curves, what the run is."""
+        """Writes the layout of the charts and the description of the run."""
         categories = [
             layout_pb2.Category(
                 title=question,
@@ -165,7 +165,7 @@ class TensorBoardWriter(Writer):
 
 
 def cut_events(path: str, step: int) -> None:
-    """Leaves out of an event file what is later than `step`, and a record torn by a crash."""
+    """Removes events later than `step` from an event file, and an incomplete last record."""
 
     def records() -> Iterator[tuple[bytes, bool]]:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
@@ -176,7 +176,7 @@ def cut_events(path: str, step: int) -> None:
             return
     except tf.errors.DataLossError:
         pass
-    # No name that TensorBoard would read.
+    # TensorBoard does not read a file of this name.
     aside = posixpath.join(posixpath.dirname(path), "cut.new")
     with tf.io.TFRecordWriter(aside) as kept, contextlib.suppress(tf.errors.DataLossError):
         for record, earlier in records():
