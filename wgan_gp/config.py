@@ -1,7 +1,7 @@
-"""The configuration of a run: every setting, its default, its range and its help.
+"""The configuration of a run: every setting with its default, its range and its help text.
 
-flags.py makes one command-line flag of each field, and config.json in the run directory
-holds them all. Nothing here imports TensorFlow, so that a bad flag is answered at once.
+flags.py defines one command-line flag per field, and config.json in the run directory stores all
+fields. This module does not import TensorFlow, so that an invalid flag is rejected at once.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ def _setting(
     """Declares a setting.
 
     Args:
-      default: its value where none is given; None: it may have none.
-      help: for --help.
-      minimum, maximum, above, below: its range, with its ends (minimum, maximum) or without. A
-        whole number has the maximum checks.LARGEST, or a lower one where more would only end in an
-        overflow, or fill the memory.
-      choices: its only values.
-      free: a resumed run may change it, because the result does not depend on it.
-      path: may name a file or a directory, so a leading ~ means the home directory.
-      per_process: processes that train together may differ in it. All others must be the same: they
-        decide what is computed, or after which loops all processes compute together, and a process
-        that waits for the others alone would wait for ever.
+      default: The default. None also makes None a valid value.
+      help: The help text of the flag.
+      minimum: The smallest valid value.
+      maximum: The largest valid value. Integers default to `checks.LARGEST`; a smaller maximum
+        rejects values that would overflow or fill the memory.
+      above: A lower bound that is not itself valid.
+      below: An upper bound that is not itself valid.
+      choices: The valid values, if they are a fixed set.
+      free: Whether a resumed run may change the setting, because results do not depend on it.
+      path: Whether the value may be a path, in which a leading ~ is the home directory.
+      per_process: Whether the setting may differ between processes that train together. All other
+        settings must be equal, because they determine the computation or the loops after which
+        processes synchronize; different values could make a process wait forever.
     """
     metadata = {
         "help": help,
@@ -79,7 +81,11 @@ def _setting(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """One run. Raises UserError when a value, or two together, cannot be."""
+    """The settings of one run.
+
+    Raises:
+      UserError: If a value is invalid, or two values contradict each other.
+    """
 
     mode: str = _setting(
         "train",
@@ -478,7 +484,11 @@ class Config:
 
     @property
     def profiled(self) -> tuple[int, int] | None:
-        """First and last iteration to profile. Raises UserError: it is no such pair."""
+        """The first and the last iteration to profile, or None.
+
+        Raises:
+          UserError: If --profile_steps is not a valid pair of iterations.
+        """
         if self.profile_steps is None:
             return None
         match = re.fullmatch(r"([0-9]{1,10}),([0-9]{1,10})", self.profile_steps)
@@ -496,12 +506,12 @@ class Config:
         return first, last
 
     def check_paths(self, *, built_in: bool) -> None:
-        """Raises UserError if a remote TPU would be given a path on this machine.
+        """Raises UserError if a remote TPU would have to access a path on this machine.
 
-        TensorFlow says so minutes later: "File system scheme '[local]' not implemented".
+        TensorFlow would fail minutes later: "File system scheme '[local]' not implemented".
 
         Args:
-          built_in: the dataset needs no file.
+          built_in: Whether the dataset is built in and has no files.
         """
         if not self.on_remote_tpu:
             return
@@ -526,7 +536,7 @@ class Config:
 
     @property
     def on_remote_tpu(self) -> bool:
-        """Whether other machines read the data and write the checkpoints: of a TPU node or pod."""
+        """True if the machines of a TPU node or pod read the data and write the checkpoints."""
         return self.tpu not in (None, "local")
 
     @property
@@ -534,7 +544,7 @@ class Config:
         return self.generator_batch_size or self.batch_size
 
     def check_replicas(self, replicas: int) -> None:
-        """Raises UserError unless the run can be spread over this many replicas."""
+        """Raises UserError unless the batch sizes and flags fit the number of replicas."""
         if replicas > 1 and self.jit_compile == "on":
             raise UserError(
                 f"--jit_compile=on cannot compile across {replicas} replicas", "leave it out"
@@ -558,16 +568,19 @@ class Config:
     def differences(
         self, saved: dict[str, Any], *, origin: str = "the saved configuration"
     ) -> list[str]:
-        """What in a saved configuration forbids going on with this one, as `--flag: old -> new`.
+        """Returns the differences from a saved configuration that prevent a resume.
 
-        A free setting may differ, and so may train_steps while no schedule depends on it.
+        Free settings may differ. train_steps may differ under constant learning rates.
 
         Args:
-          saved: what a config.json holds.
-          origin: its path, for errors.
+          saved: The content of a config.json.
+          origin: Its path, for messages.
+
+        Returns:
+          Texts such as `--flag: old -> new`; empty if the run can be resumed.
 
         Raises:
-          UserError: a saved value cannot be.
+          UserError: If a saved value is invalid.
         """
         _check_saved(saved, origin)
         return [
@@ -578,7 +591,7 @@ class Config:
         ]
 
     def way_to_continue(self, saved: dict[str, Any]) -> str:
-        """Returns how to continue a saved run of another configuration, for an error's remedy."""
+        """Returns the remedy for a configuration that differs from that of a saved run."""
         if self._unknown(saved):
             return "continue it with the version that wrote it"
         settings = self._saved_otherwise(saved)
@@ -588,11 +601,11 @@ class Config:
         return " and ".join(f"{verb} {what}" for verb, what in parts if what) + " to continue it"
 
     def _unknown(self, saved: dict[str, Any]) -> list[str]:
-        """Returns the keys of a saved configuration that are no settings of this version."""
+        """Returns the keys of a saved configuration that this version does not have."""
         return sorted(saved.keys() - {field.name for field in dataclasses.fields(self)})
 
     def _saved_otherwise(self, saved: dict[str, Any]) -> dict[str, Any]:
-        """Returns the saved values that differ, of settings that a resumed run may not change."""
+        """Returns the saved values that differ and that a resumed run may not change."""
         schedules = {self.learning_rate_schedule, saved.get("learning_rate_schedule", "linear")}
         constant = schedules == {"constant"}
         found = {}
@@ -607,7 +620,7 @@ class Config:
         return found
 
     def binding(self) -> dict[str, Any]:
-        """The settings that the result depends on."""
+        """Returns the settings on which the result of a run depends."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -616,14 +629,15 @@ class Config:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:
-        """The configuration that a config.json holds; keys of no setting are passed over.
+        """Returns the configuration for the content of a config.json.
 
         Args:
-          saved: what it holds. A setting that is missing has its default: it is younger.
-          origin: its path, for errors.
+          saved: The content. Unknown keys are ignored. Missing settings, from before they were
+            added, have their defaults.
+          origin: The path of the file, for messages.
 
         Raises:
-          UserError: a value, or two together, cannot be.
+          UserError: If a value is invalid, or two values contradict each other.
         """
         _check_saved(saved, origin)
         names = {field.name for field in dataclasses.fields(cls)}
@@ -642,19 +656,19 @@ def _type_hints() -> dict[str, Any]:
 
 
 def value_type(field: dataclasses.Field) -> type:
-    """int, float or str: the type of a setting, whether or not it may be None."""
+    """Returns the type of a setting, int, float or str, which is also that of optional ones."""
     hint = _type_hints()[field.name]
     return next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
 
 
 def _check(field: dataclasses.Field, value: Any) -> None:
-    """Raises UserError unless a setting can have this value."""
+    """Raises UserError unless a value is valid for a setting."""
     optional = field.default is None
     checks.check(field.name, value, value_type(field), field.metadata, optional=optional)
 
 
 def _check_saved(saved: dict[str, Any], origin: str) -> None:
-    """Raises UserError unless the settings of a saved configuration can have their values."""
+    """Raises UserError unless the values of a saved configuration are valid."""
     for field in dataclasses.fields(Config):
         if field.name not in saved:
             continue
