@@ -139,7 +139,12 @@ def check_topology(config: Config) -> None:
 
 
 def train(config: Config) -> int | None:
-    """Trains and returns the number of the signal that stopped training, or None."""
+    """Trains and returns the number of the signal that stopped training, or None.
+
+    Raises:
+      UserError: If the run cannot be started or continued, or an error of TensorFlow during
+        training has a known cause.
+    """
     import tensorflow as tf
 
     from wgan_gp import checkpointing, faults, workers

@@ -69,7 +69,7 @@ def call_main(*arguments) -> int:
 
 @pytest.fixture(params=["eager", "graph", "xla"])
 def compute(request):
-    """A decorator that runs a function eagerly, in a tf.function, or compiled by XLA."""
+    """Returns a decorator that runs a function eagerly, in a tf.function, or compiled by XLA."""
     return {
         "eager": lambda function: function,
         "graph": tf.function,
@@ -79,7 +79,7 @@ def compute(request):
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """The folder of small prepared datasets with the names of MNIST and CIFAR-10."""
+    """Returns a folder of small prepared datasets with the names of MNIST and CIFAR-10."""
     # The import takes seconds, and few tests need it.
     import tensorflow_datasets  # noqa: PLC0415
 

@@ -264,12 +264,12 @@ def find_problem(path: str) -> str | None:
 
 
 def _sealed(directory: str) -> list[int]:
-    """Returns the numbers of the checkpoints with a seal, ascending."""
+    """Returns the numbers of the checkpoints with a seal, in ascending order."""
     return _numbers(directory, r"ckpt-(\d+)\.json$")
 
 
 def _numbers(directory: str, pattern: str = r"ckpt-(\d+)[._]") -> list[int]:
-    """Returns the numbers of the checkpoints with a file name that matches, ascending."""
+    """Returns the numbers of the checkpoints with a file name that matches, in ascending order."""
     paths = paths_starting_with(posixpath.join(directory, "ckpt-"))
     matches = (re.match(pattern, posixpath.basename(path)) for path in paths)
     return sorted({int(match[1]) for match in matches if match})

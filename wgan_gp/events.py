@@ -21,7 +21,11 @@ from .monitoring import Writer
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """A chart of one or several curves, by tag."""
+    """A chart of one or several curves.
+
+    Attributes:
+      tags: The tags of the curves.
+    """
 
     tags: tuple[str, ...]
 
@@ -33,7 +37,13 @@ class Curves:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """A chart of one curve with a margin, by tags."""
+    """A chart of one curve with a margin.
+
+    Attributes:
+      tag: The tag of the curve.
+      lower: The tag of the lower end of the margin.
+      upper: The tag of the upper end of the margin.
+    """
 
     tag: str
     lower: str
@@ -134,7 +144,7 @@ class TensorBoardWriter(Writer):
                 )
                 hparams.hparams(self._settings)
             for tag, text in self._texts.items():
-                tf.summary.text(tag, textwrap.indent(text, "    "))  # Markdown's code
+                tf.summary.text(tag, textwrap.indent(text, "    "))  # a Markdown code block
         self._events.flush()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

@@ -78,6 +78,9 @@ def reporting(what: str, done: str, remedy: str) -> Iterator[None]:
       what: The flag or the path.
       done: The operation in the error message, "read" or "written".
       remedy: See `UserError`.
+
+    Raises:
+      UserError: If the code inside raises such an error.
     """
     try:
         yield

@@ -30,10 +30,10 @@ class Writer:
     """
 
     def begin(self, step: int) -> None:
-        """Called when the run starts, resumes or is rolled back, after `step` iterations."""
+        """Prepares for the iterations after `step`, at a start, a resume or a rollback."""
 
     def progress(self, step: int) -> None:
-        """Called after each device loop."""
+        """Shows the progress after each device loop."""
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Writes a summary: one number per tag."""
@@ -51,7 +51,7 @@ class Writer:
         """Writes an evaluation of the samples: one number per tag."""
 
     def close(self) -> None:
-        """Called at the end of the run, also after an error."""
+        """Closes files at the end of the run, also after an error."""
 
 
 class Writers(Writer):

@@ -58,6 +58,9 @@ def reading(origin: str) -> Iterator[None]:
 
     Args:
       origin: The flag and the path, such as "--data_dir=gs://bucket/photos".
+
+    Raises:
+      UserError: If the code inside raises such an error.
     """
     try:
         yield
@@ -167,7 +170,7 @@ def _remote(top: str) -> Iterator[str]:
     for folder, _, names in tf.io.gfile.walk(top):
         inside = folder[len(top) :].strip("/")
         if any(part.startswith(".") for part in inside.split("/")):
-            continue  # such as .git
+            continue  # hidden, such as .git
         yield from (posixpath.join(inside, name) for name in names if not name.startswith("."))
 
 
@@ -212,7 +215,7 @@ def _kind(entry: os.DirEntry, parent: str) -> str | None:
       begins with a dot.
     """
     if entry.name.startswith("."):
-        return None  # such as .git
+        return None  # hidden, such as .git
     if not is_utf8(entry.name):
         return _NAME
     try:

@@ -70,7 +70,8 @@ def centres(dataset: str) -> np.ndarray:
       dataset: A key of DEVIATIONS.
     """
     draw, modes = _DRAW[dataset]
-    choice = (tf.range(modes, dtype=tf.float32)[:, None] + 0.5) / modes  # the middle of each
+    # A choice in the middle of the interval of each mode.
+    choice = (tf.range(modes, dtype=tf.float32)[:, None] + 0.5) / modes
     return draw(choice, tf.zeros([modes, 2])).numpy()
 
 

@@ -109,7 +109,7 @@ class ImageEvaluator:
         extractor: Extractor,
     ):
         self._count = config.evaluate_samples
-        self._batch_size = config.batch_size  # divides over the replicas
+        self._batch_size = config.batch_size  # divisible by the number of replicas
         self._sampler = sampler
         self._examples = examples
         self._kept = kept
