@@ -1,4 +1,4 @@
-"""The command line: one absl flag per field of wgan_gp.config.Config."""
+"""Command-line flags, one absl flag per field of wgan_gp.config.Config."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class _Switch(flags.BooleanParser):
 
 
 def define(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines the flags; their defaults, ranges and help are those of Config."""
+    """Defines one flag per field of Config, with the field's default, range and help."""
     for field in dataclasses.fields(Config):
         _definition(field)(
             name=field.name,
             default=field.default,
             help=_help(field),
             flag_values=values,
-            module_name=sys.argv[0],  # lists them under the program in --help
+            module_name=sys.argv[0],  # lists the flags under the program in --help
         )
 
 
@@ -60,7 +60,7 @@ def _is_closed(field: dataclasses.Field) -> bool:
 
 
 def _help(field: dataclasses.Field) -> str:
-    """Returns what --help says of a setting: its meaning and, of a whole number, its range."""
+    """Returns the help text of a setting, followed by the range if it is an integer."""
     limits = field.metadata
     if value_type(field) is not int or limits["choices"]:
         return limits["help"]
@@ -68,16 +68,18 @@ def _help(field: dataclasses.Field) -> str:
 
 
 def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
-    """The configuration that a command line asks for; `--flagfile=FILE` reads flags from a file.
+    """Returns the configuration that a command line describes.
+
+    `--flagfile=FILE` reads flags from a file.
 
     Raises:
-      UserError: an unknown flag, a value of the wrong kind or out of range, a flagfile
-        that cannot be read.
-      SystemExit: help was asked for, and printed.
+      UserError: If a flag is unknown, a value has the wrong type or is out of range, or a
+        flagfile cannot be read.
+      SystemExit: If help was requested; it has been printed.
     """
     if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(argv[1:]):
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
-    if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl passes over it
+    if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl ignores it
         raise UserError("--flagfile= is empty", "give a file, or leave the flag out")
     try:
         rest = values(argv)
@@ -95,7 +97,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     except flags.Error as error:
         raise UserError(shorten(str(error)), _HELP) from None
     except (ValueError, OSError, RecursionError) as error:
-        # absl lets some of its own flags, a flagfile or a very long name end so.
+        # absl raises these for some of its own flags, for a flagfile and for a very long name.
         raise UserError(f"the flags cannot be read ({shorten(str(error))})", _HELP) from None
     if rest[1:]:
         raise UserError(f"{shorten(rest[1])} is no flag", "give every setting as --name=value")
@@ -103,12 +105,12 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
 
 
 def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
-    """The parsed flags as a Config."""
+    """Returns the parsed flags as a Config."""
     return Config(**{field.name: _value(field, values) for field in dataclasses.fields(Config)})
 
 
 def given(values: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-    """Of the parsed flags, those that the command line gives."""
+    """Returns the values of the flags that the command line sets."""
     return {
         field.name: _value(field, values)
         for field in dataclasses.fields(Config)

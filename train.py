@@ -1,14 +1,14 @@
 """Trains a Wasserstein GAN with gradient penalty on a Cloud TPU, GPUs or a CPU.
 
-python train.py                                          digits, on the CPU
-python train.py --tpu=NAME --model_dir=gs://BUCKET/RUN   the same on a TPU
-python train.py --flagfile=configs/gaussians_25.flags    one of the experiments
+python train.py                                          trains on digits, on the CPU
+python train.py --tpu=NAME --model_dir=gs://BUCKET/RUN   trains on digits, on a TPU
+python train.py --flagfile=configs/gaussians_25.flags    runs one of the experiments
 """
 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    # Before the other imports, which take a while.
+    # These come before the other imports, which take a while.
     from wgan_gp import signals, streams
 
     streams.protect()
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from wgan_gp.step import ReplicaStep
     from wgan_gp.trainer import Trainer
 
-# TensorFlow takes seconds to import, so what needs it is imported where it is used, after
-# the flags are found good. Left to itself it also logs, on any machine without a GPU, that
-# CUDA failed; its log can still be asked for.
+# TensorFlow takes seconds to import, so modules that need it are imported inside functions,
+# after the flags are validated. By default it also logs CUDA errors on every machine without a
+# GPU; a user who sets TF_CPP_MIN_LOG_LEVEL still sees them.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 onednn.prefer()
 
 
 def main(argv: list[str]) -> int:
-    """Runs the program; returns its exit status."""
+    """Runs the program and returns its exit status."""
     flags.define()
     try:
         config = flags.parse(argv)
@@ -67,19 +67,20 @@ def main(argv: list[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # before there was anything to save
+    except KeyboardInterrupt:  # Ctrl-C before there was anything to save
         return 128 + signal.SIGINT
     return 0 if stopped_by is None else 128 + stopped_by
 
 
 def resolve(config: Config) -> Config:
-    """The configuration with every default that depends on another setting filled in.
+    """Returns the configuration with the defaults that depend on other settings filled in.
 
-    So config.json says what was run, and a default spelled out is no difference. Needs no
-    TensorFlow.
+    config.json therefore records every value in use, and giving a default explicitly does not
+    change it. This function does not import TensorFlow.
 
     Raises:
-      UserError: there is no such dataset or model, or they do not suit each other.
+      UserError: If a path is invalid, if the dataset or the model does not exist, if they do not
+        fit each other, or if the topology of --mode=compile does not fit the run.
     """
     config.check_paths(built_in=config.dataset in datasets.BUILT_IN)
     shape = datasets.example_shape(config)
@@ -106,10 +107,10 @@ def resolve(config: Config) -> Config:
 def check_models(
     config: Config, shape: tuple[int, ...]
 ) -> tuple[models.registry.Model, models.registry.Model]:
-    """The registry's entries of the critic and the generator, for examples of a shape.
+    """Returns the registry entries of the critic and the generator for an example shape.
 
     Raises:
-      UserError: there is none, or they do not suit the examples or each other.
+      UserError: If a model does not exist, or the models do not fit the examples or each other.
     """
     try:
         return models.check(
@@ -136,7 +137,7 @@ def as_flag(choice: models.Choice) -> str:
 
 
 def check_topology(config: Config) -> None:
-    """Raises UserError unless the run can be compiled for the slice it names."""
+    """Raises UserError unless the run can be compiled for the slice that its flags name."""
     for flag, given in (("tpu", config.tpu is not None), ("cpu_replicas", config.cpu_replicas > 1)):
         if given:
             raise UserError(
@@ -146,7 +147,12 @@ def check_topology(config: Config) -> None:
 
 
 def train(config: Config) -> int | None:
-    """Trains; returns the number of the signal that stopped it, or None."""
+    """Trains and returns the number of the signal that stopped training, or None.
+
+    Raises:
+      UserError: If the run cannot be started or continued, or an error of TensorFlow during
+        training has a known cause.
+    """
     import tensorflow as tf
 
     from wgan_gp import checkpointing, faults, workers
@@ -154,7 +160,7 @@ def train(config: Config) -> int | None:
     from wgan_gp.strategy import describe
 
     directory = RunDirectory(config.run_directory)
-    directory.check(config)  # before minutes go into a TPU
+    directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
     if config.restore_from is not None:
         with directory.reporting("read"):
             begins = checkpointing.is_empty(directory.checkpoints)
@@ -176,10 +182,10 @@ def train(config: Config) -> int | None:
 
 
 def compile_for_slice(config: Config) -> None:
-    """Compiles the run's steps for a TPU slice that need not exist; prints and writes a report.
+    """Compiles the run's steps for a TPU slice, without a TPU, and prints and writes a report.
 
     Raises:
-      UserError: the compiler is not installed, or the run cannot be on that slice.
+      UserError: If the compiler is not installed or the run does not fit the slice.
     """
     topology = topologies.find(config.compile_topology)
     tpu.check_installed()
@@ -205,7 +211,17 @@ def compile_for_slice(config: Config) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What every use of a run needs: its devices, data, networks and checkpoints."""
+    """A run's devices, data, networks and checkpoints.
+
+    Attributes:
+      config: The resolved configuration.
+      strategy: The distribution strategy.
+      kind: The shape and the number of classes of the data.
+      source: The training data.
+      state: The networks and optimizers.
+      checkpoints: Saves and restores `state`.
+      sampler: Draws samples from `state.sampling_generator`.
+    """
 
     config: Config
     strategy: tf.distribute.Strategy
@@ -217,10 +233,12 @@ class Run:
 
 
 def open_run(config: Config) -> Run:
-    """Connects to the devices and makes the networks, fresh; reads and writes no file of the run.
+    """Connects to the devices, opens the data and creates newly initialized networks.
+
+    No file of the run directory is read or written.
 
     Raises:
-      UserError: the devices or the dataset are not to be had.
+      UserError: If the devices or the dataset are unavailable.
     """
     from wgan_gp import workers
     from wgan_gp.checkpointing import Checkpoints
@@ -253,15 +271,22 @@ def open_run(config: Config) -> Run:
 def make_state(
     config: Config, strategy: tf.distribute.Strategy, kind: datasets.Kind | None = None
 ) -> TrainState:
-    """Fresh networks and optimizers for a kind of data, placed by the strategy.
+    """Returns newly initialized networks and optimizers, placed by the strategy.
 
-    Without `kind`: that of the run's dataset.
+    Args:
+      config: The resolved configuration.
+      strategy: Places the variables.
+      kind: The shape and the number of classes of the data. Defaults to those of
+        `config.dataset`.
+
+    Raises:
+      UserError: If the models do not fit the data or each other.
     """
     from wgan_gp.state import create_state
     from wgan_gp.strategy import use_fused_resampling, use_strides_by_blocks
 
     kind = kind or datasets.kind(config)
-    check_models(config, kind.example_shape)  # of a saved run, nobody has yet
+    check_models(config, kind.example_shape)  # a saved run has not been checked yet
     build_networks = functools.partial(
         models.build,
         config.model,
@@ -288,7 +313,7 @@ def make_state(
 
 
 def make_objective(config: Config) -> losses.GanObjective:
-    """Returns the losses of a run."""
+    """Returns the training objective that the configuration describes."""
     import losses
 
     acgan = config.conditioning == "acgan"
@@ -307,7 +332,7 @@ def make_objective(config: Config) -> losses.GanObjective:
 
 
 def make_step(config: Config, state: TrainState) -> ReplicaStep:
-    """What one replica does, whether it is to run or to be compiled for a TPU."""
+    """Returns the updates of one replica, to be run or to be compiled for a TPU."""
     import losses
     from wgan_gp.step import ReplicaStep
 
@@ -326,11 +351,12 @@ def make_step(config: Config, state: TrainState) -> ReplicaStep:
 
 
 def check_critic(run: Run) -> None:
-    """Looks at the critic as training will call it, on a few real examples.
+    """Checks the critic on a few real examples, called as in training.
+
+    Findings that do not prevent training are printed as warnings on stderr.
 
     Raises:
-      UserError: its gradient is not what the penalty takes it to be. What only looks odd is
-        said on stderr.
+      UserError: If the critic violates an assumption of the penalty.
     """
     import losses
     from wgan_gp.data.pipeline import first_examples
@@ -344,12 +370,12 @@ def check_critic(run: Run) -> None:
         scores = outputs(images)
         return scores[0] if isinstance(scores, (tuple, list)) else scores
 
-    # Where nothing is asked of the gradient, nothing is differentiated twice.
+    # Without a gradient penalty, nothing is differentiated twice.
     asked = losses.PENALTIES[run.config.penalty].what is not None
     harmless = () if asked else ("no_second_derivative",)
     for finding in losses.check_critic(critic, examples):
         if finding.name == "random_scores" and run.config.critic_normalization == "spectral":
-            continue  # it improves its estimate with every call
+            continue  # spectral normalization refines its estimate with every call
         if finding.fatal and finding.name not in harmless:
             raise UserError(
                 f"--model={run.config.model} has a critic that --penalty={run.config.penalty} "
@@ -360,7 +386,7 @@ def check_critic(run: Run) -> None:
 
 
 def warn_of_padding(run: Run) -> None:
-    """Says what of the batch and the networks a TPU would pad, on stderr."""
+    """Warns on stderr about dimensions of the batch and the networks that a TPU would pad."""
     from wgan_gp.tpu.advice import on_padding
 
     replicas = run.strategy.num_replicas_in_sync
@@ -375,7 +401,7 @@ def warn_of_padding(run: Run) -> None:
 
 
 def make_probe(run: Run, step: ReplicaStep) -> Probe:
-    """What looks at the run's critic, on its data and on what is held out from it."""
+    """Returns the probe of the critic on the training data and the held-out data, if any."""
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.probe import Probe
 
@@ -385,7 +411,7 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
         )
 
     held_out = datasets.open_held_out(run.config)
-    # A lazy penalty counts k times in every k-th step; a probe sees one step alone.
+    # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
     every_step = make_objective(dataclasses.replace(run.config, penalty_interval=1))
     return Probe(
         dataclasses.replace(step, objective=every_step),
@@ -429,24 +455,27 @@ def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, A
 
 
 def data_record(run: Run) -> DataRecord:
-    """What data.json is to say of a run's data."""
+    """Returns the content of data.json for a run."""
     from wgan_gp import shuffling
     from wgan_gp.run_directory import DataRecord
 
     return DataRecord(
         run.kind.example_shape,
         run.kind.classes,
-        # A dataset whose examples are drawn fresh has no order.
+        # A dataset that generates its examples has no order.
         order=None if run.source.size is None else shuffling.ORDER,
         fingerprint=datasets.fingerprint(run.config),
     )
 
 
 def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
-    """The trainer of a run, writing to its directory and to `more_writers`.
+    """Returns the trainer of a run, which writes to the run directory and to `more_writers`.
+
+    Restores the newest checkpoint, if there is one.
 
     Raises:
-      UserError: the directory cannot be written, or holds another run.
+      UserError: If the run directory cannot be written or holds another run, if a checkpoint
+        cannot be restored, or if the critic cannot be trained with the penalty.
     """
     from wgan_gp import sampling, workers
     from wgan_gp.data.pipeline import distributed_batches
@@ -475,12 +504,12 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     )
     if together:
         check_same_run(start)
-    # From here on files of the run are written; the other processes compute the same, and write
-    # nothing.
+    # Files of the run are written from here on, by the chief only. The other processes compute
+    # the same values and write nothing.
     if group.is_chief:
         owner = directory.claim(config, data)
     if config.evaluate_interval:
-        from wgan_gp.evaluation.evaluator import open_evaluator  # and SciPy and scikit-learn
+        from wgan_gp.evaluation.evaluator import open_evaluator  # imports SciPy and scikit-learn
 
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     if group.is_chief:

@@ -1,4 +1,7 @@
-"""Eight logical CPU devices for every test, set before TensorFlow starts its context."""
+"""Shared fixtures and helpers; all tests have eight logical CPU devices.
+
+The devices are configured here, before TensorFlow's context starts.
+"""
 
 import dataclasses
 import functools
@@ -6,7 +9,7 @@ import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as train.py does, but TensorFlow comes first
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in train.py, before TensorFlow is imported
 
 import numpy as np
 import pytest
@@ -18,18 +21,18 @@ from wgan_gp.config import Config
 from wgan_gp.monitoring import MemoryWriter
 from wgan_gp.strategy import create_strategy
 
-tf.config.set_visible_devices([], "GPU")  # "bit for bit" is a promise for the CPU
+tf.config.set_visible_devices([], "GPU")  # bit-exact results hold on the CPU only
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 8
 )
 
-# TensorFlow leaves millions of objects behind. To look through them all, over and over, for what
-# could be thrown away was a sixth of the time of all tests. What is imported now is never looked
-# at again.
+# TensorFlow creates millions of objects, and garbage collection of them took a sixth of the time
+# of all tests. Objects that exist now are therefore excluded from collection.
 gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
-# Small enough that tracing is most of the time of a run: points need half as much as images.
+# The settings are so small that tracing takes most of the time of a run. Points take half the
+# time of images.
 TINY = {
     "dataset": "swiss_roll",
     "model": "mlp",
@@ -47,7 +50,7 @@ def strategy_over(replicas: int) -> tf.distribute.Strategy:
 
 
 def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
-    """Runs a tiny training to its end; the run and what it showed."""
+    """Trains a tiny run to its end and returns the run and its writer."""
     config = Config(model_dir=str(model_dir), **{**TINY, **settings})
     run, writer = train.open_run(config), MemoryWriter()
     assert train.make_trainer(run, writer).run() is None
@@ -55,7 +58,7 @@ def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
 
 
 def call_main(*arguments) -> int:
-    """The program's exit status, within this process."""
+    """Runs the program in this process and returns its exit status."""
     try:
         return train.main(["train.py", *arguments])
     finally:
@@ -66,7 +69,7 @@ def call_main(*arguments) -> int:
 
 @pytest.fixture(params=["eager", "graph", "xla"])
 def compute(request):
-    """(function) -> the function as it runs eagerly, in a tf.function, or compiled by XLA."""
+    """Returns a decorator that runs a function eagerly, in a tf.function, or compiled by XLA."""
     return {
         "eager": lambda function: function,
         "graph": tf.function,
@@ -76,8 +79,8 @@ def compute(request):
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """Small datasets, prepared on disk under the names of large ones."""
-    # Seconds to import, and few tests need it.
+    """Returns a folder of small prepared datasets with the names of MNIST and CIFAR-10."""
+    # The import takes seconds, and few tests need it.
     import tensorflow_datasets  # noqa: PLC0415
 
     folder = str(tmp_path_factory.mktemp("prepared"))

@@ -1,1 +1,1 @@
-"""The training engine: networks, objective, data and writers are handed in."""
+"""The training engine, which receives networks, objective, data and writers as arguments."""

@@ -1,4 +1,8 @@
-"""Checkpoints: ckpt-N holds the state after N iterations; ckpt-N.json, written last, seals it."""
+"""Saves and restores checkpoints.
+
+ckpt-N.* hold the state after N iterations. ckpt-N.json, which is written last, is the seal: a
+manifest with the lengths and hashes of the checkpoint's files.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +22,30 @@ from .files import paths_starting_with, replace_text, sync
 from .json_files import digest
 from .state import TrainState
 
-FORMAT = 1  # of the seal, and of what a checkpoint holds
-RECORD = "checkpoint"  # TensorFlow's name for it
-_BLOCK_BYTES = 2**20  # read at a time
-# What a seal that holds something else raises.
+FORMAT = 1  # the version of the seal's and the checkpoint's format
+RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
+_BLOCK_BYTES = 2**20  # bytes per read
+# The exceptions that reading a damaged seal can raise.
 _OF_DAMAGED_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class Checkpoints:
-    """Saves and restores the state of a run; nothing is read or written until asked for.
+    """Saves and restores the state of a run.
 
-    A checkpoint counts once its seal is there: the lengths and hashes of its files. What a
-    crash left without one is no checkpoint, and one that does not match its seal is damaged.
+    A checkpoint is complete once its seal exists. Files without a seal, left by a crash, are
+    not a checkpoint, and a checkpoint that does not match its seal is damaged. The constructor
+    neither reads nor writes files.
 
     Args:
-      state: what to save.
-      directory: any path tf.io.gfile can open; an attribute too.
-      writes: whether this process saves; of several that train together, one does.
-      keep: newest checkpoints kept.
-      keep_interval: the first checkpoint at or after every multiple of this many iterations is
-        kept for good; 0: none.
-      restore_from: where to begin while `directory` holds none; see `find`.
+      state: The state to save.
+      directory: The checkpoint directory, any path that tf.io.gfile can open; also an attribute.
+      writes: True if this process saves. When several processes train together, one of them
+        does.
+      keep: The number of newest checkpoints to keep.
+      keep_interval: The first checkpoint at or after each multiple of this number of iterations
+        is never deleted. 0 disables this.
+      restore_from: A path of another run to start from if `directory` holds no checkpoint; see
+        `find`.
     """
 
     def __init__(
@@ -60,14 +67,15 @@ class Checkpoints:
         self._checkpoint = state.checkpoint()
 
     def restore_latest(self) -> int:
-        """Restores the newest whole checkpoint, else `restore_from`; returns the iterations done.
+        """Restores the newest undamaged checkpoint and returns its number of iterations.
 
-        Newer ones that are damaged or unfinished are named on stderr and passed over.
-        TensorFlow's own record, the file `checkpoint`, is not asked which is the newest.
+        If the directory holds no checkpoint, `restore_from` is restored. Without `restore_from`,
+        the state is left unchanged. Damaged and incomplete checkpoints are skipped with a
+        warning on stderr. TensorFlow's file `checkpoint` is not used to find the newest one.
 
         Raises:
-          UserError: checkpoints were saved, and not one is whole; or it is not wholly of this
-            run's networks and optimizers.
+          UserError: If checkpoints were saved and none of them is undamaged, or the checkpoint
+            does not match this run's networks and optimizers exactly.
         """
         path = newest_whole(self.directory)
         if path is None and self._restore_from is not None:
@@ -75,21 +83,25 @@ class Checkpoints:
         return int(self._state.iteration.numpy()) if path is None else self.restore(path)
 
     def restore(self, path: str) -> int:
-        """Restores one, by its path without an ending; returns the iterations done.
+        """Restores a checkpoint and returns its number of iterations.
+
+        Args:
+          path: The path of the checkpoint without a suffix, such as "checkpoints/ckpt-100".
 
         Raises:
-          UserError: it is not wholly of this run's networks and optimizers.
+          UserError: If the checkpoint does not match this run's networks and optimizers exactly,
+            or its name does not match its number of iterations.
         """
         status = None
         try:
-            # Strict both ways: a value left over or left out would be a silent fresh
-            # start of part of the run.
+            # Strict in both directions: an unused or missing value would silently reset a part
+            # of the run.
             with _without_pattern(path) as readable:
                 status = self._checkpoint.read(readable)
             status.assert_consumed()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             if status is not None:
-                status.expect_partial()  # one line says it; a warning per value would not
+                status.expect_partial()  # avoids a warning per value in addition to the error
             raise UserError(
                 f"{path} cannot be restored into this run's model ({reason(error)})",
                 "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
@@ -104,7 +116,7 @@ class Checkpoints:
         return iteration
 
     def roll_back(self) -> int:
-        """As `restore_latest`; what is trained from then on draws noise it has not drawn before."""
+        """Calls `restore_latest` and increases `rollbacks`, so that new noise is drawn."""
         tried = self.rollbacks
         iteration = self.restore_latest()
         self._state.rollbacks.assign(max(tried, self.rollbacks) + 1)
@@ -112,15 +124,15 @@ class Checkpoints:
 
     @property
     def rollbacks(self) -> int:
-        """How often the state was rolled back."""
+        """The number of times that the state was rolled back."""
         return int(self._state.rollbacks.numpy())
 
     def save(self) -> None:
-        """Saves the state as ckpt-<iterations done>, and deletes what need not be kept.
+        """Saves the state as ckpt-<iterations done> and deletes old checkpoints.
 
         Raises:
-          NotFiniteError: it is not finite, and nothing was saved.
-          UserError: it cannot be written; the earlier checkpoints are as they were.
+          NotFiniteError: If the state is not finite; nothing is saved.
+          UserError: If the checkpoint cannot be written or an old one cannot be deleted.
         """
         number = int(self._state.iteration.numpy())
         if bad := self._state.not_finite():
@@ -130,7 +142,7 @@ class Checkpoints:
                 "lower the learning rates and begin, with another --model_dir, where "
                 f"--restore_from={self.directory} stands",
             )
-        if not self._writes:  # but all processes find the same, and go back together
+        if not self._writes:  # after the check above: all processes roll back together
             return
         path = posixpath.join(self.directory, f"ckpt-{number}")
         try:
@@ -144,13 +156,13 @@ class Checkpoints:
             ) from error
 
     def _write(self, path: str) -> None:
-        _delete(path)  # what a crash left, or a damaged one that was passed over
+        _delete(path)  # files that a crash left, or a damaged checkpoint that was skipped
         self._checkpoint.write(path)
-        for file in _files_of(path):  # on the disk before their seal is
+        for file in _files_of(path):  # they must be on the disk before the seal is
             sync(file)
         replace_text(f"{path}.json", _seal(path))
-        # For those who read the directory with TensorFlow alone, and to tell, when none is
-        # left, that there were checkpoints.
+        # This file lets TensorFlow's own functions find the checkpoint. It also shows that
+        # checkpoints were saved when none is left.
         name = posixpath.basename(path)
         replace_text(
             posixpath.join(self.directory, RECORD),
@@ -172,10 +184,14 @@ class Checkpoints:
 
 
 def find(path: str) -> str:
-    """The checkpoint that --restore_from means: itself, or the newest of a run or a folder.
+    """Returns the path of the checkpoint that --restore_from refers to.
+
+    Args:
+      path: A checkpoint, a run directory or a checkpoint directory. For a directory, the newest
+        undamaged checkpoint is returned.
 
     Raises:
-      UserError: there is none, or not a whole one.
+      UserError: If there is no checkpoint, or no undamaged one.
     """
     if re.search(r"ckpt-\d+$", path):
         problem = find_problem(path)
@@ -193,10 +209,12 @@ def find(path: str) -> str:
 
 
 def newest_whole(directory: str) -> str | None:
-    """The path of the newest checkpoint that is whole; None if none was ever saved.
+    """Returns the path of the newest undamaged checkpoint, or None if none was ever saved.
+
+    Damaged and incomplete checkpoints are skipped with a warning on stderr.
 
     Raises:
-      UserError: some were saved, and not one is whole.
+      UserError: If checkpoints were saved and none of them is undamaged.
     """
     for number in reversed(_numbers(directory)):
         path = posixpath.join(directory, f"ckpt-{number}")
@@ -213,15 +231,15 @@ def newest_whole(directory: str) -> str | None:
 
 
 def is_empty(directory: str) -> bool:
-    """Whether no checkpoint was ever saved there."""
+    """Returns True if no checkpoint was ever saved in a directory."""
     return not (_sealed(directory) or tf.io.gfile.exists(posixpath.join(directory, RECORD)))
 
 
 def find_problem(path: str) -> str | None:
-    """What is wrong with a checkpoint's files, as "is ..."; None: it is whole.
+    """Returns a description of a checkpoint's damage, such as "is damaged", or None.
 
     Raises:
-      UserError: it is of a newer version of this program.
+      UserError: If the checkpoint was saved by a newer version of this program.
     """
     try:
         with tf.io.gfile.GFile(f"{path}.json", "rb") as file:
@@ -246,12 +264,12 @@ def find_problem(path: str) -> str | None:
 
 
 def _sealed(directory: str) -> list[int]:
-    """Returns the numbers of the checkpoints with a seal, ascending."""
+    """Returns the numbers of the checkpoints with a seal, in ascending order."""
     return _numbers(directory, r"ckpt-(\d+)\.json$")
 
 
 def _numbers(directory: str, pattern: str = r"ckpt-(\d+)[._]") -> list[int]:
-    """Returns the numbers of the checkpoints with a file that matches a pattern, ascending."""
+    """Returns the numbers of the checkpoints with a file name that matches, in ascending order."""
     paths = paths_starting_with(posixpath.join(directory, "ckpt-"))
     matches = (re.match(pattern, posixpath.basename(path)) for path in paths)
     return sorted({int(match[1]) for match in matches if match})
@@ -264,7 +282,7 @@ def _seal(path: str) -> str:
 
 
 def _look_at(path: str) -> tuple[int, str]:
-    """Length and hash of a file, as it is read back."""
+    """Reads a file and returns its length in bytes and its SHA-256."""
     length, sha256 = 0, hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -275,10 +293,10 @@ def _look_at(path: str) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _without_pattern(path: str) -> Iterator[str]:
-    """Yields a path of the same checkpoint that TensorFlow does not read as a pattern.
+    """Yields a path of the checkpoint without characters of a glob pattern.
 
-    Its restore looks for the files by pattern, whatever their path. A checkpoint whose path holds
-    characters of one is copied into memory.
+    TensorFlow's restore treats the path as a glob pattern. A checkpoint whose path contains such
+    characters is therefore copied to ram:// for the duration of the context.
     """
     if not re.search(r"[][*?\\]", path):
         yield path
@@ -294,7 +312,7 @@ def _without_pattern(path: str) -> Iterator[str]:
 
 
 def _delete(path: str) -> None:
-    """A checkpoint, whole or what is left of it; its seal first, so that no half of it counts."""
+    """Deletes the files of a checkpoint, its seal first so that no partial one looks complete."""
     for file in _files_of(path):
         (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
 

@@ -22,13 +22,13 @@ KINDS: dict[type, str] = {
     str: "text",
 }
 _FLOAT32_MAX = 3.4028234e38
-_FLOAT32_TINY = 1.1754944e-38  # smaller ones are 0 to most devices
+_FLOAT32_TINY = 1.1754944e-38  # most devices flush smaller numbers to 0
 
 
 def check(
     name: str, value: Any, kind: type, limits: Mapping[str, Any], *, optional: bool = False
 ) -> None:
-    """Raises UserError unless a setting can have this value.
+    """Raises UserError unless a value is valid for a setting.
 
     Args:
       name: of the setting.
@@ -57,17 +57,17 @@ def check(
 
 
 def largest(limits: Mapping[str, Any]) -> int:
-    """Returns the largest value of a whole number."""
+    """Returns the maximum of an integer setting."""
     return LARGEST if limits["maximum"] is None else limits["maximum"]
 
 
 def expand_home(name: str, path: str) -> str:
-    """Returns a path with the home directory for its leading ~, as a shell would.
+    """Returns a path with a leading ~ or ~user replaced by the home directory.
 
-    Shells do so for `--flag ~/x`, but not for `--flag=~/x`.
+    Shells expand `--flag ~/x`, but not `--flag=~/x`.
 
     Raises:
-      UserError: there is no such user.
+      UserError: If there is no such home directory.
     """
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
@@ -88,7 +88,7 @@ def _check_text(flag: str, text: str) -> None:
     if not text.strip():
         raise UserError(f"{flag} is empty", "give a value, or leave the flag out")
     categories = {unicodedata.category(character) for character in text}
-    if "Cs" in categories:  # bytes of the command line that are no UTF-8 arrive as surrogates
+    if "Cs" in categories:  # Python decodes invalid UTF-8 on the command line as surrogates
         raise UserError(f"{flag} is not valid UTF-8", "give text in UTF-8")
     if "Cc" in categories:
         raise UserError(
@@ -97,7 +97,11 @@ def _check_text(flag: str, text: str) -> None:
 
 
 def _as_float32(flag: str, value: float, limits: Mapping[str, Any]) -> float:
-    """Returns what the devices compute with. Raises UserError if it is infinite, NaN or 0 there."""
+    """Returns a value in float32, in which devices compute.
+
+    Raises:
+      UserError: If it is infinite, NaN or too small in float32.
+    """
     try:
         (single,) = struct.unpack("<f", struct.pack("<f", float(value)))
     except OverflowError:

@@ -1,7 +1,7 @@
-"""The configuration of a run: every setting, its default, its range and its help.
+"""The configuration of a run: every setting with its default, its range and its help text.
 
-flags.py makes one command-line flag of each field, and config.json in the run directory
-holds them all. Nothing here imports TensorFlow, so that a bad flag is answered at once.
+flags.py defines one command-line flag per field, and config.json in the run directory stores all
+fields. This module does not import TensorFlow, so that an invalid flag is rejected at once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,11 @@ def _setting(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """One run. Raises UserError when a value, or two together, cannot be."""
+    """The settings of one run.
+
+    Raises:
+      UserError: If a value is invalid, or two values contradict each other.
+    """
 
     mode: str = _setting(
         "train",
@@ -480,7 +484,11 @@ class Config:
 
     @property
     def profiled(self) -> tuple[int, int] | None:
-        """First and last iteration to profile. Raises UserError: it is no such pair."""
+        """The first and the last iteration to profile, or None.
+
+        Raises:
+          UserError: If --profile_steps is not a valid pair of iterations.
+        """
         if self.profile_steps is None:
             return None
         match = re.fullmatch(r"([0-9]{1,10}),([0-9]{1,10})", self.profile_steps)
@@ -498,12 +506,12 @@ class Config:
         return first, last
 
     def check_paths(self, *, built_in: bool) -> None:
-        """Raises UserError if a remote TPU would be given a path on this machine.
+        """Raises UserError if a remote TPU would have to access a path on this machine.
 
-        TensorFlow says so minutes later: "File system scheme '[local]' not implemented".
+        TensorFlow would fail minutes later: "File system scheme '[local]' not implemented".
 
         Args:
-          built_in: the dataset needs no file.
+          built_in: Whether the dataset is built in and has no files.
         """
         if not self.on_remote_tpu:
             return
@@ -528,7 +536,7 @@ class Config:
 
     @property
     def on_remote_tpu(self) -> bool:
-        """Whether other machines read the data and write the checkpoints: of a TPU node or pod."""
+        """True if the machines of a TPU node or pod read the data and write the checkpoints."""
         return self.tpu not in (None, "local")
 
     @property
@@ -536,7 +544,7 @@ class Config:
         return self.generator_batch_size or self.batch_size
 
     def check_replicas(self, replicas: int) -> None:
-        """Raises UserError unless the run can be spread over this many replicas."""
+        """Raises UserError unless the batch sizes and flags fit the number of replicas."""
         if replicas > 1 and self.jit_compile == "on":
             raise UserError(
                 f"--jit_compile=on cannot compile across {replicas} replicas", "leave it out"
@@ -560,16 +568,19 @@ class Config:
     def differences(
         self, saved: dict[str, Any], *, origin: str = "the saved configuration"
     ) -> list[str]:
-        """What in a saved configuration forbids going on with this one, as `--flag: old -> new`.
+        """Returns the differences from a saved configuration that prevent a resume.
 
-        A free setting may differ, and so may train_steps while no schedule depends on it.
+        Free settings may differ. train_steps may differ under constant learning rates.
 
         Args:
-          saved: what a config.json holds.
-          origin: its path, for errors.
+          saved: The content of a config.json.
+          origin: Its path, for messages.
+
+        Returns:
+          Texts such as `--flag: old -> new`; empty if the run can be resumed.
 
         Raises:
-          UserError: a saved value cannot be.
+          UserError: If a saved value is invalid.
         """
         saved = _check_saved(saved, origin)
         return [
@@ -591,11 +602,11 @@ class Config:
         return " and ".join(f"{verb} {what}" for verb, what in parts if what) + " to continue it"
 
     def _unknown(self, saved: dict[str, Any]) -> list[str]:
-        """Returns the keys of a saved configuration that are no settings of this version."""
+        """Returns the keys of a saved configuration that this version does not have."""
         return sorted(saved.keys() - {field.name for field in dataclasses.fields(self)})
 
     def _saved_otherwise(self, saved: dict[str, Any]) -> dict[str, Any]:
-        """Returns the saved values that differ, of settings that a resumed run may not change."""
+        """Returns the saved values that differ and that a resumed run may not change."""
         schedules = {self.learning_rate_schedule, saved.get("learning_rate_schedule", "linear")}
         constant = schedules == {"constant"}
         found = {}
@@ -610,7 +621,7 @@ class Config:
         return found
 
     def binding(self) -> dict[str, Any]:
-        """The settings that the result depends on."""
+        """Returns the settings on which the result of a run depends."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -619,14 +630,15 @@ class Config:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:
-        """The configuration that a config.json holds; keys of no setting are passed over.
+        """Returns the configuration for the content of a config.json.
 
         Args:
-          saved: what it holds. A setting that is missing has its default: it is younger.
-          origin: its path, for errors.
+          saved: The content. Unknown keys are ignored. Missing settings, from before they were
+            added, have their defaults.
+          origin: The path of the file, for messages.
 
         Raises:
-          UserError: a value, or two together, cannot be.
+          UserError: If a value is invalid, or two values contradict each other.
         """
         saved = _check_saved(saved, origin)
         names = {field.name for field in dataclasses.fields(cls)}
@@ -651,7 +663,7 @@ def value_type(field: dataclasses.Field) -> type:
 
 
 def _check(field: dataclasses.Field, value: Any) -> None:
-    """Raises UserError unless a setting can have this value."""
+    """Raises UserError unless a value is valid for a setting."""
     optional = field.default is None
     checks.check(field.name, value, value_type(field), field.metadata, optional=optional)
 

@@ -1,4 +1,4 @@
-"""An end to waiting for other machines."""
+"""Time limits for waiting for other machines."""
 
 import contextlib
 import os
@@ -12,16 +12,23 @@ from .errors import UserError
 
 
 def end_program(message: str) -> None:
-    """Ends it with a line and status 2, whatever its threads wait for."""
+    """Prints an error and ends the program with status 2, even if its threads are waiting."""
     print(f"error: {message}", file=sys.stderr, flush=True)
-    os._exit(2)  # nothing gentler ends a thread that waits inside TensorFlow
+    os._exit(2)  # sys.exit cannot end a thread that waits inside TensorFlow
 
 
 @contextlib.contextmanager
 def deadline(
     seconds: float, what: str, remedy: str, *, end: Callable[[str], None] = end_program
 ) -> Iterator[None]:
-    """Ends the program with the line of a UserError, unless what is inside is done in time."""
+    """Ends the program with an error unless the code inside ends in time.
+
+    Args:
+      seconds: The time limit.
+      what: See `UserError`.
+      remedy: See `UserError`.
+      end: Ends the program with a message.
+    """
     timer = threading.Timer(seconds, end, [str(UserError(what, remedy))])
     timer.daemon = True
     timer.start()
@@ -31,7 +38,7 @@ def deadline(
         timer.cancel()
 
 
-# Ends its parent, unless it is ended itself, or its parent goes.
+# Kills the parent process after a time limit, and ends when the parent has ended.
 _WATCHDOG = """
 import os, signal, sys, time
 parent, seconds, line = os.getppid(), float(sys.argv[1]), sys.argv[2]
@@ -47,9 +54,15 @@ os.kill(parent, signal.SIGKILL)
 
 @contextlib.contextmanager
 def deadline_from_outside(seconds: float, what: str, remedy: str) -> Iterator[None]:
-    """The same where TensorFlow waits with Python's lock in its hands: no thread could end it.
+    """Limits the time like `deadline`, but from another process.
 
-    The program is then killed, so its exit status is that of SIGKILL.
+    It is needed where TensorFlow waits while it holds Python's global interpreter lock, so that
+    no thread can run. The program is killed, so its exit status is that of SIGKILL.
+
+    Args:
+      seconds: The time limit.
+      what: See `UserError`.
+      remedy: See `UserError`.
     """
     line = f"error: {UserError(what, remedy)}"
     watchdog = subprocess.Popen([sys.executable, "-S", "-c", _WATCHDOG, str(seconds), line])

@@ -1,4 +1,4 @@
-"""The exceptions that are the user's to mend."""
+"""Exceptions for mistakes that the user can correct."""
 
 import re
 
@@ -7,23 +7,23 @@ class UserError(Exception):
     """A mistake in a flag or a file, shown as `error: <what> — <what to do>`, exit status 2.
 
     Args:
-      what: the flag or file and what is wrong with it.
-      remedy: what to do about it.
+      what: The flag or the file, and what is wrong with it.
+      remedy: The action that corrects it.
     """
 
     def __init__(self, what: str, remedy: str):
-        # A library's message or a path inside may have lines of its own; the user gets one.
+        # A path or a library's message may contain line breaks; the user gets one line.
         super().__init__(printable(" ".join(f"{what} — {remedy}".split())))
         self.what = what
         self.remedy = remedy
 
 
 class NotFiniteError(UserError):
-    """The state, or what it was to be updated with, holds NaN or infinity."""
+    """The state, a loss or a gradient contains NaN or infinity."""
 
 
 def shorten(text: str, length: int = 120) -> str:
-    """Returns a text, or what it begins and ends with where it is longer than `length`."""
+    """Returns a text, or its beginning and end if it is longer than `length`."""
     if len(text) <= length:
         return text
     return f"{text[: length // 2]}...{text[-length // 4 :]}"
@@ -45,6 +45,6 @@ def _escaped(character: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The first line of another's error, without TensorFlow's names of its own operations."""
+    """Returns the first line of a library's error, without TensorFlow's names of operations."""
     first = str(getattr(error, "message", error)).partition("\n")[0]
     return re.sub(r"\{\{.*?\}\} ?", "", first)[:200]

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: curves and how to lay them out, pictures, what the run is."""
+"""The writer of TensorBoard's event files, with the layout of its charts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Band:
         return layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=[series]))
 
 
-# What TensorBoard's Custom Scalars shows, by the question that it answers.
+# The charts of TensorBoard's Custom Scalars, by the question that they answer.
 LAYOUT: dict[str, dict[str, Curves | Band]] = {
     "is it converging": {
         "negative critic loss": Curves(
@@ -77,7 +77,7 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 }
 
 
-# What its HParams compares runs by, and how they did.
+# The settings and the metrics that TensorBoard's HParams shows for each run.
 COMPARED: tuple[str, ...] = (
     "penalty",
     "penalty_weight",
@@ -92,7 +92,7 @@ SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # the critic'
 
 
 class TensorBoardWriter(Writer):
-    """Event files under `directory`, flushed at every summary.
+    """Writes event files under `directory` and flushes them at every summary.
 
     Args:
       directory: any path tf.io.gfile can open.
@@ -116,7 +116,7 @@ class TensorBoardWriter(Writer):
 
     def begin(self, step: int) -> None:
         self.close()
-        # As in metrics.jsonl: what is about to be computed again would stand there twice.
+        # As in metrics.jsonl, events that will be computed again are removed.
         former = paths_starting_with(posixpath.join(self._directory, "events."))
         for path in former:
             cut_events(path, step)
@@ -146,7 +146,7 @@ class TensorBoardWriter(Writer):
                 )
                 hparams.hparams(self._settings)
             for tag, text in self._texts.items():
-                tf.summary.text(tag, textwrap.indent(text, "    "))  # Markdown's code
+                tf.summary.text(tag, textwrap.indent(text, "    "))  # a Markdown code block
         self._events.flush()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -177,7 +177,7 @@ class TensorBoardWriter(Writer):
 
 
 def cut_events(path: str, step: int) -> None:
-    """Leaves out of an event file what is later than `step`, and a record torn by a crash."""
+    """Removes events later than `step` from an event file, and an incomplete last record."""
 
     def records() -> Iterator[tuple[bytes, bool]]:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
@@ -188,7 +188,7 @@ def cut_events(path: str, step: int) -> None:
             return
     except tf.errors.DataLossError:
         pass
-    # No name that TensorBoard would read.
+    # TensorBoard does not read a file of this name.
     aside = posixpath.join(posixpath.dirname(path), "cut.new")
     with tf.io.TFRecordWriter(aside) as kept, contextlib.suppress(tf.errors.DataLossError):
         for record, earlier in records():

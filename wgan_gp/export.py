@@ -1,7 +1,7 @@
-"""A run's generator for other programs: as a SavedModel, which needs TensorFlow only, and by Keras.
+"""Exports a run's generator as a SavedModel, which needs TensorFlow only, and as a Keras file.
 
-The SavedModel has two signatures. `latents` is the network itself. `seed` draws the noise as
-well, by the rules of sampling: its samples of a seed are those of --mode=sample.
+The SavedModel has two signatures. `latents` is the network itself. `seed` also draws the noise;
+for the same seed, its samples are those of --mode=sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REMEDY = "make room there, or give an --output that you may write to"
 
 
 def check(config: Config) -> None:
-    """Raises UserError if the folder is no place for an export, before anything is restored."""
+    """Raises UserError unless the folder of the export is new or empty."""
     folder = _folder(config)
     flag = f"--output={config.output}" if config.output else folder
     with reporting(flag, "read", REMEDY):
@@ -38,22 +38,23 @@ def _folder(config: Config) -> str:
 
 
 def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
-    """Writes both forms of a generator; returns the path of the folder.
+    """Writes a generator as a SavedModel and a Keras file, and returns the path of the folder.
 
     Args:
-      config: of the run.
-      kind: of its data.
-      generator: in no strategy's scope.
+      config: The configuration of the run.
+      kind: The shape and the number of classes of its data.
+      generator: The generator, created under the default strategy.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: If the files cannot be written.
     """
     folder = _folder(config)
     with reporting(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
         functions = signatures(generator, config.latent_size, kind.classes)
         module = tf.Module()
-        # The weights alone: Keras's layers have no meaning to a program without this one.
+        # Only the weights are tracked, because a program without this package and Keras cannot
+        # use the layers.
         module.weights = [_plain(weight) for weight in generator.weights]
         tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
         replace_bytes(posixpath.join(folder, KERAS_FILE), _keras_file(generator))
@@ -63,19 +64,20 @@ def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
 def signatures(
     generator: tf.keras.Model, latent_size: int, classes: int
 ) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
-    """The two functions of the SavedModel.
+    """Returns the signatures of the SavedModel by name.
 
     Args:
       generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
-      latent_size: length of a latent vector.
-      classes: of a conditional generator; 0 of any other.
+      latent_size: The length of a latent vector.
+      classes: The number of classes of a conditional generator; 0 for an unconditional one.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> samples `[B, ...]`
         float32.
-      "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, and label, scalar int32
-        -> samples `[count, ...]` float32; of one class, or with -1 of all in turn.
-      Each gives {"samples": ...}. Labels there are where there are classes.
+      "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, label, scalar int32 ->
+        samples `[count, ...]` float32 of the class `label`, or of all classes in turn for -1.
+      Both return a dictionary {"samples": ...}. Only a conditional generator has the arguments
+      labels and label.
     """
 
     def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -83,8 +85,8 @@ def signatures(
         return {"samples": generator(inputs, training=False)}
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
-        # As Sampler: sample i is of class i modulo classes, those of one class are some of all.
-        # A GPU's gather would give zeros for what is not there.
+        # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
+        # subset of all samples. Without the check, a gather on a GPU would return zeros.
         with tf.control_dependencies([tf.debugging.assert_less(label, max(1, classes))]):
             first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
         places = first + stride * tf.range(count)
@@ -113,12 +115,12 @@ def _traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
 
 
 def _plain(weight: tf.Variable) -> tf.Variable:
-    """TensorFlow's variable, around which Keras 3 has one of its own."""
+    """Returns the tf.Variable of a weight, which Keras 3 wraps in its own class."""
     return weight if isinstance(weight, tf.Variable) else weight.value
 
 
 def _keras_file(generator: tf.keras.Model) -> bytes:
-    """By way of a file on this machine, so that what is there is replaced whole, or not at all."""
+    """Returns the content of a Keras file, so that it can be written atomically."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, KERAS_FILE)
         generator.save(path)

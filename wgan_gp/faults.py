@@ -1,4 +1,4 @@
-"""What TensorFlow raises in the midst of training, in words."""
+"""Explains errors that TensorFlow raises during a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOST = (
 
 
 def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserError | None:
-    """The user's error behind one of TensorFlow's; None where it is no user's."""
+    """Returns the user's error that explains an error of TensorFlow, or None if unknown."""
     of_a_peer = isinstance(error, _LOST) or (
         isinstance(error, tf.errors.InternalError) and "ollective" in error.message
     )
@@ -52,7 +52,7 @@ def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserE
 
 
 def _origin(message: str, config: Config) -> str:
-    """Returns the flag and the place of the data that a message is about."""
+    """Returns the flag of the data to which a message refers."""
     if config.dataset not in ("image_folder", "tfrecord"):
         return f"--dataset={config.dataset}"
     if config.test_data_dir is not None and f"--data_dir={config.test_data_dir}: " in message:

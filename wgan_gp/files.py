@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic and durable file writes, directory listings and error reports."""
 
 import contextlib
 import errno
@@ -12,12 +12,12 @@ from .errors import UserError, reason
 
 
 def replace_text(path: str, text: str) -> None:
-    """Writes a file whole or not at all: a reader, or a crash, finds the old or the new one."""
+    """Writes text to a file atomically: a reader finds the old or the new content."""
     replace_bytes(path, text.encode())
 
 
 def replace_bytes(path: str, content: bytes) -> None:
-    """The same, of bytes."""
+    """Writes bytes to a file atomically: a reader finds the old or the new content."""
     aside = f"{path}.new"
     with tf.io.gfile.GFile(aside, "wb") as file:
         file.write(content)
@@ -27,10 +27,11 @@ def replace_bytes(path: str, content: bytes) -> None:
 
 
 def sync(path: str) -> None:
-    """Waits until a local file or directory is on the disk, where a power failure leaves it.
+    """Waits until a local file or directory is on the disk and survives a power failure.
 
-    What lies elsewhere, such as on gs://, is there when its file is closed. tf.io.gfile has no such
-    function: flushing a GFile leaves the data with the operating system.
+    Remote files, such as on gs://, are durable once they are closed, so nothing is done for them.
+    tf.io.gfile has no function for this: flushing a GFile leaves the data in the operating
+    system's cache.
     """
     if "://" in path:
         return
@@ -38,27 +39,29 @@ def sync(path: str) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
+        # Some network file systems do not support fsync.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(handle)
 
 
 def paths_starting_with(prefix: str) -> list[str]:
-    """Returns the paths that begin with `prefix`, in the directory that it names, sorted.
+    """Returns the sorted paths that begin with `prefix`, in the directory of `prefix`.
 
-    A directory that does not exist holds none. This takes the place of tf.io.gfile.glob, which
-    would read the characters [ ] * ? and \\ of a user's path as a pattern.
+    The result is empty if the directory does not exist. Unlike tf.io.gfile.glob, this function
+    does not interpret the characters [ ] * ? and \\ of a user's path as a pattern.
     """
     directory, beginning = posixpath.split(prefix)
     if not tf.io.gfile.isdir(directory or "."):
         return []
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory or "."))  # as on gs://
+    # On gs://, the names of folders end with a slash.
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory or "."))
     return sorted(posixpath.join(directory, name) for name in names if name.startswith(beginning))
 
 
 def check_new_folder(flag: str, path: str) -> None:
-    """Raises UserError if `path`, given as `flag`, is a file or a folder that holds something."""
+    """Raises UserError if `path`, the value of `flag`, is a file or a folder that is not empty."""
     if not tf.io.gfile.exists(path):
         return
     if not tf.io.gfile.isdir(path):
@@ -69,12 +72,15 @@ def check_new_folder(flag: str, path: str) -> None:
 
 @contextlib.contextmanager
 def reporting(what: str, done: str, remedy: str) -> Iterator[None]:
-    """Turns what fails inside into a UserError.
+    """Turns file errors inside the context into a UserError.
 
     Args:
-      what: the flag or the path.
-      done: what it cannot be: "read" or "written".
-      remedy: what to do about it.
+      what: The flag or the path.
+      done: The operation in the error message, "read" or "written".
+      remedy: See `UserError`.
+
+    Raises:
+      UserError: If the code inside raises such an error.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""JSON in a run directory: objects that carry a checksum, and logs of one object a line."""
+"""JSON files of a run directory: objects with a checksum, and logs of one object per line."""
 
 from __future__ import annotations
 
@@ -18,28 +18,32 @@ _REMEDY = "restore the file as it was, or give another --model_dir"
 
 
 def digest(content: Any) -> str:
-    """Returns the SHA-256 of what JSON can hold, whatever the order of its keys."""
+    """Returns the SHA-256 of JSON content, which does not depend on the order of keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def write_object(path: str, content: Mapping[str, Any]) -> None:
-    """Writes an object with its checksum, whole or not at all."""
+    """Writes an object with its checksum atomically."""
     replace_text(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
 
 
 def read_object(path: str) -> dict[str, Any] | None:
-    """Reads an object, without its checksum; returns None where there is no such file.
+    """Reads an object and checks its checksum, which is not part of the result.
+
+    A file without a checksum, from an earlier version of this program, is accepted.
+
+    Returns:
+      The object, or None if the file does not exist.
 
     Raises:
-      UserError: the file is there but holds no object, or another one than was written. A file
-        without a checksum, of an earlier version of this program, is taken as it is.
+      UserError: If the file does not contain a JSON object, or its checksum differs.
     """
     if not tf.io.gfile.exists(path):
         return None
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = json.loads(file.read())
-    except (ValueError, RecursionError):  # not JSON, not text, or nested without end
+    except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
         content = None
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it holds no JSON object", _REMEDY)
@@ -51,12 +55,12 @@ def read_object(path: str) -> dict[str, Any] | None:
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """What a file of one JSON object a line holds.
+    """The content of a file with one JSON object per line.
 
     Attributes:
-      lines: (step, line with its end) of every whole line.
-      damaged: (line number, line) of every line that is not what a `Writer` writes.
-      content: the whole file. It ends in the beginning of a line where a crash tore it.
+      lines: (step, line including the line break) of every valid line.
+      damaged: (line number, line including the line break) of every invalid line.
+      content: The content of the file, which may end with an incomplete line after a crash.
     """
 
     lines: list[tuple[int, bytes]]
@@ -65,24 +69,23 @@ class Log:
 
     @property
     def last_step(self) -> int:
-        """The largest step of a whole line; 0 if there is none."""
+        """The largest step of a valid line, or 0 if there is none."""
         return max((step for step, _ in self.lines), default=0)
 
 
 def read_log(path: str, *, ascending: bool = True) -> Log:
-    """Reads a log; a file that does not exist is an empty one.
+    """Reads a log. A file that does not exist is treated as empty.
 
     Args:
-      path: of the file.
-      ascending: whether each step must be larger than those before; a line of which it is not is
-        damaged.
+      path: The path of the file.
+      ascending: Whether each step must be larger than the previous one. Other lines are damaged.
     """
     if not tf.io.gfile.exists(path):
         return Log([], [], b"")
     with tf.io.gfile.GFile(path, "rb") as file:
         log = Log([], [], file.read())
     *whole, torn = log.content.split(b"\n")
-    if _step_of(torn) is not None:  # only its end is missing
+    if _step_of(torn) is not None:  # only its line break is missing
         whole.append(torn)
     for number, line in enumerate(whole, 1):
         step = _step_of(line)
@@ -94,7 +97,7 @@ def read_log(path: str, *, ascending: bool = True) -> Log:
 
 
 def _step_of(line: bytes) -> int | None:
-    """Returns the step of a line; None if the line is damaged."""
+    """Returns the step of a line, or None if the line is damaged."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The device loop: many iterations in one call from Python."""
+"""The device loop, which runs many iterations in one call from Python."""
 
 from __future__ import annotations
 
@@ -10,25 +10,32 @@ import tensorflow as tf
 
 from .step import ReplicaStep
 
-# (distributed iterator over real batches, scalar int64: iterations)
-#     -> mean of each term; seconds spent waiting for data; first iteration not finite
+# (distributed iterator over real batches, scalar int64: number of iterations)
+#     -> mean of each term; seconds spent waiting for data; first iteration that was not finite
 TrainLoop = Callable[
     [Iterator, tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]
 ]
 
 
 def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable, Callable]:
-    """The two programs that run on every replica, here and, by --mode=compile, on a TPU.
+    """Returns the critic step and the generator step as tf.functions for one replica.
+
+    Training runs them on every replica; --mode=compile compiles them for a TPU.
+
+    Args:
+      step: The updates of one replica.
+      jit_compile: Whether XLA compiles each function.
 
     Returns:
       critic_step: (real, labels, critic steps done, rollbacks) -> this replica's share of each
-        critic term, stacked as in the objective's `critic_term_names`.
-      generator_step: (generator steps done, rollbacks) -> likewise.
+        critic term, stacked in the order of the objective's `critic_term_names`.
+      generator_step: (generator steps done, rollbacks) -> this replica's share of each generator
+        term, stacked in the order of `generator_term_names`.
     """
     traced = functools.partial(
         tf.function,
-        jit_compile=True if jit_compile else None,  # None: as TensorFlow sees fit
-        autograph=False,  # no Python control flow to convert, which would take seconds
+        jit_compile=True if jit_compile else None,  # None: TensorFlow decides
+        autograph=False,  # there is no control flow to convert, and trying would take seconds
     )
 
     @traced
@@ -49,25 +56,27 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
 def make_train_loop(
     step: ReplicaStep, strategy: tf.distribute.Strategy, *, n_critic: int, jit_compile: bool
 ) -> TrainLoop:
-    """A tf.function that runs a number of iterations.
+    """Returns a tf.function that runs a given number of iterations.
 
-    An iteration is n_critic critic steps, each on a fresh real batch and fresh noise, then
-    one generator step. The loops stand around `strategy.run`, not inside it: on mirrored
-    devices an optimizer's update forbids control flow inside a replica.
+    An iteration is n_critic critic steps, each on a new real batch and new noise, followed by
+    one generator step. The loops are around `strategy.run`, not inside it: with mirrored
+    devices, an optimizer's update cannot be inside the control flow of a replica.
 
     Args:
-      step: the two updates of one replica.
-      strategy: runs them on every replica.
-      n_critic: critic steps an iteration.
-      jit_compile: ask XLA to compile each update; see strategy.use_jit.
+      step: The updates of one replica.
+      strategy: Runs them on every replica.
+      n_critic: The number of critic steps per iteration.
+      jit_compile: Whether XLA compiles each update; see `strategy.use_jit`.
 
     Returns:
-      A function of an iterator over distributed real batches and of a scalar int64 tensor,
-      the number of iterations. It advances the state and returns the global mean of every
-      term, averaged over the steps it ran, as "critic/<term>" and "generator/<term>"; the
-      seconds between the end of a step and the arrival of its successor's batch, float64; and,
-      for "critic" and "generator", the first iteration, counted from 0, in which a term was not
-      finite, so that no weight took it on; -1: none; int64.
+      A function of an iterator over distributed real batches and a scalar int64 tensor, the
+      number of iterations. It updates the state and returns:
+        - the global mean of each term over the steps it ran, as "critic/<term>" and
+          "generator/<term>";
+        - the seconds spent waiting for data, float64: the time from the end of each step to the
+          arrival of the next batch;
+        - for "critic" and "generator", the first iteration, int64 and counted from 0, in which a
+          term was not finite and the update was skipped, or -1.
     """
     critic_names = [f"critic/{name}" for name in step.objective.critic_term_names]
     generator_names = [f"generator/{name}" for name in step.objective.generator_term_names]
@@ -90,7 +99,7 @@ def make_train_loop(
             done = step.state.iteration.read_value()
             for update in tf.range(tf.constant(n_critic, tf.int64)):
                 real, labels = next(real_batches)
-                # The clock looks on: no step waits for it.
+                # The clock is only read alongside the steps; no step waits for it.
                 waited += tf.maximum(time_of(strategy, labels) - idle_since, 0.0)
                 critic_sum += on_all_replicas(
                     critic_step, real, labels, done * n_critic + update, rollbacks
@@ -110,12 +119,15 @@ def make_train_loop(
 
 
 def first_not_finite(former: tf.Tensor, sums: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
-    """`former`, or the iteration, if it is the first after which the sums are not finite."""
+    """Returns `iteration` if it is the first with sums that are not finite, else `former`."""
     finite = tf.reduce_all(tf.math.is_finite(sums))
     return tf.where((former < 0) & ~finite, iteration, former)
 
 
 def time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
-    """When a value, or that of every replica here, was there: seconds, scalar float64."""
+    """Returns the time at which a value is available on all local replicas.
+
+    The time is in seconds since the epoch, scalar float64.
+    """
     with tf.control_dependencies(strategy.experimental_local_results(value)):
         return tf.timestamp()

@@ -1,6 +1,6 @@
-"""Where a run's figures and pictures go: metrics.jsonl, PNG files, the terminal.
+"""Writers of scalars and images to metrics.jsonl, PNG files, the terminal and memory.
 
-The trainer knows the Writer interface only. For TensorBoard see events.py.
+The trainer depends on the `Writer` interface only. events.py has the writer for TensorBoard.
 """
 
 from __future__ import annotations
@@ -20,46 +20,47 @@ import tqdm
 from .files import replace_bytes, sync
 from .json_files import read_log
 
-_NAMED = 10  # damaged lines; of the rest, their number
+_NAMED = 10  # damaged lines named in a warning; the others are only counted
 
 
 class Writer:
-    """Receives what a run has to show, and ignores it: a writer overrides what concerns it.
+    """The interface of writers. All methods do nothing by default.
 
-    Steps are iterations done.
+    The argument `step` is the number of iterations done.
     """
 
     def begin(self, step: int) -> None:
-        """The run starts, resumes or is rolled back, after `step` iterations."""
+        """Prepares for the iterations after `step`, at a start, a resume or a rollback."""
 
     def progress(self, step: int) -> None:
-        """Another loop is done."""
+        """Shows the progress after each device loop."""
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """A summary: one number for each tag."""
+        """Writes a summary: one number per tag."""
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
-        """A picture, uint8 `[H, W, 1 or 3]`."""
+        """Writes an image, uint8 `[H, W, 1 or 3]`."""
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        """Many values of one thing, `[N]`."""
+        """Writes a histogram of values `[N]`."""
 
     def text(self, step: int, tag: str, text: str) -> None:
-        """A line to read."""
+        """Writes a line of text."""
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        """An evaluation of the samples: one number for each tag."""
+        """Writes an evaluation of the samples: one number per tag."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Closes files at the end of the run, also after an error."""
 
 
 class Writers(Writer):
-    """Hands everything on to several writers, in order.
+    """Forwards each call to several writers, in order.
 
     Args:
-      *writers: the writers.
-      reporting: a context that says in one line what failed in it.
+      *writers: The writers.
+      reporting: () -> a context in which the writers are called, for example to turn their
+        errors into a UserError.
     """
 
     def __init__(
@@ -101,17 +102,18 @@ class Writers(Writer):
 
 
 class JsonlWriter(Writer):
-    """One JSON object a summary: "step" and every scalar."""
+    """Writes a file with one JSON object per summary: "step" and all scalars."""
 
-    _ascending = True  # steps
+    _ascending = True  # the order of steps in the file
 
     def __init__(self, path: str):
         self._path = path
 
     def begin(self, step: int) -> None:
-        """Removes the lines later than `step` and a torn one; damaged ones are kept aside.
+        """Removes lines later than `step` and an incomplete line, and moves damaged lines away.
 
-        What an earlier process wrote after its last checkpoint is about to be computed again.
+        Lines later than `step` are from an earlier process after its last checkpoint. They will
+        be computed again.
         """
         log = read_log(self._path, ascending=self._ascending)
         kept = b"".join(line for line_step, line in log.lines if line_step <= step)
@@ -136,14 +138,14 @@ class JsonlWriter(Writer):
 
 
 class EvaluationFileWriter(JsonlWriter):
-    """One JSON object an evaluation: "step", what was evaluated by what, and every scalar.
+    """Writes a file with one JSON object per evaluation: "step", `about` and all scalars.
 
     Args:
-      path: of the file.
-      about: what is the same for all evaluations of a process.
+      path: The path of the file.
+      about: Entries that are the same for all evaluations of a process.
     """
 
-    _ascending = False  # an earlier checkpoint may be evaluated, or one twice
+    _ascending = False  # any checkpoint may be evaluated, also repeatedly
 
     def __init__(self, path: str, about: Mapping[str, Any]):
         super().__init__(path)
@@ -159,11 +161,11 @@ class EvaluationFileWriter(JsonlWriter):
 def _append(path: str, content: bytes) -> None:
     with tf.io.gfile.GFile(path, "ab") as file:
         file.write(content)
-    sync(path)  # a later checkpoint means that this is not written again
+    sync(path)  # after the next checkpoint, this content will not be written again
 
 
 class ImageFileWriter(Writer):
-    """Pictures of one tag as `directory`/step_NNNNNNNN.png."""
+    """Writes the images of one tag as `directory`/step_NNNNNNNN.png."""
 
     def __init__(self, directory: str, tag: str = "samples"):
         self._directory = directory
@@ -173,13 +175,13 @@ class ImageFileWriter(Writer):
         if tag != self._tag:
             return
         path = posixpath.join(self._directory, f"step_{step:08d}.png")
-        # GFile, as everywhere: an op would write on the TPU's host, not on this one.
+        # GFile writes on this machine; an op would write on the TPU's host.
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(tf.io.encode_png(image).numpy())
 
 
 class ConsoleWriter(Writer):
-    """A progress bar on a terminal; a line per summary where the output is a file."""
+    """Shows a progress bar on a terminal, or prints a line per summary to other outputs."""
 
     def __init__(self, total: int, file=sys.stderr, clock: Callable[[], float] = time.perf_counter):
         self._total = total
@@ -222,7 +224,7 @@ class ConsoleWriter(Writer):
             f"{values['throughput/host_share']:.0%} between loops"
         )
         if self._bar.disable:
-            # The bar has a clock of its own.
+            # The progress bar shows the remaining time itself.
             left = tqdm.tqdm.format_interval(self._seconds_left(step))
             self._print(f"{step}/{self._total}: {line}, {left} left")
         else:
@@ -245,7 +247,10 @@ class ConsoleWriter(Writer):
         self._bar.close()
 
     def _seconds_left(self, step: int) -> float:
-        """At the pace since the last summary; the first one includes tracing."""
+        """Returns the remaining time at the speed since the last summary.
+
+        The first value includes the time for tracing.
+        """
         (before, then), now = self._mark, self._clock()
         self._mark = (step, now)
         return (self._total - step) * (now - then) / max(1, step - before)
@@ -255,7 +260,7 @@ class ConsoleWriter(Writer):
 
 
 class MemoryWriter(Writer):
-    """Keeps everything in lists, for tests and notebooks."""
+    """Stores all calls in lists, for tests and notebooks."""
 
     def __init__(self):
         self.summaries: list[tuple[int, dict[str, float]]] = []

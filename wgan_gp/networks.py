@@ -32,23 +32,24 @@ def conditioned(
 
 
 def move_towards(average: tf.keras.Model, network: tf.keras.Model, decay: tf.Tensor) -> None:
-    """average <- decay * average + (1 - decay) * network, for every weight and statistic.
+    """Updates an exponential moving average: average = decay * average + (1 - decay) * network.
 
-    Inside `strategy.run`: the network's are the same on every replica, so each writes its own
-    copy of the average.
+    All weights are averaged, including batch-norm statistics. Call it inside `strategy.run`: the
+    network's weights are equal on all replicas, and each replica updates its own copy of the
+    average.
     """
     for mean, value in zip(average.weights, network.weights, strict=True):
         mean.assign(mean + (1.0 - decay) * (tf.convert_to_tensor(value) - mean))
 
 
 def copy_weights(target: tf.keras.Model, network: tf.keras.Model) -> None:
-    """Gives `target` the network's weights and statistics; outside `strategy.run`."""
+    """Copies all weights and statistics to `target`. Call it outside `strategy.run`."""
     for mean, value in zip(target.weights, network.weights, strict=True):
         mean.assign(tf.convert_to_tensor(value))
 
 
 def summary_of(network: tf.keras.Model) -> str:
-    """Keras's table of a network's layers, shapes and parameters."""
+    """Returns Keras's table of a network's layers, output shapes and parameter counts."""
     lines: list[str] = []
     network.summary(print_fn=lambda line, **_: lines.append(line))
     return "\n".join(lines)

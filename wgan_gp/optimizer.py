@@ -1,4 +1,4 @@
-"""Adam that no gradient can make a weight not finite."""
+"""Adam that skips updates which would make a weight NaN or infinite."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import tensorflow as tf
 
 
 class GuardedAdam(tf.keras.optimizers.Adam):
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980), but for weights whose new value is not finite.
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) without updates that are not finite.
 
-    These keep the old one, and keep it from then on: their moments are not finite any more.
+    A weight whose new value would be NaN or infinite keeps its old value. It keeps this value in
+    later updates, too, because its moments are no longer finite.
     """
 
     def update_step(self, gradient: tf.Tensor, variable: Any, *learning_rate: tf.Tensor) -> None:
-        """As Keras calls it, for each weight; its version 2 does not hand the rate over."""
+        """Updates one weight; Keras 3 passes the learning rate, Keras 2 does not."""
         before = tf.identity(variable)
         super().update_step(gradient, variable, *learning_rate)
-        # XLA makes one operation of this and the update, at no cost.
+        # XLA fuses this with the update, at no cost.
         variable.assign(tf.where(tf.math.is_finite(variable), variable, before))

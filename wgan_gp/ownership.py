@@ -1,4 +1,4 @@
-"""That one process at a time writes a run directory."""
+"""Ensures that only one process at a time writes to a run directory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .files import replace_text
 
 
 class Ownership:
-    """A marker in the run directory: who writes it.
+    """A lock on the run directory, held by one process and recorded in a file.
 
-    A process on the same machine that still runs is not disturbed. Of another machine nobody
-    knows whether it was preempted, so the newcomer takes over, and the former owner, should it
-    still run, stops before it writes the next time.
+    The lock cannot be taken from a running process on the same machine. A process on another
+    machine may have been preempted, which cannot be detected from here, so a new process takes
+    the lock over. If the former owner is still running, it stops before its next write.
 
     Args:
-      path: of the marker.
+      path: The path of the lock file.
     """
 
     def __init__(self, path: str):
@@ -37,10 +37,10 @@ class Ownership:
         }
 
     def claim(self) -> None:
-        """Writes the marker.
+        """Takes the lock.
 
         Raises:
-          UserError: another process on this machine is writing the directory.
+          UserError: If another process on this machine holds it.
         """
         found = self._read()
         if (
@@ -57,7 +57,7 @@ class Ownership:
         replace_text(self._path, json.dumps(self._mark) + "\n")
 
     def check(self) -> None:
-        """Raises UserError if another process has taken over; asked before anything is written."""
+        """Raises UserError if this process no longer holds the lock; call it before each write."""
         found = self._read()
         if found.get("token") != self._mark["token"]:
             raise UserError(
@@ -67,7 +67,10 @@ class Ownership:
             )
 
     def release(self) -> None:
-        """Removes the marker, if it is still this process's; one that is left hinders nobody."""
+        """Releases the lock if this process still holds it.
+
+        Errors are ignored, because the lock file of a process that has ended blocks no other.
+        """
         with contextlib.suppress(tf.errors.OpError):
             if self._read().get("token") == self._mark["token"]:
                 tf.io.gfile.remove(self._path)
@@ -76,17 +79,17 @@ class Ownership:
         try:
             with tf.io.gfile.GFile(self._path) as file:
                 found = json.loads(file.read())
-        except (tf.errors.NotFoundError, ValueError, RecursionError):  # no marker, or a damaged one
+        except (tf.errors.NotFoundError, ValueError, RecursionError):  # missing or damaged
             return {}
         return found if isinstance(found, dict) else {}
 
 
 def _started(pid: Any) -> str | None:
-    """When a process of this machine began, in the kernel's ticks; None where nobody knows.
+    """Returns the start time of a process on this machine in kernel ticks, or None if unknown.
 
-    With it a number that the kernel has given to another process since is told apart.
+    The start time distinguishes the process from a later one with the same process number.
     """
-    if type(pid) is not int:  # of a damaged marker
+    if type(pid) is not int:  # the lock file is damaged
         return None
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()

@@ -1,29 +1,29 @@
-"""Pictures of samples, as arrays."""
+"""Grids of images and plots of points, as arrays."""
 
 import math
 
 import numpy as np
 
-TILE_PIXELS = 32  # a sample smaller than this is enlarged in a grid
-GAP_PIXELS = 2  # right of and below each sample
+TILE_PIXELS = 32  # smaller samples are enlarged in a grid
+GAP_PIXELS = 2  # to the right of and below each sample
 GAP_GREY = 96
-PLOT_PIXELS = 512  # side of a picture of points
+PLOT_PIXELS = 512  # side of a plot
 
 
 def to_pixels(images: np.ndarray) -> np.ndarray:
-    """Grey levels, uint8, of images in [-1, 1]; the same shape."""
+    """Converts images in [-1, 1] to uint8 of the same shape."""
     return np.clip(np.rint((images + 1) * 127.5), 0, 255).astype(np.uint8)
 
 
 def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
-    """Images side by side, row by row.
+    """Arranges images in a grid, row by row.
 
     Args:
       images: `[N, H, W, C]` in [-1, 1].
-      columns: images in a row.
+      columns: The number of images in a row.
 
     Returns:
-      uint8 `[H', W', C]`; small images are enlarged by a whole factor.
+      uint8 `[H', W', C]`. Small images are enlarged by an integer factor.
     """
     count, height, width, channels = images.shape
     rows = math.ceil(count / columns)
@@ -38,21 +38,22 @@ def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
 
 
 def point_plot(points: np.ndarray, real: np.ndarray | None = None) -> np.ndarray:
-    """2-D samples in blue over real points in grey, on white.
+    """Plots 2-D samples in blue over real points in gray, on a white background.
 
     Args:
-      points: `[N, 2]`, the samples; those far outside are not drawn.
-      real: `[M, 2]`, points of the dataset, which set the scale. None: the samples do.
+      points: The samples, `[N, 2]`. Points outside the plot are not drawn.
+      real: Points of the dataset, `[M, 2]`, which set the scale. Without them, the samples set
+        the scale.
 
     Returns:
-      uint8 `[PLOT_PIXELS, PLOT_PIXELS, 3]`, y upwards.
+      uint8 `[PLOT_PIXELS, PLOT_PIXELS, 3]`, with the y axis upward.
     """
     plot = np.full((PLOT_PIXELS, PLOT_PIXELS, 3), 255, np.uint8)
     real, scale = (points[:0], points) if real is None else (real, real)
     reach = 1.2 * np.abs(scale).max()
     for cloud, colour in ((real, (190, 190, 190)), (points, (31, 90, 200))):
         pixels = np.rint((cloud / reach + 1) / 2 * (PLOT_PIXELS - 1))
-        inside = ((pixels > 0) & (pixels < PLOT_PIXELS)).all(axis=1)  # NaN is not
+        inside = ((pixels > 0) & (pixels < PLOT_PIXELS)).all(axis=1)  # False for NaN
         pixels = pixels[inside].astype(int)
         for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):  # dots of 2x2 pixels
             plot[PLOT_PIXELS - 1 - pixels[:, 1] + down, pixels[:, 0] - 1 + right] = colour

@@ -1,4 +1,4 @@
-"""A look at the critic between two loops: on the same examples every time, without training it."""
+"""Diagnostics of the critic, computed between device loops on the same examples every time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ import tensorflow as tf
 
 from .step import ReplicaStep
 
-EXAMPLES = 256  # looked at, in whole batches
+EXAMPLES = 256  # evaluated at most, in whole batches, but at least one batch
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What a probe saw.
+    """Diagnostics of the critic at one iteration.
 
     Attributes:
-      terms: the critic's terms on real examples of the training set, `[N]` each.
-      real, fake: these examples and as many samples, `[N, D]`, flattened.
-      held_out: the terms on examples that are not trained on, if there are any.
+      terms: The critic's terms on examples of the training set, each `[N]`, by name.
+      real: These examples, flattened, `[N, D]`.
+      fake: The samples for which `terms` was computed, flattened, `[N, D]`.
+      held_out: The critic's terms on held-out examples, or None without held-out data.
     """
 
     terms: dict[str, np.ndarray]
@@ -64,19 +65,20 @@ def _distance_and_loss(group: str, terms: Mapping[str, np.ndarray]) -> dict[str,
 
 
 class Probe:
-    """Looks at the critic of a run.
+    """Evaluates the critic of a run without training it.
 
-    The noise is the same every time, too, and the networks are called as in sampling: so what
-    changes from one look to the next is them.
+    The examples and the noise are the same in every call and the networks are in inference mode,
+    so differences between two calls come from the networks' weights alone.
 
     Args:
-      step: knows the networks and the objective.
-      strategy: of the run.
-      batches: () -> distributed iterator over the dataset from its beginning.
-      held_out: the same of examples that are not trained on; None: there are none.
+      step: The replica step, with the networks and the objective.
+      strategy: The strategy of the run.
+      batches: () -> distributed iterator over the training data from its beginning.
+      held_out: () -> distributed iterator over the held-out data from its beginning. None if
+        there is no held-out data.
 
     Attributes:
-      has_held_out: whether there are any.
+      has_held_out: True if there is held-out data.
     """
 
     def __init__(
@@ -104,12 +106,12 @@ class Probe:
         self._look = look
 
     def __call__(self) -> Look:
-        """Looks; every process of the run must."""
+        """Computes the diagnostics; all processes of a run must call it at the same iteration."""
         terms, real, fake = self._look_at(self._examples)
         held_out = self._look_at(self._others)[0] if self._others else None
         return Look(terms, real, fake, held_out)
 
-    @functools.cached_property  # read once, and only if anybody looks
+    @functools.cached_property  # read once, and only if the probe is used
     def _examples(self) -> list[Any]:
         return list(itertools.islice(self._batches(), self._count))
 
@@ -126,13 +128,15 @@ class Probe:
 
 
 def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
-    """Between the expected examples, in the data's units; 0 where N examples cannot tell.
+    """Estimates the distance between the means of two distributions, in the data's units.
 
-    The Wasserstein-1 distance is no less: a linear critic of slope 1 finds this much. What the
-    scatter of N examples alone adds to the square is taken off.
+    This is a lower bound of the Wasserstein-1 distance, attained by a linear critic of slope 1.
+    The estimate subtracts the expected contribution of sampling noise to the squared distance;
+    it is 0 if the noise explains the whole distance.
 
     Args:
-      real, fake: `[N, D]`, N >= 2.
+      real: `[N, D]`, N >= 2.
+      fake: `[N, D]`, N >= 2.
     """
     chance = sum(each.var(axis=0, ddof=1).sum() / len(each) for each in (real, fake))
     square = np.sum((real.mean(axis=0) - fake.mean(axis=0)) ** 2)
@@ -140,8 +144,8 @@ def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
 
 
 def diversity(examples: np.ndarray) -> float:
-    """Mean distance between two of them, in the data's units; `[N, D]`, N >= 2."""
-    # In float64, and about their mean: the differences of large numbers below lose digits.
+    """Returns the mean distance between two examples of `[N, D]`, N >= 2, in the data's units."""
+    # Centered and in float64, because the differences of large numbers below lose precision.
     centred = (examples - examples.mean(axis=0)).astype(np.float64)
     products = centred @ centred.T
     squares = np.diag(products)

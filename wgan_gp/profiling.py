@@ -1,4 +1,4 @@
-"""TensorBoard's profile of a few iterations."""
+"""Writes a profile of a few iterations for TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import tensorflow as tf
 
 
 class Profiler:
-    """Profiles the device loops that hold the iterations `first ... last`.
+    """Profiles the device loops that contain the iterations `first ... last`.
 
     Args:
-      iterations: (first, last), counted from 1; None: none.
-      directory: of TensorBoard's event files.
+      iterations: (first, last), counted from 1. None disables profiling.
+      directory: The directory of TensorBoard's event files.
     """
 
     def __init__(self, iterations: tuple[int, int] | None, directory: str):
@@ -19,7 +19,12 @@ class Profiler:
         self._running = False
 
     def before_loop(self, done: int, iterations: int) -> None:
-        """A loop of so many iterations follows, after `done`."""
+        """Starts the profiler if the next loop contains an iteration to profile.
+
+        Args:
+          done: The number of iterations done before the loop.
+          iterations: The number of iterations in the loop.
+        """
         if self._iterations is None or self._running:
             return
         first, last = self._iterations
@@ -28,12 +33,12 @@ class Profiler:
             self._running = True
 
     def after_loop(self, done: int) -> None:
-        """The loop is over; `done` iterations are done."""
+        """Stops the profiler if the last iteration to profile is among the `done` iterations."""
         if self._iterations is not None and done >= self._iterations[1]:
             self.stop()
 
     def stop(self) -> None:
-        """Writes what was profiled, if anything."""
+        """Writes the profile if the profiler is running."""
         if self._running:
             self._running = False
             tf.profiler.experimental.stop()

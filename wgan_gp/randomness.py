@@ -1,13 +1,13 @@
 """Stateless random numbers keyed by (seed, stream, step, global example index).
 
-A replica draws the numbers of its slice of the global batch, so one seed gives the same
-noise on one CPU, on eight cores or on a pod, and again after a resume. There is no
+Each replica draws the numbers of its slice of the global batch, so a seed gives the same
+noise on one CPU, on eight cores or on a pod, and also after a resume. There is no
 generator state to save.
 
 The numbers are Philox 4x32-10 blocks (Salmon et al. 2011, "Parallel Random Numbers: As
-Easy as 1, 2, 3"), addressed directly: the key holds seed and stream, the counter's high
-word the step, its low word the place of the example. Uniform and normal values are made
-from the bits here rather than by TensorFlow, whose kernels convert bits differently on
+Easy as 1, 2, 3"), addressed directly: the key holds the seed and the stream, the high word of
+the counter holds the step, and its low word the position of the example. The bits are converted
+to uniform and normal values here, because TensorFlow's kernels convert them differently on the
 CPU and under XLA.
 """
 
@@ -21,9 +21,9 @@ _WORDS_PER_BLOCK = 4
 
 
 class Stream(enum.IntEnum):
-    """What numbers are for; each purpose has its own, whatever the others draw.
+    """Independent streams of random numbers, one for each purpose.
 
-    Never renumber: a resumed run would draw other numbers.
+    Never renumber them, because a resumed run would then draw different numbers.
     """
 
     CRITIC_LATENTS = 0
@@ -48,15 +48,15 @@ def bits(
     count: int | tf.Tensor,
     size: int,
 ) -> tf.Tensor:
-    """Random 32-bit words for the examples `first ... first + count - 1` of one step.
+    """Returns random 32-bit words for the examples `first ... first + count - 1` of one step.
 
     Args:
-      seed: in [0, 2^31); a scalar int64 where it is not known before the graph is.
-      stream: what the numbers are for.
-      step: scalar integer, which draw of the stream.
-      first: scalar integer, global index of the first example.
-      count: examples; a scalar int32 where it is not known before.
-      size: words an example.
+      seed: The seed in [0, 2^31), a Python integer or a scalar int64 tensor.
+      stream: The purpose of the numbers.
+      step: The index of the draw from the stream, scalar integer.
+      first: The global index of the first example, scalar integer.
+      count: The number of examples, a Python integer or a scalar int32 tensor.
+      size: The number of words per example.
 
     Returns:
       `[count, size]`, uint32. Row i depends on (seed, stream, step, first + i) only.
@@ -81,8 +81,8 @@ def uniform(
     count: int | tf.Tensor,
     size: int,
 ) -> tf.Tensor:
-    """Values uniform on [0, 1), `[count, size]` float32; arguments as in `bits`."""
-    # 24 bits: as many as float32 holds below 1, so that 1 is never reached by rounding.
+    """Returns values uniform on [0, 1), `[count, size]` float32; see `bits` for the arguments."""
+    # float32 represents all multiples of 2^-24 below 1, so no value is rounded to 1.
     words = bits(seed, stream, step=step, first=first, count=count, size=size)
     high = tf.bitwise.right_shift(words, tf.constant(8, tf.uint32))
     return tf.cast(tf.cast(high, tf.int32), tf.float32) * 2.0**-24
@@ -91,20 +91,24 @@ def uniform(
 def uncorrelated_bits(
     seed: int, stream: Stream, *, first: tf.Tensor, count: int, size: int
 ) -> tf.Tensor:
-    """As `bits`, for noise on whole images, where those would take most of the time.
+    """Returns random words for noise on whole images, faster than `bits`.
 
-    Multiply-add hashing (Carter and Wegman 1979): word p of an example is a x_p + b modulo 2^32,
-    with a and b random for every example and the x_p random for the run. Each word is uniform
-    and any two of an example are uncorrelated; a polynomial of more of them need not be.
+    The words are hashes by multiply-add (Carter and Wegman 1979): word p of an example is
+    a x_p + b modulo 2^32, where a and b are random for each example and the x_p are random for
+    the run. Each word is uniform, and any two words of an example are uncorrelated. Higher-order
+    products of the words may be correlated.
 
     Args:
-      seed, first, count, size: as in `bits`.
-      stream: what the numbers are for; draws its steps 0 and 1.
+      seed: The seed, see `bits`.
+      stream: The purpose of the numbers. Its steps 0 and 1 are used.
+      first: The global index of the first example, scalar integer.
+      count: The number of examples.
+      size: The number of words per example.
 
     Returns:
       `[count, size]`, uint32. Row i depends on (seed, stream, first + i) only.
     """
-    with tf.init_scope():  # once, not in every call of a dataset's function
+    with tf.init_scope():  # computed once, not in every call of a dataset's function
         x = bits(seed, stream, step=1, first=0, count=1, size=size)
     a, b = tf.split(bits(seed, stream, step=0, first=first, count=count, size=2), 2, axis=1)
     return a * x + b
@@ -119,10 +123,10 @@ def normal(
     count: int | tf.Tensor,
     size: int,
 ) -> tf.Tensor:
-    """Standard normal values, `[count, size]` float32; arguments as in `bits`.
+    """Returns standard normal values, `[count, size]` float32; see `bits` for the arguments.
 
-    Box and Muller 1958: each pair of uniforms gives a pair of normals. 24 bits reach
-    5.77 standard deviations.
+    By the transform of Box and Muller 1958, each pair of uniform values gives a pair of normal
+    values. With 24 bits, the largest magnitude is 5.77.
     """
     pairs = -(-size // 2)
     u = uniform(seed, stream, step=step, first=first, count=count, size=2 * pairs)

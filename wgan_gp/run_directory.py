@@ -1,6 +1,6 @@
-"""The run directory: where its files are, and that it belongs to this run.
+"""The paths of a run directory, and checks that it belongs to the run.
 
-Only tf.io.gfile touches it, so it may be local, gs:// or ram://.
+All access is through tf.io.gfile, so the directory may be local, gs:// or ram://.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from .ownership import Ownership
 
 @dataclasses.dataclass(frozen=True)
 class DataRecord:
-    """What data.json holds: what the networks know of the data, and which data it was.
+    """The content of data.json: the shape of the data and its identity.
 
     Attributes:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: of a conditional run; 0 of any other.
-      order: the version of the order in which the examples are read; None: they have none.
-      fingerprint: see data/fingerprint.py; None: nothing is known of the files.
+      classes: The number of classes of a conditional run; 0 for an unconditional run.
+      order: The version of the order in which the examples are read. None if the dataset
+        generates its examples.
+      fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
     """
 
     example_shape: tuple[int, ...]
@@ -39,7 +40,11 @@ class DataRecord:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], path: str) -> DataRecord:
-        """Raises UserError unless `saved`, of the file `path`, is such a record."""
+        """Returns the record for the JSON object `saved`, which was read from `path`.
+
+        Raises:
+          UserError: If `saved` is not a valid record.
+        """
         shape, classes = saved.get("example_shape"), saved.get("classes")
         order, fingerprint = saved.get("order"), saved.get("fingerprint")
         if not (
@@ -59,22 +64,23 @@ class DataRecord:
 
 
 class RunDirectory:
-    """The paths of one run.
+    """The paths of one run, and the checks before a process writes to them.
 
     Attributes:
-      path: the directory.
-      config: config.json, the resolved configuration.
-      data: data.json, what the networks know of the data.
-      metrics: metrics.jsonl, one object per summary.
-      evaluation: evaluation.jsonl, one object per evaluation.
-      evaluations: the folder of --mode=evaluate's event files, and of what is known of the data.
-      checkpoints: the folder of ckpt-N.*, N iterations done.
-      events: the folder of TensorBoard's event files.
-      samples: the folder of step_NNNNNNNN.png.
-      compile: the folder of what --mode=compile found, <topology>.json.
-      sampled: the folder of what --mode=sample drew.
-      exported: the folder of what --mode=export wrote.
-      owner: owner.json, which process writes here; none once it is done.
+      path: The run directory.
+      config: The file config.json, the resolved configuration.
+      data: The file data.json, a `DataRecord`.
+      metrics: The file metrics.jsonl, one object per summary.
+      evaluation: The file evaluation.jsonl, one object per evaluation.
+      evaluations: The folder of --mode=evaluate's event files and cached statistics of the data.
+      checkpoints: The folder of ckpt-N.*, where N is the number of iterations done.
+      events: The folder of TensorBoard's event files.
+      samples: The folder of step_NNNNNNNN.png.
+      compile: The folder of the reports of --mode=compile, <topology>.json.
+      sampled: The folder of the output of --mode=sample.
+      exported: The folder of the output of --mode=export.
+      owner: The file owner.json, which names the process that writes to the directory. It is
+        deleted when the process ends.
     """
 
     def __init__(self, path: str):
@@ -93,9 +99,10 @@ class RunDirectory:
         self.owner = posixpath.join(path, "owner.json")
 
     def check(self, config: Config) -> None:
-        """Raises UserError if the directory holds a run that `config` does not continue.
+        """Raises UserError if the directory holds a run that `config` cannot continue.
 
-        Either the run has another configuration, or its checkpoints are gone.
+        This is the case if the run has an incompatible configuration, or if its configuration or
+        its checkpoints are missing.
         """
         with self.reporting("read"):
             saved = self.saved_config()
@@ -115,13 +122,14 @@ class RunDirectory:
             self._check_checkpoints(saved.get("checkpoint_interval", config.checkpoint_interval))
 
     def _check_checkpoints(self, interval: int) -> None:
-        """Raises UserError if a run that saved checkpoints has none left.
+        """Raises UserError if the checkpoints that a run must have saved are missing.
 
         Args:
-          interval: of the checkpoints when the run was last started; 0: only at the end.
+          interval: The checkpoint interval when the run was last started; 0 if it saved a
+            checkpoint at the end only.
         """
         trained_to = read_log(self.metrics).last_step
-        # Of one iteration, the summary is written before the checkpoint.
+        # At the same iteration, the summary is written before the checkpoint, hence "<".
         if 0 < interval < trained_to and not self._has_checkpoints():
             raise UserError(
                 f"{self.checkpoints} holds no checkpoint, but {self.metrics} says that the run was "
@@ -131,10 +139,13 @@ class RunDirectory:
             )
 
     def check_data(self, config: Config, data: DataRecord) -> None:
-        """As `check`, once the data is known; what has changed is a warning on stderr.
+        """Calls `check` and compares the data with the data that the run was trained on.
+
+        Changes that do not prevent training are printed as warnings on stderr.
 
         Raises:
-          UserError: see `check`; or the networks do not suit the data any more.
+          UserError: If `check` does, or if the shape or the number of classes of the data has
+            changed.
         """
         self.check(config)
         with self.reporting("read"):
@@ -161,7 +172,7 @@ class RunDirectory:
         self._warn_of_changes(saved, data.fingerprint)
 
     def warn_of_other_data(self, fingerprint: dict[str, Any] | None) -> None:
-        """Says on stderr if the run was trained on other data than that of this fingerprint."""
+        """Warns on stderr if the run was trained on data with another fingerprint."""
         if saved := self.saved_data():
             self._warn_of_changes(saved, fingerprint)
 
@@ -177,12 +188,15 @@ class RunDirectory:
             )
 
     def claim(self, config: Config, data: DataRecord) -> Ownership:
-        """Makes the directory, this process's own, and writes config.json and data.json.
+        """Creates and locks the directory, and writes config.json and data.json.
 
-        Nothing in the directory is changed before; see `check_data`, which comes first.
+        Call `check_data` first, which changes nothing in the directory.
+
+        Returns:
+          The lock on the directory.
 
         Raises:
-          UserError: it cannot be written; or another process is writing it.
+          UserError: If the directory cannot be written or another process is writing to it.
         """
         owner = Ownership(self.owner)
         with self.reporting("written"):
@@ -197,10 +211,10 @@ class RunDirectory:
         return bool(paths_starting_with(posixpath.join(self.checkpoints, "ckpt-")))
 
     def saved_config(self) -> dict[str, Any] | None:
-        """What config.json holds, or None where there is none.
+        """Returns the content of config.json, or None if the file does not exist.
 
         Raises:
-          UserError: it is there, but is no saved configuration.
+          UserError: If the file is not a valid configuration.
         """
         saved = read_object(self.config)
         if saved is not None:
@@ -208,7 +222,10 @@ class RunDirectory:
         return saved
 
     def saved_data(self) -> DataRecord | None:
-        """What data.json holds; None where there is none, or a damaged one, which a line says."""
+        """Returns the content of data.json, or None if it is missing or damaged.
+
+        A damaged file causes a warning on stderr.
+        """
         try:
             saved = read_object(self.data)
             return None if saved is None else DataRecord.from_dict(saved, self.data)
@@ -217,10 +234,10 @@ class RunDirectory:
             return None
 
     def find_run(self) -> tuple[dict[str, Any], DataRecord]:
-        """What config.json and data.json of a run hold.
+        """Returns the content of config.json and data.json.
 
         Raises:
-          UserError: there is no run.
+          UserError: If the directory does not hold a run, or one of the files is damaged.
         """
         with self.reporting("read"):
             saved = self.saved_config()
@@ -232,10 +249,10 @@ class RunDirectory:
             return saved, DataRecord.from_dict(read_object(self.data) or {}, self.data)
 
     def reporting(self, done: str) -> contextlib.AbstractContextManager[None]:
-        """Turns what fails inside into a UserError that names the directory.
+        """Returns a context that turns file errors into a UserError that names the directory.
 
         Args:
-          done: what it cannot be: "read" or "written".
+          done: The operation in the error message, "read" or "written".
         """
         return reporting(
             f"--model_dir={self.path}",

@@ -1,4 +1,4 @@
-"""What --mode=sample writes: a picture, a folder of pictures or an archive of arrays."""
+"""Writes samples as an image, a folder of images or an archive of arrays (--mode=sample)."""
 
 import io
 import posixpath
@@ -22,14 +22,15 @@ REMEDY = "make room there, or give an --output that you may write to"
 
 
 def check(config: Config, kind: Kind) -> None:
-    """Refuses what cannot be drawn or written, before anything is restored.
+    """Checks the settings of --mode=sample, before anything is restored.
 
     Args:
-      config: of the run.
-      kind: of its data.
+      config: The configuration of the run.
+      kind: The shape and the number of classes of its data.
 
     Raises:
-      UserError: there is no such class, the format is of images, or --output is no place for it.
+      UserError: If the class does not exist, the format does not fit the data, or --output
+        cannot be written or exists already.
     """
     if config.sample_class is not None and config.sample_class >= kind.classes:
         asked = f"--sample_class={config.sample_class}"
@@ -59,7 +60,7 @@ def _check_output(path: str, sample_format: str) -> None:
             f"give a file {ending}",
         )
     with reporting(flag, "read", REMEDY):
-        if not ending:  # pictures of another run among them would not be told apart
+        if not ending:  # the folder must not mix images of different runs
             check_new_folder(flag, path)
         elif tf.io.gfile.isdir(path):
             raise UserError(f"{flag} is a folder", "give a file")
@@ -68,16 +69,16 @@ def _check_output(path: str, sample_format: str) -> None:
 
 
 def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:
-    """Draws and writes the samples; returns the path.
+    """Draws and writes the samples, and returns the path of the file or folder.
 
     Args:
-      config: of the run; see `check`.
-      kind: of its data.
-      sampler: what to draw with.
-      iteration: iterations of training done.
+      config: The configuration of the run, which passed `check`.
+      kind: The shape and the number of classes of its data.
+      sampler: Draws the samples.
+      iteration: The number of iterations of training done.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: If the samples cannot be written.
     """
     path = config.output or posixpath.join(
         RunDirectory(config.run_directory).sampled, _default_name(config, iteration)
@@ -98,7 +99,7 @@ def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:
 
 
 def _default_name(config: Config, iteration: int) -> str:
-    """Other samples have another name: what is written over had the same weights and seed."""
+    """Returns a name that is unique to the samples, so that only equal samples are overwritten."""
     parts = ["ckpt", iteration, "seed", config.drawn_with]
     if config.sample_class is not None:
         parts += ["class", config.sample_class]
@@ -111,7 +112,7 @@ def _samples(config: Config, sampler: Sampler) -> np.ndarray:
 
 
 def _overview(config: Config, kind: Kind, sampler: Sampler) -> np.ndarray:
-    """All samples in one picture, uint8 `[H, W, C]`."""
+    """Returns all samples in one image, uint8 `[H, W, C]`."""
     if config.sample_format == "interpolation":
         rows, columns = -(-config.num_samples // GRID_SIDE), GRID_SIDE
         samples = interpolations(sampler, rows, columns, config.sample_class)
@@ -122,8 +123,8 @@ def _overview(config: Config, kind: Kind, sampler: Sampler) -> np.ndarray:
 
 
 def _pictures(samples: np.ndarray, folder: str) -> Iterator[tuple[str, bytes]]:
-    """The path and the content of a file for each sample."""
-    # None: unless stderr is a terminal.
+    """Yields the path and the content of a PNG file for each sample."""
+    # disable=None shows a progress bar only if stderr is a terminal.
     numbers = tqdm.tqdm(range(len(samples)), unit="file", delay=1, leave=False, disable=None)
     for number in numbers:
         yield posixpath.join(folder, f"{number:05d}.png"), _png(to_pixels(samples[number]))
@@ -134,7 +135,7 @@ def _png(picture: np.ndarray) -> bytes:
 
 
 def _archive(config: Config, sampler: Sampler, iteration: int) -> bytes:
-    """An .npz: samples, latents, seed, iteration, and labels where there are classes."""
+    """Returns an .npz of samples, latents, seed, iteration and, for a conditional run, labels."""
     latents, labels = sampler.noise(config.num_samples, config.sample_class)
     arrays: dict[str, Any] = {
         "samples": _samples(config, sampler),

@@ -1,4 +1,4 @@
-"""Samples from the generator."""
+"""Draws samples from the generator."""
 
 from collections.abc import Callable
 
@@ -14,24 +14,27 @@ from .networks import conditioned
 from .pictures import image_grid, point_plot
 from .randomness import Stream, normal
 
-GRID_SIDE = 8  # images; a conditional grid has a column for each class, up to twice as many
+GRID_SIDE = 8  # images; a conditional grid has a column for each of up to 2 * GRID_SIDE classes
 PLOT_POINTS = 2500
 
 
 class Sampler:
     """Draws samples on all replicas; sample i is a function of (weights, seed, i).
 
-    The generator does not train. With the batch-norm statistics it accumulated, no sample
-    depends on those beside it. With those of the batch (--sampling_statistics=batch), samples
-    are drawn in batches of `batch_size` over all replicas.
+    The generator is called in inference mode. With accumulated batch-norm statistics, samples do
+    not depend on each other. With batch statistics (--sampling_statistics=batch), samples depend
+    on their batch of `batch_size` samples over all replicas.
 
     Args:
-      generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes labels too.
-      strategy: the strategy in whose scope the generator was made.
-      latent_size: length of a latent vector.
-      seed: of the latents.
-      classes: of a conditional generator; 0 of any other. An attribute too.
-      batch_size: samples per call, over all replicas; raised to a multiple of their number.
+      generator: `[B, latent_size]` -> `[B, *example_shape]`. A conditional generator takes a
+        list of latents and labels.
+      strategy: The strategy in whose scope the generator was created.
+      latent_size: The length of a latent vector.
+      seed: The seed of the latents.
+      classes: The number of classes of a conditional generator, 0 for an unconditional one;
+        also an attribute.
+      batch_size: The number of samples per call over all replicas, rounded up to a multiple of
+        the number of replicas.
     """
 
     def __init__(
@@ -57,16 +60,16 @@ class Sampler:
     def sample(
         self, count: int, label: int | None = None, *, show_progress: bool = False
     ) -> np.ndarray:
-        """The first `count` samples of the seed, `[count, *example_shape]` float32.
+        """Returns the first `count` samples of the seed, `[count, *example_shape]` float32.
 
-        Sample i is of class i modulo classes.
+        Sample i has class i modulo classes.
 
         Args:
-          count: how many.
-          label: the first `count` of this class, in [0, classes). All classes are drawn, and
-            those of the others left: with statistics of the batch, a batch of one class would
-            have others than the generator has ever seen.
-          show_progress: on stderr, if that is a terminal.
+          count: The number of samples.
+          label: The class of the samples, in [0, classes). None returns all classes. Samples of
+            all classes are drawn in any case, because the batch statistics of a single class
+            would differ from those in training.
+          show_progress: Whether to show a progress bar if stderr is a terminal.
         """
         first, stride = self._places(label)
         batches = [
@@ -76,11 +79,15 @@ class Sampler:
         return np.concatenate(batches)[:count]
 
     def noise(self, count: int, label: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """What the generator makes `sample` of, for the same arguments.
+        """Returns the inputs of the generator for which `sample` returns the outputs.
+
+        Args:
+          count: The number of samples.
+          label: The class of the samples, as in `sample`.
 
         Returns:
-          The latents, `[count, latent_size]` float32, and the labels, `[count]` int32; all 0
-          where there are no classes.
+          The latents, `[count, latent_size]` float32, and the labels, `[count]` int32, which are
+          all 0 for an unconditional generator.
         """
         first, stride = self._places(label)
         places = first + stride * np.arange(count)
@@ -95,22 +102,23 @@ class Sampler:
         return latents[places], (places % max(1, self.classes)).astype(np.int32)
 
     def generate(self, latents: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The samples of given noise, `[N, *example_shape]` float32.
+        """Returns the samples for given latents, `[N, *example_shape]` float32.
 
         Args:
           latents: `[N, latent_size]` float32.
-          labels: `[N]` int32; they matter to a conditional generator only.
+          labels: `[N]` int32; ignored by an unconditional generator.
         """
         batches = []
         for begin in self._calls(len(latents)):
-            # Of one shape, so that it is traced once; the last ones repeat its first.
+            # All calls have one shape, so that the function is traced once. The last batch is
+            # filled up with its first example.
             places = np.arange(begin, begin + self._per_call)
             places[places >= len(latents)] = begin
             batches.append(self._generate(latents[places], labels[places]).numpy())
         return np.concatenate(batches)[: len(latents)]
 
     def _on_all_replicas(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-        """What the replicas' shares of a call are, one after the other."""
+        """Returns a function that runs on all replicas and concatenates their results."""
 
         @tf.function(autograph=False)
         def run(*arguments: tf.Tensor) -> tf.Tensor:
@@ -123,7 +131,7 @@ class Sampler:
         return tf.cast(replica, tf.int64) * self._share
 
     def _draw_on_replica(self, first: tf.Tensor) -> tf.Tensor:
-        """This replica's share of the samples from `first` on."""
+        """Returns this replica's part of the samples that start at index `first`."""
         first += self._first_of_replica()
         latents = normal(
             self._seed,
@@ -137,7 +145,7 @@ class Sampler:
         return self._call(latents, tf.cast(labels, tf.int32))
 
     def _generate_on_replica(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """This replica's share of the samples of `[per_call, latent_size]` and `[per_call]`."""
+        """Returns this replica's part of the samples for the inputs of all replicas."""
         first = self._first_of_replica()
         latents = tf.slice(latents, [first, 0], [self._share, self._latent_size])
         labels = tf.slice(labels, [first], [self._share])
@@ -148,13 +156,13 @@ class Sampler:
         return conditioned(self._generator, labels, training=False)(latents)
 
     def _places(self, label: int | None) -> tuple[int, int]:
-        """The first sample of a class, and how far it is from one to the next."""
+        """Returns the index of the first sample of a class, and the distance to the next one."""
         return (0, 1) if label is None else (label, self.classes)
 
     def _calls(self, count: int, show_progress: bool = False) -> tqdm.tqdm:
-        """The index of the first sample of each call."""
+        """Iterates over the index of the first sample of each call, with a progress bar."""
         calls = range(0, count, self._per_call)
-        # None: unless stderr is a terminal. What takes a second needs no bar.
+        # disable=None shows the bar only if stderr is a terminal; delay=1 hides it for a second.
         return tqdm.tqdm(
             calls, unit="batch", delay=1, leave=False, disable=None if show_progress else True
         )
@@ -163,36 +171,36 @@ class Sampler:
 def interpolations(
     sampler: Sampler, rows: int, columns: int, label: int | None = None
 ) -> np.ndarray:
-    """Samples on the way from one latent vector to another, `[rows * columns, *example_shape]`.
+    """Interpolates between pairs of latent vectors, `[rows * columns, *example_shape]`.
 
-    Row r begins with sample r, and ends with the latents of sample `rows` + r; it is of the
-    class of its first.
+    Row r starts with sample r and ends with the latents of sample `rows` + r. All samples of the
+    row have the class of the first.
 
     Args:
-      sampler: what to draw with.
-      rows: pairs of latents.
-      columns: samples in a row, both ends among them.
-      label: as for `Sampler.sample`.
+      sampler: Draws the samples.
+      rows: The number of pairs of latents.
+      columns: The number of samples in a row, including both ends.
+      label: The class of the samples, as in `Sampler.sample`.
     """
     latents, labels = sampler.noise(2 * rows, label)
     begins, ends = latents[:rows, None], latents[rows:, None]
-    # On an arc: for independent z0 and z1 from N(0, I), cos(t) z0 + sin(t) z1 is from N(0, I)
-    # again, as cos^2 + sin^2 = 1, so the generator is asked for nothing that it was not trained
-    # on. Halfway along the straight line the variance would be a half.
+    # The path is an arc: for independent z0 and z1 from N(0, I), cos(t) z0 + sin(t) z1 is also
+    # from N(0, I), because cos^2 + sin^2 = 1. The generator was trained on this distribution.
+    # Halfway along a straight line, the variance would be 1/2.
     t = np.linspace(0, np.pi / 2, columns)[:, None]
     between = (np.cos(t) * begins + np.sin(t) * ends).astype(np.float32)
     return sampler.generate(between.reshape(rows * columns, -1), labels[:rows].repeat(columns))
 
 
 def grid_columns(classes: int) -> int:
-    """Columns of a grid: a class a column, where there are columns for all."""
+    """Returns the number of columns of a grid: one per class, unless there are too many classes."""
     return classes if 1 < classes <= 2 * GRID_SIDE else GRID_SIDE
 
 
 def make_sampler(
     config: Config, strategy: tf.distribute.Strategy, generator: tf.keras.Model, kind: Kind
 ) -> Sampler:
-    """What draws from a generator as the configuration of its run says."""
+    """Returns the sampler of a generator with the settings of its run."""
     return Sampler(
         generator,
         strategy,
@@ -205,7 +213,7 @@ def make_sampler(
 def make_draw(
     sampler: Sampler, source: sources.Source | sources.Stream
 ) -> Callable[[], dict[str, np.ndarray]]:
-    """A function that draws the same noise's samples anew: () -> pictures, uint8, by their tags."""
+    """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag."""
     if len(source.example_shape) == 3:
         columns = grid_columns(sampler.classes)
 
@@ -217,13 +225,16 @@ def make_draw(
             }
 
         return draw
-    assert isinstance(source, sources.Source)  # only pictures are streamed
+    assert isinstance(source, sources.Source)  # only images are streamed
     real = source.read(tf.constant(0, tf.int64), PLOT_POINTS)[0].numpy()
     return lambda: {"samples": point_plot(sampler.sample(PLOT_POINTS), real)}
 
 
 def draw_real(source: sources.Source | sources.Stream) -> dict[str, np.ndarray]:
-    """A picture of the first real images, by its tag; points are drawn beside their samples."""
+    """Returns a grid of the first real images, by tag, or nothing for points.
+
+    Real points are plotted together with the samples instead.
+    """
     if len(source.example_shape) != 3:
         return {}
     images, _ = first_examples(source, GRID_SIDE**2)

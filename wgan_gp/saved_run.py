@@ -1,4 +1,4 @@
-"""What a run is good for once it is saved: samples, their evaluation, an export."""
+"""Samples, evaluates and exports trained runs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
     """Samples, exports or evaluates a run.
 
     Args:
-      mode: a member of OF_A_SAVED_RUN.
-      path: the run directory.
-      given: settings of the command line; see `find_run`.
-      make_state: fresh networks and optimizers of a configuration, for a kind of data.
+      mode: A member of OF_A_SAVED_RUN.
+      path: The run directory.
+      given: The settings of the command line; see `find_run`.
+      make_state: (configuration, strategy, kind of data) -> newly initialized state.
 
     Raises:
-      UserError: there is no such run, or no checkpoint of it, or it cannot be used so.
+      UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     uses = {"sample": _sample, "export": _export, "evaluate": _evaluate}
     config, kind = find_run(path, given)
@@ -45,17 +45,18 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
 
 
 def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
-    """What the run in a directory was trained as, to be used here; needs no data.
+    """Returns the configuration of a run and the kind of its data, without reading the data.
 
     Args:
-      path: the run directory.
-      given: settings of the command line. Where and how to use the run may be set anew.
+      path: The run directory.
+      given: The settings of the command line. They override settings of the run that may change
+        when it is used.
 
     Raises:
-      UserError: there is no run, or it was trained otherwise than `given` says.
+      UserError: If the run does not exist, or `given` contradicts its configuration.
     """
     saved, data = RunDirectory(path).find_run()
-    # Not on the machine it was trained on, nor from what it began with.
+    # The devices and the starting point of training do not apply here.
     elsewhere = {"tpu": None, "cpu_replicas": 1, "restore_from": None}
     config = Config.from_dict({**saved, **elsewhere, "model_dir": path, **given})
     if differences := config.differences(saved):
@@ -68,10 +69,13 @@ def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """A run as it was saved, ready to be used; its data need not be there.
+    """A restored run.
 
     Attributes:
-      iteration: iterations of training done.
+      strategy: The strategy of the networks.
+      state: The restored state.
+      sampler: Draws samples from `state.sampling_generator`.
+      iteration: The number of iterations of training done.
     """
 
     strategy: tf.distribute.Strategy
@@ -86,15 +90,16 @@ def open_saved_run(
     make_state: MakeState,
     strategy: tf.distribute.Strategy | None = None,
 ) -> SavedRun:
-    """The newest checkpoint of a run, or the one that --restore_from names.
+    """Restores the newest checkpoint of a run, or the one that --restore_from names.
 
     Args:
-      config, kind: of the run.
-      make_state: see `use`.
-      strategy: where to use it; None: as the configuration says.
+      config: The configuration of the run.
+      kind: The shape and the number of classes of its data.
+      make_state: See `use`.
+      strategy: The strategy to use. Defaults to the strategy for the configuration.
 
     Raises:
-      UserError: there is none, or the devices are not to be had.
+      UserError: If there is no checkpoint, or the devices are unavailable.
     """
     directory = RunDirectory(config.run_directory)
     with directory.reporting("read"):
@@ -114,16 +119,16 @@ def open_saved_run(
 
 
 def _sample(config: Config, kind: Kind, make_state: MakeState) -> None:
-    """Draws samples, as --sample_format says; prints where they are."""
+    """Writes samples in the format of --sample_format and prints their path."""
     sample_files.check(config, kind)
     run = open_saved_run(config, kind, make_state)
     print(sample_files.write(config, kind, run.sampler, run.iteration))
 
 
 def _export(config: Config, kind: Kind, make_state: MakeState) -> None:
-    """Writes the generator as a SavedModel and a Keras file; prints where.
+    """Writes the generator as a SavedModel and a Keras file, and prints their path.
 
-    On one device of this machine, whatever the run was trained on: there is nothing to share out.
+    The export uses one device of this machine, regardless of the devices of training.
     """
     export.check(config)
     run = open_saved_run(config, kind, make_state, tf.distribute.get_strategy())
@@ -131,8 +136,8 @@ def _export(config: Config, kind: Kind, make_state: MakeState) -> None:
 
 
 def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
-    """Judges samples against the data: prints a table, and adds to the run's curves."""
-    # With them come SciPy and scikit-learn, which the other modes need not wait for.
+    """Evaluates samples, prints a table and records the metrics in the run directory."""
+    # These import SciPy and scikit-learn, for which the other modes should not wait.
     from .evaluation import report  # noqa: PLC0415
     from .evaluation.evaluator import open_evaluator  # noqa: PLC0415
 
@@ -143,7 +148,7 @@ def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
     values = evaluator.evaluate()
     if workers.find(config).is_chief:
         print(report.table(run.iteration, values, evaluator.about), flush=True)
-        try:  # a run that may only be read is worth judging, too
+        try:  # a run in a read-only directory can be evaluated, too
             report.record(directory, run.iteration, values, evaluator.about)
         except (tf.errors.OpError, OSError) as error:
             print(

@@ -1,13 +1,13 @@
-"""A shuffled reading of a dataset, computed position by position: there is no state to save.
+"""Shuffles datasets by a function from positions to examples, without state to save.
 
 Position p is place p % N of epoch p // N. The order of an epoch is a Feistel network (Black and
 Rogaway 2002, "Ciphers with Arbitrary Finite Domains") over a grid of about sqrt(N) x sqrt(N)
 cells, whose round functions are tables of random numbers. Cells beyond N are skipped by walking
 the cycle.
 
-Two epochs could have the same order by chance, and on a small dataset sooner or later would. To
-rule that out, the order of an epoch's first sixteen places spells out (seed, epoch), both modulo
-2^20: 16! > 2^44.
+Two epochs could have the same order by chance, which is likely for a small dataset. To exclude
+this, the order of the first sixteen places of an epoch encodes (seed, epoch), both modulo 2^20.
+This is possible because 16! > 2^44.
 """
 
 import functools
@@ -21,21 +21,21 @@ from .randomness import Stream, bits
 ORDER = 2  # version of the order, in data.json; 1 was TensorFlow's RandomIndexShuffle
 _ROUNDS = 8
 _KEY_BITS = 20  # low bits of seed and epoch that determine the order uniquely
-_HEAD = 16  # places whose order spells the key
-_SPARE = 19  # codes for each key, of which one is drawn at random: 19 * 2^40 < 16!
+_HEAD = 16  # places whose order encodes the key
+_SPARE = 19  # codes per key, one of which is chosen at random: 19 * 2^40 < 16!
 
 
 def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns which of `size` examples is read at each position of an endless, shuffled reading.
+    """Returns the index of the example at each position of an endless, shuffled sequence.
 
-    Every example is read once in each epoch of `size` positions. With 16 examples or more, no two
-    pairs (seed, epoch), all below 2^20, have the same order.
+    Each epoch of `size` positions contains every example once. With at least 16 examples, no two
+    pairs (seed, epoch) of numbers below 2^20 have the same order.
 
     Args:
-      seed: in [0, 2^31).
-      positions: `[B]` int64, B >= 1, counted from the start of training, within a few epochs:
-        memory grows with the distance from the first to the last.
-      size: examples in the dataset, at least 1.
+      seed: The seed in [0, 2^31).
+      positions: `[B]` int64, B >= 1, counted from the start of training. The memory grows with
+        the number of epochs from the first to the last position.
+      size: The number of examples, >= 1.
 
     Returns:
       `[B]` int64, in [0, size).
@@ -45,7 +45,7 @@ def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _order(seed: int, size: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns `shuffled` of a seed and a size, traced once for all pipelines of a process."""
+    """Returns `shuffled` for a seed and a size, traced once for all pipelines of a process."""
     return tf.function(
         functools.partial(_shuffled, seed, size),
         input_signature=[tf.TensorSpec([None], tf.int64)],
@@ -95,9 +95,9 @@ def _feistel(
     """Returns a permutation of the places of each epoch: (places, epochs) -> examples.
 
     Args:
-      tables: `[E, _ROUNDS * rows]` int64, random, for each epoch.
-      rows: of the grid, the square root of `size` rounded up.
-      size: places in an epoch.
+      tables: `[E, _ROUNDS * rows]` int64, random numbers for each epoch.
+      rows: The number of rows of the grid, the square root of `size` rounded up.
+      size: The number of places in an epoch.
     """
     columns = -(-size // rows)
     flat = tf.reshape(tables, [-1])
@@ -126,17 +126,17 @@ def _spelled(seed: int, epochs: tf.Tensor, spare: tf.Tensor, head: int) -> tf.Te
     """Returns an order of `head` places for each epoch; with 16, one-to-one in (seed, epoch).
 
     Args:
-      seed: in [0, 2^31).
+      seed: The seed in [0, 2^31).
       epochs: `[E]` int64.
-      spare: `[E]` int64, random words: choose among the orders of one key.
-      head: places, at most 16.
+      spare: `[E]` int64, random words that choose among the orders of a key.
+      head: The number of places, <= 16.
 
     Returns:
       `[E, head]` int64, each row a permutation of 0 ... head - 1.
     """
     keys = _mixed((seed % 2**_KEY_BITS << _KEY_BITS) + epochs % 2**_KEY_BITS, seed, epochs)
     codes = (_SPARE * keys + spare % _SPARE) % math.factorial(head)
-    # Digits in the factorial number system: the i-th counts the smaller ones still to come.
+    # Digits in the factorial number system: the i-th counts the smaller numbers after place i.
     places = tf.constant([[math.factorial(head - 1 - i) for i in range(head)]], tf.int64)
     digits = codes[:, None] // places % tf.range(head, 0, -1, dtype=tf.int64)
     order = digits[:, -1:]

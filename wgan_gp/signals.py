@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM (preemption) and SIGHUP (a closed terminal) as requests to stop."""
+"""Handles Ctrl-C, SIGTERM (preemption) and SIGHUP (a closed terminal) as requests to stop."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from types import FrameType, TracebackType
 
 
 def end_at_ctrl_c() -> None:
-    """Lets Ctrl-C end the program at once with status 130, and no traceback.
+    """Makes Ctrl-C end the program at once with status 130 and without a traceback.
 
-    For the time before training, when nothing needs to be saved. Python would raise
-    KeyboardInterrupt wherever it is, in the midst of an import too.
+    This is for the time before training, when nothing needs to be saved. By default, Python would
+    raise KeyboardInterrupt at any point, even during an import.
     """
-    signal.signal(signal.SIGINT, lambda number, frame: None)  # the watch does the rest
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # _Watch ends the program
     _Watch(ends_at=1)
 
 
 class StopRequest:
-    """While entered, the first signal is noted, and a second SIGINT or SIGTERM ends the program.
+    """A context that records the first signal; a second SIGINT or SIGTERM ends the program.
 
-    SIGHUP only ever asks: a terminal that is closed sends it twice, by its shell and by the
-    kernel. It is left alone where it is ignored, as under nohup.
+    SIGHUP never ends the program, because closing a terminal sends it twice, from the shell and
+    from the kernel. SIGHUP is not handled if it is ignored, as under nohup.
 
     Attributes:
-      signal: the signal's number, or None while there was none.
+      signal: The number of the first signal, or None.
     """
 
     def __init__(self) -> None:
@@ -57,8 +57,9 @@ class StopRequest:
 class _Watch:
     """A thread that ends the program at the n-th SIGINT or SIGTERM.
 
-    Python's own handlers wait until a device loop, or whatever else of TensorFlow, returns. So the
-    thread is told by the kernel (signal.set_wakeup_fd), and ends the program in the midst of one.
+    Python's own handlers run only after a call of TensorFlow, such as a device loop, returns. The
+    thread is notified by the low-level handler (signal.set_wakeup_fd) and can end the program
+    during the call.
 
     Args:
       ends_at: n.
@@ -81,6 +82,6 @@ class _Watch:
 
     def close(self) -> None:
         signal.set_wakeup_fd(self._former_fd)
-        self._teller.close()  # which ends the thread
+        self._teller.close()  # this ends the thread
         self._thread.join()
         self._told.close()

@@ -1,4 +1,4 @@
-"""Everything that training changes, and that a checkpoint therefore holds."""
+"""The training state, all of which is saved in a checkpoint, and its creation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .optimizer import GuardedAdam
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """The state of a run between two iterations.
+    """The complete state of a run between two iterations.
 
-    There is nothing else: noise and the place in the data follow from the two numbers.
+    The noise and the position in the data are functions of `iteration` and `rollbacks`, so they
+    have no state of their own.
 
     Attributes:
       generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes a list
@@ -39,11 +40,11 @@ class TrainState:
 
     @property
     def sampling_generator(self) -> tf.keras.Model:
-        """The generator that samples are drawn from."""
+        """The generator from which samples are drawn: the moving average if there is one."""
         return self.generator_average or self.generator
 
     def not_finite(self) -> list[str]:
-        """The names of what holds a value that is not finite."""
+        """Returns the names of the variables that hold a value that is not finite."""
         named = [
             (f"{field.name}/{variable.name}", tf.convert_to_tensor(variable))
             for field in dataclasses.fields(self)
@@ -63,9 +64,10 @@ class TrainState:
 
 
 def learning_rate(config: Config, initial: float, iteration: tf.Tensor | int) -> tf.Tensor | float:
-    """The rate of an iteration, counted from 0: constant, or falling linearly to 0.
+    """Returns the learning rate of an iteration, counted from 0.
 
-    Linear: initial * (1 - iteration / train_steps), as in arXiv:1704.00028's code.
+    The rate is `initial` under the constant schedule. Under the linear schedule it decays to 0,
+    initial * (1 - iteration / train_steps), as in the code of arXiv:1704.00028.
     """
     if config.learning_rate_schedule == "constant":
         return initial
@@ -73,9 +75,9 @@ def learning_rate(config: Config, initial: float, iteration: tf.Tensor | int) ->
 
 
 class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """`learning_rate` for an optimizer, which counts its own updates.
+    """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
 
-    The critic makes n_critic updates an iteration, all at the same rate.
+    The critic makes n_critic updates per iteration, all at the same rate.
     """
 
     def __init__(self, config: Config, initial: float, updates_per_iteration: int):
@@ -97,28 +99,28 @@ def create_state(
     config: Config,
     strategy: tf.distribute.Strategy,
 ) -> TrainState:
-    """A fresh state, its variables placed by the strategy.
+    """Returns a newly initialized state, with its variables placed by the strategy.
 
     Args:
-      build_networks: () -> (generator, critic), two new networks with their variables. A
-        moving average takes a second generator.
-      config: seed, rates and betas.
-      strategy: where the variables go.
+      build_networks: () -> (generator, critic), two new networks with their variables. Called a
+        second time if the generator has a moving average.
+      config: The seed and the settings of the optimizers and the moving average.
+      strategy: Places the variables of the networks and optimizers.
     """
     tf.keras.utils.set_random_seed(config.seed)  # the initial weights
     with strategy.scope():
         generator, critic = build_networks()
         generator_optimizer = _adam(config, config.generator_learning_rate, 1)
         critic_optimizer = _adam(config, config.critic_learning_rate, config.n_critic)
-        # The optimizers' variables must exist before the first strategy.run, which may
-        # not create any.
+        # The optimizers' variables must exist before the first strategy.run, which cannot
+        # create any.
         generator_optimizer.build(generator.trainable_variables)
         critic_optimizer.build(critic.trainable_variables)
         average = None
         if config.generator_ema_decay:
             average, _ = build_networks()
             copy_weights(average, generator)
-    # Outside the scope: the host counts, and each replica is told.
+    # These are outside the scope: the host counts and passes the numbers to each replica.
     iteration, rollbacks = (
         tf.Variable(0, dtype=tf.int64, trainable=False, name=name)
         for name in ("iteration", "rollbacks")
@@ -141,5 +143,5 @@ def _adam(
         IterationSchedule(config, initial_rate, updates_per_iteration),
         beta_1=config.beta_1,
         beta_2=config.beta_2,
-        epsilon=1e-8,  # as in the paper's code; Keras's own default is 1e-7
+        epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
     )

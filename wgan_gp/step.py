@@ -1,7 +1,7 @@
-"""One replica's critic update and generator update: the algorithm of the paper.
+"""The critic update and the generator update of one replica.
 
-Gulrajani et al. 2017 (arXiv:1704.00028), algorithm 1: lines 4 to 9 are `critic_step`,
-lines 11 and 12 are `generator_step`.
+Implements algorithm 1 of Gulrajani et al. 2017 (arXiv:1704.00028): `critic_step` is lines 4 to
+9, `generator_step` is lines 11 and 12.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .state import TrainState
 
 Terms = dict[str, tf.Tensor]
 ZERO = tf.UnconnectedGradients.ZERO
-_STEPS_AT_MOST = 2**40  # a run has fewer, so that no rollback draws what another drew
+_STEPS_AT_MOST = 2**40  # more than a run has, so that the noise of two rollbacks never overlaps
 
 
 class Objective(Protocol):
-    """What to minimise, as named per-example terms `[B]`; "loss" is the one minimised.
+    """A training objective: named per-example terms `[B]`, of which "loss" is minimized.
 
     "loss" is the only term that both networks must have. All others are logged. Three terms of the
     critic are also shown and judged where the objective has them: "wasserstein" (the estimated
     distance), "penalty" (unweighted) and "gradient_norm".
 
     Attributes:
-      critic_term_names, generator_term_names: the names of the terms, in any order. The
+      critic_term_names, generator_term_names: The names of the terms, in any order. The
         device loop needs them before it runs.
     """
 
@@ -51,29 +51,37 @@ class Objective(Protocol):
         step: tf.Tensor,
         labels: tf.Tensor,
     ) -> Terms:
-        """Of a critic step; `alpha` is `[B]`, uniform, and `noise` like `real`, normal.
+        """Returns the terms of a critic step.
 
-        `labels`, `[B]` int32, are those of the real examples and of the fake ones.
+        Args:
+          critic: Maps examples `[B, ...]` to scores.
+          real: Real examples, `[B, ...]`.
+          fake: Generated examples, same shape as `real`.
+          alpha: `[B]`, uniform on [0, 1).
+          noise: Standard normal, same shape as `real`.
+          step: Scalar int64, the number of critic steps done so far.
+          labels: `[B]` int32, the labels of both the real and the fake examples.
         """
 
     def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:
-        """Of a generator step; `labels` are those the samples were drawn for."""
+        """Returns the terms of a generator step; `fake` was generated for `labels`."""
 
     def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        """What the critic's weights must obey after each update."""
+        """Enforces constraints on the critic's weights, in place, after each update."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaStep:
-    """The two updates, as one replica runs them inside `strategy.run`.
+    """The critic update and the generator update, to be run inside `strategy.run`.
 
-    Gradients are summed over replicas, so each replica minimises its share of the global
-    mean: the sum over its examples divided by the global batch. The scalars it returns are
-    such shares too; their sum over replicas is the global mean of what was minimised.
+    Gradients are summed over replicas, so each replica minimizes its share of the global
+    mean: the sum over its examples divided by the global batch size. The returned scalars are
+    such shares, too; their sum over replicas is the global mean.
 
-    Where the loss of one replica is not finite, its gradients are made NaN. So is then their sum,
-    on every replica, and the optimizer passes over it: no word between them is needed. All of the
-    critic's are; of the generator's those that the loss reaches.
+    If a term of one replica is not finite, the replica sets its gradients to NaN: all gradients
+    of the critic, and those gradients of the generator that depend on the loss. Their sum over
+    replicas is then NaN on every replica, and every optimizer skips the update without further
+    communication.
 
     Attributes:
       state: networks and optimizers.
@@ -103,31 +111,31 @@ class ReplicaStep:
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, step: tf.Tensor, rollbacks: tf.Tensor | int = 0
     ) -> Terms:
-        """Updates the critic on this replica's real examples and as many fakes.
+        """Updates the critic on this replica's real examples and the same number of fakes.
 
-        The fakes are drawn for the labels of the real examples, so that the two differ by who
-        made them alone.
+        The fakes are generated for the labels of the real examples, so that both have the same
+        distribution of classes.
 
         Args:
           real: `[batch_size / replicas, *example_shape]` float32.
-          labels: `[batch_size / replicas]` int32; an unconditional network takes none.
-          step: scalar int64, critic steps done so far.
-          rollbacks: scalar int64; each brings other noise.
+          labels: `[batch_size / replicas]` int32; ignored by unconditional networks.
+          step: Scalar int64, the number of critic steps done so far.
+          rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
 
         Returns:
-          This replica's share of the mean of each critic term, scalars.
+          This replica's share of the mean of each critic term, as scalars by name.
         """
         state, seed = self.state, self.seed
         part = _replica_part(self.batch_size, step, rollbacks)
         latents = normal(seed, Stream.CRITIC_LATENTS, size=self.latent_size, **part)
         alpha = uniform(seed, Stream.INTERPOLATION, size=1, **part)[:, 0]
-        # A penalty looks at alpha or at noise; what it leaves is pruned from the graph.
+        # A penalty uses either alpha or noise; the other is pruned from the graph.
         noise = normal(seed, Stream.PERTURBATION, size=math.prod(real.shape[1:]), **part)
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
         fake = self._generator(labels, training=True)(latents)
         with tf.GradientTape() as tape:
-            # The penalty takes the gradient of the critic inside, with a tape of its own.
+            # The penalty differentiates the critic with a tape of its own.
             terms = self.objective.critic_terms(
                 self._critic(labels, training=True),
                 real,
@@ -148,14 +156,17 @@ class ReplicaStep:
         return shares
 
     def look(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
-        """The critic's terms as they stand, by the networks as sampling calls them; trains nothing.
+        """Computes the critic's terms without training, with the networks in inference mode.
+
+        The noise is the same in every call.
 
         Args:
-          real, labels: as for `critic_step`.
+          real: Real examples, as in `critic_step`.
+          labels: Their labels, as in `critic_step`.
 
         Returns:
-          Each critic term, `[batch_size / replicas]`, and the samples they were found with. The
-          noise is always the same.
+          The critic terms, each `[batch_size / replicas]`, by name; and the samples for which
+          they were computed.
         """
         part = _replica_part(self.batch_size, tf.constant(0), 0)
         shape = math.prod(real.shape[1:])
@@ -172,20 +183,20 @@ class ReplicaStep:
             fake,
             alpha=alpha[:, 0],
             noise=tf.reshape(noise, real.shape),
-            step=tf.constant(0, tf.int64),  # one that is penalised
+            step=tf.constant(0, tf.int64),  # a step with a penalty, also under lazy penalties
             labels=labels,
         )
         return terms, fake
 
     def generator_step(self, step: tf.Tensor, rollbacks: tf.Tensor | int = 0) -> Terms:
-        """Updates the generator on this replica's part of a fresh batch of latents.
+        """Updates the generator on this replica's part of a new batch of latents.
 
         Args:
-          step: scalar int64, generator steps done so far.
-          rollbacks: scalar int64; each brings other noise.
+          step: Scalar int64, the number of generator steps done so far.
+          rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
 
         Returns:
-          This replica's share of the mean of each generator term, scalars.
+          This replica's share of the mean of each generator term, as scalars by name.
         """
         state, seed = self.state, self.seed
         part = _replica_part(self.generator_batch_size, step, rollbacks)
@@ -202,7 +213,7 @@ class ReplicaStep:
                 for name, term in terms.items()
             }
         weights = state.generator.trainable_variables
-        # On a TPU a factor of the loss costs less here than an addition to each gradient.
+        # On a TPU, scaling the loss costs less here than adding to each gradient.
         poison = _nan_unless_finite(*shares.values())
         gradients = _dense(
             tape.gradient(
@@ -215,7 +226,7 @@ class ReplicaStep:
         shares["loss"] += _nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
-            # Short at first: a long average would remember the initial weights for long.
+            # The decay is smaller at first, so that the average forgets the initial weights.
             done = tf.cast(step, tf.float32)
             decay = tf.minimum(self.generator_ema_decay, (1.0 + done) / (10.0 + done))
             move_towards(state.generator_average, state.generator, decay)
@@ -235,7 +246,7 @@ class ReplicaStep:
 def _replica_part(
     global_batch_size: int, step: tf.Tensor, rollbacks: tf.Tensor | int
 ) -> dict[str, Any]:
-    """Which numbers of a stream are this replica's: the draw, the first example, how many."""
+    """Returns the arguments `step`, `first` and `count` of this replica's random numbers."""
     context = tf.distribute.get_replica_context()
     count = global_batch_size // context.num_replicas_in_sync
     return {
@@ -246,19 +257,19 @@ def _replica_part(
 
 
 def _dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
-    """Returns the gradients with the repeated rows of sparse ones summed.
+    """Returns the gradients as dense tensors, with repeated rows of sparse gradients summed.
 
     The gradient of a gather is sparse, with one row per gathered index. Keras's Adam would square
-    each row instead of the sum of the rows of an index.
+    each row instead of the sum of all rows with the same index.
     """
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _nan_unless_finite(*witnesses: tf.Tensor) -> tf.Tensor:
-    """0, or NaN if one of the tensors is not finite.
+    """Returns 0, or NaN if one of the tensors is not finite.
 
-    The gradient of a network's first layer is a good witness: a rectifier may hide NaN from the
-    loss, but what it hides comes back to that layer, as 0 times NaN.
+    The gradient of a network's first layer is a good witness: a ReLU may hide a NaN from the
+    loss, but in the gradient of the first layer the NaN reappears, as 0 times NaN.
     """
     total = tf.add_n([tf.reduce_sum(witness) for witness in witnesses])
     return tf.where(tf.math.is_finite(total), 0.0, float("nan"))

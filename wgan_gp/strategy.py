@@ -1,4 +1,4 @@
-"""Which devices to train on: a TPU, several GPUs, one device, or CPU replicas."""
+"""Distribution strategies for a TPU, one or several GPUs, several machines, and CPU replicas."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,14 @@ from .errors import UserError
 
 
 def create_strategy(config: Config) -> tf.distribute.Strategy:
-    """The strategy that the configuration and the machine ask for.
+    """Returns the strategy for the configuration and the available devices.
 
-    Call it before anything else touches TensorFlow's devices: CPU replicas must be set
-    up before its context starts.
+    Call it before anything else uses TensorFlow's devices: CPU replicas must be configured
+    before TensorFlow's context starts.
 
     Raises:
-      UserError: the TPU cannot be reached, or the batch does not divide over its cores.
+      UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
+        or a batch size is not divisible by the number of replicas.
     """
     group = workers.find(config)
     if config.tpu is not None:
@@ -62,18 +63,19 @@ def connect_tpu(
     initialize: Callable = tf.tpu.experimental.initialize_tpu_system,
     strategy: Callable = tf.distribute.TPUStrategy,
 ) -> tf.distribute.Strategy:
-    """A strategy over all cores of a TPU.
+    """Connects to a TPU and returns a strategy over all its cores.
 
     Args:
-      name: the TPU's name, its grpc:// address, or "local" on a TPU VM.
-      zone, project: of a TPU given by its name; None: this machine's.
-      timeout: seconds after which the program ends with a line that says what to look at.
-      end: ends the program; a test puts its own in its place.
-      resolver, connect, initialize, strategy: the four steps, in their order; a test puts
-        its own in their place.
+      name: The TPU's name, its grpc:// address, or "local" on a TPU VM.
+      zone: The zone of a TPU given by its name. Defaults to this machine's zone.
+      project: The project of a TPU given by its name. Defaults to this machine's project.
+      timeout: Seconds after which the program ends with an error message.
+      end: Ends the program after the timeout; replaceable by tests.
+      resolver, connect, initialize, strategy: The four steps, in this order; replaceable by
+        tests.
 
     Raises:
-      UserError: no such TPU, or none that answers.
+      UserError: If the TPU does not exist or cannot be reached.
     """
     where = f"--zone={zone or 'ZONE'}" + (f" --project={project}" if project else "")
     gcloud = "gcloud compute tpus tpu-vm"
@@ -89,8 +91,8 @@ def connect_tpu(
             connect(cluster)
             initialize(cluster)
             return strategy(cluster)
-    # TensorFlow raises anything here, from URLError to NotFoundError, by the step and
-    # by the machine; each means that this TPU cannot be used.
+    # TensorFlow raises many types of exceptions here, from URLError to NotFoundError, depending
+    # on the step and the machine. Each means that this TPU cannot be used.
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
@@ -100,30 +102,30 @@ def connect_tpu(
 
 
 def mirror_cpu(replicas: int) -> tf.distribute.Strategy:
-    """A mirrored strategy over `replicas` logical devices of this machine's CPU."""
+    """Returns a mirrored strategy over `replicas` logical devices of this machine's CPU."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     if tf.config.get_logical_device_configuration(cpu) is None:
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
         )
-        tf.config.set_visible_devices([], "GPU")  # a rehearsal on the CPU leaves GPUs alone
+        tf.config.set_visible_devices([], "GPU")  # training on CPU replicas must not use GPUs
     return tf.distribute.MirroredStrategy(
         [f"CPU:{index}" for index in range(replicas)],
-        # The default, collective operations, is slower here, and ties the devices to one
-        # group size for good: a second strategy in the process, of another size, fails.
+        # The default, collective operations, is slower here. It also binds the devices to one
+        # group size: a second strategy of another size in the same process fails.
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
 
 
 def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
-    """Whether to ask XLA to compile the replica step.
+    """Returns True if XLA should compile the replica step.
 
-    Never on a TPU: its program is compiled anyway, and asking would look for the CPU's
-    compiler on the host, which is not linked there. Never over several mirrored replicas
-    either: their gradients are summed by a merge call, which a compiled function cannot
-    contain. Of the rest, `auto` compiles on a GPU, as XLA is usually faster there (not
-    measured here), and not on a CPU, where every network here was slower compiled: compare
-    the images/s of --jit_compile=on and off.
+    The result is False on a TPU: its program is compiled anyway, and `jit_compile` would need
+    the CPU's compiler, which is not linked on the host. It is also False for several mirrored
+    replicas: their gradients are summed in a merge call, which a compiled function cannot
+    contain. Otherwise `auto` compiles on a GPU, where XLA is usually faster (not measured here),
+    but not on a CPU, where every network of this project was slower when compiled. To check,
+    compare the images/s of --jit_compile=on and off.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy) or strategy.num_replicas_in_sync > 1:
         return False
@@ -133,10 +135,11 @@ def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
 
 
 def use_fused_resampling(config: Config) -> bool:
-    """Whether the networks fuse convolutions with their resampling, which changes no number.
+    """Returns True if the networks should fuse convolutions with resampling.
 
-    `auto` does where it is known to be faster: on a TPU, by the compiler's estimate, and on a
-    CPU, by the clock (docs/performance.md has both). On a GPU it is not measured.
+    Fusing computes the same function. `auto` fuses where this is known to be faster: on a TPU,
+    by the compiler's estimate, and on a CPU, by measurement (see docs/performance.md for both).
+    It does not fuse on a GPU, where it was not measured.
     """
     if config.fused_resampling != "auto":
         return config.fused_resampling == "on"
@@ -144,23 +147,23 @@ def use_fused_resampling(config: Config) -> bool:
 
 
 def use_strides_by_blocks(config: Config) -> bool:
-    """Whether the networks convolve few channels with strides by blocks; no number changes.
+    """Returns True if strided convolutions of few channels should be computed by blocks.
 
-    On a CPU, where it was measured faster. On a v5e a critic step of dcgan would take 4 to 7% more
-    cycles, by the compiler's estimate.
+    This computes the same function. It is used on a CPU, where it was measured to be faster. On
+    a TPU v5e, a critic step of dcgan would take 4 to 7% more cycles, by the compiler's estimate.
     """
     return _platform(config) == "CPU"
 
 
 def _platform(config: Config) -> str:
-    """Where its steps run, or are compiled for."""
+    """Returns the platform on which the steps run, or for which they are compiled."""
     if config.tpu is not None or config.mode == "compile":
         return "TPU"
     return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """Such as "8 TPU replicas": what a user should see before hours of training."""
+    """Returns a description of the devices for the user, such as "8 TPU replicas"."""
     device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
     replicas = strategy.num_replicas_in_sync
     return f"{replicas} {device.device_type} replica{'s' if replicas > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Keeps a run going when its terminal, or what reads its output, is gone."""
+"""Keeps a run alive when its terminal or the reader of its output has closed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 
 
 def protect() -> None:
-    """Lets no write to stdout or stderr fail; to be called once, before anything is printed.
+    """Makes writes to stdout and stderr never fail. Call it once, before anything is printed.
 
-    What is written to a pipe that was closed (`| head -1`), to a full disk or to a terminal that
-    was hung up is lost, and training goes on. A stream that was closed at the start (`2>&-`) leads
-    to nowhere; otherwise the next file that the program opens would take its number, and receive
-    what TensorFlow writes to stderr.
+    Output to a closed pipe (`| head -1`), a full disk or a closed terminal is lost, and training
+    continues. A stream that is closed at the start (`2>&-`) is redirected to the null device.
+    Otherwise the next file that the program opens would get its number and would receive the
+    output that TensorFlow writes to stderr.
     """
     for number in (0, 1, 2):
         _open_if_closed(number)
@@ -24,7 +24,7 @@ def _open_if_closed(number: int) -> None:
     try:
         os.fstat(number)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+        nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
         os.set_inheritable(nowhere, True)
 
 
@@ -36,13 +36,13 @@ class _Stream(io.TextIOWrapper):
         super().__init__(
             io.BufferedWriter(_Output(number)),
             encoding=encoding,
-            errors="backslashreplace",  # a path need not be of the terminal's characters
+            errors="backslashreplace",  # the terminal may not support all characters of a path
             line_buffering=True,
         )
 
 
 class _Output(io.FileIO):
-    """A file descriptor that takes whatever is written, and loses what it cannot write on."""
+    """A file that accepts all output and discards it after the first failed write."""
 
     def __init__(self, number: int):
         super().__init__(number, "w", closefd=False)
@@ -53,7 +53,7 @@ class _Output(io.FileIO):
         if not self._lost:
             try:
                 written = super().write(content)
-                # None: a stream that does not wait for its reader, who is slow.
+                # None means that a non-blocking stream is full; the output is discarded.
                 return len(content) if written is None else written
             except OSError as error:
                 self._lost = True
@@ -62,6 +62,6 @@ class _Output(io.FileIO):
 
 
 def _warn(number: int, error: OSError) -> None:
-    """Says on stderr that stdout is lost; of a reader that has seen enough, nothing."""
+    """Warns on stderr that stdout cannot be written, unless its reader closed the pipe."""
     if number == 1 and not isinstance(error, BrokenPipeError):
         print(f"warning: stdout cannot be written ({error.strerror})", file=sys.stderr)

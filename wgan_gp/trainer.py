@@ -1,4 +1,4 @@
-"""The host loop: between calls of the device loop, it writes, draws and saves."""
+"""The host loop, which writes summaries, samples and checkpoints between device loops."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from .verdict import Judge, Verdict
 
 
 class Trainer:
-    """Trains to config.train_steps iterations, resuming where a checkpoint stands.
+    """Trains until `config.train_steps` iterations are done.
 
     Args:
-      config: the schedule and the intervals.
-      start: iterations done, of the state that the loop trains.
-      train_loop: the device loop; see loop.make_train_loop.
-      batches: critic step -> distributed iterator over real batches from that step on.
-      checkpoints: of the state that the loop trains.
-      writer: receives scalars and pictures.
-      draw: () -> pictures of samples from fixed noise, uint8 `[H, W, C]`, by their tags.
-      draw_real: () -> pictures of real examples, which a run begins with.
-      evaluate: () -> figures of the samples, by tag; None: there are no evaluations.
-      begin: is told the iteration that the run is rolled back to; may refuse it.
-      owner: of the run directory, if there is one; asked before anything is written.
-      agree: (signal or None) -> the signal that all processes stop at; None: go on.
-      profiler: is told of every loop.
-      probe: looks at the critic at every summary.
-      judge: says how the run is going, by what the probe saw.
+      config: The schedule and the intervals.
+      start: The number of iterations done, from the state that `train_loop` updates.
+      train_loop: The device loop; see `loop.make_train_loop`.
+      batches: critic step -> distributed iterator over real batches, starting at that step.
+      checkpoints: Saves and restores the state that `train_loop` updates.
+      writer: Receives scalars and images.
+      draw: () -> images of samples from fixed noise, uint8 `[H, W, C]`, by tag.
+      draw_real: () -> images of real examples, by tag, written at iteration 0. None writes none.
+      evaluate: () -> metrics of the samples, by tag. None disables evaluations.
+      begin: Called with the iteration after each rollback; raises UserError to end the run.
+      owner: The lock on the run directory, checked before anything is written. None: no lock.
+      agree: (signal or None) -> the signal at which all processes stop, or None to continue.
+        Defaults to this process's own signal.
+      profiler: Called before and after each device loop. None disables profiling.
+      probe: Evaluates the critic at each summary. None disables the probe and the judge.
+      judge: Diagnoses the run from the summaries. None disables the diagnosis.
       clock: () -> seconds.
     """
 
@@ -87,10 +88,15 @@ class Trainer:
         self._clock = clock
 
     def run(self) -> int | None:
-        """Trains to the end, or until a signal asks to stop; either way the state is saved.
+        """Trains to the end or until a signal arrives, and saves the state in both cases.
 
         Returns:
-          The number of the signal that stopped it, or None.
+          The number of the signal that stopped training, or None.
+
+        Raises:
+          NotFiniteError: If a loss or gradient is not finite and the configuration allows no
+            further rollback.
+          UserError: If the run directory cannot be written or another process has taken it over.
         """
         with StopRequest() as stop:
             try:
@@ -98,19 +104,19 @@ class Trainer:
             finally:
                 failing = sys.exc_info()[0] is not None
                 for close in (self._profiler.stop, self._writer.close, self._release):
-                    # What went wrong first is what is told.
+                    # While an error propagates, errors in closing must not replace it.
                     errors = (UserError, tf.errors.OpError, OSError) if failing else ()
                     with contextlib.suppress(*errors):
                         close()
 
     def _train_from(self, start: int, stop: StopRequest) -> int | None:
-        """Trains to the end, beginning again wherever it is rolled back to."""
+        """Trains to the end, and rolls back after values that are not finite if configured."""
         config = self._config
         self._writer.begin(start)
         if start == 0:
             self._show(start, self._draw_real())
         if config.on_nonfinite == "rollback" and is_empty(self._checkpoints.directory):
-            self._save()  # to have where to go back to
+            self._save()  # a rollback needs a checkpoint
         while start < config.train_steps:
             try:
                 return self._train(start, stop)
@@ -145,7 +151,7 @@ class Trainer:
             self._profiler.before_loop(before, iterations)
             called = self._clock()
             terms, waited, bad = self._train_loop(batches, tf.constant(iterations, tf.int64))
-            # One host sync a loop: the device waits while Python acts.
+            # This is the one host sync per loop; the device is idle until the next loop.
             values = {tag: float(value) for tag, value in terms.items()}
             self._check_finite(values, bad, last_saved)
             step += iterations
@@ -181,7 +187,7 @@ class Trainer:
     def _check_finite(
         self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor], last_saved: int
     ) -> None:
-        """Raises NotFiniteError if a step's terms were not finite; no weight took them on."""
+        """Raises NotFiniteError if a term was not finite; the weights were not updated with it."""
         first = {network: int(step) for network, step in bad.items() if int(step) >= 0}
         if not first:
             return
@@ -229,7 +235,7 @@ class Trainer:
             self._tell(step, self._judge.judge(values))
 
     def _tell(self, step: int, verdict: Verdict | None) -> None:
-        """Says a verdict where it is another than before."""
+        """Writes a verdict if it differs from the previous one."""
         if verdict is not None and verdict.name != self._verdict:
             self._verdict = verdict.name
             self._writer.text(step, "verdict", str(verdict))
@@ -237,13 +243,13 @@ class Trainer:
 
 @dataclasses.dataclass
 class Period:
-    """Where the time between two summaries went.
+    """The time since the last summary, and how it was spent.
 
     Attributes:
-      since: its beginning, seconds.
-      images: real images trained on.
-      in_loop: seconds in the device loop, the first one's compilation among them.
-      waiting: seconds of these in which the device waited for data.
+      since: The beginning of the interval, in seconds.
+      images: The number of real images trained on.
+      in_loop: Seconds in device loops, including compilation.
+      waiting: Seconds in device loops in which the device waited for data.
     """
 
     since: float
@@ -252,7 +258,7 @@ class Period:
     waiting: float = 0.0
 
     def shares(self, now: float) -> dict[str, float]:
-        """Images a second; of the time, the share spent waiting, and between device loops."""
+        """Returns images per second and the shares of time waiting and outside device loops."""
         elapsed = now - self.since
         return {
             "throughput/images_per_second": self.images / elapsed,
@@ -262,13 +268,13 @@ class Period:
 
 
 def is_due(before: int, after: int, total: int, interval: int) -> bool:
-    """Whether what is done every `interval` iterations is done now; all is, at the end."""
+    """Returns True if (before, after] contains a multiple of `interval` or ends at `total`."""
     return after == total or crossed(interval, before, after)
 
 
 def crossed(interval: int, before: int, after: int) -> bool:
-    """Whether a multiple of `interval` lies in (before, after]; never for interval 0.
+    """Returns True if (before, after] contains a multiple of `interval`; False for interval 0.
 
-    Not a test of the remainder: loops need not end on multiples.
+    The remainder of `after` would not do, because loops need not end on multiples.
     """
     return interval > 0 and after // interval > before // interval

@@ -1,4 +1,4 @@
-"""Is training going well? One word for it, and why; docs/monitoring.md has the rules' reasons."""
+"""Diagnoses the state of training by rules; docs/monitoring.md gives their reasons."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 
-SUMMARIES = 5  # looked back at
-GROWTH = 10.0  # of a loss, from the first to the last of them, at every one
-BEYOND = 1000.0  # any loss where slopes are near 1
-ABSURD = 1e6  # a loss: float32 has lost what is below a tenth by then
-SLOPE = (0.5, 1.5)  # gradient norm, of its target
-DIVERSITY = 0.25  # of samples, of that of real examples
-STRENGTH = 0.25  # estimated distance, of the distance between means
-MEMORISED = 0.5  # of what the critic earns in training, what it does not on held-out examples
+SUMMARIES = 5  # the number of latest summaries that the rules consider
+GROWTH = 10.0  # factor of a diverging loss from the first to the last of them
+BEYOND = 1000.0  # larger than the losses of a critic with slopes near 1
+ABSURD = 1e6  # a diverging loss, even without growth: float32 rounds it to multiples of 1/16
+SLOPE = (0.5, 1.5)  # accepted range of gradient norm / target
+DIVERSITY = 0.25  # least diversity of samples / diversity of real examples
+STRENGTH = 0.25  # least estimated distance / distance between the means
+MEMORISED = 0.5  # largest share of the negative critic loss that held-out examples may lack
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """`name`, such as "generator collapsed", and the figures that say so."""
+    """A diagnosis of the run.
+
+    Attributes:
+      name: The diagnosis, such as "generator collapsed".
+      reason: The values on which it is based.
+    """
 
     name: str
     reason: str
@@ -29,12 +34,12 @@ class Verdict:
 
 
 class Judge:
-    """Judges a run by its last SUMMARIES summaries.
+    """Diagnoses a run from its last SUMMARIES summaries.
 
     Args:
-      target: gradient norm that the penalty asks for; 0: it asks for none, so the critic's
-        estimate has no unit.
-      one_sided: only a larger norm is penalised.
+      target: The gradient norm to which the penalty pulls the critic. 0 if the penalty has no
+        target; the critic's estimate then has no unit.
+      one_sided: True if only norms above the target are penalized.
     """
 
     def __init__(self, *, target: float, one_sided: bool = False):
@@ -43,15 +48,19 @@ class Judge:
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
     def forget(self) -> None:
-        """The run begins again somewhere else."""
+        """Discards the earlier summaries, at the start of training and after a rollback."""
         self._last.clear()
 
     def judge(self, values: Mapping[str, float]) -> Verdict | None:
-        """The verdict after one more summary, by its tags; None: too early for one."""
+        """Returns the diagnosis after one more summary, or None after fewer than SUMMARIES.
+
+        Args:
+          values: The scalars of the summary, by tag.
+        """
         self._last.append(values)
         if len(self._last) < SUMMARIES:
             return None
-        for rule in (  # causes before their consequences
+        for rule in (  # causes come before their consequences
             self._diverging,
             self._too_weak,
             self._constraint_violated,
@@ -115,7 +124,7 @@ class Judge:
         if not self._all_have("probe/wasserstein"):
             return None
         found = self._mean("probe/wasserstein")
-        # Without a target the scores have no unit, and only their sign says something.
+        # Without a target the scores have no unit, and only their sign is meaningful.
         least = STRENGTH * self._target * self._mean("probe/distance_of_means")
         if found < least or found < 0:
             return Verdict(

@@ -1,4 +1,4 @@
-"""Several machines with GPUs: one process each, introduced to each other by TF_CONFIG."""
+"""Training on several machines with GPUs, with one process on each, configured by TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LAST_PORT = 65_535
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """Who trains together.
+    """The processes that train together.
 
     Attributes:
-      addresses: HOST:PORT of every process, the chief's first.
-      index: of this process among them.
+      addresses: HOST:PORT of every process, that of the chief first.
+      index: The index of this process in `addresses`.
     """
 
     addresses: tuple[str, ...]
@@ -47,15 +47,18 @@ ALONE = Workers(("localhost",), 0)
 
 
 def find(config: Config) -> Workers:
-    """Who trains this run: on a TPU one process, whatever TF_CONFIG says."""
+    """Returns the processes that train a run; on a TPU, this is one process."""
     return ALONE if config.tpu is not None else from_environment()
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
-    """What TF_CONFIG says; ALONE where it says nothing, or names one process.
+    """Returns the processes in TF_CONFIG, or ALONE if it is unset or names one process only.
+
+    Args:
+      environment: The environment variables.
 
     Raises:
-      UserError: it is no such thing.
+      UserError: If TF_CONFIG is invalid.
     """
     text = environment.get("TF_CONFIG", "").strip()
     if not text:
@@ -67,7 +70,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
         if not chiefs and not others:
             return ALONE
         own, before = {"chief": (chiefs, 0), "worker": (others, len(chiefs))}[task["type"]]
-        index = int(str(task["index"]))  # 0.5 is no index
+        index = int(str(task["index"]))  # rejects 0.5
         if not 0 <= index < len(own):
             raise IndexError(f"there is no task {index}")
         everybody = (*chiefs, *others)
@@ -83,7 +86,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
 
 
 def _addresses(cluster: dict[str, Any], kind: str) -> list[str]:
-    """Returns the addresses of one kind of process. Raises ValueError: one is no HOST:PORT."""
+    """Returns the addresses of the processes of type `kind`.
+
+    Raises:
+      ValueError: If an address is not HOST:PORT.
+    """
     addresses = cluster.get(kind, [])
     if not isinstance(addresses, list):
         raise ValueError(f"{kind} is not a list")
@@ -95,11 +102,11 @@ def _addresses(cluster: dict[str, Any], kind: str) -> list[str]:
 
 
 def connect(workers: Workers, config: Config) -> tf.distribute.Strategy:
-    """A strategy over the GPUs, or else the CPU, of all processes; waits for all of them.
+    """Waits for all processes and returns a strategy over their GPUs, or over their CPUs.
 
     Raises:
-      UserError: this process cannot take its place, or others do not come, or were given other
-        flags.
+      UserError: If this process cannot use its address, another process does not start in time,
+        or the processes have different flags.
     """
     wait_for_all(workers, config.start_timeout)
     late = (
@@ -112,23 +119,23 @@ def connect(workers: Workers, config: Config) -> tf.distribute.Strategy:
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise _no_place(workers, error) from error
-    # Now: to create a variable, all processes meet.
+    # The check must come before variables are created, which synchronizes all processes.
     check_same_flags(strategy, config)
     return strategy
 
 
 def wait_for_all(workers: Workers, seconds: float) -> None:
-    """Returns once every other process has been seen at its address.
+    """Waits until every other process answers at its address.
 
-    TensorFlow waits for them too, but for ever, and where no timer of Python's can end it.
+    TensorFlow also waits for them, but forever and where no Python timer can end it.
 
     Raises:
-      UserError: one did not come in time, or this process's own address cannot be had.
+      UserError: If a process does not answer in time, or this process cannot use its address.
     """
     port = int(workers.addresses[workers.index].rpartition(":")[2])
     missing = [address for place, address in enumerate(workers.addresses) if place != workers.index]
     until = time.monotonic() + seconds
-    # Others look for this one here, until TensorFlow's server takes its place.
+    # Other processes connect to this socket until TensorFlow's server replaces it.
     try:
         door = socket.create_server(("", port))
     except OSError as error:
@@ -165,11 +172,11 @@ def _no_place(workers: Workers, error: Exception) -> UserError:
 
 
 def gather(strategy: tf.distribute.Strategy, numbers: list[int]) -> np.ndarray:
-    """Every replica's `numbers`, `[replicas, n]`; all processes must ask at the same place."""
+    """Returns the `numbers` of every replica, `[replicas, n]`; all processes must call it."""
     return _gatherer(strategy)(tf.constant([numbers], tf.int64)).numpy()
 
 
-@functools.lru_cache(maxsize=1)  # asked after every loop, and not to be traced each time
+@functools.lru_cache(maxsize=1)  # called after every loop and traced once
 def _gatherer(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
     @tf.function
     def of_all(own: tf.Tensor) -> tf.Tensor:
@@ -179,14 +186,14 @@ def _gatherer(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tens
 
 
 def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int | None:
-    """The signal that any of the processes was sent, so that all stop after the same loop."""
+    """Returns a signal that any process received, so that all stop after the same loop."""
     return int(gather(strategy, [signal or 0]).max()) or None
 
 
 def check_same_flags(strategy: tf.distribute.Strategy, config: Config) -> None:
-    """Raises UserError unless all processes have one program and the same flags.
+    """Raises UserError unless all processes have the same program version and flags.
 
-    But for the settings that are declared `per_process`.
+    Settings that are declared `per_process` may differ.
     """
     names = [
         field.name for field in dataclasses.fields(config) if not field.metadata["per_process"]
@@ -215,16 +222,16 @@ def check_same_run(
     held_out: bool,
     iteration: int,
 ) -> None:
-    """Raises UserError unless all processes have one dataset, and one place in it.
+    """Raises UserError unless all processes have the same data and start at the same iteration.
 
     Args:
-      strategy: over all of them.
-      examples: in this process's dataset; None: no fixed number.
-      fingerprint: of the dataset's files; see data/fingerprint.py.
-      held_out: whether it has examples that are not trained on; the probe looks at them.
-      iteration: that it begins at.
+      strategy: The strategy over all processes.
+      examples: The number of examples in this process's dataset. None if they are generated.
+      fingerprint: The fingerprint of the dataset's files; see data/fingerprint.py.
+      held_out: Whether this process has held-out data, which the probe evaluates.
+      iteration: The iteration at which this process starts.
     """
-    # Sizes are known of local files only.
+    # File sizes are not compared, because they are known for local files only.
     files = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
     numbers = [examples or 0, files, int(held_out), iteration]
     sizes, names, held_outs, iterations = gather(strategy, numbers).T
@@ -253,7 +260,7 @@ def check_same_run(
 
 
 def _digest(content: Any) -> int:
-    """Returns 56 bits of a hash of what JSON can write."""
+    """Returns 56 bits of a hash of JSON content."""
     return int(digest(content)[:14], 16)
 
 

@@ -1,1 +1,1 @@
-"""What to learn from: datasets by name, and the pipeline that feeds the replicas."""
+"""Datasets by name, and the input pipeline that feeds the replicas."""

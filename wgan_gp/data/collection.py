@@ -1,4 +1,4 @@
-"""Encoded images, wherever they lie: held in memory, or read as they are needed."""
+"""Collections of encoded images, opened in memory or as a stream that is decoded as needed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from . import gaps, pixels
 from .pipeline import untuned
 from .source import Source, Stream
 
-# Up to here a dataset is held in memory, by --cache=auto. Not a share of this machine's
-# memory: a run must read the same order on every machine.
+# The largest dataset that --cache=auto holds in memory. It does not depend on this machine's
+# memory, because a run must read the same order on every machine.
 CACHE_BYTES = 2**30
-# No larger tensor can be sent to the machines of a remote TPU: gRPC aborts the process.
+# The largest tensor that can be sent to the machines of a remote TPU: beyond it, gRPC aborts.
 _SENT_BYTES = 2**31 - 2**20
 WRONG_LABEL = "a label is none of the classes"
 _MOST_MISSING = 1000
-_TOGETHER = 64  # decoded images handed on at once
-_NAMED = 20  # of those that cannot be read; of the rest, their number
+_TOGETHER = 64  # decoded images per batch
+_NAMED = 20  # unreadable images named in a warning; the others are only counted
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-# Images under way. With one to a core, as tf.data chooses, a core that is done waits until those
-# before are handed on, which cost a sixth of the rate. Cores of this machine, for a remote TPU too.
+# The number of images decoded in parallel. With one per core, as tf.data chooses, a core that is
+# done waits for the images before its own, which reduced the rate by a sixth. This counts the
+# cores of this machine, also for a remote TPU.
 _DECODING = 8 * _CORES
 
 
@@ -40,14 +41,14 @@ class Collection:
     """A dataset of encoded images. An element is a pair (index, payload).
 
     Attributes:
-      origin: where it lies, as an error names it: "--data_dir=photos".
-      size: how many.
+      origin: The flag for messages, such as "--data_dir=photos".
+      size: The number of images.
       in_order: () -> a dataset of all elements, once each.
-      shuffled: (position, count) -> an endless dataset of batches of `count` elements from there
-        on, in an order that is a function of (seed, epoch).
-      encoded: payload -> (the picture's file, scalar string; its label, scalar integer).
-      name: index -> what to call it when it cannot be read.
-      classes: labels must be 0 ... classes - 1; 0: any may be.
+      shuffled: (position, count) -> an endless dataset of batches of `count` elements, starting
+        at that position, in an order that is a function of (seed, epoch).
+      encoded: payload -> (content of the image file, scalar string; label, scalar integer).
+      name: index -> the name of the image in messages.
+      classes: The number of classes; labels must be 0 ... classes - 1. 0 allows any label.
     """
 
     origin: str
@@ -62,10 +63,13 @@ class Collection:
 def open_collection(
     config: Config, collection: Collection, example_shape: tuple[int, ...]
 ) -> Source | Stream:
-    """The collection as --cache says; `auto` holds in memory what takes up to 1 GiB.
+    """Opens a collection in memory or as a stream, as set by --cache.
+
+    `auto` holds up to 1 GiB in memory.
 
     Raises:
-      UserError: not one image can be read; or memory cannot hold them all.
+      UserError: If no image can be read, a label is out of range, or the images are too large to
+        be sent to a remote TPU.
     """
     size = collection.size * int(np.prod(example_shape))
     if config.cache == "on" and config.on_remote_tpu and size > _SENT_BYTES:
@@ -80,7 +84,7 @@ def open_collection(
 
 
 def in_memory(config: Config, levels: np.ndarray, labels: np.ndarray) -> Source:
-    """Images held in memory: `[N, H, W, C]` uint8, and labels `[N]` int32."""
+    """Returns images `[N, H, W, C]` uint8 and labels `[N]` int32 as a source in memory."""
     images, classes = tf.constant(levels), tf.constant(labels)
     size, *shape = levels.shape
 
@@ -92,12 +96,12 @@ def in_memory(config: Config, levels: np.ndarray, labels: np.ndarray) -> Source:
 
 
 def load(collection: Collection, example_shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """All that can be read: levels `[N, H, W, C]` uint8 and labels `[N]` int32, in order.
+    """Reads all images: levels `[N, H, W, C]` uint8 and labels `[N]` int32, in order.
 
-    Those that cannot are left out, and named on stderr.
+    Unreadable images are left out and named on stderr.
 
     Raises:
-      UserError: not one can.
+      UserError: If no image can be read, or a label is out of range.
     """
     levels = np.empty([collection.size, *example_shape], np.uint8)
     labels = np.empty([collection.size], np.int64)
@@ -150,10 +154,12 @@ def _complain(collection: Collection, indices: Iterable[int], fate: str) -> None
 
 
 def _stream(config: Config, collection: Collection, example_shape: tuple[int, ...]) -> Stream:
-    """Decoded as needed. What cannot be read is replaced by the next: places stay fixed.
+    """Returns a stream in which the next readable image replaces an unreadable one.
+
+    The positions of all other images therefore stay the same.
 
     Raises:
-      UserError: not one image can be read, and none would ever come.
+      UserError: If no image can be read.
     """
     if not any(True for _ in _readable(collection, example_shape, at_once=1).take(1)):
         raise _nothing_readable(collection)
@@ -187,13 +193,13 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
     def decode_all(batches: tf.data.Dataset) -> tf.data.Dataset:
         images = (
             gaps.mark(batches)
-            .prefetch(2)  # in a thread of its own: the next images are decoded meanwhile
+            .prefetch(2)  # reads ahead in a thread while images are decoded
             .unbatch()
             .map(decode, num_parallel_calls=_DECODING, deterministic=True)
             .ignore_errors()
             .batch(_TOGETHER)
         )
-        # On a remote TPU this runs on machines that this Python is not on.
+        # With a remote TPU this runs on other machines, which cannot call this Python function.
         told = None if config.on_remote_tpu else notice
         filled = gaps.fill(images, collection.origin, most_missing, told)
         if collection.classes:
@@ -212,7 +218,7 @@ def _stream(config: Config, collection: Collection, example_shape: tuple[int, ..
 def _readable(
     collection: Collection, example_shape: tuple[int, ...], at_once: int
 ) -> tf.data.Dataset:
-    """Those that are images, in order: (index, levels, label)."""
+    """Returns the readable images in order, as (index, levels, label)."""
     return (
         collection.in_order()
         .map(
@@ -227,6 +233,6 @@ def _readable(
 def _decode(
     collection: Collection, payload: Any, example_shape: tuple[int, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns levels and the label as it is, int64: 2**40 as int32 would be 0, which may be one."""
+    """Returns levels and the label as int64; int32 would turn a label of 2**40 into a valid 0."""
     file, label = collection.encoded(payload)
     return pixels.decode(file, example_shape), tf.cast(label, tf.int64)

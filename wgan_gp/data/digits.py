@@ -1,6 +1,6 @@
-"""scikit-learn's handwritten digits: 1,797 images of 8x8 pixels, bundled, no network.
+"""scikit-learn's handwritten digits: 1,797 images of 8x8 pixels, bundled with scikit-learn.
 
-The test set of the UCI "Optical Recognition of Handwritten Digits" data (Alpaydin and
+They are the test set of the UCI "Optical Recognition of Handwritten Digits" data (Alpaydin and
 Kaynak 1998).
 """
 
@@ -16,7 +16,7 @@ GREY_LEVELS = 16.0  # pixels run from 0 to 16
 
 
 def source(config: Config, example_shape: tuple[int, ...]) -> Source:
-    """Every image once an epoch, in an order that follows from (seed, epoch)."""
+    """Opens the dataset; each epoch has every image once, in an order set by (seed, epoch)."""
     digits = sklearn.datasets.load_digits()
     images = tf.constant(digits.images[..., None] / (GREY_LEVELS / 2) - 1, tf.float32)
     labels = tf.constant(digits.target, tf.int32)

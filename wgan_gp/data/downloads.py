@@ -1,4 +1,4 @@
-"""Ends a download where nothing answers, and none that goes on."""
+"""Ends downloads that receive no data; downloads that make progress are not limited."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# Seconds: to connect to one of a host's addresses; between two pieces of an answer. However long a
-# download takes, it goes on as long as pieces come.
+# Seconds to connect to one of a host's addresses, and seconds between two pieces of a response.
+# The total time of a download is not limited.
 _TIMEOUTS = (5.0, 60.0)
-# After the first try, where tensorflow-datasets has ten with pauses that double: three minutes,
-# or, where a firewall drops what is sent, half an hour. Those after answers such as "503 busy", by
-# hosts that are there, stay ten.
+# Retries after connection errors. The default of tensorflow-datasets is ten, with pauses that
+# double: three minutes, or half an hour if a firewall drops packets. Retries after responses such
+# as "503 busy" stay at ten.
 _RETRIES = {"connect": 2, "read": 1, "other": 2}
 
 
 @contextlib.contextmanager
 def giving_up_in_time() -> Iterator[None]:
-    """Bounds the waiting of the requests inside, and shows bars on a terminal only."""
+    """Limits how long requests inside wait, and shows progress bars on a terminal only."""
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     _bound_requests()
@@ -33,7 +33,7 @@ def giving_up_in_time() -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting_at_most(seconds: float = _TIMEOUTS[1]) -> Iterator[None]:
-    """Bounds how long sockets wait for each piece, unless they say it, as urllib's do not."""
+    """Sets the default timeout of sockets, which urllib uses, inside the context."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -44,14 +44,15 @@ def waiting_at_most(seconds: float = _TIMEOUTS[1]) -> Iterator[None]:
 
 @functools.cache
 def _bound_requests() -> None:
-    """Gives every request of this process that has no timeout one, and fewer retries.
+    """Sets a timeout and fewer retries for every request of this process without a timeout.
 
-    tensorflow-datasets has no setting for either. For good: what it has queued when the first
-    download fails is still tried at the end of the program, which waits for it.
+    tensorflow-datasets has no setting for them. The change is permanent: requests that are queued
+    when the first download fails are still sent at the end of the program, which waits for them.
     """
     import requests  # noqa: PLC0415
 
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of every attempt
+    # The logger would warn about every attempt.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     send = requests.adapters.HTTPAdapter.send
 
     def bounded(

@@ -1,4 +1,4 @@
-"""What tells one dataset from another without reading its content."""
+"""Fingerprints, which identify a dataset without reading the content of its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..json_files import digest
 
-# What a fingerprint compares, in words.
+# The entries of a fingerprint that are compared, and the text for a difference.
 _IN_WORDS = {
     "names": "the names of its files are others",
     "classes": "the names or the number of its classes are others",
@@ -18,16 +18,16 @@ _IN_WORDS = {
 
 
 def fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, Any]:
-    """Returns what data.json says of the files of a dataset.
+    """Returns the fingerprint of a dataset, as stored in data.json.
 
     Args:
-      folder: that the files lie in; "" if they are whole paths.
-      files: their paths in it, in the order of the dataset.
-      classes: the names of the classes, or their number.
+      folder: The folder of the files; "" if `files` are full paths.
+      files: The paths of the files in the folder, in the order of the dataset.
+      classes: The names of the classes, or their number.
 
     Returns:
-      "files", their number, and hashes of their "names", "classes" and "sizes". The sizes of files
-      that are not local are None: each would cost a request.
+      The number of "files" and hashes of their "names", "classes" and "sizes". "sizes" is None
+      if a file is not local, because each size would take a request.
     """
     paths = [posixpath.join(folder, file) for file in files]
     local = not any("://" in path for path in paths)
@@ -40,16 +40,17 @@ def fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, An
 
 
 def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:
-    """Returns in words how two fingerprints differ; "" if nobody can tell that they do.
+    """Returns a description of the differences of two fingerprints, "" if none are known.
 
     Args:
-      before, now: what `fingerprint` returned; None where nothing was recorded.
+      before: The recorded fingerprint, or None if none was recorded.
+      now: The current fingerprint, or None for a dataset without files.
     """
     if before is None or now is None:
         return ""
     if before.get("files") != now["files"]:
         return f"{before.get('files')} files became {now['files']}"
-    # A copy elsewhere has no sizes, or no one recorded them.
+    # Remote files have no sizes, and earlier versions may not have recorded all entries.
     known = [name for name in _IN_WORDS if None not in (before.get(name), now[name])]
     return ", ".join(_IN_WORDS[name] for name in known if before[name] != now[name])
 
@@ -57,5 +58,5 @@ def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) 
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
-    except OSError:  # such as a link to nothing, which is named when it is read
+    except OSError:  # for example a broken link, which is reported when it is read
         return -1

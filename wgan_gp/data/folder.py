@@ -1,4 +1,4 @@
-"""A folder of pictures: JPEG, PNG, BMP or GIF, of any size; its subfolders are the labels."""
+"""A folder of JPEG, PNG, BMP or GIF images of any size, with its subfolders as labels."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """What lies in a folder.
+    """The images of a folder.
 
     Attributes:
-      path: the folder.
-      files: every picture's path in it, sorted.
-      labels: of each, the place of its subfolder among `names`; 0 without subfolders.
-      names: of the subfolders, sorted.
+      path: The path of the folder.
+      files: The paths of the images relative to the folder, in the order of the dataset.
+      labels: The label of each image, which is the index of its subfolder in `names`.
+      names: The sorted names of the subfolders that hold images. Includes "" if an image is
+        not in a subfolder.
     """
 
     path: str
@@ -40,15 +41,15 @@ class Folder:
     names: list[str]
 
 
-@functools.lru_cache(maxsize=8)  # a bucket takes long to list
+@functools.lru_cache(maxsize=8)  # listing a bucket is slow
 def find(path: str | None) -> Folder:
-    """Lists --data_dir, at any depth. A label is the first folder on the way to a picture.
+    """Lists the images of --data_dir at any depth, and caches the result.
 
-    What was found once is kept.
+    The label of an image is its top-level subfolder.
 
     Raises:
-      UserError: there is no such folder, or no picture in it, or it cannot be reached.
-      tf.errors.OpError, OSError: it cannot be listed.
+      UserError: If the folder does not exist, cannot be reached or holds no image.
+      tf.errors.OpError, OSError: If the folder cannot be listed.
     """
     if path is None:
         raise UserError("--dataset=image_folder needs a folder", "give --data_dir=FOLDER")
@@ -75,7 +76,7 @@ def find(path: str | None) -> Folder:
 
 
 def native_side(folder: Folder) -> int | None:
-    """The shorter side of the first picture that has one; None if none has."""
+    """Returns the shorter side of the first readable image in pixels, or None without one."""
     for file in folder.files:
         with (
             contextlib.suppress(tf.errors.OpError),
@@ -88,19 +89,19 @@ def native_side(folder: Folder) -> int | None:
 
 
 def side(encoded: bytes) -> int | None:
-    """The shorter side of a picture, from its header; None if it is no picture."""
+    """Returns the shorter side of an image in pixels, from its header, or None if unreadable."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, of large pictures: see pixels.MOST_PIXELS
+            warnings.simplefilter("ignore")  # Pillow warns of large images; see pixels.MOST_PIXELS
             with PIL.Image.open(io.BytesIO(encoded)) as picture:
                 return min(picture.size)
-    # Of damaged files Pillow raises whatever their formats' readers stumble over.
+    # For damaged files, Pillow's readers raise exceptions of many types.
     except Exception:
         return None
 
 
 def collection(config: Config, folder: Folder) -> Collection:
-    """The pictures, in the order of their paths."""
+    """Returns the images of a folder as a collection, in the order of `folder.files`."""
     paths = tf.constant([posixpath.join(folder.path, file) for file in folder.files])
     labels = tf.constant(folder.labels, tf.int64)
     size = len(folder.files)

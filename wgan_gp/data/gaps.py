@@ -1,8 +1,8 @@
-"""What takes the place of an image that cannot be read: the next one that can.
+"""Replaces each unreadable image by the next readable one.
 
-An image's place decides which replica it goes to and with what noise, so none may move up when one
-before it is missing. Places are written on images before they are decoded (`mark`), and those that
-nobody came to are filled behind what leaves out the unreadable (`fill`).
+The position of an image determines its replica and its noise, so images must not move up when an
+image before them is unreadable. `mark` attaches positions to the images before they are decoded.
+`fill` finds the positions that are missing after unreadable images were dropped, and fills them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-NAMED = 20  # of those missing in a row, the last
+NAMED = 20  # of consecutive missing images, the number that are reported, the last ones
 NOT_ONE = "of many images in a row not one can be read"
 
-# Of an image: its place; the indices of the NAMED before it, to name those that do not come; and
-# whether it is one.
+# The position of an image; the indices of the NAMED images before it, which are reported if they
+# are missing; and True if it is an image, False if it is the end of a batch.
 Mark = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def mark(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Batches (indices, payloads) -> batches (marks, payloads), longer by one.
+    """Turns batches (indices, payloads) into batches (marks, payloads), one element longer.
 
-    The one more at the end, which is no image, always comes: else no one would hear that no image
-    comes any more, such as when the disk or the network is gone.
+    The extra element at the end is not an image and never fails to decode. Without it, `fill`
+    would receive nothing when all images are unreadable, for example after the disk has failed.
     """
 
     def step(state: tuple, batch: tuple) -> tuple[tuple, tuple]:
@@ -47,18 +47,18 @@ def fill(
     most_missing: int,
     notice: Callable[[np.ndarray], None] | None,
 ) -> tf.data.Dataset:
-    """Batches (marks, levels, labels) of those that came -> batches (levels, labels) of all places.
+    """Turns batches (marks, levels, labels) with gaps into batches (levels, labels) without.
 
     Args:
-      batches: as `mark` made them, decoded and regrouped, without those that could not be.
-      origin: of the images, as an error names it.
-      most_missing: in a row; more are an error, NOT_ONE.
-      notice: given the indices of those that are missing, int64, of each row of them the last
-        NAMED; None: nobody asks.
+      batches: The batches of `mark`, decoded and rebatched, without unreadable images.
+      origin: The flag for messages.
+      most_missing: The number of consecutive missing images that raises the error NOT_ONE.
+      notice: Receives the indices of missing images, int64, with the last NAMED of each
+        consecutive sequence. None reports nothing.
     """
 
     def step(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Puts the next image at each place, from `expected` on, whose own did not come."""
+        """Fills each position from `expected` on whose image is missing with the next image."""
         (places, before, is_image), levels, labels = batch
         rows = tf.where(is_image)[:, 0]
         image_places = tf.concat([[expected - 1], tf.gather(places, rows)], axis=0)
@@ -77,7 +77,7 @@ def fill(
 
 
 def _tell(notice: Callable[[np.ndarray], None], gaps: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Calls `notice`, if there are any gaps: Python is asked only where something is wrong."""
+    """Calls `notice` if there are gaps; Python is not called otherwise."""
 
     def tell(gaps: np.ndarray, before: np.ndarray) -> np.int64:
         rows = zip(gaps, before, strict=True)

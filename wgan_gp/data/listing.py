@@ -1,4 +1,4 @@
-"""Lists the files of a dataset, and passes over what would never end or cannot be opened."""
+"""Lists the files of a dataset and skips those that would block or cannot be opened."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from ..errors import UserError, printable, reason
 
-# To answer whether a path exists. TensorFlow itself tries for minutes, up to hours.
+# Seconds to look up a path. TensorFlow itself retries for minutes or hours.
 _REACHED_IN = 60.0
 
-# Why something is passed over.
+# The reasons for skipping a path.
 _LINK = "links to folders that are read already, or that hold the link, are skipped"
 _SPECIAL = "what is no regular file, such as a pipe or a broken link, is skipped"
 _NAME = "names that are not UTF-8 are skipped"
@@ -31,14 +31,14 @@ _UNREACHED = (
 
 
 def local_path(path: str) -> str | None:
-    """Returns a path on this machine's disk, as Python opens it; None for any other."""
+    """Returns the local path that Python can open, or None for a path that is not local."""
     if path.startswith("file://"):
         return path.removeprefix("file://")
     return None if "://" in path else path
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a name can be handed to TensorFlow."""
+    """Returns True if a file name is valid UTF-8, which TensorFlow requires."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -51,7 +51,10 @@ def reading(origin: str) -> Iterator[None]:
     """Turns errors of the file system into a UserError.
 
     Args:
-      origin: the flag and the path: "--data_dir=gs://bucket/photos".
+      origin: The flag and the path, such as "--data_dir=gs://bucket/photos".
+
+    Raises:
+      UserError: If the code inside raises such an error.
     """
     try:
         yield
@@ -64,11 +67,11 @@ def reading(origin: str) -> Iterator[None]:
 
 
 def check_path(origin: str, path: str) -> None:
-    """Checks that TensorFlow can look the path up; whether it exists is another question.
+    """Checks that TensorFlow can look up a path, which need not exist.
 
     Raises:
-      UserError: its name is not UTF-8, or nothing answers.
-      tf.errors.OpError: it cannot be looked up.
+      UserError: If the path is not UTF-8, or the lookup times out.
+      tf.errors.OpError: If the lookup fails.
     """
     if not is_utf8(path):
         raise UserError(f"{printable(origin)} is not UTF-8", "rename it")
@@ -78,12 +81,12 @@ def check_path(origin: str, path: str) -> None:
 
     def look() -> None:
         try:
-            # isdir and listdir say "no" and "not found" of what they cannot reach.
+            # Unlike exists, isdir and listdir do not tell unreachable from missing paths.
             tf.io.gfile.exists(path)
         except Exception as error:
             failures.append(error)
 
-    # A daemon, which the end of the program does not wait for.
+    # A daemon thread does not delay the end of the program.
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     looking.join(_REACHED_IN)
@@ -97,15 +100,15 @@ def check_path(origin: str, path: str) -> None:
 
 
 def files_below(origin: str, path: str) -> list[str]:
-    """Returns the paths of the files in a folder at any depth, relative to it, sorted.
+    """Returns the sorted relative paths of the files in a folder at any depth.
 
-    Names that begin with a dot are left out. On this machine's disk, a link to a folder is followed
-    unless that folder is listed already or holds the link, and what is no regular file is skipped.
-    What is skipped is said on stderr.
+    Names that begin with a dot are left out. In a local folder, a link to a folder is followed
+    unless that folder was already listed or contains the link, and files that are not regular
+    are skipped. Skipped paths are reported on stderr.
 
     Args:
-      origin: the flag and the path, as a warning names it.
-      path: the folder.
+      origin: The flag and the path, for warnings.
+      path: The folder.
     """
     skipped: dict[str, list[str]] = {}
     local = local_path(path)
@@ -116,13 +119,13 @@ def files_below(origin: str, path: str) -> list[str]:
 
 
 def can_be_opened(path: str) -> bool:
-    """Whether a path that exists is no pipe, socket or device, which may be opened without end."""
+    """Returns False if an existing path is a pipe, socket or device, which may block."""
     local = local_path(path)
     return local is None or os.path.isfile(local) or os.path.isdir(local)
 
 
 def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
-    """Returns those paths that are files, sorted; what would never end is skipped, and said."""
+    """Returns the sorted paths of regular files; others than folders are reported on stderr."""
     files: list[str] = []
     special: list[str] = []
     for path in sorted(paths):
@@ -134,15 +137,15 @@ def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
 
 
 def matching(origin: str, pattern: str) -> list[str]:
-    """Returns the paths that a pattern stands for.
+    """Returns the paths that match a glob pattern.
 
     Raises:
-      UserError: the name of one of them is not UTF-8.
+      UserError: If the name of a matching path is not UTF-8.
     """
     try:
         return tf.io.gfile.glob(pattern)
     except UnicodeDecodeError:
-        # TensorFlow does not say whose name it is.
+        # TensorFlow's error does not contain the name.
         names = [os.fsdecode(name) for name in glob.glob(os.fsencode(pattern))]
         bad = next((printable(name) for name in sorted(names) if not is_utf8(name)), "a file")
         raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
@@ -157,22 +160,22 @@ def _say(origin: str, skipped: dict[str, list[str]]) -> None:
 
 
 def _remote(top: str) -> Iterator[str]:
-    """Yields the files below a folder that only TensorFlow can list; there are no links."""
+    """Yields the files below a folder that is not local and has no links."""
     for folder, _, names in tf.io.gfile.walk(top):
         inside = folder[len(top) :].strip("/")
         if any(part.startswith(".") for part in inside.split("/")):
-            continue  # such as .git
+            continue  # hidden, such as .git
         yield from (posixpath.join(inside, name) for name in names if not name.startswith("."))
 
 
 def _local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
-    """Yields the files below a folder of this machine.
+    """Yields the files below a local folder.
 
-    First those that need no link, so that what lies in the folder itself keeps its own path.
+    Links are followed last, so that files of the folder itself are listed under their own path.
     """
     seen: set[str] = set()  # real paths
     links = [""]
-    for link in links:  # grows meanwhile
+    for link in links:  # the loop body appends to it
         waiting = [(link, os.path.realpath(os.path.join(top, link)))]
         while waiting:
             inside, real = waiting.pop()
@@ -195,14 +198,18 @@ def _local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _kind(entry: os.DirEntry, parent: str) -> str | None:
-    """Returns "file", "folder", "link" (to a folder), why it is skipped, or None for a dot's name.
+    """Classifies an entry of a folder.
 
     Args:
-      entry: of a folder.
-      parent: the real path of that folder.
+      entry: The entry.
+      parent: The real path of the folder.
+
+    Returns:
+      "file", "folder", "link" (to a folder), the reason for skipping it, or None if its name
+      begins with a dot.
     """
     if entry.name.startswith("."):
-        return None  # such as .git
+        return None  # hidden, such as .git
     if not is_utf8(entry.name):
         return _NAME
     try:
@@ -212,5 +219,5 @@ def _kind(entry: os.DirEntry, parent: str) -> str | None:
             target = os.path.realpath(entry.path)
             return _LINK if os.path.commonpath([target, parent]) == target else "link"
         return "file" if entry.is_file() else _SPECIAL
-    except OSError:  # links in a circle
+    except OSError:  # for example circular links
         return _SPECIAL

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..errors import UserError
 from .source import Source, Stream
 
-# What a TPU's infeed takes, of all of TensorFlow's.
+# The dtypes that a TPU's infeed supports.
 _INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
 
 
@@ -21,15 +21,15 @@ def distributed_batches(
     *,
     batch_size: int,
 ) -> Iterator:
-    """An endless iterator over real batches and their labels, split over the replicas.
+    """Returns an endless iterator over real batches and their labels, split over the replicas.
 
-    One a critic step.
+    It yields one global batch per critic step.
 
     Args:
-      source: the dataset.
-      strategy: whose replicas to feed.
-      first_step: the critic step to begin with.
-      batch_size: examples in a critic step over all replicas; divides over them.
+      source: The dataset.
+      strategy: The strategy whose replicas are fed.
+      first_step: The critic step to start with.
+      batch_size: The global batch size; must be divisible by the number of replicas.
     """
     return iter(
         strategy.distribute_datasets_from_function(
@@ -47,24 +47,24 @@ def replica_batches(
     batch_size: int,
     first_step: int,
 ) -> tf.data.Dataset:
-    """One host's endless dataset of its replicas' batches.
+    """Returns one host's endless dataset of batches for its replicas.
 
     Critic step s reads the positions s * batch_size ... (s + 1) * batch_size - 1, and
-    replica r the r-th slice of them, however many replicas and hosts there are.
+    replica r reads the r-th slice of them, for any number of replicas and hosts.
 
     Args:
-      source: the dataset.
-      context: which host this is, of how many.
-      batch_size: examples in a critic step over all replicas; divides over them.
-      first_step: the critic step to begin with.
+      source: The dataset.
+      context: The index of this host and the number of hosts and replicas.
+      batch_size: The global batch size; must be divisible by the number of replicas.
+      first_step: The critic step to start with.
 
     Returns:
-      A dataset of pairs, `[batch_size / replicas, *example_shape]` float32 and labels int32, of
-      static shape: this host's first replica's batch, its second's, ..., then those of the
-      next step.
+      A dataset of pairs of static shape, `[batch_size / replicas, *example_shape]` float32 and
+      labels int32: the batch of this host's first replica, that of its second replica, and so
+      on, then the batches of the next step.
 
     Raises:
-      UserError: the batches are none that a TPU can be fed.
+      UserError: If the dtype or the shape of the batches is not supported by a TPU.
     """
     count = context.get_per_replica_batch_size(batch_size)
     if isinstance(source, Stream):
@@ -76,10 +76,10 @@ def replica_batches(
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same without autotuning, which would make the end of an iterator wait.
+    """Returns the dataset without autotuning, which would delay the end of an iterator.
 
-    It waits for the tuner's next look, and the intervals between these double, up to a minute.
-    What takes long here is parallel as it is.
+    The end of an iterator waits for the tuner's next iteration, and the intervals between these
+    double, up to a minute. The slow operations here are parallel without the tuner.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -89,9 +89,9 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def _read(
     source: Source, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
-    """From memory, by position; `count` examples a replica."""
+    """Returns batches of `count` examples from memory, for the replicas of this host."""
 
-    @tf.autograph.experimental.do_not_convert  # there is no control flow, and it takes time
+    @tf.autograph.experimental.do_not_convert  # there is no control flow, and conversion is slow
     def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first = _slice_index(context, first_step, index) * count
         examples, labels = source.read(first, count)
@@ -108,10 +108,10 @@ def _read(
 def _decoded(
     source: Stream, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
-    """From a stream of images still to be decoded, of which this host decodes its own."""
+    """Returns batches of `count` images from a stream; each host decodes only its own images."""
     replicas = context.num_replicas_in_sync
     local = replicas // context.num_input_pipelines
-    first = first_step * replicas  # slices, before this stream
+    first = first_step * replicas  # the number of slices in the steps before
 
     def is_own(slice_index: tf.Tensor, _: Any) -> tf.Tensor:
         return slice_index % replicas // local == context.input_pipeline_id
@@ -134,7 +134,7 @@ def _decoded(
 def _slice_index(
     context: tf.distribute.InputContext, first_step: int, index: tf.Tensor
 ) -> tf.Tensor:
-    """Of this host's `index`-th slice, its place among all slices of all steps."""
+    """Returns the index of this host's `index`-th slice among all slices of all steps."""
     replicas = context.num_replicas_in_sync
     local = replicas // context.num_input_pipelines
     step = first_step + index // local
@@ -142,15 +142,15 @@ def _slice_index(
 
 
 def first_examples(source: Source | Stream, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first examples that training reads, and their labels."""
+    """Returns the first `count` examples of training and their labels."""
     batches = replica_batches(source, tf.distribute.InputContext(), batch_size=count, first_step=0)
     return next(iter(batches))
 
 
 def check_elements(spec: Any) -> None:
-    """Raises UserError unless a TPU can be fed elements of this kind, naming the first it cannot.
+    """Raises UserError unless a TPU supports the dtypes and shapes of a dataset's elements.
 
-    TensorFlow says so minutes later, and of the compiled program.
+    TensorFlow would report this minutes later, with an error about the compiled program.
     """
     for part in tf.nest.flatten(spec):
         if part.dtype not in _INFEED_DTYPES:

@@ -1,4 +1,4 @@
-"""From the bytes of a picture to grey levels, and from grey levels to what a critic sees."""
+"""Decodes image files to 8-bit levels, and converts levels to inputs of the critic."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ import tensorflow as tf
 from ..config import Config
 from ..randomness import Stream, uncorrelated_bits, uniform
 
-# A file of a few hundred kilobytes can say that it holds more, and many are decoded at once: they
-# would take all memory. So much is 400 MB, decoded.
+# The limit protects the memory: a file of a few hundred kilobytes can declare more pixels than
+# this, and many files are decoded in parallel. Decoded, this many pixels take 400 MB.
 MOST_PIXELS = 2**27
-# A JPEG is decoded at this fraction of its size, where that leaves pixels enough.
+# The divisors by which libjpeg can reduce a JPEG while decoding.
 _JPEG_RATIOS = (1, 2, 4, 8)
 
 
 def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
-    """A JPEG, PNG, BMP or GIF (its first frame), cropped to its middle square and resized.
+    """Decodes a JPEG, PNG, BMP or GIF (first frame), crops its center square and resizes it.
 
-    Making it smaller averages over all pixels that a new one covers: without, a small copy
-    of a photograph is noise that a critic learns.
+    Downsampling averages over all pixels that a new pixel covers. Without averaging, aliasing
+    would add noise, which the critic learns.
 
     Args:
-      encoded: scalar string, the file's content.
-      example_shape: `(S, S, C)`, C 1 (grey) or 3.
+      encoded: The content of the file, scalar string.
+      example_shape: `(S, S, C)`, where C is 1 (grayscale) or 3 (RGB).
 
     Returns:
       `[S, S, C]` uint8.
 
     Raises:
-      tf.errors.InvalidArgumentError: it is none of these, or damaged, or of more than MOST_PIXELS.
+      tf.errors.InvalidArgumentError: If the file has another format, is damaged or has more than
+        MOST_PIXELS pixels.
     """
     side, _, channels = example_shape
     square = tf.cond(
@@ -41,25 +42,25 @@ def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
     )
     if channels == 1:
         square = tf.image.rgb_to_grayscale(square)
-    # Less than two pixels to a new one are left: bilinear, which weighs them all.
+    # The factor is now less than 2, where bilinear interpolation uses all pixels.
     return tf.ensure_shape(_rounded(tf.image.resize(square, [side, side])), example_shape)
 
 
 def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
-    """Its middle square, in colour, of less than twice `side` pixels a side.
+    """Returns the center square of a JPEG as RGB, with sides of less than twice `side` pixels.
 
-    At a half, a quarter or an eighth of its size a JPEG is quick to decode, and averaged.
+    libjpeg decodes at a half, a quarter or an eighth of the size quickly and with averaging.
     """
     size = tf.image.extract_jpeg_shape(encoded)[:2]
     with tf.control_dependencies([_check_size(size)]):
         size = tf.identity(size)
     enough = tf.reduce_min(size) >= [2 * side * ratio for ratio in _JPEG_RATIOS]
     halvings = tf.reduce_sum(tf.cast(enough, tf.int32))
-    # What is not of the square is not decoded at all.
+    # Pixels outside the square are not decoded.
     window = _middle_square(-(-size // tf.gather([*_JPEG_RATIOS, _JPEG_RATIOS[-1]], halvings)))
 
     def at(ratio: int) -> tf.Tensor:
-        # In colour, because libjpeg makes no grey of CMYK.
+        # As RGB, because libjpeg cannot convert CMYK to grayscale.
         return tf.image.decode_and_crop_jpeg(encoded, window, channels=3, ratio=ratio)
 
     return tf.switch_case(
@@ -71,10 +72,13 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
     )
 
 
-# One operation to those who do not need it: the nodes of a branch not taken cost time.
+# Not inlined, because for other images the nodes of a branch that is not taken cost time.
 @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
 def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
-    """The same of other formats, whose channels are one or three, with or without alpha."""
+    """Returns the center square of a PNG, BMP or GIF as RGB, as `_decode_jpeg` does for a JPEG.
+
+    The image has one or three channels, with or without alpha, which is dropped.
+    """
     with tf.control_dependencies([_check_palette(encoded), _check_size(_stated_size(encoded))]):
         encoded = tf.identity(encoded)
     image = tf.io.decode_image(encoded, expand_animations=False)
@@ -87,11 +91,11 @@ def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
 
 
 def _stated_size(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the two sides `[2]` int32 that the head of a PNG, BMP or GIF states."""
+    """Returns the two sides `[2]` int32 in the header of a PNG, BMP or GIF."""
 
     def at(first: int, count: int, dtype: tf.DType, little_endian: bool = True) -> tf.Tensor:
         sides = tf.io.decode_raw(tf.strings.substr(encoded, first, count), dtype, little_endian)
-        return tf.abs(tf.cast(sides, tf.int32))  # a BMP may be upside down, of negative height
+        return tf.abs(tf.cast(sides, tf.int32))  # the height of a flipped BMP is negative
 
     kind = tf.strings.substr(encoded, 0, 2)
     return tf.case(
@@ -104,17 +108,18 @@ def _stated_size(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _check_size(size: tf.Tensor) -> tf.Operation:
-    """Fails for a picture of more than MOST_PIXELS."""
+    """Asserts that an image has at most MOST_PIXELS pixels."""
     count = tf.reduce_prod(tf.cast(size, tf.int64))
     return tf.debugging.Assert(count <= MOST_PIXELS, ["a picture of too many pixels"])
 
 
 def _check_palette(encoded: tf.Tensor) -> tf.Operation:
-    """Fails for a BMP with a palette other than grey levels, which TensorFlow passes over."""
+    """Asserts that a BMP has no color palette, because TensorFlow ignores palettes."""
 
     def is_sound() -> tf.Tensor:
         head = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 0, 30), tf.uint8), tf.int32)
-        # Behind the file's header, 14 bytes, and the picture's, whose length it says itself.
+        # The palette follows the file header of 14 bytes and the image header, which begins with
+        # its own length.
         begin = 14 + head[14] + 256 * head[15]
         bits_per_pixel = head[28]
         return tf.cond(bits_per_pixel > 8, lambda: True, lambda: is_grey(begin))
@@ -131,13 +136,13 @@ def _check_palette(encoded: tf.Tensor) -> tf.Operation:
 
 
 def _middle_square(size: tf.Tensor) -> tf.Tensor:
-    """Top, left, height and width, of an image of height and width `size`."""
+    """Returns top, left, height and width of the center square of an image of shape `size`."""
     square = tf.minimum(size, size[::-1])
     return tf.concat([(size - square) // 2, square], axis=0)
 
 
 def _reduced(square: tf.Tensor, side: int) -> tf.Tensor:
-    """Each pixel the mean of the area that it covers."""
+    """Resizes to `side` by averaging over areas."""
     return _rounded(tf.image.resize(square, [side, side], method="area"))
 
 
@@ -146,16 +151,17 @@ def _rounded(levels: tf.Tensor) -> tf.Tensor:
 
 
 def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Grey levels as numbers in [-1, 1], mirrored by the toss of a coin where that is asked for.
+    """Normalizes images to [-1, 1], with dequantization and random flips if configured.
 
-    Grey levels x in 0 ... 255 become 2 (x / 256 - 1/2) + u with u uniform on [0, 1/128), drawn
-    anew at every use: within [-1, 1), and no step is left for a critic to see. So does the code
-    of Gulrajani et al. 2017 (arXiv:1704.00028). Without --dequantization: x / 127.5 - 1.
+    Dequantization maps a level x in 0 ... 255 to 2 (x / 256 - 1/2) + u with u uniform on
+    [0, 1/128), drawn again at every use. The result is in [-1, 1), without discrete levels that
+    the critic could detect, as in the code of Gulrajani et al. 2017 (arXiv:1704.00028). With
+    --dequantization=off, the result is x / 127.5 - 1.
 
     Args:
-      config: of the run.
+      config: The configuration, with the seed.
       levels: `[B, H, W, C]` uint8.
-      first: position of the first, scalar int64.
+      first: The position of the first image, scalar int64.
 
     Returns:
       `[B, H, W, C]` float32.
@@ -167,7 +173,7 @@ def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     words = uncorrelated_bits(
         config.seed, Stream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
     )
-    # 16 bits, as fine as float32 is beside 1: so the sum is exact, and stays below 1.
+    # 16 bits match the resolution of float32 near 1, so the sum is exact and stays below 1.
     high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
     noise = tf.reshape(tf.cast(high, tf.float32), levels.shape)
     return images * 2.0**-7 + (noise * 2.0**-23 - 1)

@@ -1,4 +1,4 @@
-"""Image datasets of tensorflow-datasets, by name, as it has prepared them on disk."""
+"""Image datasets of tensorflow-datasets, by name, read from their prepared TFRecord files."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from ..errors import UserError
 from .downloads import giving_up_in_time
 from .listing import check_path
 
-_READ_AS = "tfrecord"  # the file format
+_READ_AS = "tfrecord"  # the supported file format
 _DESCRIPTION = "dataset_info.json"
 
 
-@functools.lru_cache(maxsize=8)  # seconds
+@functools.lru_cache(maxsize=8)  # takes seconds
 def find(name: str, data_dir: str | None) -> Any:
-    """The dataset's builder; it knows shape and classes whether or not it is prepared.
+    """Returns the dataset's builder, which knows the features of unprepared datasets, too.
 
     Raises:
-      UserError: tensorflow-datasets does not know it, either; or what it prepared is damaged.
+      UserError: If tensorflow-datasets has no such dataset, or the prepared files are damaged.
     """
     if data_dir is not None:
         check_path(f"--data_dir={data_dir}", data_dir)
-    # Seconds to import, and only these datasets need it.
+    # The import takes seconds, and only these datasets need it.
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    # It raises anything, and a ValueError both for a name and for a file that it cannot read.
+    # It raises many types of exceptions, and ValueError both for an unknown name and for a file
+    # that it cannot read.
     except Exception as error:
         if damaged := _damaged_file(name, data_dir or tfds.core.constants.DATA_DIR):
             raise UserError(
@@ -57,7 +58,7 @@ def find(name: str, data_dir: str | None) -> Any:
 
 
 def _damaged_file(name: str, data_dir: str) -> str | None:
-    """Returns the first description of a prepared dataset that is no JSON object with a version."""
+    """Returns the path of the first damaged dataset_info.json of a dataset, or None."""
     if not (dataset := re.match(r"\w+", name)):
         return None
     folder = posixpath.join(data_dir, dataset[0])
@@ -74,10 +75,10 @@ def _damaged_file(name: str, data_dir: str) -> str | None:
 
 
 def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
-    """Key and shape of the image: the one called "image", else the first there is.
+    """Returns the key and the shape of the image feature: "image" or else the first image.
 
     Raises:
-      UserError: there is none, or it is not of uint8.
+      UserError: If the dataset has no image, or its dtype is not uint8.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
@@ -102,7 +103,10 @@ def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
 
 
 def label_feature(builder: Any) -> tuple[str | None, int]:
-    """Key and classes of the label: the one called "label", else the only one there is."""
+    """Returns the key of the label feature and its number of classes, or (None, 0).
+
+    The label feature is "label", or else the only class label of the dataset.
+    """
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     labels = {
@@ -116,7 +120,7 @@ def label_feature(builder: Any) -> tuple[str | None, int]:
 
 
 def held_out_split(config: Config) -> str | None:
-    """The split called test or validation, if it is prepared and another than --split."""
+    """Returns "test" or "validation" if it is a prepared split other than --split, else None."""
     builder = find(config.dataset, config.data_dir)
     splits = builder.info.splits if builder.is_prepared() else ()
     return next(
@@ -130,12 +134,13 @@ def _features(builder: Any) -> dict[str, Any]:
 
 
 def files(config: Config, builder: Any) -> list[str]:
-    """The TFRecord files of --split; downloads and prepares the dataset where that is asked for.
+    """Returns the TFRecord files of --split, and prepares the dataset first under --download=on.
 
     Raises:
-      UserError: it is not prepared, nor can be; there is no such split.
+      UserError: If the dataset is not prepared and cannot be, or is prepared in another file
+        format, or has no such split.
     """
-    with _only_errors_of("absl"):  # warns of a folder begun and not finished
+    with _only_errors_of("absl"):  # it warns of a partially prepared folder
         is_prepared = builder.is_prepared()
     if not is_prepared:
         prepare(config, builder)
@@ -159,7 +164,7 @@ def prepare(config: Config, builder: Any) -> None:
     """Downloads the dataset and prepares it, if --download is given.
 
     Raises:
-      UserError: it may not, or fails.
+      UserError: If --download=off, or downloading or preparing fails.
     """
     by_hand = (
         "or prepare it elsewhere with tensorflow_datasets.load"
@@ -170,7 +175,8 @@ def prepare(config: Config, builder: Any) -> None:
             f"--dataset={config.dataset} is not prepared: there is no {builder.data_path}",
             f"add --download where there is a network, {by_hand}",
         )
-    if tf.io.gfile.exists(str(builder.data_path)):  # which it would take for the dataset
+    # tensorflow-datasets would take the folder for a prepared dataset.
+    if tf.io.gfile.exists(str(builder.data_path)):
         raise UserError(
             f"--dataset={config.dataset}: {builder.data_path} holds no whole dataset",
             "delete that folder, or give another --data_dir",
@@ -183,8 +189,8 @@ def prepare(config: Config, builder: Any) -> None:
                 file_format=_READ_AS,
                 download_config=tfds.download.DownloadConfig(try_download_gcs=False),
             )
-        # Every dataset has a way of its own to fail: no network, no disk, files to be fetched
-        # by hand, a package that is missing.
+        # Datasets fail for many reasons: no network, a full disk, files that must be downloaded
+        # by hand, a missing package.
         except Exception as error:
             raise UserError(
                 f"--dataset={config.dataset} cannot be downloaded and prepared in "
@@ -195,7 +201,7 @@ def prepare(config: Config, builder: Any) -> None:
 
 @contextlib.contextmanager
 def _only_errors_of(name: str) -> Iterator[None]:
-    """Without its logger's warnings: one line at the end says it."""
+    """Suppresses the warnings of a logger, which the error message replaces."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -206,7 +212,7 @@ def _only_errors_of(name: str) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Returns what the last attempt of a request failed of; of other errors, themselves."""
+    """Returns the cause of a failed request's last attempt, or `error` if it is another error."""
     return getattr(next(iter(error.args), None), "reason", None) or error
 
 

@@ -1,4 +1,4 @@
-"""TFRecords of tf.train.Example, read as encoded images and labels."""
+"""Encoded images and labels from TFRecord files of tf.train.Example."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..shuffling import shuffled
 from .collection import Collection
 from .shards import SHARDS_AT_ONCE, Segment, Shards, records, survey
 
-_SHUFFLE_BYTES = 2**28  # of encoded images, from which a streamed epoch draws
+_SHUFFLE_BYTES = 2**28  # size of the shuffle buffer of a streamed epoch, in encoded images
 
 
 def collection(config: Config, shards: Shards) -> Collection:
-    """All good records, in the order of the files.
+    """Returns all undamaged records as a collection, in the order of the files.
 
-    Every file is read through once to find them, which also finds the damaged ones.
+    Every file is read once to find them. Damage is reported on stderr.
 
     Raises:
-      UserError: there is none.
+      UserError: If there is no undamaged record.
     """
     segments = survey(shards)
     size = sum(segment.count for segment in segments)
@@ -47,7 +47,7 @@ def collection(config: Config, shards: Shards) -> Collection:
         return good.enumerate(firsts[place])
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        """Files in random order, several at once, and then a buffer to draw from."""
+        """Returns an epoch: files in random order, interleaved, then a shuffle buffer."""
         first = number * len(segments) + tf.range(len(segments), dtype=tf.int64)
         order = shuffled(config.seed, first, len(segments))
         words = bits(config.seed, Stream.SHUFFLE, step=1, first=number, count=1, size=2)
@@ -81,7 +81,7 @@ def collection(config: Config, shards: Shards) -> Collection:
 
 
 def _drawn_from(elements: tf.data.Dataset, buffer: int, seeds: tf.Tensor) -> tf.data.Dataset:
-    """Shuffled by a buffer. Dataset.shuffle takes no seed that is computed in a graph."""
+    """Shuffles with a buffer; Dataset.shuffle does not support seeds computed in a graph."""
     spec = elements.element_spec
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(elements),
@@ -98,7 +98,7 @@ def _drawn_from(elements: tf.data.Dataset, buffer: int, seeds: tf.Tensor) -> tf.
 def _parse(shards: Shards, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     features = {shards.image_key: tf.io.FixedLenFeature([], tf.string)}
     if shards.label_key is not None:
-        # A label that is asked for must be there.
+        # Without a default, a missing label of a conditional run is an error.
         default = None if shards.classes else 0
         features[shards.label_key] = tf.io.FixedLenFeature([], tf.int64, default)
     example = tf.io.parse_single_example(record, features)
@@ -107,7 +107,10 @@ def _parse(shards: Shards, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _place(segments: list[Segment], index: int) -> str:
-    """Such as "record 7 of a.tfrecord", among the good records of the file, counted from 0."""
+    """Returns a record's name, such as "record 7 of a.tfrecord".
+
+    Records are counted from 0, without the damaged records of the file.
+    """
     for segment in segments:
         if index < segment.count:
             before = sum(

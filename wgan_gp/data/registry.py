@@ -1,7 +1,8 @@
-"""The datasets there are, and the shape of their examples.
+"""The registry of datasets, and the shapes of their examples.
 
-Imports no TensorFlow for those that are built in: what does not suit the model is refused at
-once. No TensorFlow runtime for any: that must not start before the devices are set up.
+For the built-in datasets, TensorFlow is not imported, so flags that do not fit the model are
+rejected at once. For the other datasets, the TensorFlow runtime is not started, because it must
+not start before the devices are configured.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from ..errors import UserError
 if typing.TYPE_CHECKING:
     from .source import Source, Stream
 
-LARGEST_SIDE = 64  # pixels, where neither --image_size says it nor a size common to all images
+LARGEST_SIDE = 64  # pixels, the largest image size unless --image_size is set
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """What a dataset holds.
+    """A dataset that was found but not yet opened.
 
     Attributes:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: how many there are labels for; 0: none.
-      open: config -> the dataset, ready to be read.
-      fingerprint: of the prepared dataset; see fingerprint.py. None: it has no files.
+      classes: The number of classes of its labels; 0 without labels.
+      open: config -> the opened dataset.
+      fingerprint: () -> the fingerprint of the dataset's files, see fingerprint.py, or None for
+        a dataset without files.
     """
 
     example_shape: tuple[int, ...]
@@ -42,7 +44,13 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
-    """A dataset that needs no file; `module`, in this package, has its `source`."""
+    """A dataset without files.
+
+    Attributes:
+      module: The module of this package whose `source` opens the dataset.
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      classes: The number of classes of its labels; 0 without labels.
+    """
 
     module: str
     example_shape: tuple[int, ...]
@@ -58,19 +66,20 @@ BUILT_IN = {
 
 
 def example_shape(config: Config) -> tuple[int, ...]:
-    """The shape of the run's examples: `(H, W, C)` for images, `(D,)` for points.
+    """Returns the shape of the run's examples: `(H, W, C)` for images, `(D,)` for points.
 
     Raises:
-      UserError: the dataset is unknown, or has no images to resize.
+      UserError: If the dataset does not exist or cannot be read, or flags of images are given
+        for a dataset of points.
     """
     return _find(config).example_shape
 
 
 def classes(config: Config) -> int:
-    """Classes of a conditional run; 0 of any other.
+    """Returns the number of classes of a conditional run, or 0 for an unconditional run.
 
     Raises:
-      UserError: the run is to be conditional, but the dataset has no labels.
+      UserError: If the run is conditional but the dataset has no labels.
     """
     if config.conditioning == "none":
         return 0
@@ -88,21 +97,23 @@ def classes(config: Config) -> int:
 
 
 def label_count(config: Config) -> int:
-    """Classes that the dataset has labels for, whatever the run makes of them; 0: none.
+    """Returns the number of classes of the dataset, also for an unconditional run.
+
+    The number is 0 for a dataset without labels.
 
     Raises:
-      UserError: as `example_shape`.
+      UserError: See `example_shape`.
     """
     return _find(config).classes
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What the networks must know of the data.
+    """The properties of the data on which the networks depend.
 
     Attributes:
-      example_shape: see `example_shape`.
-      classes: see `classes`.
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      classes: The number of classes of a conditional run; 0 for an unconditional run.
     """
 
     example_shape: tuple[int, ...]
@@ -110,15 +121,19 @@ class Kind:
 
 
 def kind(config: Config) -> Kind:
-    """Of the run's dataset. Raises UserError: see `example_shape` and `classes`."""
+    """Returns the example shape and the number of classes of the run's dataset.
+
+    Raises:
+      UserError: See `example_shape` and `classes`.
+    """
     return Kind(example_shape(config), classes(config))
 
 
 def open_source(config: Config) -> Source | Stream:
-    """The run's dataset, ready to be read.
+    """Opens the run's dataset.
 
     Raises:
-      UserError: it cannot be read, or has too few examples for a batch.
+      UserError: If the dataset cannot be read or has fewer examples than a batch.
     """
     dataset = _find(config)
     with _reading(config):
@@ -133,10 +148,10 @@ def open_source(config: Config) -> Source | Stream:
 
 
 def fingerprint(config: Config) -> dict[str, Any] | None:
-    """What tells the run's dataset from another; None where it has no files.
+    """Returns the fingerprint of the run's dataset, or None for a dataset without files.
 
     Raises:
-      UserError: it cannot be found, or is not prepared.
+      UserError: If the dataset does not exist or is not prepared.
     """
     dataset = _find(config)
     with _reading(config):
@@ -144,13 +159,13 @@ def fingerprint(config: Config) -> dict[str, Any] | None:
 
 
 def open_held_out(config: Config) -> Source | Stream | None:
-    """Examples like the run's that it is not trained on; None: nobody knows of any.
+    """Opens the held-out data of the run, or returns None if there is none.
 
-    Those of --test_data_dir; of tensorflow-datasets, the split called test or validation. They
-    are read as they are needed.
+    The held-out data is --test_data_dir or, for a dataset of tensorflow-datasets, the split
+    "test" or "validation". It is not cached in memory.
 
     Raises:
-      UserError: they cannot be read, or have other classes.
+      UserError: If the held-out data cannot be read.
     """
     if config.test_data_dir is not None:
         if config.dataset not in ("image_folder", "tfrecord"):
@@ -181,7 +196,11 @@ def open_held_out(config: Config) -> Source | Stream | None:
 
 
 def _find(config: Config) -> Dataset:
-    """Raises UserError unless the settings about the data suit each other."""
+    """Finds the run's dataset.
+
+    Raises:
+      UserError: If the dataset does not exist or the flags of the data contradict each other.
+    """
     if config.num_classes is not None and config.dataset != "tfrecord":
         raise UserError(
             f"--num_classes={config.num_classes} is for --dataset=tfrecord, and "
@@ -197,7 +216,7 @@ def _find(config: Config) -> Dataset:
 
 @contextlib.contextmanager
 def _reading(config: Config) -> Iterator[None]:
-    """Turns what fails inside into a UserError that names the place."""
+    """Turns file errors into a UserError that names --data_dir."""
     from .listing import reading  # noqa: PLC0415
 
     with reading(f"--data_dir={config.data_dir}"):

@@ -1,4 +1,4 @@
-"""Files of TFRecords: what their examples hold, and where in them the good records are."""
+"""TFRecord files: the features of their examples, and the positions of undamaged records."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from . import listing
 IMAGE_KEYS = ("image", "image/encoded")
 LABEL_KEYS = ("label", "image/class/label")
 SHARDS_AT_ONCE = 16
-# Of features, as a message names them.
+# The names of feature types in messages.
 _KINDS = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
 
-_HEADER_BYTES = 12  # a record's length, 8 bytes, and the checksum of it
-_FRAME_BYTES = _HEADER_BYTES + 4  # and the checksum of its content behind it
-_LOOKED_AT = 100  # records, for one that says what examples hold
-_READ_BYTES = 2**18  # at a time, of a file
+_HEADER_BYTES = 12  # the length of a record, 8 bytes, and its checksum
+_FRAME_BYTES = _HEADER_BYTES + 4  # the header and the checksum after the content
+_LOOKED_AT = 100  # records inspected to find one with the expected features
+_READ_BYTES = 2**18  # bytes per read
 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """Files of records.
+    """TFRecord files with the features of their examples.
 
     Attributes:
-      origin: what an error names: "--data_dir=shards-*".
-      files: their paths.
-      image_key, label_key: features of an Example; without a label key, all labels are 0.
-      classes: labels are 0 ... classes - 1; 0: nobody asks.
-      first_image: the encoded image of the first example; empty: not looked at.
+      origin: The flag for messages, such as "--data_dir=shards-*".
+      files: The paths of the files.
+      image_key: The name of the image feature.
+      label_key: The name of the label feature. None sets all labels to 0.
+      classes: The number of classes; labels must be 0 ... classes - 1. 0 disables the check.
+      first_image: The encoded image of the first valid example. Empty if it was not read.
     """
 
     origin: str
@@ -52,7 +53,14 @@ class Shards:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A stretch of good records in a file: `count` of them from byte `offset` on."""
+    """A sequence of undamaged records in a file.
+
+    Attributes:
+      file: The path of the file.
+      offset: The position of the first record, in bytes.
+      count: The number of records.
+      bytes: The total size of the records, in bytes.
+    """
 
     file: str
     offset: int
@@ -60,18 +68,19 @@ class Segment:
     bytes: int
 
 
-@functools.lru_cache(maxsize=8)  # a bucket takes long to list
+@functools.lru_cache(maxsize=8)  # listing a bucket is slow
 def find(pattern: str | None, classes: int | None) -> Shards:
-    """The files that --data_dir, a pattern, stands for, and what their examples hold.
+    """Finds the files that match --data_dir and the features of their examples.
 
-    What was found once is kept.
+    The result is cached.
 
     Args:
-      pattern: as the shell's.
-      classes: --num_classes; None: labels do not matter.
+      pattern: A glob pattern, or the path of one file.
+      classes: The value of --num_classes. None ignores the labels.
 
     Raises:
-      UserError: there are none, or they cannot be reached, or their first examples hold no image.
+      UserError: If no file matches, a file cannot be reached, or the first examples lack a valid
+        image or label.
     """
     if pattern is None:
         raise UserError(
@@ -79,7 +88,7 @@ def find(pattern: str | None, classes: int | None) -> Shards:
         )
     origin = f"--data_dir={pattern}"
     listing.check_path(origin, pattern)
-    # A file of that very name is meant, whatever characters of a pattern its path holds.
+    # A path that exists is not a pattern, even if it contains characters of patterns.
     exists = tf.io.gfile.exists(pattern)
     files = listing.regular_files(
         origin, [pattern] if exists else listing.matching(origin, pattern)
@@ -93,12 +102,13 @@ def find(pattern: str | None, classes: int | None) -> Shards:
 
 
 def _shards(origin: str, files: list[str], classes: int | None) -> Shards:
-    """Returns the files with the keys of image and label, from the first example that has them.
+    """Returns the files with the feature names of the first example that has an image and label.
 
-    Read without TensorFlow's runtime, which must not start before the devices are set up.
+    The examples are read without TensorFlow's runtime, which must not start before the devices
+    are configured.
 
     Raises:
-      UserError: none of the first examples can be used; it says why the first cannot.
+      UserError: If none of the first examples is valid, with the reason for the first of them.
     """
     first_error = None
     examples = itertools.chain.from_iterable(map(_examples, files))
@@ -117,10 +127,12 @@ def _shards(origin: str, files: list[str], classes: int | None) -> Shards:
 
 
 def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[str, str | None]:
-    """Returns the names of the image and of the label; None: labels do not matter.
+    """Returns the names of the image feature and of the label feature.
+
+    Without `classes`, the name of the label feature is None.
 
     Raises:
-      UserError: the example holds no image or no label, or they are of another kind.
+      UserError: If the image or the label is missing or has the wrong type.
     """
     features = example.features.feature
     image_key = next((key for key in IMAGE_KEYS if key in features), None)
@@ -151,7 +163,7 @@ def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[
 
 
 def _fault(feature: tf.train.Feature, kind: str) -> str | None:
-    """Returns what keeps a feature from being one value of a kind; None if it is."""
+    """Returns a description of a feature's error, or None if it is one value of type `kind`."""
     found = feature.WhichOneof("kind")
     values = getattr(feature, found).value if found else []
     if values and found != kind:
@@ -160,13 +172,13 @@ def _fault(feature: tf.train.Feature, kind: str) -> str | None:
 
 
 def _examples(file: str) -> Iterator[tf.train.Example]:
-    """The examples of a file, those that are damaged left out."""
+    """Yields the examples of a file and skips records that are not a tf.train.Example."""
     size = tf.io.gfile.stat(file).length
     with tf.io.gfile.GFile(file, "rb") as opened:
         while len(header := opened.read(_HEADER_BYTES)) == _HEADER_BYTES:
             length = _length(header)
             if length > size:
-                return  # damaged, or no TFRecords at all
+                return  # the file is damaged or not a TFRecord file
             record = opened.read(length)
             opened.read(_FRAME_BYTES - _HEADER_BYTES)
             with contextlib.suppress(google.protobuf.message.DecodeError):
@@ -178,9 +190,9 @@ def _length(header: bytes) -> int:
 
 
 def survey(shards: Shards) -> list[Segment]:
-    """All stretches of good records; what is damaged is said on stderr.
+    """Returns the segments of undamaged records in all files, and reports damage on stderr.
 
-    Reads everything once, without decoding it.
+    All files are read once, without decoding the images.
     """
     with (
         concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool,
@@ -209,7 +221,7 @@ def survey(shards: Shards) -> list[Segment]:
 
 
 def survey_file(file: str) -> tuple[list[Segment], list[int]]:
-    """The stretches of good records in a file, and the offsets of damage."""
+    """Returns the segments of undamaged records in a file, and the offsets of damage."""
     length = tf.io.gfile.stat(file).length
     segments, damage, offset = [], [], 0
     while offset < length:
@@ -219,11 +231,11 @@ def survey_file(file: str) -> tuple[list[Segment], list[int]]:
         offset += size
         if offset < length:
             damage.append(offset)
-            # Its length, if that is whole, says where the next one begins.
+            # The length of the damaged record, if it is intact, gives the start of the next one.
             with tf.io.gfile.GFile(file, "rb") as opened:
                 opened.seek(offset)
                 header = opened.read(_HEADER_BYTES)
-            # None is empty: these are zeros, such as a broken copy leaves.
+            # Records are never empty. A length of 0 means zeros that an incomplete copy left.
             if len(header) < _HEADER_BYTES or not _length(header):
                 break
             offset += _length(header) + _FRAME_BYTES
@@ -232,8 +244,8 @@ def survey_file(file: str) -> tuple[list[Segment], list[int]]:
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
 def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    # Behind flat_map, as everywhere here: on its own, TensorFlow cannot run the dataset that
-    # begins at an offset.
+    # The dataset is inside flat_map, as everywhere in this package, because TensorFlow cannot
+    # run a dataset with a byte offset on its own.
     good = tf.data.Dataset.from_tensors((file, offset)).flat_map(records).ignore_errors()
     return good.reduce(
         (tf.constant(0, tf.int64), tf.constant(0, tf.int64)),
@@ -245,13 +257,13 @@ def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 
 
 def _count(file: str, offset: int) -> tuple[int, int]:
-    """Good records from an offset on, up to the first damage, and their bytes."""
+    """Returns the number and the size in bytes of records from an offset to the first damage."""
     count, size = _count_good(tf.constant(file), tf.constant(offset, tf.int64))
     return int(count), int(size)
 
 
 def records(file: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
-    """The records of a file from a byte on."""
+    """Returns the records of a file, starting at a byte offset."""
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=[file], compression_type="", buffer_size=_READ_BYTES, byte_offsets=[offset]
     )

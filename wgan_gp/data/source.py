@@ -1,4 +1,4 @@
-"""A dataset as the pipeline reads it: by position."""
+"""The two kinds of opened datasets: `Source`, in memory, and `Stream`, decoded as needed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """An endless, shuffled reading of a dataset in memory, addressed by position.
+    """An endless sequence of shuffled examples from memory, addressed by position.
 
-    The same position always holds the same example, so the data's place in training is a
-    number that follows from the iteration, and there is no reader's state to save.
+    A position always holds the same example, so the position is a function of the iteration and
+    there is no reader state to save.
 
     Attributes:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
@@ -21,7 +21,7 @@ class Source:
         labels `[count]` int32, at the positions `first ... first + count - 1`. Without
         classes, all labels are 0. `first` is a scalar int64 tensor, `count` a Python integer.
         Runs inside tf.data, on the host.
-      size: examples in an epoch; None where each is drawn fresh.
+      size: The number of examples in an epoch. None if the examples are generated.
     """
 
     example_shape: tuple[int, ...]
@@ -31,17 +31,19 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """The same for images that are read and decoded as they are needed.
+    """An endless sequence of shuffled images that are read and decoded as needed.
+
+    As with `Source`, a position always holds the same image.
 
     Attributes:
       example_shape: `(H, W, C)`.
-      size: images in an epoch.
-      encoded: (position, count) -> an endless dataset of batches of `count` images still to be
-        decoded, from that position on. Cheap to pass over: a host drops those that other
+      size: The number of images in an epoch.
+      encoded: (position, count) -> an endless dataset of batches of `count` encoded images,
+        starting at that position. Batches are cheap to skip: a host drops those that other
         hosts decode.
-      decode: a dataset of such -> one of batches of any size: levels `[G, H, W, C]` uint8
-        and labels `[G]` int32, an image for each that is to be decoded.
-      finish: (levels, position of the first) -> `[B, H, W, C]` float32 in [-1, 1].
+      decode: A dataset of encoded batches -> a dataset of batches of any size: levels
+        `[G, H, W, C]` uint8 and labels `[G]` int32, with one image for each encoded image.
+      finish: (levels, position of the first image) -> `[B, H, W, C]` float32 in [-1, 1].
     """
 
     example_shape: tuple[int, ...]

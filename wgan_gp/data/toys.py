@@ -1,7 +1,7 @@
 """The three 2-D distributions of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a).
 
-Points are drawn fresh at every position, so there are no epochs. The shapes are those of
-the paper at coordinates of our own: see each function.
+A new point is generated at every position, so there are no epochs. The shapes are those of the
+paper. The paper does not fix the coordinates; those used here are given with each function.
 """
 
 import math
@@ -13,12 +13,12 @@ from ..config import Config
 from ..randomness import Stream, normal, uniform
 from .source import Source
 
-# The standard deviation about each mode, of those distributions that have modes.
+# The standard deviation around each mode, for the distributions that have modes.
 DEVIATIONS = {"gaussians_25": 0.05, "gaussians_8": 0.02}
 
 
 def gaussians_25(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """A 5x5 grid of Gaussians, spacing 2, standard deviation 0.05, centred on 0.
+    """Draws from a 5x5 grid of Gaussians, spacing 2, standard deviation 0.05, centered at 0.
 
     Args:
       choice: `[B, 1]`, uniform on [0, 1).
@@ -34,7 +34,10 @@ def gaussians_25(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 
 
 def gaussians_8(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """Eight Gaussians on a circle of radius 2, standard deviation 0.02; as gaussians_25."""
+    """Draws from eight Gaussians on a circle of radius 2, standard deviation 0.02.
+
+    Arguments and result are those of `gaussians_25`.
+    """
     angle = 2.0 * math.pi / 8.0 * tf.floor(8.0 * choice)
     return (
         2.0 * tf.concat([tf.cos(angle), tf.sin(angle)], axis=1) + DEVIATIONS["gaussians_8"] * noise
@@ -42,16 +45,17 @@ def gaussians_8(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 
 
 def swiss_roll(choice: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """A spiral of one and a half turns, radius 0.63 to 1.88, noise 0.033; as gaussians_25.
+    """Draws from a spiral of one and a half turns, radius 0.63 to 1.88, standard deviation 0.033.
 
-    scikit-learn's make_swiss_roll(noise=0.25) without its height, divided by 7.5.
+    This is scikit-learn's make_swiss_roll(noise=0.25) without its height, divided by 7.5.
+    Arguments and result are those of `gaussians_25`.
     """
     angle = 1.5 * math.pi * (1.0 + 2.0 * choice)
     spiral = tf.concat([angle * tf.cos(angle), angle * tf.sin(angle)], axis=1)
     return (spiral + 0.25 * noise) / 7.5
 
 
-# Each with its number of modes, which are the classes.
+# Each distribution with its number of modes, which are the classes.
 _DRAW = {
     "gaussians_25": (gaussians_25, 25),
     "gaussians_8": (gaussians_8, 8),
@@ -60,14 +64,19 @@ _DRAW = {
 
 
 def centres(dataset: str) -> np.ndarray:
-    """The modes of one of DEVIATIONS: where it draws without noise, `[M, 2]` float32."""
+    """Returns the modes of a distribution, `[M, 2]` float32.
+
+    Args:
+      dataset: A key of DEVIATIONS.
+    """
     draw, modes = _DRAW[dataset]
-    choice = (tf.range(modes, dtype=tf.float32)[:, None] + 0.5) / modes  # the middle of each
+    # A choice in the middle of the interval of each mode.
+    choice = (tf.range(modes, dtype=tf.float32)[:, None] + 0.5) / modes
     return draw(choice, tf.zeros([modes, 2])).numpy()
 
 
 def source(config: Config, example_shape: tuple[int, ...]) -> Source:
-    """Point p is a function of (seed, p)."""
+    """Opens the dataset; the point at position p is a function of (seed, p)."""
     draw, modes = _DRAW[config.dataset]
 
     def read(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -25,7 +25,7 @@ from . import listing, pixels
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the program; returns its exit status."""
+    """Runs the program and returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m wgan_gp.data.write_tfrecords", description=__doc__.partition("\n")[0]
     )
@@ -48,17 +48,24 @@ def main(arguments: list[str]) -> int:
 
 
 def write(path: str, prefix: str, images_per_file: int, side: int | None) -> None:
-    """Writes all that can be read, in one random order; names what cannot.
+    """Writes all readable images in random order and names unreadable ones on stderr.
 
-    A file appears under its name when it is whole.
+    A file is renamed to its final name once it is complete.
+
+    Args:
+      path: The folder of the images.
+      prefix: The beginning of the paths of the TFRecord files.
+      images_per_file: The largest number of images in a file.
+      side: The size to which images are cropped and resized, in pixels. None copies the files.
 
     Raises:
-      UserError: there is no picture, none that can be read, or files cannot be written.
+      UserError: If there is no readable image, or files cannot be written, or files of an
+        earlier call with another number of files exist.
     """
     with listing.reading(path):
         found = folders.find(path)
     order = list(range(len(found.files)))
-    random.Random(0).shuffle(order)  # so that any stretch of a file holds every class
+    random.Random(0).shuffle(order)  # so that each part of a file has images of all classes
     count = math.ceil(len(order) / images_per_file)
     others = [
         file
@@ -105,7 +112,7 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
 
 
 def _read(path: str, side: int | None) -> bytes | None:
-    """The file as it is, or as a small PNG; None if it is no picture."""
+    """Returns the content of an image file, or a resized PNG, or None if it is unreadable."""
     try:
         encoded = tf.io.read_file(path)
         if side is None:

@@ -1,1 +1,1 @@
-"""How good samples are: figures that compare them with the data."""
+"""Evaluation metrics that compare samples with the data."""

@@ -1,4 +1,4 @@
-"""A small classifier, fitted to a run's own images: their features need no network."""
+"""A small classifier fitted to a run's own images, whose features need no download."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import threadpoolctl
 from .examples import Arrays, Examples, Kept
 
 HIDDEN = 128
-EXAMPLES = 10_000  # at most: whatever --evaluate_samples is, the features are the same
-FITTED_SHARE = 0.8  # of these; the rest say how good it is
+EXAMPLES = 10_000  # at most; a constant, so that features do not depend on --evaluate_samples
+FITTED_SHARE = 0.8  # share of the examples for fitting; the others measure the accuracy
 _EPOCHS = 50  # at most
-_NEVER = -1e9  # logit of a class that no example had
+_NEVER = -1e9  # logit of a class without examples
 
 
 @dataclasses.dataclass(frozen=True)
 class Classifier:
-    """A multilayer perceptron: pixels, a hidden layer of ReLUs, a softmax over the classes.
+    """A multilayer perceptron of pixels with one hidden ReLU layer and a softmax over classes.
 
     Attributes:
       arrays: "hidden_kernel" `[H W C, 128]`, "hidden_bias" `[128]`, "kernel" `[128, K]` and
@@ -35,30 +35,30 @@ class Classifier:
     arrays: Arrays
 
     def __call__(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of `[B, H, W, C]` float32: the hidden layer `[B, 128]`, and probabilities `[B, K]`."""
+        """Returns the hidden layer `[B, 128]` and probabilities `[B, K]` of `[B, H, W, C]`."""
         pixels = tf.reshape(images, [images.shape[0], -1])
         hidden = tf.nn.relu(pixels @ self.arrays["hidden_kernel"] + self.arrays["hidden_bias"])
         return hidden, tf.nn.softmax(hidden @ self.arrays["kernel"] + self.arrays["bias"])
 
     @property
     def key(self) -> str:
-        """A hash of the weights: other weights, other features."""
+        """A hash of the weights, which identifies the features."""
         content = b"".join(self.arrays[name].tobytes() for name in sorted(self.arrays))
         return f"classifier {hashlib.sha256(content).hexdigest()}"
 
     @property
     def accuracy(self) -> float:
-        """Share of the examples held back that it knows."""
+        """The accuracy on the held-out examples."""
         return float(self.arrays["accuracy"])
 
 
 def fitted(examples: Examples, kept: Kept, classes: int) -> Classifier:
-    """The classifier of a dataset, fitted now or before; one dataset, one classifier.
+    """Returns the classifier of a dataset from the cache, or fits it.
 
     Args:
-      examples: of the dataset, with labels 0 ... classes - 1.
-      kept: where it is kept.
-      classes: at least 2.
+      examples: The examples of the dataset, with labels 0 ... classes - 1.
+      kept: The cache.
+      classes: The number of classes, >= 2.
     """
 
     def compute() -> Arrays:
@@ -75,20 +75,21 @@ def fitted(examples: Examples, kept: Kept, classes: int) -> Classifier:
 
 
 def _fit(images: np.ndarray, labels: np.ndarray, classes: int) -> Arrays:
-    """Fits to the first 80 % (they come shuffled); see `Classifier.arrays`."""
+    """Fits a classifier to the first 80% of shuffled examples; see `Classifier.arrays`."""
     pixels = images.reshape(len(images), -1)
     share = max(1, int(FITTED_SHARE * len(pixels)))
     model = sklearn.neural_network.MLPClassifier(
         hidden_layer_sizes=[HIDDEN], random_state=0, max_iter=_EPOCHS
     )
-    # One thread: one order of summation on every machine, and on small matrices no slower.
+    # One thread gives the same order of summation on every machine, and is not slower for small
+    # matrices.
     with warnings.catch_warnings(), threadpoolctl.threadpool_limits(1):
-        # It is good long before nothing improves any more.
+        # The classifier is good enough long before it converges.
         warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
         model.fit(pixels[:share], labels[:share])
     found = model.classes_
     kernel, bias = model.coefs_[1], model.intercepts_[1]
-    if len(found) == 2:  # one logit then, of the second
+    if len(found) == 2:  # scikit-learn then has one logit, that of the second class
         kernel, bias = np.insert(kernel, 0, 0, axis=1), np.insert(bias, 0, 0)
     all_kernel = np.zeros([HIDDEN, classes], np.float32)
     all_bias = np.full([classes], _NEVER, np.float32)

@@ -1,4 +1,4 @@
-"""Judges the samples of a run against its data."""
+"""Evaluators, which compare the samples of a run with its data."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from .examples import Arrays, Examples, Kept, check_finite, check_samples, slice
 from .extractors import Extractor, as_png, make_extractor, spread
 from .points import PointEvaluator
 
-# Features `[N, D]`, and probabilities `[N, K]` where the extractor has any.
+# Features `[N, D]`, and probabilities `[N, K]` or None if the extractor has none.
 Found = tuple[np.ndarray, np.ndarray | None]
 
 
 class Evaluator(Protocol):
-    """What judges the samples of a generator, as it is at the time.
+    """Evaluates the samples of a generator with its current weights.
 
     Attributes:
-      about: what evaluation.jsonl says beside the figures: "samples", how many are judged, and
-        "extractor", the name of what they are seen by.
+      about: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
+        samples, and "extractor", the name of the feature extractor.
     """
 
     about: dict[str, Any]
 
     def evaluate(self) -> dict[str, float]:
-        """The figures, by their tags in TensorBoard; on all processes together."""
+        """Returns the metrics by tag; all processes of a run must call it at the same time."""
 
 
 def open_evaluator(
     config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: Kind
 ) -> Evaluator:
-    """What judges a run. One process alone keeps what it found of real examples in its directory.
+    """Returns the evaluator of a run; see `make_evaluator` for arguments and errors.
 
-    Args, raises: see `make_evaluator`.
+    A run with a single process caches the features of the real examples in the run directory.
     """
-    # Processes that compute together must not find different things on their disks.
+    # Processes that compute together must not find different caches on their disks.
     alone = len(workers.find(config).addresses) == 1
     folder = RunDirectory(config.run_directory).evaluations if alone else None
     return make_evaluator(config, strategy, sampler, kind, folder)
@@ -58,17 +58,18 @@ def make_evaluator(
     kind: Kind,
     folder: str | None,
 ) -> Evaluator:
-    """What judges such a run; what it needs of the network is fetched now.
+    """Returns an evaluator for points or images, and downloads its feature extractor if needed.
 
     Args:
-      config: of the run.
-      strategy: where the generator is.
-      sampler: draws the samples.
-      kind: of data.
-      folder: where what was found of the real examples is kept; None: nowhere.
+      config: The configuration of the run.
+      strategy: The strategy of the generator.
+      sampler: Draws the samples.
+      kind: The shape and the number of classes of the data.
+      folder: The folder of cached features of the real examples. None disables caching.
 
     Raises:
-      UserError: the data or the extractor is not to be had.
+      UserError: If the data or the extractor is unavailable, or the extractor does not fit the
+        data.
     """
     if len(kind.example_shape) == 1:
         if config.feature_extractor is not None:
@@ -87,15 +88,15 @@ class ImageEvaluator:
     """Compares samples with real examples by their features.
 
     Args:
-      config: of the run.
-      strategy: the replicas that features are computed on.
-      sampler: draws the samples.
-      examples: of the run's dataset.
-      kept: where their features are kept.
-      extractor: makes the features.
+      config: The configuration of the run.
+      strategy: The strategy on whose replicas the features are computed.
+      sampler: Draws the samples.
+      examples: The examples of the run's dataset.
+      kept: Caches the features of the real examples.
+      extractor: Computes the features.
 
     Attributes:
-      about: see `Evaluator`.
+      about: See `Evaluator`.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ImageEvaluator:
         extractor: Extractor,
     ):
         self._count = config.evaluate_samples
-        self._batch_size = config.batch_size  # divides over the replicas
+        self._batch_size = config.batch_size  # divisible by the number of replicas
         self._sampler = sampler
         self._examples = examples
         self._kept = kept
@@ -117,10 +118,11 @@ class ImageEvaluator:
         self.about = {"samples": self._count, "extractor": extractor.name}
 
     def evaluate(self) -> dict[str, float]:
-        """Returns FID, KID, precision and so on, against real features computed once.
+        """Returns the metrics by tag; the features of real examples are computed once.
 
         Raises:
-          UserError: a sample or the features of an image are NaN or infinite.
+          UserError: If a sample or the features of an image are NaN or infinite, or the data
+            cannot be read or has one image only.
         """
         samples = self._sampler.sample(self._count)
         check_samples(samples)
@@ -143,7 +145,7 @@ class ImageEvaluator:
         return {f"evaluation/{name}": value for name, value in values.items()}
 
     def _of_classes(self, probabilities: np.ndarray, accuracy: float) -> dict[str, float]:
-        """What a classifier of the run's own classes, of this accuracy, makes of the samples."""
+        """Returns metrics from the probabilities of a classifier of the run's own classes."""
         count, classes = probabilities.shape
         found = probabilities.argmax(axis=1)
         shares = np.bincount(found, minlength=classes) / count
@@ -182,14 +184,14 @@ class ImageEvaluator:
         return metrics.radii(self._real)
 
     def _extract(self, batches: Iterable[np.ndarray], kind: str) -> Found:
-        """Returns features and probabilities of batches of images, each of `batch_size` at most.
+        """Returns the features and the probabilities of images.
 
         Args:
-          batches: the images.
-          kind: of images, for the error.
+          batches: Batches of images, each with `batch_size` images at most.
+          kind: The name of the images in the error message.
 
         Raises:
-          UserError: the extractor gives NaN or infinity.
+          UserError: If a feature or probability is NaN or infinite.
         """
         found = [self._on_replicas(as_png(images)) for images in batches]
         features, *probabilities = (np.concatenate(parts) for parts in zip(*found, strict=True))

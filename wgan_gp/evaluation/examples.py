@@ -1,4 +1,4 @@
-"""Real examples to compare samples with, each once, and what was found of them kept on disk."""
+"""Real examples for comparison with samples, and a cache of arrays computed from them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ..files import replace_bytes
 from ..json_files import digest
 from ..shuffling import ORDER
 
-# What decides which examples come, and in which order. A seed does: of a large dataset the first
-# of an epoch are read.
+# The settings that determine the examples and their order. The seed is one of them, because only
+# the first examples of an epoch of a large dataset are read.
 _OF_THE_DATA = (
     "dataset",
     "data_dir",
@@ -33,19 +33,19 @@ _OF_THE_DATA = (
     "image_channels",
     "seed",
 )
-_FORMAT = 2  # of what is kept
-_CHECKSUM, _CONTENT = "checksum", "content"  # kept beside the arrays
-_PLACES_SHOWN = 5  # of rows that are not finite
+_FORMAT = 2  # the version of the cache's format
+_CHECKSUM, _CONTENT = "checksum", "content"  # stored in addition to the arrays
+_PLACES_SHOWN = 5  # positions of rows that are not finite in a message
 
 Arrays = dict[str, np.ndarray]
 
 
 class Examples:
-    """The examples of a run's dataset, as they are: without noise, and none mirrored.
+    """The examples of a run's dataset, without dequantization and random flips.
 
     Args:
-      config: of the run.
-      strategy: whose replicas read them.
+      config: The configuration of the run.
+      strategy: The strategy whose replicas read the examples.
     """
 
     def __init__(self, config: Config, strategy: tf.distribute.Strategy):
@@ -54,25 +54,30 @@ class Examples:
         self._contents: dict[int, str] = {}
 
     def key(self, *more: Any) -> str:
-        """A hash of the dataset, and of what else a result depends on."""
+        """Returns a hash of the dataset's settings and of `more`, a key for cached results."""
         settings = [getattr(self._config, name) for name in _OF_THE_DATA]
         return digest([_FORMAT, ORDER, *settings, *more])[:16]
 
     def content(self, count: int) -> str:
-        """Returns a hash of what `batches` yields. Raises UserError: see there."""
+        """Returns a hash of the examples and labels that `batches` yields.
+
+        Raises:
+          UserError: See `batches`.
+        """
         if count not in self._contents:
             for _ in self.batches(count):
                 pass
         return self._contents[count]
 
     def batches(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The first `count` of the epoch, or all if there are fewer; the last batch may be short.
+        """Reads the first `count` examples of the first epoch, or all if there are fewer.
 
         Yields:
-          Examples `[B, *example_shape]` float32 and labels `[B]` int32.
+          Examples `[B, *example_shape]` float32 and labels `[B]` int32. The last batch may be
+          smaller.
 
         Raises:
-          UserError: the dataset cannot be read.
+          UserError: If the dataset cannot be read.
         """
         source = registry.open_source(self._config)
         there = count if source.size is None else min(count, source.size)
@@ -88,13 +93,13 @@ class Examples:
         self._contents[count] = content.hexdigest()
 
     def read(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same in one piece. Points only, or small images: all are in memory."""
+        """Returns the examples and labels of `batches` as two arrays, which must fit in memory."""
         examples, labels = zip(*self.batches(count), strict=True)
         return np.concatenate(examples), np.concatenate(labels)
 
 
 def slices(samples: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Of `[N, ...]`, `size` at a time; the last may be short."""
+    """Yields slices of `size` rows of an array `[N, ...]`; the last one may be smaller."""
     for first in progress(range(0, len(samples), size), "samples"):
         yield samples[first : first + size]
 
@@ -109,10 +114,10 @@ def check_finite(values: np.ndarray, cause: str, kind: str, remedy: str) -> None
     """Raises UserError unless all values are finite.
 
     Args:
-      values: `[N, ...]`, one row an image or point.
-      cause: the beginning of the message; the number of bad rows follows.
-      kind: what a row is of, in the plural.
-      remedy: see UserError.
+      values: `[N, ...]`, one row per image or point.
+      cause: The beginning of the message, before the number of bad rows.
+      kind: The name of the rows in the message, in the plural.
+      remedy: See `UserError`.
     """
     (bad,) = np.nonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
     if len(bad):
@@ -124,29 +129,29 @@ def check_finite(values: np.ndarray, cause: str, kind: str, remedy: str) -> None
 
 
 def progress(items: Iterable, title: str) -> Iterable:
-    """The same items, with a bar on a terminal."""
+    """Returns the items with a progress bar if stderr is a terminal."""
     return tqdm.tqdm(items, desc=title, disable=not sys.stderr.isatty(), leave=False)
 
 
 class Kept:
-    """Arrays that are computed once for a run directory.
+    """A cache of arrays on disk.
 
     Args:
-      folder: where they are kept, in any path tf.io.gfile can open; None: nowhere.
+      folder: The folder of the cache, any path that tf.io.gfile can open. None disables caching.
     """
 
     def __init__(self, folder: str | None):
         self._folder = folder
 
     def get(self, name: str, compute: Callable[[], Arrays], content: Callable[[], str]) -> Arrays:
-        """Returns what is kept under `name`; computes it where that is nothing, or out of date.
+        """Returns the cached arrays, or computes and caches them if missing or outdated.
+
+        If the cache cannot be written, a warning is printed on stderr.
 
         Args:
-          name: of the arrays.
-          compute: makes them.
-          content: a hash of the examples that they are made of.
-
-        That they cannot be written is said on stderr, and stops nothing.
+          name: The name of the arrays.
+          compute: () -> the arrays.
+          content: () -> a hash of the examples from which the arrays are computed.
         """
         if self._folder is None:
             return compute()
@@ -169,7 +174,7 @@ class Kept:
 
 
 def _load(path: str) -> Arrays | None:
-    """Returns the arrays of a file; None if there is none, or a damaged one, which a line says."""
+    """Returns the arrays of a file, or None if it is missing or, with a warning, damaged."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())
@@ -180,7 +185,7 @@ def _load(path: str) -> Arrays | None:
         return arrays
     except tf.errors.NotFoundError:
         return None
-    # Of damaged files NumPy and zipfile raise whatever their readers stumble over.
+    # For damaged files, NumPy and zipfile raise exceptions of many types.
     except Exception:
         print(f"warning: {path} is damaged, and made anew", file=sys.stderr)
         return None
@@ -188,7 +193,7 @@ def _load(path: str) -> Arrays | None:
 
 def _archive(arrays: Arrays) -> bytes:
     content = io.BytesIO()
-    # mypy: an array might be meant for allow_pickle.
+    # The ignore is needed because mypy takes the arrays for the argument allow_pickle.
     np.savez(content, **arrays, **{_CHECKSUM: np.array(_checksum(arrays))})  # type: ignore[arg-type]
     return content.getvalue()
 

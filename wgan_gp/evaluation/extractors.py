@@ -1,4 +1,4 @@
-"""What images are seen by: from pixels to features, and to probabilities of classes."""
+"""Feature extractors, which map images to features and to class probabilities."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ..errors import UserError, reason
 from . import classifier, pretrained
 from .examples import Examples, Kept
 
-LARGEST_FOR_CLASSIFIER = 32  # pixels: one hidden layer sees no more than such images
+LARGEST_FOR_CLASSIFIER = 32  # pixels; one hidden layer does not suit larger images
 
 
 @dataclasses.dataclass(frozen=True)
 class Extractor:
-    """What makes features of images.
+    """A feature extractor for images.
 
     Attributes:
-      name: of which features FIDs are, for they compare within one extractor only.
-      key: what the features depend on: a name may come to stand for others.
+      name: The name in reports. FIDs are comparable only between runs with the same extractor.
+      key: Identifies the extractor's weights in caches; the file behind a name may change.
       extract: images `[B, H, W, C]` float32 in [-1, 1] -> features `[B, D]` float32, and
         probabilities `[B, K]` float32 or None. Runs inside `strategy.run`.
-      accuracy: of a classifier fitted to the run's own images, on those it was not fitted to.
+      accuracy: The held-out accuracy of a classifier fitted to the run's own images. None for
+        other extractors.
     """
 
     name: str
@@ -42,17 +43,17 @@ def make_extractor(
     kept: Kept,
     example_shape: tuple[int, ...],
 ) -> Extractor:
-    """The extractor that --feature_extractor asks for, or the default of such data.
+    """Returns the extractor set by --feature_extractor, or the default for the data.
 
     Args:
-      config: of the run.
-      strategy: where it is to run.
-      examples: of the run's dataset, for a classifier to be fitted to.
-      kept: where a classifier is kept.
-      example_shape: `(H, W, C)` of the images.
+      config: The configuration of the run.
+      strategy: The strategy on whose replicas the extractor runs.
+      examples: The examples of the run's dataset, to which a classifier is fitted.
+      kept: Caches the classifier.
+      example_shape: `(H, W, C)`, the shape of the images.
 
     Raises:
-      UserError: there is no such extractor, or it does not suit the data.
+      UserError: If the extractor does not exist or does not fit the data.
     """
     labels = registry.label_count(config)
     name = config.feature_extractor
@@ -79,13 +80,13 @@ def make_extractor(
 def _try(
     extractor: Extractor, strategy: tf.distribute.Strategy, example_shape: tuple[int, ...]
 ) -> None:
-    """Raises UserError unless it makes features of grey images."""
+    """Raises UserError unless the extractor computes features of blank images."""
     count = 2 * strategy.num_replicas_in_sync
     try:
         features, *_ = spread(extractor, strategy, count)(np.zeros([count, *example_shape], "f"))
         if len(features) != count:
             raise ValueError(f"of {count} images it makes {len(features)} rows of features")
-    # What somebody's network does with images that are not for it, nobody knows.
+    # A network of the user may raise any exception for images that do not fit it.
     except Exception as error:
         raise UserError(
             f"--feature_extractor={extractor.name} makes no features of images {example_shape} "
@@ -95,10 +96,10 @@ def _try(
 
 
 def as_png(images: np.ndarray) -> np.ndarray:
-    """Images in [-1, 1] rounded to 256 grey levels, as a PNG file would hold them.
+    """Rounds images in [-1, 1] to 256 levels, as a PNG file stores them.
 
-    The real images come from such files. A network that sees what lies between two levels
-    could tell all samples from them by it, and so would figures that no file of samples has.
+    The real images have 256 levels. Values between two levels would distinguish samples from
+    real images, and the metrics would differ from those of samples saved as files.
     """
     levels = np.clip(np.rint((images + 1) * 127.5), 0, 255)
     return (levels / 127.5 - 1).astype(np.float32)
@@ -107,15 +108,16 @@ def as_png(images: np.ndarray) -> np.ndarray:
 def spread(
     extractor: Extractor, strategy: tf.distribute.Strategy, batch_size: int
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """The extractor on all replicas, each taking its share of a batch.
+    """Returns a function that runs the extractor on all replicas, each with a part of a batch.
 
     Args:
-      extractor: what each replica does.
-      strategy: whose replicas.
-      batch_size: images in a call; divides over the replicas.
+      extractor: The extractor.
+      strategy: The strategy on whose replicas it runs.
+      batch_size: The number of images per call; must be divisible by the number of replicas.
 
     Returns:
-      Images `[B, H, W, C]` float32, B up to `batch_size`, -> what the extractor finds of each.
+      A function of images `[B, H, W, C]` float32, B <= batch_size, that returns a list of the
+      features and, if the extractor has any, the probabilities.
     """
     share = batch_size // strategy.num_replicas_in_sync
 
@@ -131,7 +133,7 @@ def spread(
         return [strategy.gather(part, axis=0) for part in found]
 
     def extract(images: np.ndarray) -> list[np.ndarray]:
-        missing = batch_size - len(images)  # one shape, traced once
+        missing = batch_size - len(images)  # one shape is traced once
         padded = np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)])
         return [part.numpy()[: len(images)] for part in on_all(tf.constant(padded))]
 

@@ -1,4 +1,4 @@
-"""Figures of samples in the plane: whether they lie where the data does."""
+"""Evaluation metrics of the 2-D distributions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from ..data import toys
 from ..sampling import Sampler
 from .examples import Examples, check_samples
 
-# Of samples and of data, for the distance: the assignment takes time as their cube.
+# The largest number of samples for the Wasserstein distance: the time of the assignment grows
+# with its cube.
 MOST_ASSIGNED = 2000
-_DEVIATIONS = 3  # from a mode, within which a sample is of it
+_DEVIATIONS = 3  # a mode covers samples within this number of standard deviations
 
 
 class PointEvaluator:
-    """Judges samples of the 2-D distributions.
+    """Evaluates samples of the 2-D distributions.
 
     Args:
-      config: of the run.
-      strategy: whose replicas read the data.
-      sampler: draws the samples.
+      config: The configuration of the run.
+      strategy: The strategy whose replicas read the data.
+      sampler: Draws the samples.
 
     Attributes:
-      about: what evaluation.jsonl says beside the figures.
+      about: See `evaluator.Evaluator`.
     """
 
     def __init__(self, config: Config, strategy: tf.distribute.Strategy, sampler: Sampler):
@@ -39,14 +40,15 @@ class PointEvaluator:
         self.about = {"samples": config.evaluate_samples, "extractor": None}
 
     def evaluate(self) -> dict[str, float]:
-        """The figures of the generator as it is, by their tags.
+        """Returns the metrics of the generator with its current weights, by tag.
 
-        Of mixtures of Gaussians: modes with a sample near them, and the share of samples near
-        a mode. Of all: the 1-Wasserstein distance between the first samples and as many points
-        of the data (2,000 at most), and, as its floor, that between two draws of the data.
+        For mixtures of Gaussians, these include the number of modes with a sample near them and
+        the share of samples near a mode. For all distributions, they are the 1-Wasserstein
+        distance between equal numbers of samples and data points (2,000 at most) and, as its
+        floor, the distance between two draws of the data.
 
         Raises:
-          UserError: a sample is NaN or infinite.
+          UserError: If a sample is NaN or infinite.
         """
         samples = self._sampler.sample(self._config.evaluate_samples).astype(np.float64)
         check_samples(samples)
@@ -62,7 +64,7 @@ class PointEvaluator:
 
     @functools.cached_property
     def _real(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two draws of the data, `[n, 2]` each."""
+        """Two draws of the data, each `[n, 2]`."""
         examples, _ = Examples(self._config, self._strategy).read(2 * self._assigned)
         first, second = np.split(examples, 2)
         return first, second
@@ -73,12 +75,12 @@ class PointEvaluator:
 
 
 def modes_covered(points: np.ndarray, centres: np.ndarray, reach: float) -> tuple[float, float]:
-    """How many modes have a point within `reach`, and the share of points that a mode has.
+    """Returns the number of modes with a point near them, and the share of points near a mode.
 
     Args:
       points: `[N, 2]`.
-      centres: `[M, 2]`, of the modes.
-      reach: from a centre.
+      centres: `[M, 2]`, the centers of the modes.
+      reach: The largest distance from a center that is near.
     """
     distances = scipy.spatial.distance.cdist(points, centres)
     near = distances.min(axis=1) <= reach
@@ -86,10 +88,10 @@ def modes_covered(points: np.ndarray, centres: np.ndarray, reach: float) -> tupl
 
 
 def wasserstein(first: np.ndarray, second: np.ndarray) -> float:
-    """The exact 1-Wasserstein distance between two sets of as many points, `[N, D]` each.
+    """Computes the exact 1-Wasserstein distance between two sets of points, each `[N, D]`.
 
-    The mean Euclidean distance of the pairs in the best assignment. Of two finite draws of one
-    distribution it is not 0, but falls with their size.
+    This is the mean Euclidean distance of the pairs in the optimal assignment. For two draws of
+    the same distribution it is not 0, but decreases with N.
     """
     costs = scipy.spatial.distance.cdist(first, second)
     return float(costs[scipy.optimize.linear_sum_assignment(costs)].mean())

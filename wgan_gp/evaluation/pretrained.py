@@ -1,4 +1,4 @@
-"""Networks that somebody else trained: TF-GAN's Inception, a SavedModel, a Keras file."""
+"""Pretrained feature extractors: TF-GAN's Inception, a SavedModel or a Keras file."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ import tensorflow as tf
 from ..data import downloads, listing
 from ..errors import UserError, reason
 
-# The weights of FIDs and inception scores in print, as TF-GAN publishes them.
+# The weights behind published FIDs and inception scores, as distributed by TF-GAN.
 INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=compressed"
 INCEPTION_FILE = "tfgan_eval_inception_1.tar.gz"
 INCEPTION_SIDE = 299
 _KERAS = (".keras", ".h5")
-_MODULES = ("keras", "tf_keras", "builtins")  # Keras writes the last for its own functions
+_MODULES = ("keras", "tf_keras", "builtins")  # Keras writes "builtins" for its own functions
 KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
 REMEDY = "give inception, classifier, or a Keras file or SavedModel that takes images"
 
 
 def load_inception(name: str) -> tuple[str, Network]:
-    """Inception of TF-GAN, downloaded once; its key and the network. Call it in a scope.
+    """Returns the key and the network of TF-GAN's Inception, which is downloaded once.
+
+    Call it in the scope of the strategy.
 
     Args:
-      name: as --feature_extractor has it.
+      name: The value of --feature_extractor, for the error message.
 
     Raises:
-      UserError: it is not to be had.
+      UserError: If the network cannot be downloaded or loaded.
     """
     try:
-        # Keras says on stdout that it downloads.
+        # Keras prints the progress of the download to stdout.
         with contextlib.redirect_stdout(sys.stderr), downloads.waiting_at_most():
             archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder, "gztar")
             loaded = tf.saved_model.load(folder)
-    # A download fails as a bare Exception of Keras's, an archive cut short as any other.
+    # Keras raises Exception for a failed download; a truncated archive raises various exceptions.
     except Exception as error:
         raise UserError(
             f"--feature_extractor={name} cannot be fetched ({reason(error)})",
@@ -57,10 +59,12 @@ def load_inception(name: str) -> tuple[str, Network]:
 
 
 def load_model(path: str) -> tuple[str, Network]:
-    """A SavedModel or a Keras file; its key and the network. Call it in a scope.
+    """Returns the key and the network of a SavedModel or a Keras file.
+
+    Call it in the scope of the strategy.
 
     Raises:
-      UserError: there is none, or it takes no images.
+      UserError: If there is no such file, it cannot be loaded, or it does not take images.
     """
     origin = f"--feature_extractor={path}"
     is_keras = path.endswith(_KERAS)
@@ -77,7 +81,7 @@ def load_model(path: str) -> tuple[str, Network]:
         raise UserError(f"{origin}: {file} is no regular file", REMEDY)
     try:
         network = _open_keras(path) if is_keras else _open_saved_model(path)
-    # Both libraries raise anything for a file that is not theirs.
+    # Both libraries raise many types of exceptions for a file of another format.
     except Exception as error:
         raise UserError(f"{origin} cannot be loaded ({reason(error)})", REMEDY) from error
     found = tf.io.gfile.stat(file)
@@ -86,12 +90,12 @@ def load_model(path: str) -> tuple[str, Network]:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network of somebody's, fed as it wants.
+    """A pretrained network as a feature extractor.
 
     Attributes:
-      call: images -> a tensor `[B, ...]`, or tensors by name.
-      input_shape: `(H, W, C)`, each None where any will do.
-      owner: what holds the variables; they live as long as it does.
+      call: images -> a tensor `[B, ...]`, or a dictionary of tensors by name.
+      input_shape: `(H, W, C)` of the images it takes. None stands for any size.
+      owner: The object that holds the variables, kept here so that they are not deleted.
     """
 
     call: Callable[[tf.Tensor], Any]
@@ -99,17 +103,21 @@ class Network:
     owner: Any
 
     def __call__(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Features `[B, D]` float32 of `[B, H, W, C]` in [-1, 1]; probabilities, given logits.
+        """Computes features `[B, D]` float32 of images `[B, H, W, C]` in [-1, 1].
+
+        Returns:
+          The features, and class probabilities `[B, K]` or None if the network has no output
+          "logits".
 
         Raises:
-          ValueError: it is no network of such images.
+          ValueError: If none of the network's outputs is known to be the features.
         """
         outputs = self.call(_adapted(images, self.input_shape))
         if not isinstance(outputs, dict):
             outputs = {"features": outputs}
         names = [name for name in ("pool_3", "features") if name in outputs]
         if not names and len(outputs) == 1:
-            names = list(outputs)  # a SavedModel names what its function did not
+            names = list(outputs)  # a SavedModel names an output that its function did not name
         if not names:
             raise ValueError(f"of its outputs {', '.join(sorted(outputs))} none is features")
         features, logits = (_flat(outputs.get(name)) for name in (names[0], "logits"))
@@ -123,11 +131,11 @@ def _flat(output: tf.Tensor | None) -> tf.Tensor | None:
 
 
 def _adapted(images: tf.Tensor, shape: tuple[int | None, ...]) -> tf.Tensor:
-    """Images of the size and the channels that a network takes."""
+    """Returns the images with the size and the number of channels that a network takes."""
     height, width, channels = shape
     wanted = (height or images.shape[1], width or images.shape[2])
     if wanted != tuple(images.shape[1:3]):
-        images = tf.image.resize(images, wanted)  # bilinear, as FIDs in print have it
+        images = tf.image.resize(images, wanted)  # bilinear, as for published FIDs
     if channels == 3 and images.shape[3] == 1:
         return tf.repeat(images, 3, axis=3)
     if channels == 1 and images.shape[3] == 3:
@@ -144,10 +152,10 @@ def _open_keras(path: str) -> Network:
 
 
 def _check_runs_no_code(path: str) -> None:
-    """Raises ValueError for a file whose own Python code Keras 2 would run; Keras 3 refuses it.
+    """Raises ValueError for a file that makes Keras 2 run code; Keras 3 rejects such files.
 
-    Of other files than .keras archives Keras 2 runs any code, and calls any function of any module
-    that an archive names.
+    Keras 2 runs any code in files of other formats than .keras archives. For an archive, it runs
+    the code of Lambda layers and calls any function of any module that the archive names.
     """
     with tf.io.gfile.GFile(path, "rb") as opened:
         content = io.BytesIO(opened.read())
@@ -180,7 +188,11 @@ def _open_saved_model(path: str) -> Network:
 
 
 def _image_shape(taken: Any) -> tuple[int | None, ...]:
-    """`(H, W, C)` of what a network takes. Raises ValueError: no batches of float images."""
+    """Returns `(H, W, C)` of a network's input.
+
+    Raises:
+      ValueError: If the input is not a batch of float32 images.
+    """
     shape = taken.shape
     if len(shape) != 4 or shape[0] is not None or tf.as_dtype(taken.dtype) != tf.float32:
         raise ValueError(f"it takes {tuple(shape)}, no float32 images [None, H, W, C]")

@@ -1,4 +1,4 @@
-"""What --mode=evaluate leaves: a table, a line in evaluation.jsonl, event files."""
+"""The output of --mode=evaluate: a table, a line in evaluation.jsonl and event files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..monitoring import EvaluationFileWriter
 from ..run_directory import RunDirectory
 
-# What each figure says, and where it is best.
+# The explanation of each metric in the table.
 _MEANING = {
     "fid": "Frechet distance of the features; 0 is best",
     "kid": "kernel distance of the features; 0 is best",
@@ -35,12 +35,12 @@ _MEANING = {
 
 
 def table(step: int, values: Mapping[str, float], about: Mapping[str, Any]) -> str:
-    """One figure a line, with what it says.
+    """Returns a table with a line per metric: its name, its value and an explanation.
 
     Args:
-      step: iterations done.
-      values: by tag.
-      about: see `evaluator.Evaluator`.
+      step: The number of iterations done.
+      values: The metrics, by tag.
+      about: See `evaluator.Evaluator`.
     """
     seen_by = f", seen by {about['extractor']}" if about["extractor"] else ""
     lines = [f"after {step} iterations, {about['samples']} samples{seen_by}:"]
@@ -53,17 +53,17 @@ def table(step: int, values: Mapping[str, float], about: Mapping[str, Any]) -> s
 def record(
     directory: RunDirectory, step: int, values: Mapping[str, float], about: Mapping[str, Any]
 ) -> None:
-    """Adds an evaluation to those of a run; nothing that training writes is touched.
+    """Appends an evaluation to evaluation.jsonl and to the event files of evaluations.
 
     Args:
-      directory: of the run.
-      step: iterations done.
-      values: by tag.
-      about: see `evaluator.Evaluator`.
+      directory: The run directory.
+      step: The number of iterations done.
+      values: The metrics, by tag.
+      about: See `evaluator.Evaluator`.
     """
     tf.io.gfile.makedirs(directory.evaluations)
     writer = EvaluationFileWriter(directory.evaluation, about)
-    writer.begin(sys.maxsize)  # of any checkpoint; a torn or damaged line would spoil the next
+    writer.begin(sys.maxsize)  # keeps all evaluations, and removes a torn or damaged line
     writer.evaluation(step, values)
     events = tf.summary.create_file_writer(directory.evaluations)
     with events.as_default(step=step):

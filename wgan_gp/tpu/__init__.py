@@ -1,16 +1,16 @@
-"""Compiling for a TPU slice on a machine that has none; docs/compile.md says how it works."""
+"""Compiles for a TPU slice on a machine without a TPU; docs/compile.md explains how."""
 
 import importlib.metadata
 
 from ..errors import UserError
 
-# Exactly these: part of the way to the compiler is jaxlib's private interface. A test holds
-# requirements-compile.txt and pyproject.toml to them.
+# The exact versions matter, because the compiler is called through a private interface of jaxlib.
+# A test compares requirements-compile.txt and pyproject.toml with them.
 REQUIRED = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
 
 
 def check_installed() -> None:
-    """Raises UserError unless the compiler, and the way to it, are here at their versions."""
+    """Raises UserError unless jax, jaxlib and libtpu are installed in the required versions."""
     for package, version in REQUIRED.items():
         try:
             found = importlib.metadata.version(package)

@@ -1,4 +1,4 @@
-"""What holds a program back on a TPU, in words."""
+"""Performance advice for programs on a TPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ import tensorflow as tf
 from .layers import features, flat_layers
 from .topologies import Core
 
-_ROWS = 8  # of a register: a smaller batch, or a feature count off its multiples, is padded
+_ROWS = 8  # of a register; batch sizes and feature counts are padded to multiples of it
 _FEW_CHANNELS = 8
-_LAUNCH_SECONDS = 1e-3  # a program much shorter than this waits for its host
+_LAUNCH_SECONDS = 1e-3  # a much shorter program waits for its host
 
 
 def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: Core) -> list[str]:
-    """Sentences, each with its reason and what to change; those that cost most first."""
+    """Returns sentences of advice on a report, on the memory first.
+
+    Args:
+      report: The report; see `report.build`.
+      networks: The critic and the generator.
+      core: A device of the slice.
+    """
     networks = list(networks)
     return [
         *_on_memory(report),
@@ -37,13 +43,16 @@ def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: 
 def on_padding(
     batch: int, generator_batch: int, replicas: int, networks: Iterable[tf.keras.Model], lanes: int
 ) -> list[str]:
-    """Sentences on what a TPU pads, of a batch and of layers: known before anything is compiled.
+    """Returns sentences about the padding of batches and layers on a TPU.
+
+    Nothing has to be compiled for them.
 
     Args:
-      batch, generator_batch: examples a replica.
-      replicas: cores.
-      networks: with the names of their layers.
-      lanes: side of a core's matrix unit.
+      batch: The batch size of a critic step per replica.
+      generator_batch: The batch size of a generator step per replica.
+      replicas: The number of replicas.
+      networks: The critic and the generator.
+      lanes: The side of a core's matrix unit.
     """
     batches = {"batch_size": batch}
     if generator_batch != batch:
@@ -109,7 +118,7 @@ def _on_few_channels(
     for network in networks:
         for layer in flat_layers(network):
             channels = features(layer)
-            # A linear head has one output as well, and costs nothing.
+            # Linear heads have few outputs, too, but their cost is negligible.
             if channels is None or min(channels) >= _FEW_CHANNELS or len(layer.kernel.shape) < 4:
                 continue
             name = f"{network.name}/{layer.name}"

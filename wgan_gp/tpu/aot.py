@@ -1,4 +1,4 @@
-"""--mode=compile: the programs of a run, compiled for a slice, and what the compiler says."""
+"""Compiles the programs of a run for a TPU slice and writes a report (--mode=compile)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .topologies import Core, Topology
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One of a run's two programs.
+    """One of the two programs of a run.
 
     Attributes:
       name: "critic_step" or "generator_step".
-      batch_flag: the flag that says how many examples it takes.
-      batch: of all replicas.
-      trace: (global batch) -> its unoptimised HLO.
+      batch_flag: The name of the flag that sets the batch size.
+      batch: The global batch size.
+      trace: global batch size -> unoptimized HLO.
     """
 
     name: str
@@ -47,21 +47,22 @@ def compile_slice(
     directory: str,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Compiles both steps, writes `directory`/<topology>.json, and returns what it wrote.
+    """Compiles both steps, writes the report `directory`/<topology>.json and returns it.
 
-    Beside it go the optimised programs, and the compiler's own text where it refuses one.
+    The optimized programs are written to the same directory, and the compiler's message if it
+    rejects a program.
 
     Args:
-      config: of the run.
-      step: the one that training runs, made over `strategy`.
-      strategy: the slice's, SliceStrategy.
-      topology: the slice.
-      example_shape: of the dataset.
-      directory: of the report.
-      say: tells the user how far it is.
+      config: The configuration of the run.
+      step: The replica step of training, created under `strategy`.
+      strategy: The `SliceStrategy` of the slice.
+      topology: The slice.
+      example_shape: The example shape of the dataset.
+      directory: The directory of the report.
+      say: Prints the progress.
 
     Raises:
-      UserError: a program cannot run on the slice, or does not fit.
+      UserError: If a program cannot run on the slice or does not fit into its memory.
     """
     try:
         devices = compiler.slice_devices(topology)
@@ -72,7 +73,7 @@ def compile_slice(
         ) from None
     tf.io.gfile.makedirs(directory)
     base = posixpath.join(directory, topology.file_name)
-    for old in paths_starting_with(f"{base}."):  # nothing stale stays beside what is found now
+    for old in paths_starting_with(f"{base}."):  # removes the files of an earlier compilation
         tf.io.gfile.remove(old)
     compiled, networks = {}, [step.state.critic, step.state.generator]
     for program in _programs(step, strategy, example_shape):
@@ -120,15 +121,17 @@ def compile_program(
     core: Core,
     base: str,
 ) -> compiler.Executable:
-    """Compiles one program for all devices; what is refused leaves its text beside `base`.
+    """Compiles one program for all devices.
+
+    The message for a rejected program is written to `base`.<name>.error.txt.
 
     Raises:
-      UserError: naming the layer, or the flag, and the way out.
+      UserError: If the program is rejected, with the name of the layer or of the flag.
     """
     refusal = f"{base}.{program.name}.error.txt"
     try:
         hlo = program.trace(program.batch)
-    except Exception as error:  # whatever the user's model makes TensorFlow raise
+    except Exception as error:  # a user's model can make TensorFlow raise any exception
         replace_text(refusal, str(error))
         raise faults.of_tracing(str(error), networks, refusal) from None
     text = compiler.hlo_text(hlo)
@@ -154,9 +157,13 @@ class _TooLargeError(Exception):
 
 
 def _fitting(hlo: bytes, devices: list[Any], core: Core) -> compiler.Executable:
-    """The compiled program, if a core has the memory for it.
+    """Compiles a program and checks that it fits into the memory of a core.
 
-    The compiler itself minds its own temporaries only.
+    The check is needed because the compiler itself considers its temporary buffers only.
+
+    Raises:
+      _TooLargeError: If the program does not fit.
+      compiler.CompileError: If the compiler rejects the program for another reason.
     """
     try:
         executable = compiler.compile_hlo(hlo, devices)
@@ -172,10 +179,15 @@ def _fitting(hlo: bytes, devices: list[Any], core: Core) -> compiler.Executable:
 
 
 def _batch_that_fits(program: Program, devices: list[Any], core: Core, share: float) -> int | None:
-    """A smaller global batch that was compiled, a power of two a replica; None if there is none.
+    """Returns a smaller global batch size that compiles and fits, or None.
+
+    The batch size per replica is a power of two.
 
     Args:
-      share: of the memory asked for that there is.
+      program: The program, which is too large at its batch size.
+      devices: The devices of the slice.
+      core: A device of the slice.
+      share: Available memory / required memory.
     """
     per_replica = int(program.batch / len(devices) * share)
     while per_replica >= 1:

@@ -1,7 +1,7 @@
-"""The TPU's own compiler, from libtpu, without a TPU.
+"""Calls the TPU compiler of libtpu, without a TPU.
 
-Part of what is used here is jaxlib's private interface: jax and libtpu are pinned exactly,
-and a change of theirs shows in tests/test_compile.py.
+This module uses a private interface of jaxlib. The versions of jax and libtpu are therefore
+pinned exactly, and tests/test_compile.py detects changes of the interface.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-# Read when libtpu is loaded: without them it asks a metadata server, which only Google's
-# machines have, what machine this is. No device of this machine is wanted.
+# libtpu reads these variables when it is loaded. Without them it queries a metadata server, which
+# exists on Google's machines only. No device of this machine is used.
 os.environ.update(
     TPU_SKIP_MDS_QUERY="1",
     TPU_ACCELERATOR_TYPE="v5e-8",
     TPU_WORKER_HOSTNAMES="localhost",
-    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # there is no TPU that two processes could both want
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # there is no TPU for which processes could compete
     JAX_PLATFORMS="cpu",
 )
 
@@ -36,18 +36,23 @@ from .topologies import Topology
 
 
 class CompileError(Exception):
-    """The compiler refused the program, or it does not fit; its text says why."""
+    """The compiler rejected a program or a topology; the message is the compiler's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Executable:
-    """What the compiler tells of a program it made.
+    """A compiled program and the compiler's statistics for one device.
 
     Attributes:
-      hlo: the optimised program, as text.
-      flops, bytes_accessed: of its cost analysis, for one device.
-      argument_bytes, output_bytes, alias_bytes, temp_bytes, code_bytes: device memory.
-        Outputs that overwrite arguments are counted in alias_bytes as well.
+      hlo: The optimized program, as text.
+      flops: The number of floating-point operations.
+      bytes_accessed: The number of bytes read and written.
+      argument_bytes: The memory of the arguments.
+      output_bytes: The memory of the outputs.
+      alias_bytes: The memory of outputs that overwrite arguments, which `argument_bytes` and
+        `output_bytes` both include.
+      temp_bytes: The memory of temporary buffers.
+      code_bytes: The memory of the code.
     """
 
     hlo: str
@@ -61,7 +66,7 @@ class Executable:
 
     @property
     def memory_bytes(self) -> int:
-        """All of them at once."""
+        """The total memory that the program needs."""
         return (
             self.argument_bytes
             + self.output_bytes
@@ -72,7 +77,7 @@ class Executable:
 
 
 def versions() -> dict[str, str]:
-    """Of what the figures depend on."""
+    """Returns the versions of the packages on which the estimates depend."""
     return {
         "tensorflow": tf.__version__,
         "keras": importlib.metadata.version("keras" if KERAS_3 else "tf_keras"),
@@ -81,10 +86,10 @@ def versions() -> dict[str, str]:
 
 
 def slice_devices(topology: Topology) -> list[Any]:
-    """The slice's devices, which can be compiled for and nothing else.
+    """Returns the devices of a slice, which are usable for compilation only.
 
     Raises:
-      CompileError: libtpu knows no such slice.
+      CompileError: If libtpu does not support the slice.
     """
     try:
         return topologies.get_topology_desc(topology.libtpu_name, platform="tpu").devices
@@ -93,14 +98,14 @@ def slice_devices(topology: Topology) -> list[Any]:
 
 
 def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
-    """Compiles a replica's program for all of the devices, one replica on each.
+    """Compiles a replica's program for all devices, with one replica on each.
 
     Args:
-      hlo: a serialized HloModule, as lowering.to_hlo makes it.
-      devices: of `slice_devices`.
+      hlo: A serialized HloModule; see `lowering.to_hlo`.
+      devices: The devices; see `slice_devices`.
 
     Raises:
-      CompileError: the compiler refuses the program, or it does not fit into memory.
+      CompileError: If the compiler rejects the program, also for lack of memory.
     """
     try:
         with stablehlo(hlo) as module:
@@ -113,7 +118,7 @@ def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
     costs = costs[0] if isinstance(costs, list) else costs
     return Executable(
         hlo=made.hlo_modules()[0].to_string(),
-        flops=round(costs.get("flops", 0)),  # absent where there are none
+        flops=round(costs.get("flops", 0)),  # absent if there are none
         bytes_accessed=round(costs.get("bytes accessed", 0)),
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
@@ -124,13 +129,13 @@ def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
 
 
 def hlo_text(hlo: bytes) -> str:
-    """A program as text, with the names of the operations it comes from."""
+    """Returns a serialized program as text, with the names of the TensorFlow operations."""
     return xla_client.XlaComputation(hlo).get_hlo_module().to_string()
 
 
 @contextlib.contextmanager
 def stablehlo(hlo: bytes) -> Iterator[ir.Module]:
-    """The program in the compilers' language; lives as long as the context."""
+    """Yields the program as a StableHLO module, which is valid inside the context only."""
     bytecode = xla_client._xla.mlir.hlo_to_stablehlo(hlo)
     with jax_mlir.make_ir_context(), ir.Location.unknown():
         module = ir.Module.parse(bytecode)
@@ -142,14 +147,14 @@ def stablehlo(hlo: bytes) -> Iterator[ir.Module]:
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(collect)
-        for copy in copies:  # means nothing, and the next stage does not know it
+        for copy in copies:  # they have no effect, and the next stage does not support them
             copy.results[0].replace_all_uses_with(copy.operands[0])
             copy.erase()
         yield module
 
 
 def compile_options(replicas: int) -> Any:
-    """One partition, `replicas` replicas."""
+    """Returns compile options for `replicas` replicas and one partition."""
     options = xla_client.CompileOptions()
     options.num_replicas, options.num_partitions = replicas, 1
     options.executable_build_options.num_replicas = replicas

@@ -1,4 +1,4 @@
-"""What keeps a program off a TPU, in words: from the texts of TensorFlow and of the compiler."""
+"""Explains why a program cannot run on a TPU, from messages of TensorFlow and the compiler."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Memory(NamedTuple):
-    """Bytes a core."""
+    """The memory that a program needs on a core and the available memory, in bytes."""
 
     total: float
     available: float
 
 
 def of_tracing(text: str, networks: Sequence[tf.keras.Model], path: str) -> UserError:
-    """Why TensorFlow could not turn the step into a program; its whole text is at `path`."""
+    """Returns the user's error for TensorFlow's message about a step that cannot be lowered.
+
+    Args:
+      text: The message.
+      networks: The critic and the generator.
+      path: The file to which the message was written.
+    """
     node = re.search(r"(?:\{\{node |node `)([^}`]+)", text)
     where = _place(node[1] if node else "", networks, _last_own_line(text))
     unsupported = re.search(r"unsupported operations .*?: (\w+) \(No registered", text, re.DOTALL)
@@ -42,7 +48,10 @@ def of_tracing(text: str, networks: Sequence[tf.keras.Model], path: str) -> User
 
 
 def in_program(hlo: str, networks: Sequence[tf.keras.Model]) -> UserError | None:
-    """What would compile, and must not be: float64, and shapes that depend on values."""
+    """Returns the user's error for a program with float64 or dynamic shapes, else None.
+
+    Such programs may compile, but a TPU does not support them.
+    """
     for pattern, what, remedy in (
         (r" = \(?f64\[", "computes in float64, which a TPU has not", "cast to float32 before it"),
         (
@@ -61,7 +70,7 @@ def in_program(hlo: str, networks: Sequence[tf.keras.Model]) -> UserError | None
 
 
 def memory_needed(text: str) -> Memory | None:
-    """What a refusal for want of memory says; None of any other."""
+    """Returns the memory in the compiler's message if it is about a lack of memory, else None."""
     size = r"(\d+(?:\.\d+)?)([KMGT]?)"
     found = re.search(
         rf"\({size}\) exceeds available HBM \({size}\)|Used {size} of {size} hbm", text
@@ -73,7 +82,15 @@ def memory_needed(text: str) -> Memory | None:
 
 
 def too_large(program: str, flag: str, batch: int, needed: Memory, fits: int | None) -> UserError:
-    """The program does not fit; `fits` is a batch that does, if there is one."""
+    """Returns the user's error for a program that does not fit into memory.
+
+    Args:
+      program: The name of the program.
+      flag: The name of the flag that sets the batch size.
+      batch: The global batch size.
+      needed: The required and the available memory.
+      fits: A global batch size that fits, or None.
+    """
     remedy = f"--{flag}={fits} fits" if fits else "no batch fits: use a smaller network"
     return UserError(
         f"--{flag}={batch} is too large: {program} needs {gibibytes(needed.total)} a core, which "
@@ -83,25 +100,25 @@ def too_large(program: str, flag: str, batch: int, needed: Memory, fits: int | N
 
 
 def of_compiler(text: str, program: str, path: str) -> UserError:
-    """Any other refusal of the compiler; its whole text is at `path`."""
+    """Returns the user's error for any other message of the compiler, written to `path`."""
     return UserError(f"{program} is refused by the compiler: {_first_line(text)}", f"read {path}")
 
 
 def gibibytes(size: float) -> str:
-    """A size in words."""
+    """Returns a size in bytes as text in GiB."""
     return f"{size / 2**30:.2f} GiB"
 
 
 def _place(
     name: str, networks: Sequence[tf.keras.Model], line: str, others: Iterable[str] = ()
 ) -> str:
-    """An operation's layer, and the line of the user's code that made it.
+    """Returns the layer of an operation and the line of the user's code, for a message.
 
     Args:
-      name: of the operation.
-      networks: whose layers there are.
-      line: "" where it is not known.
-      others: the program's operations, as far as they are known.
+      name: The scoped name of the operation.
+      networks: The critic and the generator.
+      line: The line of the user's code, or "" if unknown.
+      others: The names of the program's operations, as far as they are known.
     """
     layer = LayerNames(networks, [name, *others]).layer(name)
     if layer and line:
@@ -110,7 +127,7 @@ def _place(
 
 
 def _last_own_line(text: str) -> str:
-    """The innermost line of code that belongs to no library, as "models/mine.py:12"."""
+    """Returns the innermost line of code outside libraries, such as "models/mine.py:12", or ""."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in', text)
     own = [frame for frame in frames if "site-packages" not in frame[0]]
     return f"{own[-1][0]}:{own[-1][1]}" if own else ""

@@ -1,4 +1,4 @@
-"""Reads an optimised program: what costs how much, and what is reduced over replicas."""
+"""Parses optimized HLO: the estimated cost of operations, all-reduces and loops."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = (.*?) ([\w\-]+)\(", re.M
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """An instruction of the program that the compiler gave an estimate for.
+    """An instruction with a cost estimate by the compiler.
 
     Attributes:
-      name: of the TensorFlow operation most of it comes from, with its scopes, such as
-        "gradient_tape/critic/conv2d/Conv2DBackpropFilter"; "" where it is the compiler's own.
-      kind: of the instruction, such as "fusion" or "copy".
-      cycles: the compiler's estimate.
+      name: The scoped name of the TensorFlow operation from which most of it comes, such as
+        "gradient_tape/critic/conv2d/Conv2DBackpropFilter". "" for the compiler's own operations.
+      kind: The opcode, such as "fusion" or "copy".
+      cycles: The estimated number of cycles.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """A sum over all replicas.
+    """An all-reduce.
 
     Attributes:
-      name: of the TensorFlow operation, with its scopes.
-      bytes: of what is summed.
+      name: The scoped name of the TensorFlow operation.
+      bytes: The size of the operands in bytes.
     """
 
     name: str
@@ -40,15 +40,15 @@ class AllReduce:
 
 
 def operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
-    """The instructions that have an estimate, the costliest first.
+    """Returns the instructions with an estimate, in descending order of cost.
 
-    Inside a fusion nothing has one: its cost is its own instruction's. What is inside a loop
-    counts once: the program does not say how often it runs.
+    The estimate of a fusion includes the instructions inside it, which have none. The body of a
+    loop counts once, because the program does not contain the number of iterations.
 
     Args:
-      hlo: the program.
-      costlier_share: how often a conditional takes the costlier of its branches; at other
-        times it takes the cheapest.
+      hlo: The program, as text.
+      costlier_share: The share of executions in which a conditional takes its costliest branch.
+        Otherwise it takes the cheapest one.
     """
     computations = _computations(hlo)
 
@@ -76,7 +76,7 @@ def operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
 
 
 def all_reduces(hlo: str) -> list[AllReduce]:
-    """In the order of the program; an asynchronous one is counted where it starts."""
+    """Returns the all-reduces in program order, asynchronous ones at the position of the start."""
     found = []
     for line in hlo.splitlines():
         instruction = _INSTRUCTION.match(line)
@@ -86,19 +86,19 @@ def all_reduces(hlo: str) -> list[AllReduce]:
 
 
 def replica_count(hlo: str) -> int:
-    """Of the whole program."""
+    """Returns the number of replicas for which the program was compiled."""
     match = re.search(r"replica_count=(\d+)", hlo.partition("\n")[0])
     return int(match[1]) if match else 1
 
 
 def op_name(line: str) -> str:
-    """The TensorFlow operation an instruction comes from, with its scopes; "" if none."""
+    """Returns the scoped name of the TensorFlow operation of an instruction, or ""."""
     match = re.search(r'op_name="([^"]*)"', line)
     return match[1] if match else ""
 
 
 def _computations(hlo: str) -> dict[str, list[str]]:
-    """The lines of each computation by its name; of the program's own as "ENTRY"."""
+    """Returns the lines of each computation by name; the entry computation is "ENTRY"."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in hlo.splitlines():
@@ -111,7 +111,7 @@ def _computations(hlo: str) -> dict[str, list[str]]:
 
 
 def loops(hlo: str) -> int:
-    """How many there are."""
+    """Returns the number of loops in the program."""
     found = (_INSTRUCTION.match(line) for line in hlo.splitlines())
     return sum(instruction is not None and instruction[3] == "while" for instruction in found)
 
@@ -132,7 +132,7 @@ def _sum(branch: list[tuple[float, Operation]]) -> float:
 
 
 def _shape_bytes(shapes: str) -> int:
-    """Of "(f32[3,3,1,8]{3,2,1,0:T(8,128)}, f32[8]{0})": the elements, without padding."""
+    """Returns the size in bytes, without padding, of shapes such as "(f32[3,8]{1,0}, f32[8])"."""
     total = 0
     for dtype, sides in re.findall(r"\b([a-z]+\d+)\[([\d,]*)\]", shapes):
         elements = math.prod(int(side) for side in sides.split(",") if side)
@@ -141,5 +141,5 @@ def _shape_bytes(shapes: str) -> int:
 
 
 def op_names(hlo: str) -> set[str]:
-    """The names of all TensorFlow operations the program comes from."""
+    """Returns the scoped names of all TensorFlow operations of the program."""
     return set(re.findall(r'op_name="([^"]*)"', hlo))

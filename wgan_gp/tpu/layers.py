@@ -1,4 +1,4 @@
-"""From the scopes of an operation's name to the layer of the user's model it comes from."""
+"""Finds the layer of a network from which an operation comes, by the scopes of its name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
-# What tapes and nested functions put into a name.
+# The scopes that gradient tapes and nested functions add to a name.
 _NO_SCOPE = re.compile(r"gradient_tape|(Stateful)?PartitionedCall(_\d+)?")
 _PASSES = ("forward", "gradient", "second-order gradient")
 
 
 def flat_layers(network: tf.keras.Model) -> Iterator[tf.keras.layers.Layer]:
-    """Every layer of a network, those of networks inside it as well, in order."""
+    """Yields every layer of a network in order, including the layers of nested networks."""
     for layer in network.layers:
         if hasattr(layer, "layers"):
             yield from flat_layers(layer)
@@ -24,13 +24,12 @@ def flat_layers(network: tf.keras.Model) -> Iterator[tf.keras.layers.Layer]:
 
 
 class LayerNames:
-    """Knows the layers of the networks, and finds them in names such as
-    "gradient_tape/critic_1/conv2d_1_1/Conv2DBackpropFilter".
+    """Finds layers in names such as "gradient_tape/critic_1/conv2d_1_1/Conv2DBackpropFilter".
 
     Args:
-      networks: with names of their own.
-      op_names: all those of the program, to tell "conv2d_1", the layer, from the second use
-        of "conv2d", which TensorFlow calls by the same name.
+      networks: The networks, with distinct names.
+      op_names: The names of all operations of the program. They are needed to distinguish the
+        layer "conv2d_1" from the second use of "conv2d", which has the same scope.
     """
 
     def __init__(self, networks: Iterable[tf.keras.Model], op_names: Iterable[str]):
@@ -47,7 +46,11 @@ class LayerNames:
             self._resolve(key, list(found))
 
     def layer(self, op_name: str) -> str:
-        """ "critic/conv2d_1"; the outermost scope where there is no layer, "" without any."""
+        """Returns the layer of an operation, such as "critic/conv2d_1".
+
+        Without a layer, the result is the name of the network; without a network, it is the
+        outermost scope, or "" if the name has no scope.
+        """
         network, scopes = self._split(op_name)
         if not network:
             return scopes[0] if len(scopes) > 1 else ""
@@ -57,7 +60,7 @@ class LayerNames:
         return network
 
     def _split(self, op_name: str) -> tuple[str, list[str]]:
-        """The network's own name ("" if none), and the scopes from its own on."""
+        """Returns the network's name or "", and the scopes from the network's scope on."""
         scopes = [scope for scope in op_name.split("/") if not _NO_SCOPE.fullmatch(scope)]
         for place, scope in enumerate(scopes):
             for network in self._layers:
@@ -66,8 +69,11 @@ class LayerNames:
         return "", scopes
 
     def _resolve(self, key: str, scopes: list[str]) -> None:
-        """A scope is a layer's name, or that and a number; Keras 3 always adds one. One layer,
-        one scope: those that leave no choice go first."""
+        """Assigns the scopes in a network to its layers.
+
+        A scope is the name of a layer, possibly with a number, which Keras 3 always adds. Each
+        layer has one scope, so scopes with a single candidate are assigned first.
+        """
         names = set(self._layers[key.partition("/")[0]])
         candidates = {
             scope: [name for name in _readings(scope) if name in names] for scope in scopes
@@ -86,12 +92,12 @@ def _readings(scope: str) -> list[str]:
 
 
 def derivative(op_name: str) -> str:
-    """Which pass an operation belongs to: "forward", "gradient" or "second-order gradient"."""
+    """Returns the pass of an operation: "forward", "gradient" or "second-order gradient"."""
     return _PASSES[min(op_name.count("gradient_tape/"), 2)]
 
 
 def features(layer: Any) -> tuple[int, int] | None:
-    """Channels a layer takes and gives, where it is a matrix product; else None."""
+    """Returns the input and output channels of a dense or convolutional layer, else None."""
     kernel = getattr(layer, "kernel", None)
     if kernel is None or len(kernel.shape) < 2:
         return None

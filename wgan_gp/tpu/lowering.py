@@ -1,4 +1,4 @@
-"""From a replica step to HLO, the language of XLA's compilers."""
+"""Lowers a replica step to HLO, the input language of XLA's compilers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 def as_program(
     replica_step: Callable, strategy: tf.distribute.Strategy
 ) -> tf.types.experimental.PolymorphicFunction:
-    """The step of one of the strategy's replicas, as a tf.function for XLA.
+    """Returns the step of one replica as a tf.function for XLA.
 
     Args:
-      replica_step: as `strategy.run` would be given it.
-      strategy: the slice's.
+      replica_step: The function to pass to `strategy.run`.
+      strategy: The `SliceStrategy` of the slice.
     """
 
     @tf.function(jit_compile=True, autograph=False)
@@ -25,17 +25,18 @@ def as_program(
 
 
 def to_hlo(program: tf.types.experimental.PolymorphicFunction, *specs: tf.TensorSpec) -> bytes:
-    """The unoptimised program, a serialized HloModule.
+    """Returns the unoptimized program as a serialized HloModule.
 
-    Its parameters are the arguments, then every variable the program touches; its results are
-    those of the program, then every variable it changes.
+    Its parameters are the arguments, followed by all variables that the program uses. Its results
+    are those of the program, followed by all variables that it changes.
 
     Args:
-      program: of `as_program`.
-      *specs: of its arguments; every shape static.
+      program: The result of `as_program`.
+      *specs: The specs of its arguments, with static shapes.
 
     Raises:
-      Exception: whatever TensorFlow raises where an operation cannot be compiled.
+      Exception: If an operation cannot be compiled; TensorFlow raises exceptions of many types.
     """
-    # For the CPU, whose kernels a TensorFlow without a TPU has: so far the program is the same.
+    # This lowers for the CPU, because TensorFlow without a TPU has kernels for it only. At this
+    # stage, the program is the same as for a TPU.
     return program.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")

@@ -1,7 +1,7 @@
-"""From what the compiler says to a report: figures, times, costliest operations, advice.
+"""Builds the report of --mode=compile: estimates, memory, costliest operations and advice.
 
-Every time and rate here is an estimate: the compiler's count of cycles, over the clock.
-docs/compile.md says what it leaves out.
+Every time and rate is an estimate: the compiler's estimated cycles, divided by the clock rate.
+docs/compile.md explains its limits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,20 @@ def build(
     compiled: Mapping[str, Executable],
     versions: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The report, ready for JSON; docs/compile.md explains its keys."""
+    """Returns the report as a JSON object; docs/compile.md explains its keys.
+
+    Args:
+      config: The configuration of the run.
+      topology: The slice.
+      step: The replica step, with the networks.
+      compiled: The compiled "critic_step" and "generator_step".
+      versions: The versions of the packages; see `compiler.versions`.
+    """
     critic, generator = step.state.critic, step.state.generator
     programs = {
         name: _figures(compiled[name], topology, [critic, generator], trained, share)
         for name, trained, share in (
-            # Its one conditional is the penalty that is due every k-th step.
+            # The one conditional is the penalty, which is computed in every k-th step.
             ("critic_step", critic, 1 / config.penalty_interval),
             ("generator_step", generator, 1.0),
         )
@@ -66,7 +74,7 @@ def build(
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """The report for a terminal."""
+    """Returns the report as text for a terminal."""
     programs = report["programs"]
     rows = [
         ("", *programs),
@@ -172,7 +180,7 @@ def _all_reduces(
         for weight in trained.trainable_variables
     )
     own = {network.name for network in networks}
-    # Not those of a layer: batch-norm's moments.
+    # All-reduces in a layer are for the moments of batch-norm, not for gradients.
     others = [size for layer, size in places if layer.partition("/")[0] not in own]
     return {
         "all_reduce_count": len(places),
@@ -184,7 +192,10 @@ def _all_reduces(
 
 
 def covering(total: int, sizes: list[int]) -> int:
-    """How many of the largest hold `total` together; all of them if they do not."""
+    """Returns the smallest number of sizes that sum to at least `total`.
+
+    If all sizes together are smaller, their number is returned.
+    """
     for count, size in enumerate(sorted(sizes, reverse=True)):
         if total <= 0:
             return count

@@ -1,4 +1,4 @@
-"""A distribution strategy that traces one replica of a slice that is not there."""
+"""A distribution strategy that traces one replica of a TPU slice without a TPU."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import Any
 
 import tensorflow as tf
 
-# Not public, but what every strategy of TensorFlow is made of.
+# These modules are not public, but all of TensorFlow's strategies are built on them.
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
 
 class SliceStrategy(tf.distribute.Strategy):
-    """N replicas of which one is traced, with real all-reduces over all of them.
+    """A strategy of N replicas that traces one of them, with XLA all-reduces over all replicas.
 
-    Inside `run`, the replica context says N replicas, this one's number is the device's own
-    (so that each draws the noise of its slice), and `all_reduce` becomes XLA's. So Keras's
-    optimizers and its synchronized batch-norm emit what they emit on a TPU slice. The traced
-    program is to be compiled, not run here.
+    Inside `run`, the replica context has N replicas, the replica ID is that of the device (so
+    that each replica draws its own noise), and `all_reduce` is XLA's operation. Keras's optimizers
+    and synchronized batch-norm therefore emit the same operations as on a TPU slice. The traced
+    program can be compiled but not run here.
+
+    Args:
+      replicas: N.
     """
 
     def __init__(self, replicas: int):
@@ -36,14 +39,14 @@ class _SliceExtended(one_device_strategy.OneDeviceExtended):
         return self._replicas
 
     def _use_merge_call(self) -> bool:
-        return False  # as on a TPU: replicas are one program, not threads that meet
+        return False  # as on a TPU, where replicas are one program, not synchronized threads
 
     def _call_for_each_replica(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         with distribute_lib.ReplicaContext(self._container_strategy(), xla.replica_id()):
             return fn(*args, **kwargs)
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        del options  # of communication libraries that are not used
+        del options  # options of communication libraries, which are not used here
         if self._replicas == 1:
             return value
 

@@ -1,6 +1,6 @@
-"""TPU slices by the names users know, and what one of their cores can do.
+"""TPU slices by name, and the properties of their cores.
 
-Imports neither TensorFlow nor jax, so that an unknown name is answered at once.
+This module imports neither TensorFlow nor jax, so that an unknown name is rejected at once.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ..errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """What the compiler takes for one device: a core of v2 to v4, a chip of the later ones.
+    """A device as the compiler counts them: a core of v2 to v4, a chip of later generations.
 
     Attributes:
-      peak_flops: of the matrix units a second, multiply and add counted, bfloat16 factors;
-        the vendor's figure for a chip over its devices.
-      flops_per_cycle: matrix units x 2 x their side squared. The clock is peak_flops over
-        this.
-      lanes: side of a matrix unit.
-      memory_bytes: high-bandwidth memory that the compiler leaves to programs, a little less
-        than there is: its own word where a program asks for too much.
-      per_chip: devices on a chip.
+      peak_flops: The peak rate of the matrix units in floating-point operations per second, for
+        bfloat16 factors, with a multiply-add counted as two. This is the vendor's value for a
+        chip, divided by `per_chip`.
+      flops_per_cycle: 2 * number of matrix units * `lanes`^2.
+      lanes: The side of a matrix unit.
+      memory_bytes: The high-bandwidth memory available to a program, a little less than the
+        device has. This is the value in the compiler's message for a program that is too large.
+      per_chip: The number of devices on a chip.
     """
 
     peak_flops: float
@@ -35,7 +35,7 @@ class Core:
 
     @property
     def clock(self) -> float:
-        """Cycles a second."""
+        """The clock rate in cycles per second."""
         return self.peak_flops / self.flops_per_cycle
 
 
@@ -43,8 +43,9 @@ def _gib(number: float) -> int:
     return int(number * 2**30)
 
 
-# The vendor's pages, "TPU architecture", one for each generation. That flops_per_cycle fits the
-# compiler's own idea of each: benchmarks/tpu_clock.py asks it for a large matrix product.
+# The values are from the vendor's pages "TPU architecture", one for each generation.
+# benchmarks/tpu_clock.py checks flops_per_cycle against the compiler's estimate for a large matrix
+# product.
 CORES = {
     "v2": Core(22.5e12, 1 * 2 * 128**2, 128, _gib(7.48), per_chip=2),
     "v3": Core(61.5e12, 2 * 2 * 128**2, 128, _gib(15.48), per_chip=2),
@@ -99,13 +100,13 @@ KNOWN = {
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice.
+    """A TPU slice.
 
     Attributes:
-      name: as the user gave it.
-      libtpu_name: as the compiler knows it, such as "v5e:2x4".
-      core: one of its devices.
-      chips: in the slice.
+      name: The name that the user gave.
+      libtpu_name: The name for the compiler, such as "v5e:2x4".
+      core: A device of the slice.
+      chips: The number of chips.
     """
 
     name: str
@@ -123,10 +124,10 @@ class Topology:
 
 
 def find(name: str) -> Topology:
-    """The slice of that name: a key of KNOWN, or libtpu's own, such as "v5e:2x4".
+    """Returns the slice with a name that is a key of KNOWN or libtpu's name, such as "v5e:2x4".
 
     Raises:
-      UserError: there is none; which there are.
+      UserError: If the name is unknown.
     """
     libtpu_name = KNOWN.get(name, name)
     match = re.fullmatch(r"(\w+):([1-9][0-9]*(?:x[1-9][0-9]*){1,2})", libtpu_name)
