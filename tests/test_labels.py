@@ -7,6 +7,7 @@ from conftest import strategy_over
 
 import losses
 import models
+from models.heads import CONDITIONINGS
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
 from wgan_gp.data.registry import open_source
@@ -135,7 +136,7 @@ def test_a_subclassed_generator_sees_labels_in_sampling_and_export(label):
     np.testing.assert_allclose(drawn["samples"], expected)
 
 
-@pytest.mark.parametrize("conditioning", ["none", "acgan", "projection"])
+@pytest.mark.parametrize("conditioning", CONDITIONINGS)
 def test_the_registry_knows_which_critics_take_labels(conditioning):
     classes = 0 if conditioning == "none" else CLASSES
     _, critic = models.build("mlp", (2,), LATENTS, 4, classes=classes, conditioning=conditioning)
