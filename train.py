@@ -496,6 +496,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     data = data_record(run)
     if group.is_chief:
         directory.check_data(config, data)
+    newest = run.checkpoints.newest
     start = run.checkpoints.restore_latest()
     step = make_step(config, run.state)
     probe = make_probe(run, step)
@@ -504,15 +505,22 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     )
     if together:
         check_same_run(start)
-    # Files of the run are written from here on, by the chief only. The other processes compute
-    # the same values and write nothing.
-    if group.is_chief:
-        owner = directory.claim(config, data)
     if config.evaluate_interval:
         from wgan_gp.evaluation.evaluator import open_evaluator  # imports SciPy and scikit-learn
 
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
+    # Files of the run are written from here on, after all that may refuse it, and by the chief
+    # only. The other processes compute the same values and write nothing.
     if group.is_chief:
+        owner = directory.claim(config, data)
+        if run.checkpoints.newest != newest:  # the former owner was not done yet
+            if together:
+                owner.release()
+                raise UserError(
+                    f"another process has just saved a checkpoint in {config.run_directory}",
+                    "start all processes again",
+                )
+            start = run.checkpoints.restore_latest()
         about = evaluator.about if evaluator else {}
         writer = Writers(make_writer(run, step.objective.critic_term_names, about), *more_writers)
     return Trainer(

@@ -28,30 +28,30 @@ def parse(*arguments):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("n_critic", "5", r"--n_critic='5' is not a whole number — .*: give a whole number"),
+        ("n_critic", "5", r"--n_critic='5' is not a whole number"),
         ("n_critic", 5.0, r"--n_critic=5\.0 is not a whole number"),
         ("n_critic", True, "--n_critic=True is not a whole number"),
         ("n_critic", None, "--n_critic=None is not a whole number"),
         ("n_critic", [5], r"--n_critic=\[5\] is not a whole number"),
-        ("n_critic", 0, "--n_critic=0 is too small — .*: give at least 1"),
+        ("n_critic", 0, "--n_critic=0 is too small"),
         ("batch_size", 1e308, r"--batch_size=1e\+308 is not a whole number"),
-        ("batch_size", 10**30, r"--batch_size=10{30} is too large — .*: give at most 1048576"),
+        ("batch_size", 10**30, r"--batch_size=10{30} is too large"),
         ("image_size", "x" * 9999, r"--image_size='x{59}\.\.\.x{29}' is not a whole number"),
         ("penalty_weight", "10", "--penalty_weight='10' is not a number"),
         ("penalty_weight", None, "--penalty_weight=None is not a number"),
         ("penalty_weight", False, "--penalty_weight=False is not a number"),
         ("penalty_weight", float("nan"), "--penalty_weight=nan is not a finite number"),
         ("penalty_weight", 10**400, r"--penalty_weight=10{59}\.\.\.0{30} is too large for float32"),
-        ("beta_2", 1, "--beta_2=1 is too large — .*: give less than 1"),
+        ("beta_2", 1, "--beta_2=1 is too large"),
         ("dataset", 3, "--dataset=3 is not text"),
         ("dataset", None, "--dataset=None is not text"),
         ("dataset", "", "--dataset= is empty"),
         ("data_dir", {"a": 1}, r"--data_dir=\{'a': 1\} is not text"),
         ("data_dir", "a\0b", r"--data_dir=a\\x00b contains a control character"),
         ("data_dir", "\ud800", r"--data_dir=\\ud800 is not valid UTF-8"),
-        ("penalty", "both", "--penalty=both is unknown — .*: use one of two_sided"),
+        ("penalty", "both", "--penalty=both is unknown"),
         ("image_channels", 2, "--image_channels=2 is unknown"),
-        ("random_flips", 1, "--random_flips=1 is not true or false — .*: give true or false"),
+        ("random_flips", 1, "--random_flips=1 is not true or false"),
         ("random_flips", None, "--random_flips=None is not true or false"),
         ("dequantization", "yes", "--dequantization='yes' is not true or false"),
         ("download", ["on"], r"--download=\['on'\] is not true or false"),
@@ -61,12 +61,12 @@ def parse(*arguments):
 )
 def test_a_saved_value_is_checked_as_a_flag_is(name, value, message):
     saved = json.loads(json.dumps({**Config().to_dict(), name: value}))
-    for read in (Config.from_dict, Config().differences):
-        with pytest.raises(UserError) as caught:
-            read(saved, origin=ORIGIN)
-        assert str(caught.value).startswith(f"{ORIGIN} is damaged or edited: --{name}=")
-        assert " — restore it, or correct it: " in str(caught.value)
-        assert caught.match(f"edited: {message}")
+    with pytest.raises(UserError) as caught:
+        Config.from_dict(saved, origin=ORIGIN)
+    start = f"{ORIGIN} is damaged, edited or of a newer version: --{name}="
+    assert str(caught.value).startswith(start)
+    assert " — restore the file as it was, or use the version that wrote it" in str(caught.value)
+    assert caught.match(f"newer version: {message}")
 
 
 def test_a_saved_configuration_may_lack_settings_and_have_others():

@@ -16,6 +16,7 @@ from wgan_gp import saved_run
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint, folder, shards
 from wgan_gp.errors import UserError
+from wgan_gp.json_files import read_log
 from wgan_gp.monitoring import JsonlWriter
 from wgan_gp.ownership import Ownership
 from wgan_gp.run_directory import DataRecord, RunDirectory
@@ -110,13 +111,13 @@ def move_a_picture(pictures):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (rename_classes, "the names of its files are others, the names or the number of its"),
+        (rename_classes, "the file names differ, the classes differ"),
         (add_a_picture, "8 files became 9"),
-        (resize_a_picture, "files have another size"),
-        (move_a_picture, "the names of its files are others"),
+        (resize_a_picture, "the file sizes differ"),
+        (move_a_picture, "the file names differ"),
     ],
 )
-def test_changed_data_is_told_once(pictures, change, says):
+def test_changed_data_is_described(pictures, change, says):
     before = fingerprint_of(pictures)
     change(pictures)
     assert fingerprint.describe_changes(before, fingerprint_of(pictures)).startswith(says)
@@ -158,7 +159,7 @@ def test_copies_elsewhere_are_told_apart_by_their_names_alone(monkeypatch, tmp_p
     assert local["sizes"] is not None and remote["sizes"] is None
     assert fingerprint.describe_changes(local, remote) == ""
     other = fingerprint.fingerprint("gs://bucket/data", ["b.png"], ["one"])
-    assert fingerprint.describe_changes(local, other) == "the names of its files are others"
+    assert fingerprint.describe_changes(local, other) == "the file names differ"
 
 
 def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
@@ -190,7 +191,7 @@ def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp
         assert file.stat().st_size == size
     assert call_main(*flags) == 0
     after = capsys.readouterr()
-    assert ".npz is of examples that have changed since, and is made anew" in after.err
+    assert ".npz is of examples that have changed since, and is computed again" in after.err
     shutil.rmtree(run / "evaluation")
     assert call_main(*flags) == 0
     fresh = capsys.readouterr()
@@ -254,23 +255,95 @@ def test_a_torn_line_does_not_spoil_the_next_evaluation(run):
     log = run / "evaluation.jsonl"
     log.write_text('{"step": 5, "samp')
     assert call_main("--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=10") == 0
-    (line,) = log.read_text().splitlines()
-    assert json.loads(line)["samples"] == 10
+    torn, line = log.read_text().splitlines()
+    assert torn == '{"step": 5, "samp' and json.loads(line)["samples"] == 10
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, capsys):
     shutil.rmtree(run / "checkpoints")
+    whole = (run / "metrics.jsonl").read_text()
+    lines = "".join(f'{{"step": {step}}}\n' for step in (5, 10, 15, 20))
+    (run / "metrics.jsonl").write_text(lines)
     before = content_of(run)
-    message = r"checkpoints holds no checkpoint, but \S+metrics.jsonl says that the run was trained"
+    message = r"no checkpoint, but \S+/metrics.jsonl holds summaries of the iterations 5 to 20"
     with pytest.raises(UserError, match=message):
         resume(run, train_steps=10)
     assert content_of(run) == before
     # Killed before its first checkpoint, a run has nothing to restore.
-    first, _ = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text(first)
+    (run / "metrics.jsonl").write_text(whole)
     resumed, _ = resume(run, train_steps=5)
-    assert "was trained for 5 iterations and holds no checkpoint" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert (
+        "holds summaries up to iteration 10 but no checkpoint of its own: training starts" in said
+    )
     assert int(resumed.state.iteration) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "refused"),
+    [
+        ({"checkpoint_interval": 40, "steps_per_loop": 5}, range(55, 85, 5), False),  # restore_from
+        ({"checkpoint_interval": 40, "steps_per_loop": 5}, range(55, 110, 5), True),
+        ({"checkpoint_interval": 5, "steps_per_loop": 50}, [50], False),
+        ({"checkpoint_interval": 5, "steps_per_loop": 50}, [50, 100], False),
+        ({"checkpoint_interval": 5, "steps_per_loop": 50}, [50, 100, 150], True),
+        ({"checkpoint_interval": 0}, range(5, 500, 5), False),  # only at the end
+        ({"checkpoint_interval": 5}, [], False),
+    ],
+)
+def test_only_checkpoints_that_must_have_been_saved_are_missed(tmp_path, settings, steps, refused):
+    config = Config(model_dir=str(tmp_path), **settings)
+    directory = RunDirectory(str(tmp_path))
+    directory.claim(config, DataRecord((8, 8, 1), 0)).release()
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {s}}}\n' for s in steps))
+    if not refused:
+        directory.check(config)
+        return
+    with pytest.raises(UserError, match="holds no checkpoint, but"):
+        directory.check(config)
+
+
+def test_a_resume_that_cannot_be_evaluated_changes_nothing(run):
+    before = content_of(run)
+    with pytest.raises(UserError, match="--feature_extractor=inception is for images"):
+        resume(run, train_steps=15, steps_per_loop=1, feature_extractor="inception")
+    assert content_of(run) == before
+
+
+def test_what_the_former_owner_saves_in_the_meantime_is_restored(run, tmp_path, monkeypatch):
+    for file in sorted((run / "checkpoints").glob("ckpt-10.*")):
+        file.rename(tmp_path / file.name)
+    claim = RunDirectory.claim
+
+    def claim_late(directory, config, data):
+        for file in sorted(tmp_path.glob("ckpt-10.*")):
+            file.rename(run / "checkpoints" / file.name)
+        return claim(directory, config, data)
+
+    monkeypatch.setattr(RunDirectory, "claim", claim_late)
+    resume(run, train_steps=15)
+    assert [step for step, _ in read_log(str(run / "metrics.jsonl")).lines] == [5, 10, 15]
+
+
+@pytest.mark.parametrize(
+    ("steps", "damaged"),
+    [
+        ([5, 100, 15, 20, 25], [100]),
+        ([5, 10, 3, 20], [3]),
+        ([5, 10, 10, 15], [10]),
+        ([5, 10, 15, 5], [5]),
+        ([100, 5, 10], [100]),
+        ([5, 10], []),
+        ([], []),
+    ],
+)
+def test_of_steps_that_do_not_ascend_the_fewest_are_damaged(tmp_path, steps, damaged):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {step}}}\n' for step in steps))
+    log = read_log(str(path))
+    assert [json.loads(line)["step"] for _, line in log.damaged] == damaged
+    kept = [step for step, _ in log.lines]
+    assert kept == sorted(set(kept)) and len(kept) + len(damaged) == len(steps)
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json"])
@@ -388,7 +461,7 @@ def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeyp
         ({"generator_model": "none"}, "--generator_model=none is unknown — use one of mlp, "),
         (
             {"model_width": 0},
-            "config.json is damaged or edited: --model_width=0 is too small — restore",
+            "config.json is damaged, edited or of a newer version: --model_width=0 is too ",
         ),
     ],
 )

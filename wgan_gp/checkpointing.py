@@ -82,6 +82,11 @@ class Checkpoints:
             path = find(self._restore_from)
         return int(self._state.iteration.numpy()) if path is None else self.restore(path)
 
+    @property
+    def newest(self) -> int:
+        """The number of the newest complete checkpoint in `directory`, or 0 if there is none."""
+        return max(_sealed(self.directory), default=0)
+
     def restore(self, path: str) -> int:
         """Restores a checkpoint and returns its number of iterations.
 

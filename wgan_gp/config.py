@@ -565,24 +565,18 @@ class Config:
         """The seed of the samples' noise."""
         return self.seed if self.sample_seed is None else self.sample_seed
 
-    def differences(
-        self, saved: dict[str, Any], *, origin: str = "the saved configuration"
-    ) -> list[str]:
+    def differences(self, saved: dict[str, Any]) -> list[str]:
         """Returns the differences from a saved configuration that prevent a resume.
 
         Free settings may differ. train_steps may differ under constant learning rates.
 
         Args:
-          saved: The content of a config.json.
-          origin: Its path, for messages.
+          saved: The content of a config.json, whose values are valid; see `from_dict`.
 
         Returns:
           Texts such as `--flag: old -> new`; empty if the run can be resumed.
-
-        Raises:
-          UserError: If a saved value is invalid.
         """
-        saved = _check_saved(saved, origin)
+        saved = _with_booleans(saved)
         return [
             f"{shorten(name)}: of a newer version, or damaged" for name in self._unknown(saved)
         ] + [
@@ -700,7 +694,7 @@ def _check_saved(saved: dict[str, Any], origin: str) -> dict[str, Any]:
             _check(field, saved[field.name])
         except UserError as error:
             raise UserError(
-                f"{origin} is damaged or edited: {error.what}",
-                f"restore it, or correct it: {error.remedy}",
+                f"{origin} is damaged, edited or of a newer version: {error.what}",
+                "restore the file as it was, or use the version that wrote it",
             ) from None
     return saved

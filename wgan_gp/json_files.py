@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -78,7 +79,8 @@ def read_log(path: str, *, ascending: bool = True) -> Log:
 
     Args:
       path: The path of the file.
-      ascending: Whether each step must be larger than the previous one. Other lines are damaged.
+      ascending: Whether each step must be larger than the previous one. Lines that are not part of
+        the longest ascending sequence are damaged.
     """
     if not tf.io.gfile.exists(path):
         return Log([], [], b"")
@@ -87,13 +89,41 @@ def read_log(path: str, *, ascending: bool = True) -> Log:
     *whole, torn = log.content.split(b"\n")
     if _step_of(torn) is not None:  # only its line break is missing
         whole.append(torn)
-    for number, line in enumerate(whole, 1):
-        step = _step_of(line)
-        if step is None or (ascending and log.lines and step <= log.lines[-1][0]):
-            log.damaged.append((number, line + b"\n"))
-        else:
+    steps = [_step_of(line) for line in whole]
+    valid = [index for index, step in enumerate(steps) if step is not None]
+    if ascending:
+        places = longest_ascending([steps[index] for index in valid])
+        valid = [valid[place] for place in places]
+    kept = set(valid)
+    for index, (step, line) in enumerate(zip(steps, whole, strict=True)):
+        if step is not None and index in kept:
             log.lines.append((step, line + b"\n"))
+        else:
+            log.damaged.append((index + 1, line + b"\n"))
     return log
+
+
+def longest_ascending(numbers: Sequence[Any]) -> list[int]:
+    """Returns the indices of a longest strictly ascending subsequence of some numbers.
+
+    If one number of an ascending sequence was changed, it is the one that is left out, whether it
+    is too large or too small.
+    """
+    # The smallest last number of an ascending subsequence of each length, and its index.
+    ends: list[Any] = []
+    indices: list[int] = []
+    before: list[int | None] = []
+    for index, number in enumerate(numbers):
+        length = bisect.bisect_left(ends, number)
+        ends[length : length + 1] = [number]
+        indices[length : length + 1] = [index]
+        before.append(indices[length - 1] if length else None)
+    found: list[int] = []
+    place = indices[-1] if indices else None
+    while place is not None:
+        found.append(place)
+        place = before[place]
+    return found[::-1]
 
 
 def _step_of(line: bytes) -> int | None:

@@ -104,7 +104,7 @@ class Writers(Writer):
 class JsonlWriter(Writer):
     """Writes a file with one JSON object per summary: "step" and all scalars."""
 
-    _ascending = True  # the order of steps in the file
+    _ascending = True  # whether each line is of a later step than the one before
 
     def __init__(self, path: str):
         self._path = path
@@ -129,6 +129,12 @@ class JsonlWriter(Writer):
             )
         if kept != log.content:
             replace_bytes(self._path, kept)
+
+    def end_line(self) -> None:
+        """Ends an incomplete last line, so that it does not spoil the next one."""
+        log = read_log(self._path, ascending=False)
+        if log.content and not log.content.endswith(b"\n"):
+            _append(self._path, b"\n")
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         self._append({"step": step, **values})

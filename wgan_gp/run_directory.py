@@ -119,21 +119,24 @@ class RunDirectory:
                     f"({'; '.join(differences)})",
                     f"{config.way_to_continue(saved)}, or give another --model_dir",
                 )
-            self._check_checkpoints(saved.get("checkpoint_interval", config.checkpoint_interval))
+            self._check_checkpoints(Config.from_dict(saved, origin=self.config))
 
-    def _check_checkpoints(self, interval: int) -> None:
+    def _check_checkpoints(self, saved: Config) -> None:
         """Raises UserError if the checkpoints that a run must have saved are missing.
 
         Args:
-          interval: The checkpoint interval when the run was last started; 0 if it saved a
-            checkpoint at the end only.
+          saved: The configuration with which the run was last started.
         """
-        trained_to = read_log(self.metrics).last_step
-        # At the same iteration, the summary is written before the checkpoint, hence "<".
-        if 0 < interval < trained_to and not self._has_checkpoints():
+        if not saved.checkpoint_interval or self._has_checkpoints():
+            return
+        steps = [step for step, _ in read_log(self.metrics).lines]
+        # A run may begin at any iteration (--restore_from). From its first summary on, a checkpoint
+        # is saved within an interval and a loop.
+        longest = saved.checkpoint_interval + saved.steps_per_loop
+        if steps and steps[-1] - steps[0] > longest:
             raise UserError(
-                f"{self.checkpoints} holds no checkpoint, but {self.metrics} says that the run was "
-                f"trained for {trained_to} iterations",
+                f"{self.checkpoints} holds no checkpoint, but {self.metrics} holds summaries of "
+                f"the iterations {steps[0]} to {steps[-1]}",
                 "restore the checkpoints; to start again, delete the run directory or give another "
                 "--model_dir",
             )
@@ -181,10 +184,10 @@ class RunDirectory:
             _warn(f"the data is not what --model_dir={self.path} was trained on: {changes}")
 
     def _warn_of_a_new_start(self) -> None:
-        if trained_to := read_log(self.metrics).last_step:
+        if last_step := read_log(self.metrics).last_step:
             _warn(
-                f"--model_dir={self.path} was trained for {trained_to} iterations and holds no "
-                "checkpoint: training starts again, and replaces its curves"
+                f"--model_dir={self.path} holds summaries up to iteration {last_step} but no "
+                "checkpoint of its own: training starts again and replaces the summaries"
             )
 
     def claim(self, config: Config, data: DataRecord) -> Ownership:

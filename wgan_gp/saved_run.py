@@ -58,7 +58,9 @@ def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
     saved, data = RunDirectory(path).find_run()
     # The devices and the starting point of training do not apply here.
     elsewhere = {"tpu": None, "cpu_replicas": 1, "restore_from": None}
-    config = Config.from_dict({**saved, **elsewhere, "model_dir": path, **given})
+    config = Config.from_dict(
+        {**saved, **elsewhere, "model_dir": path, **given}, origin=RunDirectory(path).config
+    )
     if differences := config.differences(saved):
         raise UserError(
             f"--model_dir={path} holds a run of another configuration ({'; '.join(differences)})",
@@ -144,15 +146,17 @@ def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
     directory = RunDirectory(config.run_directory)
     run = open_saved_run(config, kind, make_state)
     evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
-    directory.warn_of_other_data(registry.fingerprint(config))
+    is_chief = workers.find(config).is_chief
+    if is_chief:
+        directory.warn_of_other_data(registry.fingerprint(config))
     values = evaluator.evaluate()
-    if workers.find(config).is_chief:
+    if is_chief:
         print(report.table(run.iteration, values, evaluator.about), flush=True)
         try:  # a run in a read-only directory can be evaluated, too
             report.record(directory, run.iteration, values, evaluator.about)
         except (tf.errors.OpError, OSError) as error:
             print(
                 f"warning: --model_dir={directory.path} cannot be written ({reason(error)}), so "
-                "these figures are not recorded",
+                "these figures are not recorded there",
                 file=sys.stderr,
             )

@@ -15,6 +15,8 @@ def end_at_ctrl_c() -> None:
     This is for the time before training, when nothing needs to be saved. By default, Python would
     raise KeyboardInterrupt at any point, even during an import.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        return  # a shell starts a program in the background so
     signal.signal(signal.SIGINT, lambda number, frame: None)  # _Watch ends the program
     _Watch(ends_at=1)
 
@@ -33,10 +35,9 @@ class StopRequest:
         self.signal: int | None = None
 
     def __enter__(self) -> StopRequest:
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
-        self._former = {number: signal.signal(number, self._note) for number in numbers}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        self._former = {number: signal.signal(number, self._note) for number in heeded}
         self._watch = _Watch(ends_at=2)
         return self
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..json_files import digest
+from .listing import local_path
 
 # The entries of a fingerprint that are compared, and the text for a difference.
 _IN_WORDS = {
-    "names": "the names of its files are others",
-    "classes": "the names or the number of its classes are others",
-    "sizes": "files have another size",
+    "names": "the file names differ",
+    "classes": "the classes differ",
+    "sizes": "the file sizes differ",
 }
 
 
@@ -30,12 +31,12 @@ def fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, An
       if a file is not local, because each size would take a request.
     """
     paths = [posixpath.join(folder, file) for file in files]
-    local = not any("://" in path for path in paths)
+    local = [path for path in map(local_path, paths) if path is not None]
     return {
         "files": len(files),
         "names": digest([posixpath.basename(file) if not folder else file for file in files]),
         "classes": digest(classes),
-        "sizes": digest([_size(path) for path in paths]) if local else None,
+        "sizes": digest([_size(path) for path in local]) if len(local) == len(paths) else None,
     }
 
 

@@ -142,6 +142,7 @@ class ImageEvaluator:
             values |= {"inception_score": score, "inception_score_deviation": deviation}
         if probabilities is not None and self._extractor.accuracy is not None:
             values |= self._of_classes(probabilities, self._extractor.accuracy)
+        self._kept.write()
         return {f"evaluation/{name}": value for name, value in values.items()}
 
     def _of_classes(self, probabilities: np.ndarray, accuracy: float) -> dict[str, float]:

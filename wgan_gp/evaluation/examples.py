@@ -142,11 +142,10 @@ class Kept:
 
     def __init__(self, folder: str | None):
         self._folder = folder
+        self._unwritten: dict[str, bytes] = {}
 
     def get(self, name: str, compute: Callable[[], Arrays], content: Callable[[], str]) -> Arrays:
-        """Returns the cached arrays, or computes and caches them if missing or outdated.
-
-        If the cache cannot be written, a warning is printed on stderr.
+        """Returns the cached arrays, or computes them if missing or outdated; see `write`.
 
         Args:
           name: The name of the arrays.
@@ -161,16 +160,25 @@ class Kept:
             if str(found.pop(_CONTENT)) == content():
                 return found
             print(
-                f"warning: {path} is of examples that have changed since, and is made anew",
+                f"warning: {path} is of examples that have changed since, and is computed again",
                 file=sys.stderr,
             )
         found = compute()
-        try:
-            tf.io.gfile.makedirs(self._folder)
-            replace_bytes(path, _archive({**found, _CONTENT: np.array(content())}))
-        except (tf.errors.OpError, OSError) as error:
-            print(f"warning: {path} cannot be written ({reason(error)})", file=sys.stderr)
+        self._unwritten[path] = _archive({**found, _CONTENT: np.array(content())})
         return found
+
+    def write(self) -> None:
+        """Writes what was computed; prints a warning on stderr if it cannot be written.
+
+        Until then, nothing in the run directory has changed: the run may still be refused.
+        """
+        for path, archive in self._unwritten.items():
+            try:
+                tf.io.gfile.makedirs(posixpath.dirname(path))
+                replace_bytes(path, archive)
+            except (tf.errors.OpError, OSError) as error:
+                print(f"warning: {path} cannot be written ({reason(error)})", file=sys.stderr)
+        self._unwritten.clear()
 
 
 def _load(path: str) -> Arrays | None:

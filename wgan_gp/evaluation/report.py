@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +62,7 @@ def record(
     """
     tf.io.gfile.makedirs(directory.evaluations)
     writer = EvaluationFileWriter(directory.evaluation, about)
-    writer.begin(sys.maxsize)  # keeps all evaluations, and removes a torn or damaged line
+    writer.end_line()
     writer.evaluation(step, values)
     events = tf.summary.create_file_writer(directory.evaluations)
     with events.as_default(step=step):
