@@ -45,7 +45,7 @@ def _leaky(inputs: tf.Tensor, slope: float) -> tf.Tensor:
     @tf.custom_gradient
     def leaky(x: tf.Tensor):
         outputs = tf.nn.leaky_relu(x, slope)
-        features = tf.stop_gradient(outputs)  # of the signs of x
+        features = tf.stop_gradient(outputs)  # only the signs of x matter
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return tf.raw_ops.LeakyReluGrad(gradients=upstream, features=features, alpha=slope)
