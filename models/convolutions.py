@@ -36,7 +36,7 @@ def he_uniform() -> tf.keras.initializers.Initializer:
 
 
 class Linear(tf.keras.layers.Layer):
-    """Base class of linear layers, kernel * x + bias, which define the product.
+    """Base class of linear layers, product(x, kernel) + bias; subclasses define the product.
 
     Args:
       filters: number of units or output channels.
