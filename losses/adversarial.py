@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from .scores import like_each_other, per_example
+from .scores import as_matching, per_example
 
 
 class Adversarial(NamedTuple):
@@ -122,4 +122,4 @@ ADVERSARIAL_LOSSES = {
 def _pair(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     real_scores = per_example(real_scores, "real_scores")
     fake_scores = per_example(fake_scores, "fake_scores")
-    return like_each_other(real_scores, "real_scores", fake_scores, "fake_scores")
+    return as_matching(real_scores, "real_scores", fake_scores, "fake_scores")

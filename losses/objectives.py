@@ -17,7 +17,7 @@ from .penalties import (
     two_sided,
     zero_centred,
 )
-from .scores import like_each_other, scores_of
+from .scores import as_matching, scores_of
 
 Terms = dict[str, tf.Tensor]
 
@@ -174,7 +174,7 @@ class GanObjective:
           ValueError: if shapes or dtypes do not match, or the classification term lacks labels
             or class logits.
         """
-        real, fake = like_each_other(real, "real", tf.stop_gradient(fake), "fake")
+        real, fake = as_matching(real, "real", tf.stop_gradient(fake), "fake")
         # One call for both halves: no example influences another one's score.
         scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
         real_scores, fake_scores = tf.split(scores, 2)
@@ -244,14 +244,14 @@ class GanObjective:
         self, critic, real, fake, alpha, noise, *, after
     ) -> tuple[tf.Tensor, tf.Tensor]:
         where, what = PENALTIES[self.penalty]
-        points = _in_turn(where(real, fake, alpha, noise, self.penalty_noise), after)
+        points = _after(where(real, fake, alpha, noise, self.penalty_noise), after)
         norm = gradient_norm(lambda examples: _outputs(critic, examples)[0], points)
         if what is None:  # the norm is logged without a penalty as well
             return norm, tf.zeros_like(norm)
         return norm, what(norm, self.penalty_target)
 
 
-def _in_turn(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+def _after(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     """Returns `points`, made to depend on `scores` so that `scores` are computed first.
 
     Otherwise a compiler may interleave the penalty with the scores. A TPU core then keeps the

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .scores import Critic, at_least_float32, floating, like_each_other, score
+from .scores import Critic, as_matching, at_least_float32, floating, score
 
 # Points at which the gradient is taken.
 
@@ -39,7 +39,7 @@ def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
       ValueError: if `real` and `fake` differ in shape or dtype or are not floating-point, or
         `alpha` does not have shape `[B]`.
     """
-    real, fake = like_each_other(real, "real", fake, "fake")
+    real, fake = as_matching(real, "real", fake, "fake")
     alpha = tf.cast(alpha, real.dtype)
     if not alpha.shape.is_compatible_with(real.shape[:1]):
         raise ValueError(
@@ -64,7 +64,7 @@ def perturb(real: tf.Tensor, noise: tf.Tensor, scale: float) -> tf.Tensor:
       ValueError: if `real` and `noise` differ in shape or dtype or are not floating-point, or
         `scale` is negative.
     """
-    real, noise = like_each_other(real, "real", noise, "noise")
+    real, noise = as_matching(real, "real", noise, "noise")
     return real + _not_negative("scale", scale) * noise
 
 
@@ -197,8 +197,8 @@ def gradient_penalty(
       ValueError: if `target` is negative, both `alpha` and `seed` are given, or `interpolate` or
         `gradient_norm` raises it.
     """
-    real, fake = like_each_other(real, "real", fake, "fake")
-    _one_source("alpha", alpha, seed)
+    real, fake = as_matching(real, "real", fake, "fake")
+    _at_most_one("alpha", alpha, seed)
     if alpha is None:
         shape = tf.shape(real)[:1]
         alpha = (
@@ -267,7 +267,7 @@ def dragan_penalty(
         `two_sided` raises it.
     """
     real = tf.stop_gradient(floating(real, "real"))
-    _one_source("noise", noise, seed)
+    _at_most_one("noise", noise, seed)
     if noise is None:
         shape = tf.shape(real)
         noise = (
@@ -323,6 +323,6 @@ def _not_negative(name: str, value: float) -> float:
     return value
 
 
-def _one_source(name: str, drawn: tf.Tensor | None, seed: tf.Tensor | None) -> None:
+def _at_most_one(name: str, drawn: tf.Tensor | None, seed: tf.Tensor | None) -> None:
     if drawn is not None and seed is not None:
         raise ValueError(f"{name} and seed were both given: pass only one of them")

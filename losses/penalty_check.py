@@ -133,7 +133,7 @@ def _check_alpha(alpha: tf.Tensor) -> list[Finding]:
         )
         return [Finding("alpha_out_of_range", message)]
     fixed = bool(tf.reduce_all(alpha == alpha[:1]))
-    # Six standard errors of the mean; about as many, times 0.7, of the standard deviation.
+    # Six standard errors of the mean, and more than six of the standard deviation.
     tolerance = 6.0 * 12**-0.5 / (BATCH if fixed else alpha.shape.num_elements()) ** 0.5
     mean, deviation = float(tf.reduce_mean(alpha)), float(tf.math.reduce_std(alpha))
     if abs(mean - 0.5) > tolerance or abs(deviation - 12**-0.5) > 0.7 * tolerance:

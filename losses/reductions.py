@@ -38,7 +38,7 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> t
     per_example = at_least_float32(floating(per_example, "per_example"))
     if per_example.shape.rank != 1:
         raise ValueError(
-            f"per_example must have shape [B], got {per_example.shape}: {_to_one_each(per_example)}"
+            f"per_example must have shape [B], got {per_example.shape}: {_advice(per_example)}"
         )
     size = tf.cast(global_batch_size, per_example.dtype)
     _require(size > 0, "global_batch_size must be positive")
@@ -154,7 +154,7 @@ def reduce_over_replicas(
     )
 
 
-def _to_one_each(per_example: tf.Tensor) -> str:
+def _advice(per_example: tf.Tensor) -> str:
     """Returns advice on how to reduce a tensor of another shape to `[B]`."""
     rank = per_example.shape.rank
     if rank is None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 Critic = Callable[[tf.Tensor], tf.Tensor]
 
 
-def like_each_other(
+def as_matching(
     first: tf.Tensor, first_name: str, second: tf.Tensor, second_name: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Converts both to tensors, which must be floating-point and equal in shape and dtype.

@@ -45,7 +45,7 @@ def _leaky(inputs: tf.Tensor, slope: float) -> tf.Tensor:
     @tf.custom_gradient
     def leaky(x: tf.Tensor):
         outputs = tf.nn.leaky_relu(x, slope)
-        features = tf.stop_gradient(outputs)  # of the signs of x
+        features = tf.stop_gradient(outputs)  # only the signs of x matter
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return tf.raw_ops.LeakyReluGrad(gradients=upstream, features=features, alpha=slope)
@@ -74,12 +74,12 @@ def _times(slope: float, x: tf.Tensor) -> tf.Tensor:
     return slope * x if slope else tf.zeros_like(x)
 
 
-def of_generator(activation: str, **kwargs) -> tf.keras.layers.Layer:
+def generator_activation(activation: str, **kwargs) -> tf.keras.layers.Layer:
     """Returns the layer of a value of Design.activation, for a generator."""
     return tf.keras.layers.Activation(activation, **kwargs)
 
 
-def of_critic(
+def critic_activation(
     activation: str, slope: float = 0.0, *, after_few_channels: bool = False, **kwargs
 ) -> tf.keras.layers.Layer:
     """Returns the layer of a value of Design.activation, for a critic.

@@ -36,7 +36,7 @@ def he_uniform() -> tf.keras.initializers.Initializer:
 
 
 class Linear(tf.keras.layers.Layer):
-    """Base class of linear layers, kernel * x + bias, which define the product.
+    """Base class of linear layers, product(x, kernel) + bias; subclasses define the product.
 
     Args:
       filters: number of units or output channels.
@@ -185,7 +185,7 @@ class ConvMeanPool(Conv2D):
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if self.fused:
             return tf.nn.conv2d(inputs, four_shifts(kernel) / 4, 2, "SAME")
-        if self.kernel_size == 1:  # the two commute: a quarter of the work
+        if self.kernel_size == 1:  # they commute, and this order is a quarter of the work
             return tf.nn.conv2d(mean_pool(inputs), kernel, 1, "SAME")
         return mean_pool(tf.nn.conv2d(inputs, kernel, 1, "SAME"))
 
@@ -207,7 +207,7 @@ class UpsampleConv(Conv2D):
             taps = tf.transpose(tf.reverse(four_shifts(kernel), [0, 1]), [0, 1, 3, 2])
             shape = [tf.shape(inputs)[0], 2 * inputs.shape[1], 2 * inputs.shape[2], self.filters]
             return tf.nn.conv2d_transpose(inputs, taps, shape, 2, "SAME")
-        if self.kernel_size == 1:  # the two commute: a quarter of the work
+        if self.kernel_size == 1:  # they commute, and this order is a quarter of the work
             return upsample(tf.nn.conv2d(inputs, kernel, 1, "SAME"))
         return tf.nn.conv2d(upsample(inputs), kernel, 1, "SAME")
 

@@ -10,7 +10,7 @@ pixels, it is the paper's network for MNIST.
 import tensorflow as tf
 
 from . import heads, normalization
-from .activations import of_critic, of_generator
+from .activations import critic_activation, generator_activation
 from .convolutions import FEW_CHANNELS, Conv2D, Dense, transposed_conv_by_blocks
 from .design import Design
 
@@ -30,15 +30,15 @@ def generator(design: Design) -> tf.keras.Model:
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
 
-    normalize = normalization.of_generator(design, labels)
+    normalize = normalization.generator_normalizer(design, labels)
     # Batch normalization would subtract the bias of a convolution again.
     use_bias = design.generator_normalization == "none"
 
     def activated(x: tf.Tensor, number: int) -> tf.Tensor:
         x = normalize(x, f"normalization_{number}")
-        return of_generator(design.activation, name=f"activation_{number}", dtype=design.precision)(
-            x
-        )
+        return generator_activation(
+            design.activation, name=f"activation_{number}", dtype=design.precision
+        )(x)
 
     base = sizes[-1]
     x = Dense(base * base * filters[-1], dtype=design.precision, name="dense")(latents)
@@ -73,7 +73,7 @@ def critic(design: Design) -> tf.keras.Model:
     It has `width` channels at half the image size, twice as many at a quarter of it, and so on.
     """
     images = tf.keras.Input(design.example_shape, name="images")
-    x, normalize = images, normalization.of_critic(design)
+    x, normalize = images, normalization.critic_normalizer(design)
     for index in range(len(halvings(design.example_shape[0])) - 1):
         filters = design.width * 2**index
         x = Conv2D(
@@ -87,7 +87,7 @@ def critic(design: Design) -> tf.keras.Model:
         )(x)
         if index:  # not after the first convolution, as in the paper's code
             x = normalize(x, f"normalization_{index + 1}")
-        x = of_critic(
+        x = critic_activation(
             design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
         )(x)
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)

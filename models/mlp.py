@@ -10,7 +10,7 @@ import math
 import tensorflow as tf
 
 from . import heads, normalization
-from .activations import of_critic, of_generator
+from .activations import critic_activation, generator_activation
 from .convolutions import Dense
 from .design import Design
 
@@ -29,7 +29,9 @@ def generator(design: Design) -> tf.keras.Model:
         x = tf.keras.layers.Concatenate(name="latents_and_labels")([x, one_hot(labels[0])])
     for index in range(1, design.depth + 1):
         x = _dense(design, design.generator_width, f"dense_{index}")(x)
-        x = of_generator(design.activation, name=f"activation_{index}", dtype=design.precision)(x)
+        x = generator_activation(
+            design.activation, name=f"activation_{index}", dtype=design.precision
+        )(x)
     x = Dense(math.prod(design.example_shape), dtype="float32", name="example")(x)
     x = tf.keras.layers.Reshape(design.example_shape, dtype="float32", name="reshape")(x)
     if len(design.example_shape) == 3:  # pixels are bounded; points may lie anywhere
@@ -44,12 +46,14 @@ def critic(design: Design) -> tf.keras.Model:
     """
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
-    normalize = normalization.of_critic(design)
+    normalize = normalization.critic_normalizer(design)
     for index in range(1, design.depth + 1):
         spectral = design.critic_normalization == "spectral"
         x = _dense(design, design.width, f"dense_{index}", spectral=spectral)(x)
         x = normalize(x, f"normalization_{index}")
-        x = of_critic(design.activation, name=f"activation_{index}", dtype=design.precision)(x)
+        x = critic_activation(
+            design.activation, name=f"activation_{index}", dtype=design.precision
+        )(x)
     return heads.critic(design, examples, x)
 
 

@@ -22,7 +22,7 @@ CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 Normalize = Callable[[tf.Tensor, str], tf.Tensor]
 
 
-def of_generator(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
+def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
     """Returns the function that applies Design.generator_normalization.
 
     Args:
@@ -45,7 +45,7 @@ def of_generator(design: Design, labels: Sequence[tf.Tensor] = ()) -> Normalize:
     return normalize
 
 
-def of_critic(design: Design) -> Normalize:
+def critic_normalizer(design: Design) -> Normalize:
     """Returns the function that applies Design.critic_normalization.
 
     Each example is normalized on its own, to zero mean and unit variance over all pixels and some

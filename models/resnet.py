@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from . import heads, normalization
-from .activations import of_critic, of_generator
+from .activations import critic_activation, generator_activation
 from .convolutions import Conv2D, ConvMeanPool, Dense, Linear, UpsampleConv, he_uniform
 from .design import Design
 
@@ -37,15 +37,15 @@ def generator(design: Design) -> tf.keras.Model:
     base = design.example_shape[0] // 2 ** (len(channels) - 1)
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
-    block = _Block(design, normalization.of_generator(design, labels), in_generator=True)
+    block = _Block(design, normalization.generator_normalizer(design, labels), in_generator=True)
     x = Dense(base * base * channels[0], dtype=design.precision, name="linear")(latents)
     x = tf.keras.layers.Reshape([base, base, channels[0]], dtype=design.precision, name="reshape")(
         x
     )
     for index, filters in enumerate(channels[1:], start=1):
         x = block(x, filters, f"up_{index}", resample="up")
-    x = normalization.of_generator(design)(x, "normalization")
-    x = of_generator(design.activation, name="activation", dtype=design.precision)(x)
+    x = normalization.generator_normalizer(design)(x, "normalization")
+    x = generator_activation(design.activation, name="activation", dtype=design.precision)(x)
     x = Conv2D(design.example_shape[2], 3, dtype=design.precision, name="image")(x)
     x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
@@ -55,13 +55,13 @@ def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
     channels = _channels(design.example_shape[0], design.width)
     images = tf.keras.Input(design.example_shape, name="images")
-    block = _Block(design, normalization.of_critic(design))
+    block = _Block(design, normalization.critic_normalizer(design))
     if design.example_shape[0] == SMALL:
         x = block.first(images, channels[1], "down_1")
         x = block(x, channels[2], "down_2", resample="down")
         for index in (3, 4):
             x = block(x, channels[2], f"block_{index}")
-        x = of_critic(design.activation, name="activation", dtype=design.precision)(x)
+        x = critic_activation(design.activation, name="activation", dtype=design.precision)(x)
         pixels = math.prod(x.shape[1:3])
         x = tf.keras.layers.GlobalAveragePooling2D(dtype="float32", name="mean")(x)
         if design.critic_pooling == "sum":
@@ -137,7 +137,7 @@ class _Block:
     def first(self, images: tf.Tensor, filters: int, name: str) -> tf.Tensor:
         """Applies the first block of a critic, which starts with a convolution of the images."""
         h = self._conv(filters, 3, None, f"{name}_conv_1", he_uniform())(images)
-        h = of_critic(
+        h = critic_activation(
             self.design.activation,
             after_few_channels=True,
             name=f"{name}_activation",
@@ -153,7 +153,7 @@ class _Block:
 
     def _activated(self, x: tf.Tensor, name: str, number: int) -> tf.Tensor:
         x = self.normalize(x, f"{name}_norm_{number}")
-        activate = of_generator if self.in_generator else of_critic
+        activate = generator_activation if self.in_generator else critic_activation
         return activate(
             self.design.activation, name=f"{name}_activation_{number}", dtype=self.design.precision
         )(x)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from . import heads, normalization
-from .activations import of_critic, of_generator
+from .activations import critic_activation, generator_activation
 from .convolutions import Conv2D, Dense, he_uniform
 from .design import Design
 
@@ -29,7 +29,7 @@ def generator(design: Design) -> tf.keras.Model:
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
 
-    normalize = normalization.of_generator(design, labels)
+    normalize = normalization.generator_normalizer(design, labels)
     x = Dense(16 * channels[-1], dtype=design.precision, name="linear")(latents)
     x = tf.keras.layers.Reshape([4, 4, channels[-1]], dtype=design.precision, name="reshape")(x)
     for stage in range(len(channels) - 1, 0, -1):
@@ -46,7 +46,7 @@ def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
     channels = _channels(design.example_shape[0], design.width)
 
-    normalize = normalization.of_critic(design)
+    normalize = normalization.critic_normalizer(design)
     images = tf.keras.Input(design.example_shape, name="images")
     x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(images)
     x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0", critic=True)
@@ -96,7 +96,7 @@ def _block(
     half, new_half = x.shape[-1] // 2, filters // 2
     h = x
     for number, (channels, size) in enumerate(((half, 1), (new_half, 3), (filters, 1)), start=1):
-        activate = of_critic if critic else of_generator
+        activate = critic_activation if critic else generator_activation
         h = activate(design.activation, name=f"{name}_activation_{number}", dtype=design.precision)(
             h
         )

@@ -6,7 +6,7 @@ import tensorflow as tf
 from conftest import strategy_over
 
 from models.design import Design
-from models.normalization import BatchNormalization, of_critic
+from models.normalization import BatchNormalization, critic_normalizer
 from models.spectral import spectrally_normalized
 
 
@@ -173,7 +173,7 @@ def test_a_critics_normalization_and_its_gradients_are_those_of_numpy(kind, grou
         critic_normalization=kind,
     )
     inputs = tf.keras.Input([3, 3, 8])
-    model = tf.keras.Model(inputs, of_critic(design)(inputs, "normalization"))
+    model = tf.keras.Model(inputs, critic_normalizer(design)(inputs, "normalization"))
     model.set_weights([gamma, beta])
 
     def by_definition(x, gamma, beta):
