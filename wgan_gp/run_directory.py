@@ -144,7 +144,7 @@ class RunDirectory:
         Changes that do not prevent training are printed as warnings on stderr.
 
         Raises:
-          UserError: If `check` does, or if the shape or the number of classes of the data has
+          UserError: If `check` raises it, or the shape or the number of classes of the data has
             changed.
         """
         self.check(config)

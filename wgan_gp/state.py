@@ -23,7 +23,7 @@ class TrainState:
       generator: `[B, latent_size]` -> `[B, *example_shape]`. A conditional generator takes a
         list of latents and labels `[B]`.
       critic: `[B, *example_shape]` -> scores `[B, 1]`, or a pair of scores and class logits for
-        an auxiliary classifier. A conditional critic takes a list of examples and labels `[B]`.
+        an auxiliary classifier. A projection critic takes a list of examples and labels `[B]`.
       generator_optimizer: The optimizer, built for the generator's variables.
       critic_optimizer: The optimizer, built for the critic's variables.
       iteration: Scalar int64 variable on the host, the number of iterations done.

@@ -131,7 +131,7 @@ def can_be_opened(path: str) -> bool:
 
 
 def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
-    """Returns the sorted paths of regular files; others than folders are reported on stderr."""
+    """Returns the sorted paths of regular files, and reports special files on stderr."""
     files: list[str] = []
     special: list[str] = []
     for path in sorted(paths):
