@@ -87,7 +87,7 @@ def check_path(origin: str, path: str) -> None:
 
     def look() -> None:
         try:
-            # Unlike exists, isdir and listdir do not tell unreachable from missing paths.
+            # isdir and listdir would report an unreachable path as missing.
             tf.io.gfile.exists(path)
         except Exception as error:
             failures.append(error)
