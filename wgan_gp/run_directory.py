@@ -80,7 +80,7 @@ class RunDirectory:
       sampled: The folder of the output of --mode=sample.
       exported: The folder of the output of --mode=export.
       owner: The file owner.json, which names the process that writes to the directory. It is
-        deleted when the process ends.
+        deleted when training ends.
     """
 
     def __init__(self, path: str):
