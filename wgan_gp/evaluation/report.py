@@ -63,7 +63,7 @@ def record(
     """
     tf.io.gfile.makedirs(directory.evaluations)
     writer = EvaluationFileWriter(directory.evaluation, about)
-    writer.begin(sys.maxsize)  # keeps all evaluations, and removes a torn or damaged line
+    writer.begin(sys.maxsize)  # keeps all evaluations, removes invalid lines
     writer.evaluation(step, values)
     events = tf.summary.create_file_writer(directory.evaluations)
     with events.as_default(step=step):
