@@ -74,8 +74,8 @@ class Checkpoints:
         warning on stderr. TensorFlow's file `checkpoint` is not used to find the newest one.
 
         Raises:
-          UserError: If checkpoints were saved and none of them is undamaged, or the checkpoint
-            does not match this run's networks and optimizers exactly.
+          UserError: If all saved checkpoints are damaged, or the checkpoint does not match this
+            run's networks and optimizers exactly.
         """
         path = newest_whole(self.directory)
         if path is None and self._restore_from is not None:
@@ -196,7 +196,7 @@ def find(path: str) -> str:
         undamaged checkpoint is returned.
 
     Raises:
-      UserError: If there is no checkpoint, or no undamaged one.
+      UserError: If there is no checkpoint, or all checkpoints are damaged.
     """
     if re.search(r"ckpt-\d+$", path):
         problem = find_problem(path)
@@ -219,7 +219,7 @@ def newest_whole(directory: str) -> str | None:
     Damaged and incomplete checkpoints are skipped with a warning on stderr.
 
     Raises:
-      UserError: If checkpoints were saved and none of them is undamaged.
+      UserError: If all saved checkpoints are damaged or incomplete.
     """
     for number in reversed(_numbers(directory)):
         path = posixpath.join(directory, f"ckpt-{number}")

@@ -110,10 +110,11 @@ class JsonlWriter(Writer):
         self._path = path
 
     def begin(self, step: int) -> None:
-        """Removes lines later than `step` and an incomplete line, and moves damaged lines away.
+        """Removes lines later than `step` and an incomplete last line.
 
         Lines later than `step` are from an earlier process after its last checkpoint. They will
-        be computed again.
+        be computed again. Damaged lines are moved to a file with the suffix .damaged, with a
+        warning on stderr.
         """
         log = read_log(self._path, ascending=self._ascending)
         kept = b"".join(line for line_step, line in log.lines if line_step <= step)

@@ -130,9 +130,9 @@ class Probe:
 def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
     """Estimates the distance between the means of two distributions, in the data's units.
 
-    This is a lower bound of the Wasserstein-1 distance, attained by a linear critic of slope 1.
-    The estimate subtracts the expected contribution of sampling noise to the squared distance;
-    it is 0 if the noise explains the whole distance.
+    The distance between the means is a lower bound of the Wasserstein-1 distance: a linear critic
+    of slope 1 finds it. The estimate subtracts the expected contribution of sampling noise to the
+    squared distance; it is 0 if the noise explains the whole distance.
 
     Args:
       real: `[N, D]`, N >= 2.

@@ -80,7 +80,7 @@ class RunDirectory:
       sampled: The folder of the output of --mode=sample.
       exported: The folder of the output of --mode=export.
       owner: The file owner.json, which names the process that writes to the directory. It is
-        deleted when the process ends.
+        deleted when training ends.
     """
 
     def __init__(self, path: str):
@@ -147,7 +147,7 @@ class RunDirectory:
         Changes that do not prevent training are printed as warnings on stderr.
 
         Raises:
-          UserError: If `check` does, or if the shape or the number of classes of the data has
+          UserError: If `check` raises it, or the shape or the number of classes of the data has
             changed.
         """
         self.check(config)

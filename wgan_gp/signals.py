@@ -63,7 +63,7 @@ class _Watch:
     during the call.
 
     Args:
-      ends_at: n.
+      ends_at: The number n of the signal that ends the program.
     """
 
     def __init__(self, ends_at: int):

@@ -129,7 +129,7 @@ class ReplicaStep:
         part = _replica_part(self.batch_size, step, rollbacks)
         latents = normal(seed, Stream.CRITIC_LATENTS, size=self.latent_size, **part)
         alpha = uniform(seed, Stream.INTERPOLATION, size=1, **part)[:, 0]
-        # A penalty uses either alpha or noise; the other is pruned from the graph.
+        # A penalty uses at most one of alpha and noise; unused values are pruned from the graph.
         noise = normal(seed, Stream.PERTURBATION, size=math.prod(real.shape[1:]), **part)
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.

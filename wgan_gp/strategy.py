@@ -18,7 +18,7 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
 
     Raises:
       UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
-        or a batch size is not divisible by the number of replicas.
+        or the run does not fit the number of replicas.
     """
     group = workers.find(config)
     if config.tpu is not None:

@@ -76,7 +76,7 @@ def find(path: str | None) -> Folder:
 
 
 def native_side(folder: Folder) -> int | None:
-    """Returns the shorter side of the first readable image in pixels, or None without one."""
+    """Returns the shorter side of the first readable image in pixels, or None if none is."""
     for file in folder.files:
         with (
             contextlib.suppress(tf.errors.OpError),
@@ -92,7 +92,7 @@ def side(encoded: bytes) -> int | None:
     """Returns the shorter side of an image in pixels, from its header, or None if unreadable."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of large images; see pixels.MOST_PIXELS
+            warnings.simplefilter("ignore")  # about large images, see pixels.MOST_PIXELS
             with PIL.Image.open(io.BytesIO(encoded)) as picture:
                 return min(picture.size)
     # For damaged files, Pillow's readers raise exceptions of many types.

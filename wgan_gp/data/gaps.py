@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-NAMED = 20  # of consecutive missing images, the number that are reported, the last ones
+NAMED = 20  # in a sequence of missing images, only the last NAMED are reported
 NOT_ONE = "of many images in a row not one can be read"
 
 # The position of an image; the indices of the NAMED images before it, which are reported if they
@@ -47,7 +47,7 @@ def fill(
     most_missing: int,
     notice: Callable[[np.ndarray], None] | None,
 ) -> tf.data.Dataset:
-    """Turns batches (marks, levels, labels) with gaps into batches (levels, labels) without.
+    """Turns batches (marks, levels, labels) into batches (levels, labels) without gaps.
 
     Args:
       batches: The batches of `mark`, decoded and rebatched, without unreadable images.
@@ -58,7 +58,7 @@ def fill(
     """
 
     def step(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Fills each position from `expected` on whose image is missing with the next image."""
+        """Fills all positions from `expected` on; a missing image is replaced by the next one."""
         (places, before, is_image), levels, labels = batch
         rows = tf.where(is_image)[:, 0]
         image_places = tf.concat([[expected - 1], tf.gather(places, rows)], axis=0)

@@ -81,7 +81,7 @@ def check_path(origin: str, path: str) -> None:
 
     def look() -> None:
         try:
-            # Unlike exists, isdir and listdir do not tell unreachable from missing paths.
+            # isdir and listdir would report an unreachable path as missing.
             tf.io.gfile.exists(path)
         except Exception as error:
             failures.append(error)
@@ -125,7 +125,7 @@ def can_be_opened(path: str) -> bool:
 
 
 def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
-    """Returns the sorted paths of regular files; others than folders are reported on stderr."""
+    """Returns the sorted paths of regular files, and reports special files on stderr."""
     files: list[str] = []
     special: list[str] = []
     for path in sorted(paths):

@@ -140,7 +140,7 @@ def files(config: Config, builder: Any) -> list[str]:
       UserError: If the dataset is not prepared and cannot be, or is prepared in another file
         format, or has no such split.
     """
-    with _only_errors_of("absl"):  # it warns of a partially prepared folder
+    with _only_errors_of("absl"):  # it warns about a partially prepared folder
         is_prepared = builder.is_prepared()
     if not is_prepared:
         prepare(config, builder)

@@ -15,7 +15,7 @@ from ..shuffling import shuffled
 from .collection import Collection
 from .shards import SHARDS_AT_ONCE, Segment, Shards, records, survey
 
-_SHUFFLE_BYTES = 2**28  # size of the shuffle buffer of a streamed epoch, in encoded images
+_SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epoch
 
 
 def collection(config: Config, shards: Shards) -> Collection:

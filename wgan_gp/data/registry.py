@@ -165,7 +165,8 @@ def open_held_out(config: Config) -> Source | Stream | None:
     "test" or "validation". It is not cached in memory.
 
     Raises:
-      UserError: If the held-out data cannot be read.
+      UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
+        dataset.
     """
     if config.test_data_dir is not None:
         if config.dataset not in ("image_folder", "tfrecord"):

@@ -182,7 +182,10 @@ class Kept:
 
 
 def _load(path: str) -> Arrays | None:
-    """Returns the arrays of a file, or None if it is missing or, with a warning, damaged."""
+    """Returns the arrays of a file, or None if it is missing or damaged.
+
+    A damaged file causes a warning on stderr.
+    """
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())

@@ -80,7 +80,7 @@ def modes_covered(points: np.ndarray, centres: np.ndarray, reach: float) -> tupl
     Args:
       points: `[N, 2]`.
       centres: `[M, 2]`, the centers of the modes.
-      reach: The largest distance from a center that is near.
+      reach: The largest distance from a center at which a point is near the mode.
     """
     distances = scipy.spatial.distance.cdist(points, centres)
     near = distances.min(axis=1) <= reach

@@ -16,7 +16,7 @@ _LAUNCH_SECONDS = 1e-3  # a much shorter program waits for its host
 
 
 def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: Core) -> list[str]:
-    """Returns sentences of advice on a report, on the memory first.
+    """Returns sentences of performance advice for the programs of a report.
 
     Args:
       report: The report; see `report.build`.
