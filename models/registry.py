@@ -92,7 +92,7 @@ def check(
       The entries of MODELS for the critic and for the generator.
 
     Raises:
-      DesignError: says what does not fit, and what would.
+      DesignError: if they do not; it says what is wrong and what to do.
     """
     critic = _check_network("name", name, example_shape, width)
     if critic_pooling == "sum":
@@ -106,9 +106,9 @@ def check(
         raise DesignError(
             (
                 Choice("critic_normalization", "instance"),
-                " leaves nothing of features that have no pixels, as those of mlp",
+                " requires feature maps, which mlp does not have",
             ),
-            ("use layer",),
+            ("use ", Choice("critic_normalization", "layer")),
         )
     if conditioning != "none" and generator.labels_by_norm and generator_normalization == "none":
         raise DesignError(
@@ -116,8 +116,8 @@ def check(
                 Choice("generator_normalization", "none"),
                 " with ",
                 Choice("conditioning", conditioning),
-                " leaves the generator no way to see labels, which are scales and offsets of its "
-                "batch-norm",
+                " gives the generator no access to labels, which set the scales and offsets of its "
+                "batch normalization",
             ),
             (
                 "use ",
@@ -143,13 +143,13 @@ def _check_network(
     if len(example_shape) == 1:
         able = ", ".join(key for key, other in MODELS.items() if other.points)
         raise DesignError(
-            (given, " draws images, but the dataset holds points"),
+            (given, " generates images, but the dataset contains points"),
             ("use ", Choice(parameter, able)),
         )
     height, across = example_shape[:2]
     if height != across or not model.draws(height):
         raise DesignError(
-            (given, f" cannot draw images of {height}x{across} pixels"),
+            (given, f" does not support images of {height}x{across} pixels"),
             ("use ", Choice("image_size", model.sizes)),
         )
     return model
@@ -174,11 +174,11 @@ def _check_pools(name: str, example_shape: tuple[int, ...]) -> None:
     raise DesignError(
         (
             Choice("critic_pooling", "sum"),
-            " needs a critic that pools its last features, but that of ",
+            " requires global pooling, which the critic of ",
             Choice("name", name),
-            " does not at this size",
+            " does not have at this image size",
         ),
-        ("leave it out, or use ", *able),
+        ("omit it, or use ", *able),
     )
 
 

@@ -79,7 +79,7 @@ def parse(*arguments):
         (["--critic_normalization=weight"], "use one of none, layer, group, instance, spectral"),
         (
             ["--dataset=swiss_roll", "--model=mlp", "--critic_normalization=instance"],
-            "leaves nothing of features that have no pixels, as those of mlp — use layer",
+            "requires feature maps, which mlp does not have — use --critic_normalization=layer",
         ),
         (
             ["--conditioning=acgan", "--critic_class_weight=0"],
@@ -87,19 +87,19 @@ def parse(*arguments):
         ),
         (
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
-            "--generator_normalization=none with --conditioning=projection leaves the generator no "
-            "way to see labels, which are scales and offsets of its batch-norm — use "
+            "--generator_normalization=none with --conditioning=projection gives the generator no "
+            "access to labels, which set the scales and offsets of its batch normalization — use "
             "--generator_normalization=batch, or --generator_model=mlp",
         ),
         (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
         (
             ["--critic_pooling=sum"],
-            "that of --model=mlp does not at this size — leave it out, or use --model=resnet "
+            "--model=mlp does not have at this image size — omit it, or use --model=resnet "
             "--image_size=32",
         ),
         (
             ["--model=resnet", "--image_size=64", "--critic_pooling=sum"],
-            "--critic_pooling=sum needs a critic that pools its last features, but that of "
+            "--critic_pooling=sum requires global pooling, which the critic of "
             "--model=resnet does not",
         ),
         (["--batch_norm_momentum=1"], "--batch_norm_momentum=1.0 is too large"),
@@ -119,7 +119,7 @@ def parse(*arguments):
         (["--random_flip"], "--random_flip is unknown — did you mean --random_flips?"),
         (["--nocache"], "--nocache is unknown"),
         (["--generator_model=cnn"], "--generator_model=cnn is unknown — use one of mlp, dcgan"),
-        (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet cannot draw"),
+        (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet does not support"),
         (
             ["--image_size=32", "--model=resnet101", "--model_width=3"],
             "--model_width=3 is too narrow for resnet101 — give at least 4",
@@ -146,7 +146,7 @@ def parse(*arguments):
         (["--dataset=digit"], "--dataset=digit is unknown, to tensorflow-datasets too"),
         (
             ["--dataset=gaussians_8", "--model=dcgan"],
-            "--model=dcgan draws images, but the dataset holds points — use --model=mlp",
+            "--model=dcgan generates images, but the dataset contains points — use --model=mlp",
         ),
         (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),

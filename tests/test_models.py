@@ -360,10 +360,14 @@ def test_default_width_is_the_registrys():
         (
             "dcgan",
             (7, 7, 1),
-            "name=dcgan cannot draw images of 7x7 pixels: use image_size=8 or more",
+            "name=dcgan does not support images of 7x7 pixels: use image_size=8 or more",
         ),
         ("dcgan", (8, 16, 1), "8x16 pixels"),
-        ("dcgan", (2,), "name=dcgan draws images, but the dataset holds points: use name=mlp"),
+        (
+            "dcgan",
+            (2,),
+            "name=dcgan generates images, but the dataset contains points: use name=mlp",
+        ),
         ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128"),
     ],
 )
@@ -385,7 +389,7 @@ def assert_it_knows_no_command_line(error):
         ({"generator_width": 2}, "generator_width=2 is too narrow for resnet101"),
         (
             {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
-            "no way to see labels.*: use generator_normalization=batch, or generator_name=mlp",
+            "no access to labels.*: use generator_normalization=batch, or generator_name=mlp",
         ),
     ],
 )
@@ -401,10 +405,10 @@ def test_a_critic_that_does_not_pool_refuses_to_sum():
         if (name, shape) in pooled:
             models.check(name, shape, critic_pooling="sum")
             continue
-        with pytest.raises(ValueError, match=r"^critic_pooling=sum needs a critic that pools"):
+        with pytest.raises(ValueError, match=r"^critic_pooling=sum requires global pooling"):
             models.check(name, shape, critic_pooling="sum")
         models.check(name, shape, critic_pooling="mean")
-    with pytest.raises(ValueError, match=f"that of name=dcgan .* use {POOLS}"):
+    with pytest.raises(ValueError, match=f"critic of name=dcgan .* use {POOLS}"):
         models.build("dcgan", (32, 32, 3), 6, 8, critic_pooling="sum", generator_name="resnet")
 
 
