@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import flags
 import models
-from wgan_gp import onednn, tpu
+from wgan_gp import onednn, streams, tpu
 from wgan_gp.config import OF_A_SAVED_RUN, WITH_TARGET, Config
 from wgan_gp.data import registry as datasets
 from wgan_gp.errors import UserError
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
             from wgan_gp import saved_run
 
             saved_run.use(config.mode, config.run_directory, flags.given(), make_state)
-            return 0
+            return 2 if streams.stdout_failed() else 0  # the result is on stdout
         program = {"train": train, "compile": compile_for_slice}[config.mode]
         stopped_by = program(resolve(config))
     except UserError as error:

@@ -474,6 +474,16 @@ def test_output_that_cannot_be_written_costs_no_training(tmp_path, redirection, 
     assert told in err.read_text() and "Traceback" not in err.read_text()
 
 
+@pytest.mark.slow
+def test_a_result_that_cannot_be_printed_is_no_success(tmp_path):
+    assert call_main(f"--model_dir={tmp_path}", *TINY_RUN, "--train_steps=5") == 0
+    command = f"{sys.executable} train.py --mode=sample --model_dir={tmp_path}"
+    done = in_shell(f"{command} >/dev/full")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("warning: stdout cannot be written (No space left on device)\n")
+    assert in_shell(f"{command} --output={tmp_path}/a.png | true").returncode == 0
+
+
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 
 

@@ -369,7 +369,7 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
         ({"config.json": '{"name": "a page"}'}, "holds no run (no config.json of one)"),
         ({"config.json": "[1"}, "config.json is damaged: it holds no JSON object — restore"),
         ({"config.json": None, "data.json": None}, "has no checkpoint yet — let it train on"),
-        ({"config.json": None}, "data.json is not there, or damaged — start"),
+        ({"config.json": None}, "data.json is missing or damaged — start"),
     ],
     ids=["empty", "foreign", "torn", "not saved yet", "of an older version"],
 )

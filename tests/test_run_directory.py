@@ -398,7 +398,7 @@ def test_what_is_no_json_object_is_one_line(run, capsys, content):
 def test_a_data_record_of_wrong_values_is_one_line(tmp_path, change):
     saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
     assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, 2, None)
-    with pytest.raises(UserError, match=r"^data.json is not there, or damaged — start the run's"):
+    with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
         DataRecord.from_dict({**saved, **change}, "data.json")
 
 

@@ -61,9 +61,8 @@ def _setting(
       open_ended: the flag takes any text, and the choices are checked here alone.
       free: a resumed run may change it, because the result does not depend on it.
       path: may name a file or a directory, so a leading ~ means the home directory.
-      per_process: processes that train together may differ in it. All others must be the same: they
-        decide what is computed, or after which loops all processes compute together, and a process
-        that waits for the others alone would wait for ever.
+      per_process: processes that train together may have different values. All other settings must
+        agree, because they decide what is computed and when the processes wait for each other.
     """
     metadata = {
         "help": help,

@@ -57,7 +57,7 @@ class DataRecord:
             and isinstance(fingerprint, dict | None)
         ):
             raise UserError(
-                f"{path} is not there, or damaged",
+                f"{path} is missing or damaged",
                 "start the run's training once more, which writes it",
             )
         return cls(tuple(shape), classes, order, fingerprint)

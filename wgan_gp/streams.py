@@ -6,6 +6,8 @@ import io
 import os
 import sys
 
+_stdout_failed = False
+
 
 def protect() -> None:
     """Makes writes to stdout and stderr never fail. Call it once, before anything is printed.
@@ -57,11 +59,17 @@ class _Output(io.FileIO):
                 return len(content) if written is None else written
             except OSError as error:
                 self._lost = True
-                _warn(self._number, error)
+                # The reader of a pipe that was closed has seen enough.
+                if self._number == 1 and not isinstance(error, BrokenPipeError):
+                    self._warn(error)
         return len(content)
 
-
-def _warn(number: int, error: OSError) -> None:
-    """Warns on stderr that stdout cannot be written, unless its reader closed the pipe."""
-    if number == 1 and not isinstance(error, BrokenPipeError):
+    def _warn(self, error: OSError) -> None:
+        global _stdout_failed  # noqa: PLW0603
+        _stdout_failed = True
         print(f"warning: stdout cannot be written ({error.strerror})", file=sys.stderr)
+
+
+def stdout_failed() -> bool:
+    """Returns True if stdout could not be written, for another reason than a closed pipe."""
+    return _stdout_failed
