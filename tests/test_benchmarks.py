@@ -48,6 +48,7 @@ def test_a_contender_is_a_process_that_trains_and_answers():
         assert 1e8 < contender.peak_bytes() < 1e11
 
 
+@pytest.mark.slow
 def test_a_contender_that_fails_says_its_name():
     with (
         pytest.raises(RuntimeError, match="keras ended with status 1"),
@@ -56,6 +57,7 @@ def test_a_contender_that_fails_says_its_name():
         pass
 
 
+@pytest.mark.slow
 def test_the_loop_is_timed_beside_the_updates_alone(monkeypatch):
     monkeypatch.setattr(loop_overhead, "ITERATIONS", 2)
     config = Config(

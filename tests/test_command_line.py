@@ -323,7 +323,7 @@ def test_switches_of_an_earlier_run_are_words_and_compare_equal(tmp_path):
     assert remedy == ["--random_flips=on", "--dequantization=on"]
     RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
     (tmp_path / "config.json").write_text(json.dumps({**saved, "random_flips": "maybe"}))
-    with pytest.raises(UserError, match="edited: --random_flips='maybe' is not true or false"):
+    with pytest.raises(UserError, match="newer version: --random_flips='maybe' is not true or"):
         RunDirectory(str(tmp_path)).check(parse(directory))
 
 

@@ -405,7 +405,8 @@ def test_a_prepared_datasets_split_is_chosen(prepared, cache):
         open_source(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
 
 
-@pytest.mark.parametrize("cache", ["off", pytest.param("on", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["off", "on"])
 def test_a_conditional_run_trains_on_a_folder(folder, tmp_path, cache):
     run, writer = train_tiny(
         tmp_path / "run",

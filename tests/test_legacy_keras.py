@@ -34,7 +34,7 @@ OF_EACH_KIND = [
 @pytest.mark.parametrize(
     ("model", "layer"),
     [
-        pytest.param("mlp", "dense_1", id="mlp"),
+        pytest.param("mlp", "dense_1", id="mlp", marks=pytest.mark.slow),
         pytest.param("dcgan", "conv_1", id="dcgan", marks=pytest.mark.slow),
     ],
 )

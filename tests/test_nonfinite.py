@@ -168,7 +168,7 @@ def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
     assert not (tmp_path / "owner.json").exists()
 
 
-@pytest.mark.parametrize("critic_step", [1, CRITIC_STEP])
+@pytest.mark.parametrize("critic_step", [1, pytest.param(CRITIC_STEP, marks=pytest.mark.slow)])
 def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
     tmp_path, spoiled, capsys, critic_step
 ):

@@ -78,6 +78,7 @@ def test_one_line_names_the_variable_where_tensorflow_came_first(monkeypatch, ca
         assert all(f"set {onednn.VARIABLE}=1" in line for line in said)
 
 
+@pytest.mark.slow
 @on_x86
 def test_training_from_python_looks_whether_it_is_on():
     warned = run(LIBRARY, **{onednn.VARIABLE: "0"}).stderr

@@ -114,7 +114,16 @@ def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
-@pytest.mark.parametrize("name", ["run[1]", "lr=[1e-4,3e-4]", "st*r", "what?", "back\\slash"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run[1]",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("lr=[1e-4,3e-4]", "st*r", "what?", "back\\slash")
+        ),
+    ],
+)
 def test_a_run_directory_may_have_the_characters_of_a_pattern(tmp_path, name):
     settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
     path = tmp_path / name

@@ -108,7 +108,7 @@ AVERAGE = {
     "settings",
     [
         pytest.param({"learning_rate_schedule": "constant"}, id="constant", marks=pytest.mark.slow),
-        pytest.param({"dataset": "digits"}, id="linear"),
+        pytest.param({"dataset": "digits"}, id="linear", marks=pytest.mark.slow),
         pytest.param(AVERAGE, id="average"),
         pytest.param({**AVERAGE, **DCGAN}, id="dcgan", marks=pytest.mark.slow),
     ],
@@ -180,6 +180,7 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
     assert loss[0] == loss[1] != loss[2]
 
 
+@pytest.mark.slow
 def test_two_replicas_go_on_where_one_stood(tmp_path):
     """A checkpoint does not say how many replicas wrote it."""
     constant = {"learning_rate_schedule": "constant"}  # so that train_steps may grow

@@ -101,7 +101,6 @@ EXPECTED = {
         )
     ),
 }
-SLOW = ("With Keras's Model.fit", "With tf.Module alone", "With tf_keras, over replicas")
 CHECKS = "Checking a penalty and a critic"
 
 
@@ -131,10 +130,8 @@ def test_every_program_is_run():
     assert set(PROGRAMS) == {*EXPECTED, CHECKS}
 
 
-@pytest.mark.parametrize(
-    "title",
-    [pytest.param(title, marks=pytest.mark.slow if title in SLOW else []) for title in EXPECTED],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("title", EXPECTED)
 def test_program_of_the_documentation_does_what_it_says(installed, title):
     figures = re.findall(r"-?\d+\.?\d*(?:e[-+]\d+)?", installed(PROGRAMS[title]))
     assert EXPECTED[title](*map(float, figures)), figures

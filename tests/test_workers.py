@@ -18,7 +18,7 @@ from worker import weights_of
 
 import train
 from wgan_gp import faults, workers
-from wgan_gp.config import Config
+from wgan_gp.config import Config, as_text
 from wgan_gp.data.collection import WRONG_LABEL
 from wgan_gp.data.gaps import NOT_ONE
 from wgan_gp.errors import UserError
@@ -103,6 +103,7 @@ def test_two_processes_train_as_one_does_and_write_one_checkpoint(tmp_path):
     assert len(list((tmp_path / "run" / "train").glob("events.*"))) == 1
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_ends_the_other_and_both_resume_until_a_signal_to_one(tmp_path):
     chief, other = start(tmp_path, 100_000)
     read_until(chief, "after 6")
@@ -309,7 +310,7 @@ def test_every_flag_that_processes_must_share_is_compared_and_named(monkeypatch)
         if field.name in MAY_DIFFER:
             workers.check_same_flags(None, base)
             continue
-        value = re.escape(f"--{field.name}={getattr(base, field.name)}")
+        value = re.escape(f"--{field.name}={as_text(getattr(base, field.name))}")
         with pytest.raises(UserError, match=rf"same flags \(this one: {value}\) — start the"):
             workers.check_same_flags(None, base)
 
@@ -342,6 +343,7 @@ def test_two_processes_of_different_flags_are_refused(tmp_path, own):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         addresses = [*free_addresses(1), f"127.0.0.1:{stranger.getsockname()[1]}"]
