@@ -380,6 +380,8 @@ def _records(path: pathlib.Path) -> list[tuple[int | None, Values]]:
         try:
             record = json.loads(line)
             step = record.pop("step")
+            if any(isinstance(value, (list, dict)) for value in record.values()):
+                raise ValueError("not a record of scalars")
             figures = {tag: value for tag, value in record.items() if "throughput" not in tag}
             found.append((step if type(step) is int else None, figures))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
