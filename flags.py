@@ -11,8 +11,8 @@ from typing import Any
 
 from absl import app, flags
 
-from wgan_gp.checks import KINDS, expand_home, largest
 from wgan_gp.config import Config, value_type
+from wgan_gp.config.checks import KINDS, expand_home, largest
 from wgan_gp.errors import UserError, shorten
 
 _DEFINE: dict[type, Callable] = {
@@ -80,7 +80,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(argv[1:]):
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl ignores it
-        raise UserError("--flagfile= is empty", "give a file, or leave the flag out")
+        raise UserError("--flagfile= is empty", "give a file, or omit the flag")
     try:
         rest = values(argv)
     except flags.UnrecognizedFlagError as error:

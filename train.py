@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import flags
 import models
 from wgan_gp import onednn, streams, tpu
-from wgan_gp.config import OF_A_SAVED_RUN, WITH_TARGET, Config
+from wgan_gp.config import PENALTIES_WITH_TARGET, SAVED_RUN_MODES, Config
 from wgan_gp.data import registry as datasets
 from wgan_gp.errors import UserError
 from wgan_gp.tpu import topologies
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     flags.define()
     try:
         config = flags.parse(argv)
-        if config.mode in OF_A_SAVED_RUN:
+        if config.mode in SAVED_RUN_MODES:
             from wgan_gp import saved_run
 
             saved_run.use(config.mode, config.run_directory, flags.given(), make_state)
@@ -141,7 +141,7 @@ def check_topology(config: Config) -> None:
     for flag, given in (("tpu", config.tpu is not None), ("cpu_replicas", config.cpu_replicas > 1)):
         if given:
             raise UserError(
-                f"--{flag} says where to train, but --mode=compile trains nowhere", "leave it out"
+                f"--{flag} says where to train, but --mode=compile trains nowhere", "omit it"
             )
     config.check_replicas(topologies.find(config.compile_topology).replicas)
 
@@ -534,7 +534,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         ),
         probe=probe,
         judge=Judge(
-            target=config.penalty_target if config.penalty in WITH_TARGET else 0.0,
+            target=config.penalty_target if config.penalty in PENALTIES_WITH_TARGET else 0.0,
             one_sided=config.penalty == "one_sided",
         ),
         checkpoints=run.checkpoints,
@@ -545,7 +545,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         owner=owner,
         begin=check_same_run if together else None,
         agree=functools.partial(workers.agree_to_stop, run.strategy) if together else None,
-        profiler=Profiler(config.profiled, directory.events),
+        profiler=Profiler(config.profile_range, directory.events),
     )
 
 

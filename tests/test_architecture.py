@@ -27,7 +27,7 @@ ALLOWED = {
         "tqdm",
     },
     "wgan_gp/tpu": {"tensorflow", "numpy", "jax", "jaxlib"},
-    "flags.py": {"absl", "wgan_gp.checks", "wgan_gp.config", "wgan_gp.errors"},
+    "flags.py": {"absl", "wgan_gp.config.checks", "wgan_gp.config", "wgan_gp.errors"},
     "train.py": {"tensorflow", "flags", "models", "losses", "wgan_gp"},
 }
 FILES = [

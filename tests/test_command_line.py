@@ -83,7 +83,7 @@ def parse(*arguments):
         ),
         (
             ["--conditioning=acgan", "--critic_class_weight=0"],
-            "--critic_class_weight=0 with --conditioning=acgan leaves a classifier that learns",
+            "--critic_class_weight=0 with --conditioning=acgan trains no classifier",
         ),
         (
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
@@ -130,7 +130,7 @@ def parse(*arguments):
         ),
         (
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
-            "--conditioning=acgan needs labels, which swiss_roll has not — leave it out",
+            "--conditioning=acgan needs labels, which swiss_roll has not — omit it",
         ),
         (
             ["--cpu_replicas=8", "--batch_size=100"],
@@ -153,7 +153,7 @@ def parse(*arguments):
         (["--model=a — b"], "--model=a — b is unknown"),
         (["--flagfile"], "--flagfile"),
         (["--flagfile=docs/images/digits.png"], "--flagfile is no text"),
-        (["--cpu_replicas=4", "--jit_compile=on"], "across 4 replicas — leave it out"),
+        (["--cpu_replicas=4", "--jit_compile=on"], "across 4 replicas — omit it"),
         (["digits"], "digits is no flag — give every setting as --name=value"),
         (["--flagfile="], "--flagfile= is empty — give a file"),
         (["--flagfile=docs"], "--flagfile cannot be read: [Errno 21] Is a directory"),
@@ -280,8 +280,8 @@ def test_run_directory_of_another_configuration_lists_the_differences(tmp_path):
     done = run_program(directory, *tiny, "--penalty_weight=5", "--seed=3", "--steps_per_loop=7")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "(--penalty_weight: 10.0 -> 5.0; --seed: 0 -> 3)" in done.stderr
-    assert "give --penalty_weight=10.0 --seed=0 to continue it" in done.stderr
+    assert "(--seed: 0 -> 3; --penalty_weight: 10.0 -> 5.0)" in done.stderr
+    assert "give --seed=0 --penalty_weight=10.0 to continue it" in done.stderr
     assert (tmp_path / "config.json").read_bytes() == config
 
 
@@ -299,9 +299,9 @@ def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_contin
     # The steps matter to the saved run's schedule, whatever the command line's is.
     with pytest.raises(UserError, match=r"--train_steps=4500 .*--learning_rate_schedule=linear"):
         RunDirectory(str(tmp_path)).check(parse(directory, "--learning_rate_schedule=constant"))
-    with pytest.raises(UserError, match=r"and leave out --model_depth to continue it, or give"):
+    with pytest.raises(UserError, match=r"and omit --model_depth to continue it, or give"):
         RunDirectory(str(tmp_path)).check(parse(directory, "--model_depth=4"))
-    with pytest.raises(UserError, match=r" — leave out --model_depth to continue it, or give"):
+    with pytest.raises(UserError, match=r" — omit --model_depth to continue it, or give"):
         RunDirectory(str(tmp_path)).check(parse(directory, *remedy, "--model_depth=4"))
     (tmp_path / "config.json").write_text(json.dumps({**saved, "newer": 1}))
     with pytest.raises(UserError, match="continue it with the version that wrote it"):

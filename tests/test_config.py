@@ -8,8 +8,8 @@ from absl import flags as absl_flags
 
 import flags
 import models
-from wgan_gp.checks import LARGEST, largest
 from wgan_gp.config import PENALTIES, Config, value_type
+from wgan_gp.config.checks import LARGEST, largest
 from wgan_gp.data import registry
 from wgan_gp.errors import UserError
 
@@ -63,9 +63,9 @@ def test_a_saved_value_is_checked_as_a_flag_is(name, value, message):
     saved = json.loads(json.dumps({**Config().to_dict(), name: value}))
     with pytest.raises(UserError) as caught:
         Config.from_dict(saved, origin=ORIGIN)
-    start = f"{ORIGIN} is damaged, edited or of a newer version: --{name}="
+    start = f"{ORIGIN} is damaged, edited or from a newer version: --{name}="
     assert str(caught.value).startswith(start)
-    assert " — restore the file as it was, or use the version that wrote it" in str(caught.value)
+    assert " — restore the file, or use the version that wrote it" in str(caught.value)
     assert caught.match(f"newer version: {message}")
 
 

@@ -183,8 +183,8 @@ def test_restarting_at_a_step_gives_the_batches_of_an_uninterrupted_run():
     [
         ({"dataset": "digit"}, "--dataset=digit is unknown, to tensorflow-datasets too .* — use"),
         ({"num_classes": 3}, "--num_classes=3 is for --dataset=tfrecord"),
-        ({"dataset": "swiss_roll", "image_channels": 3}, "--image_channels=3 .* — leave it out"),
-        ({"dataset": "swiss_roll", "image_size": 8}, "--image_size=8 .* — leave it out"),
+        ({"dataset": "swiss_roll", "image_channels": 3}, "--image_channels=3 .* — omit it"),
+        ({"dataset": "swiss_roll", "image_size": 8}, "--image_size=8 .* — omit it"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

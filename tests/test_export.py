@@ -328,7 +328,7 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
 @pytest.mark.parametrize(
     ("mode", "name", "arguments", "message"),
     [
-        ("sample", "digits", ["--sample_class=0"], "digits knows no classes — leave it out"),
+        ("sample", "digits", ["--sample_class=0"], "digits knows no classes — omit it"),
         ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
         ("sample", "points", ["--sample_format=png"], "but the run's are points — use grid"),
         ("sample", "digits", ["--output=a.npz"], "--output=a.npz does not end in .png, as"),

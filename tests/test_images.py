@@ -313,7 +313,7 @@ def test_the_keys_of_imagenets_records_are_known(tmp_path):
         (None, {}, "stands for no file — give a pattern"),
         ("text", {}, "holds no tf.train.Example — give uncompressed TFRecord"),
         ({"image_key": "picture"}, {}, "the first example holds label, picture — call the image"),
-        ({"label_key": "name"}, {"num_classes": 3}, "has no label — leave it out, or call the"),
+        ({"label_key": "name"}, {"num_classes": 3}, "has no label — omit it, or call the"),
         ({}, {"conditioning": "acgan"}, "needs labels, .* add --num_classes=N"),
         ({}, {"num_classes": 2}, r"has labels 2 \.\.\. 2, but --num_classes=2 means 0 \.\.\. 1"),
     ],

@@ -330,7 +330,7 @@ def test_a_damaged_configuration_is_refused_in_a_line_or_the_same(saved, tmp_pat
         with contextlib.suppress(UserError):
             RunDirectory(str(copy)).check(run.config)
             restored = Config.from_dict(RunDirectory(str(copy)).saved_config())
-            assert restored.binding() == run.config.binding()
+            assert restored.fixed_settings() == run.config.fixed_settings()
 
 
 def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):

@@ -461,7 +461,7 @@ def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeyp
         ({"generator_model": "none"}, "--generator_model=none is unknown — use one of mlp, "),
         (
             {"model_width": 0},
-            "config.json is damaged, edited or of a newer version: --model_width=0 is too ",
+            "config.json is damaged, edited or from a newer version: --model_width=0 is too ",
         ),
     ],
 )

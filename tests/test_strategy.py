@@ -116,7 +116,7 @@ def test_a_tpu_is_never_asked_to_jit_compile(jit_compile):
 
 
 def test_jit_compile_on_with_a_tpu_is_refused():
-    with pytest.raises(UserError, match="leave it out"):
+    with pytest.raises(UserError, match="omit it"):
         Config(tpu="my-tpu", jit_compile="on")
 
 
@@ -215,7 +215,10 @@ def test_a_deadline_that_is_met_ends_nothing():
             {"model_dir": "gs://b/run", "dataset": "image_folder", "data_dir": "/pictures"},
             "--data_dir=/pictures",
         ),
-        ({"model_dir": "gs://b/run", "dataset": "mnist"}, "--data_dir=.tensorflow-datasets"),
+        (
+            {"model_dir": "gs://b/run", "dataset": "mnist"},
+            "--data_dir=.the default folder of tensorflow-datasets",
+        ),
     ],
 )
 def test_a_remote_tpu_is_given_no_local_path(settings, flag):
@@ -243,5 +246,5 @@ def test_paths_that_a_tpu_can_read_are_taken():
 
 
 def test_a_zone_is_of_a_tpu():
-    with pytest.raises(UserError, match="--tpu_zone and --tpu_project are of a TPU — add --tpu"):
+    with pytest.raises(UserError, match="--tpu_zone and --tpu_project require a TPU — add --tpu"):
         Config(tpu_zone="us-z")

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from .config import Config
+from .config.resume import resume_remedy
 from .data.fingerprint import describe_changes
 from .errors import UserError
 from .files import paths_starting_with, reporting
@@ -117,7 +118,7 @@ class RunDirectory:
                 raise UserError(
                     f"--model_dir={self.path} holds a run of another configuration "
                     f"({'; '.join(differences)})",
-                    f"{config.way_to_continue(saved)}, or give another --model_dir",
+                    f"{resume_remedy(config, saved)}, or give another --model_dir",
                 )
             self._check_checkpoints(Config.from_dict(saved, origin=self.config))
 

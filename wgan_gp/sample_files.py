@@ -37,7 +37,7 @@ def check(config: Config, kind: Kind) -> None:
         if not kind.classes:
             raise UserError(
                 f"{asked}: the run in --model_dir={config.run_directory} knows no classes",
-                "leave it out",
+                "omit it",
             )
         raise UserError(
             f"{asked} is beyond the {kind.classes} classes of the run",
@@ -100,7 +100,7 @@ def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:
 
 def _default_name(config: Config, iteration: int) -> str:
     """Returns a name that is unique to the samples, so that only equal samples are overwritten."""
-    parts = ["ckpt", iteration, "seed", config.drawn_with]
+    parts = ["ckpt", iteration, "seed", config.sampling_seed]
     if config.sample_class is not None:
         parts += ["class", config.sample_class]
     parts += [config.sample_format, config.num_samples]
@@ -140,7 +140,7 @@ def _archive(config: Config, sampler: Sampler, iteration: int) -> bytes:
     arrays: dict[str, Any] = {
         "samples": _samples(config, sampler),
         "latents": latents,
-        "seed": np.int64(config.drawn_with),
+        "seed": np.int64(config.sampling_seed),
         "iteration": np.int64(iteration),
         **({"labels": labels} if sampler.classes else {}),
     }

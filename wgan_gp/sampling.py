@@ -205,7 +205,7 @@ def make_sampler(
         generator,
         strategy,
         latent_size=config.latent_size,
-        seed=config.drawn_with,
+        seed=config.sampling_seed,
         classes=kind.classes,
     )
 

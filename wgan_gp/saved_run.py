@@ -26,7 +26,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
     """Samples, exports or evaluates a run.
 
     Args:
-      mode: A member of OF_A_SAVED_RUN.
+      mode: A member of SAVED_RUN_MODES.
       path: The run directory.
       given: The settings of the command line; see `find_run`.
       make_state: (configuration, strategy, kind of data) -> newly initialized state.
@@ -64,7 +64,7 @@ def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
     if differences := config.differences(saved):
         raise UserError(
             f"--model_dir={path} holds a run of another configuration ({'; '.join(differences)})",
-            "leave these out",
+            "omit these",
         )
     return config, Kind(data.example_shape, data.classes)
 

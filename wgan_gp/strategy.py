@@ -33,7 +33,7 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
             raise UserError(
                 f"--cpu_replicas={config.cpu_replicas} rehearses on one machine, but TF_CONFIG "
                 "names several",
-                "leave it out, or unset TF_CONFIG",
+                "omit it, or unset TF_CONFIG",
             )
         strategy = workers.connect(group, config)
     elif config.cpu_replicas > 1:
@@ -82,7 +82,7 @@ def connect_tpu(
     remedy = (
         f"check the name with `{gcloud} list {where}` and that its state is READY; if it is and "
         f"does not answer, `{gcloud} stop {name} {where}` and `start`; use --tpu=local on a TPU "
-        "VM, leave --tpu out to train on the CPU"
+        "VM, omit --tpu to train on the CPU"
     )
     late = f"--tpu={name} did not answer within --start_timeout={timeout} seconds"
     try:

@@ -91,7 +91,7 @@ def classes(config: Config) -> int:
         }
         raise UserError(
             f"--conditioning={config.conditioning} needs labels, which {config.dataset} has not",
-            remedies.get(config.dataset, "leave it out, or use another --dataset"),
+            remedies.get(config.dataset, "omit it, or use another --dataset"),
         )
     return count
 
@@ -172,7 +172,7 @@ def open_held_out(config: Config) -> Source | Stream | None:
         if config.dataset not in ("image_folder", "tfrecord"):
             raise UserError(
                 f"--test_data_dir={config.test_data_dir} is for image_folder and tfrecord",
-                "leave it out",
+                "omit it",
             )
         config = dataclasses.replace(config, data_dir=config.test_data_dir, cache="off")
     elif config.dataset in (*BUILT_IN, "image_folder", "tfrecord"):
@@ -206,7 +206,7 @@ def _find(config: Config) -> Dataset:
         raise UserError(
             f"--num_classes={config.num_classes} is for --dataset=tfrecord, and "
             f"{config.dataset} knows its own",
-            "leave it out",
+            "omit it",
         )
     if config.dataset in BUILT_IN:
         return _built_in(config)
@@ -234,7 +234,7 @@ def _built_in(config: Config) -> Dataset:
         if given is not None and len(shape) == 1:
             raise UserError(
                 f"--{flag}={given} says nothing about {config.dataset}, which holds points",
-                "leave it out",
+                "omit it",
             )
     if len(shape) > 1:
         shape = _square(config, shape[0], shape[2])

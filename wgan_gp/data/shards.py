@@ -152,7 +152,7 @@ def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[
     if label_key is None:
         raise UserError(
             f"--num_classes={classes}, but the first example of {origin} has no label",
-            f"leave it out, or call the label {' or '.join(LABEL_KEYS)}",
+            f"omit it, or call the label {' or '.join(LABEL_KEYS)}",
         )
     if fault := _fault(features[label_key], "int64_list"):
         raise UserError(

@@ -76,7 +76,7 @@ def make_evaluator(
             raise UserError(
                 f"--feature_extractor={config.feature_extractor} is for images, and "
                 f"{config.dataset} holds points",
-                "leave it out",
+                "omit it",
             )
         return PointEvaluator(config, strategy, sampler)
     examples, kept = Examples(config, strategy), Kept(folder)

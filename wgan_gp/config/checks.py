@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import UserError, printable, shorten
+from ..errors import UserError, printable, shorten
 
 LARGEST = 2**31 - 1  # of a whole number that has no tighter bound
 KINDS: dict[type, str] = {
@@ -86,7 +86,7 @@ def _is_a(kind: type, value: Any) -> bool:
 
 def _check_text(flag: str, text: str) -> None:
     if not text.strip():
-        raise UserError(f"{flag} is empty", "give a value, or leave the flag out")
+        raise UserError(f"{flag} is empty", "give a value, or omit the flag")
     categories = {unicodedata.category(character) for character in text}
     if "Cs" in categories:  # Python decodes invalid UTF-8 on the command line as surrogates
         raise UserError(f"{flag} is not valid UTF-8", "give text in UTF-8")

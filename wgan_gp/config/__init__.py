@@ -1,0 +1,33 @@
+"""The configuration of a run: every setting with its default, its range and its help text.
+
+flags.py defines one command-line flag per setting, and config.json in the run directory stores
+all settings. This package does not import TensorFlow, so that an invalid flag is rejected at once.
+"""
+
+from .config import SAVED_RUN_MODES, Config
+from .data import DataSettings
+from .devices import DeviceSettings
+from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
+from .objective import ADVERSARIAL_LOSSES, PENALTIES, PENALTIES_WITH_TARGET, ObjectiveSettings
+from .optimization import OptimizationSettings
+from .output import OutputSettings
+from .settings import Seeded, as_text, value_type
+
+__all__ = [
+    "ADVERSARIAL_LOSSES",
+    "CONDITIONINGS",
+    "CRITIC_NORMALIZATIONS",
+    "PENALTIES",
+    "PENALTIES_WITH_TARGET",
+    "SAVED_RUN_MODES",
+    "Config",
+    "DataSettings",
+    "DeviceSettings",
+    "NetworkSettings",
+    "ObjectiveSettings",
+    "OptimizationSettings",
+    "OutputSettings",
+    "Seeded",
+    "as_text",
+    "value_type",
+]

@@ -1,0 +1,176 @@
+"""The configuration of a run: all sections, and the rules between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from ..errors import UserError, shorten
+from . import resume
+from .data import DataSettings
+from .devices import DeviceSettings
+from .networks import NetworkSettings
+from .objective import ObjectiveSettings
+from .optimization import OptimizationSettings
+from .output import OutputSettings
+from .settings import setting
+
+SAVED_RUN_MODES = ("evaluate", "sample", "export")
+
+
+# Fields are collected from the last base class to the first, so config.json begins with the data.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(
+    OutputSettings,
+    DeviceSettings,
+    OptimizationSettings,
+    ObjectiveSettings,
+    NetworkSettings,
+    DataSettings,
+):
+    """All settings of one run.
+
+    A function that needs the settings of one section takes that section; a Config is one.
+
+    Raises:
+      UserError: If a value is invalid or two values contradict each other.
+    """
+
+    mode: str = setting(
+        "train",
+        "train; evaluate, sample or export, which use the run in --model_dir; or compile, which "
+        "compiles the run for a TPU slice without a TPU (docs/compile.md explains the report).",
+        choices=("train", *SAVED_RUN_MODES, "compile"),
+        changeable_on_resume=True,
+    )
+    compile_topology: str = setting(
+        "v5e-8",
+        "TPU slice to compile for: v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8 and other sizes, or a "
+        "layout such as v5e:2x4.",
+        changeable_on_resume=True,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.conditioning == "acgan" and not self.critic_class_weight:
+            raise UserError(
+                "--critic_class_weight=0 with --conditioning=acgan trains no classifier, but the "
+                "generator would follow it",
+                "set a positive weight, or use --conditioning=projection",
+            )
+        _ = self.profile_range
+        self.check_replicas(self.cpu_replicas)
+
+    @property
+    def profile_range(self) -> tuple[int, int] | None:
+        """The first and the last iteration to profile, or None.
+
+        Raises:
+          UserError: If --profile_steps is not a valid pair of iterations.
+        """
+        if self.profile_steps is None:
+            return None
+        match = re.fullmatch(r"([0-9]{1,10}),([0-9]{1,10})", self.profile_steps)
+        first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= first <= last:
+            raise UserError(
+                f"--profile_steps={shorten(self.profile_steps)} is not FIRST,LAST",
+                "give two iterations, counted from 1, such as 200,250",
+            )
+        if first > self.train_steps:
+            raise UserError(
+                f"--profile_steps={self.profile_steps} is beyond --train_steps={self.train_steps}",
+                "give iterations up to that number",
+            )
+        return first, last
+
+    @property
+    def run_directory(self) -> str:
+        """The path of the run directory."""
+        return self.model_dir or f"runs/{self.dataset}"
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed of the noise of the samples."""
+        return self.seed if self.sample_seed is None else self.sample_seed
+
+    def check_paths(self, *, built_in: bool) -> None:
+        """Raises UserError if a remote TPU would have to access a path on this machine.
+
+        TensorFlow would fail minutes later: "File system scheme '[local]' not implemented".
+
+        Args:
+          built_in: Whether the dataset is built in and has no files.
+        """
+        if not self.on_remote_tpu:
+            return
+        paths = {"model_dir": self.run_directory}
+        if not built_in:
+            paths["data_dir"] = self.data_dir or "(the default folder of tensorflow-datasets)"
+        if self.test_data_dir is not None:
+            paths["test_data_dir"] = self.test_data_dir
+        if self.restore_from is not None:
+            paths["restore_from"] = self.restore_from
+        for flag, path in paths.items():
+            if "://" not in path:
+                raise UserError(
+                    f"--{flag}={path} is on this machine, but the machines of --tpu={self.tpu} "
+                    "read and write it",
+                    f"give --{flag}=gs://BUCKET/..., or --tpu=local on a TPU VM",
+                )
+
+    def check_replicas(self, replicas: int) -> None:
+        """Raises UserError unless the batch sizes and flags fit the number of replicas."""
+        if replicas > 1 and self.jit_compile == "on":
+            raise UserError(
+                f"--jit_compile=on cannot compile across {replicas} replicas", "omit it"
+            )
+        for name, value in (
+            ("batch_size", self.batch_size),
+            ("generator_batch_size", self.generator_batch),
+        ):
+            if value % replicas:
+                below, above = value // replicas * replicas, -(-value // replicas) * replicas
+                near = f"{below} or {above}" if below else f"{above}"
+                raise UserError(
+                    f"--{name}={value} does not divide over {replicas} replicas", f"use {near}"
+                )
+
+    def differences(self, saved: dict[str, Any]) -> list[str]:
+        """Returns the differences from a saved configuration that prevent a resume.
+
+        See `resume.differences`.
+        """
+        return resume.differences(self, saved)
+
+    def fixed_settings(self) -> dict[str, Any]:
+        """Returns the settings on which the result of a run depends."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if not field.metadata["changeable_on_resume"]
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:
+        """Returns the configuration for the content of a config.json.
+
+        Args:
+          saved: The content. Unknown keys are ignored. Missing settings, from before they were
+            added, have their defaults.
+          origin: The path of the file, for messages.
+
+        Raises:
+          UserError: If a value is invalid or two values contradict each other.
+        """
+        saved = resume.check_saved(cls, saved, origin)
+        names = {field.name for field in dataclasses.fields(cls)}
+        try:
+            return cls(**{name: value for name, value in saved.items() if name in names})
+        except UserError as error:
+            raise UserError(f"{origin}: {error.what}", error.remedy) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all settings by name, the content of config.json."""
+        return dataclasses.asdict(self)

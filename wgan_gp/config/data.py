@@ -1,0 +1,72 @@
+"""The settings of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .settings import Seeded, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(Seeded):
+    """The dataset and its preparation for training."""
+
+    dataset: str = setting(
+        "digits",
+        "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder or tfrecord, in "
+        "--data_dir; or the name of any image dataset of tensorflow-datasets (docs/data.md).",
+    )
+    data_dir: str | None = setting(
+        None,
+        "Location of the data, local or gs://: a folder of images (image_folder), a pattern of "
+        "files (tfrecord), or the folder in which tensorflow-datasets prepares its datasets.",
+        changeable_on_resume=True,
+        path=True,
+        per_process=True,
+    )
+    test_data_dir: str | None = setting(
+        None,
+        "Location of held-out data, in the same format as --data_dir. The critic's loss on it "
+        "shows whether the critic overfits. Default: for tensorflow-datasets, the split named test "
+        "or validation; otherwise no held-out data.",
+        changeable_on_resume=True,
+        path=True,
+        per_process=True,
+    )
+    download: bool = setting(
+        False,
+        "Download and prepare a dataset of tensorflow-datasets if it is missing.",
+        changeable_on_resume=True,
+        per_process=True,
+    )
+    split: str = setting("train", "Split of a dataset of tensorflow-datasets.")
+    num_classes: int | None = setting(
+        None,
+        "Number of classes of a tfrecord dataset, whose labels are 0 to num_classes - 1.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    image_size: int | None = setting(
+        None,
+        "Side of the images in pixels. The central square of each image is resized to it. Default: "
+        "the size of the dataset's images, at most 64 if their sizes differ.",
+        minimum=1,
+        maximum=4096,
+    )
+    image_channels: int | None = setting(
+        None,
+        "Channels of the images: 1 (gray) or 3 (color). Default: the dataset's own number; 3 for "
+        "image_folder and tfrecord.",
+        choices=(1, 3),
+    )
+    random_flips: bool = setting(False, "Mirror half of the real images, chosen at random.")
+    dequantization: bool = setting(
+        True,
+        "Add noise of less than one gray level to images with 256 levels, so that the critic "
+        "cannot recognize real images by their discrete levels.",
+    )
+    cache: str = setting(
+        "auto",
+        "Keep all images in memory, decoded: on, off, or auto (on for up to 1 GiB).",
+        choices=("auto", "on", "off"),
+    )

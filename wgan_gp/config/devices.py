@@ -1,0 +1,67 @@
+"""The settings of the devices."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..errors import UserError
+from .settings import Section, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings(Section):
+    """The devices to train on, and the connection to them."""
+
+    tpu: str | None = setting(
+        None,
+        "TPU to train on: its name, its grpc:// address, or local on a TPU VM.",
+        changeable_on_resume=True,
+    )
+    tpu_zone: str | None = setting(
+        None,
+        "Zone of a TPU given by its name. Default: the zone of this machine.",
+        changeable_on_resume=True,
+    )
+    tpu_project: str | None = setting(
+        None,
+        "Project of a TPU given by its name. Default: the project of this machine.",
+        changeable_on_resume=True,
+    )
+    start_timeout: int = setting(
+        600,
+        "Seconds to wait for a TPU or for the other machines.",
+        minimum=1,
+        changeable_on_resume=True,
+        maximum=604_800,
+        per_process=True,
+    )
+    cpu_replicas: int = setting(
+        1,
+        "Split the CPU into this many replicas, as a rehearsal of as many TPU cores.",
+        minimum=1,
+        changeable_on_resume=True,
+        maximum=256,
+    )
+    jit_compile: str = setting(
+        "auto",
+        "Compile the steps with XLA on CPU and GPU: auto, on or off. A TPU always compiles them.",
+        choices=("auto", "on", "off"),
+        changeable_on_resume=True,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.tpu is not None and self.cpu_replicas > 1:
+            raise UserError("--tpu and --cpu_replicas exclude each other", "omit one of them")
+        if self.tpu is not None and self.jit_compile == "on":
+            raise UserError(
+                "--jit_compile=on with --tpu requires XLA's CPU compiler, which a TPU VM lacks",
+                "omit it: a TPU program is always compiled",
+            )
+        if self.tpu is None and (self.tpu_zone or self.tpu_project):
+            raise UserError("--tpu_zone and --tpu_project require a TPU", "add --tpu=NAME")
+
+    @property
+    def on_remote_tpu(self) -> bool:
+        """True if the machines of a TPU node or pod read the data and write the checkpoints."""
+        return self.tpu not in (None, "local")

@@ -1,0 +1,118 @@
+"""The settings of the generator and the critic."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..errors import UserError
+from .settings import Section, setting
+
+CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
+CONDITIONINGS = ("none", "acgan", "projection")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkSettings(Section):
+    """The architecture of the networks."""
+
+    model: str | None = setting(
+        None,
+        "Networks: mlp (points and tiny images), dcgan (images of at least 8 pixels), resnet (32, "
+        "48, 64 or 128 pixels) or resnet101 (32, 64 or 128 pixels). Default: mlp for points and "
+        "for images of at most 8 pixels, otherwise dcgan.",
+    )
+    generator_model: str | None = setting(
+        None, "Network of the generator, if it differs from the critic's. Default: --model."
+    )
+    model_width: int | None = setting(
+        None,
+        "Number of hidden units (mlp), or of channels at half the image size (dcgan) or at the "
+        "full size (resnet). Default: 256 for mlp, otherwise 64.",
+        minimum=1,
+        maximum=16_384,
+    )
+    generator_width: int | None = setting(
+        None,
+        "Width of the generator, in the unit of --model_width. Default: --model_width.",
+        minimum=1,
+        maximum=16_384,
+    )
+    model_depth: int | None = setting(
+        None,
+        "Number of hidden layers (mlp, default 3) or of blocks at each size (resnet101, default "
+        "6).",
+        minimum=1,
+        maximum=256,
+    )
+    activation: str = setting(
+        "relu",
+        "Activation of all hidden layers: relu (leaky in dcgan's critic) or tanh.",
+        choices=("relu", "tanh"),
+    )
+    generator_normalization: str = setting(
+        "batch",
+        "Normalization of the generator's layers: batch or none. mlp has none.",
+        choices=("batch", "none"),
+    )
+    generator_channels: str = setting(
+        "doubling",
+        "Channels of dcgan's generator: doubling whenever the size is halved, or constant.",
+        choices=("doubling", "constant"),
+    )
+    critic_normalization: str = setting(
+        "none",
+        "Normalization of the critic: none; layer (over all features of an example), group or "
+        "instance; or spectral (of the weights).",
+        choices=CRITIC_NORMALIZATIONS,
+    )
+    critic_pooling: str = setting(
+        "mean",
+        "Pooling of the last features of resnet's critic at 32 pixels: mean (as in the paper) or "
+        "sum (64 times as large). Other critics do not pool.",
+        choices=("mean", "sum"),
+    )
+    batch_norm_momentum: float = setting(
+        0.99,
+        "Momentum of the accumulated moments of the generator's batch normalization: the share "
+        "that each update keeps (1 minus PyTorch's momentum).",
+        minimum=0,
+        below=1,
+    )
+    conditioning: str = setting(
+        "none",
+        "Use of the dataset's labels: none; acgan, in which the critic also classifies; or "
+        "projection. With acgan and projection, the generator takes labels too.",
+        choices=CONDITIONINGS,
+    )
+    latent_size: int = setting(
+        64, "Length of a latent vector, drawn from N(0, I).", minimum=1, maximum=65_536
+    )
+    sampling_statistics: str = setting(
+        "accumulated",
+        "Moments of the generator's batch normalization when sampling: accumulated during "
+        "training, or those of each batch of samples (batch).",
+        choices=("accumulated", "batch"),
+        changeable_on_resume=True,
+    )
+    precision: str = setting(
+        "float32",
+        "Precision of convolutions and matrix products: float32 or mixed_bfloat16 "
+        "(docs/performance.md).",
+        choices=("float32", "mixed_bfloat16"),
+    )
+    fused_resampling: str = setting(
+        "auto",
+        "Compute a convolution of resnet and its resampling as one operation: auto (on, except on "
+        "a GPU), on or off. The function and the weights are the same.",
+        choices=("auto", "on", "off"),
+        changeable_on_resume=True,
+    )
+
+    def __post_init__(self):
+        if self.critic_normalization == "batch":
+            raise UserError(
+                "--critic_normalization=batch makes each score depend on the whole batch, but the "
+                "penalty is on each example's own gradient (arXiv:1704.00028, section 4)",
+                "use layer, group or instance",
+            )
+        super().__post_init__()

@@ -1,0 +1,71 @@
+"""The settings of the schedule and the optimizers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .settings import Seeded, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizationSettings(Seeded):
+    """The schedule of training and the optimizers, one Adam for each network."""
+
+    train_steps: int = setting(
+        7500,
+        "Total number of iterations, each with n_critic critic steps and one generator step.",
+        minimum=1,
+    )
+    n_critic: int = setting(5, "Critic steps per generator step.", minimum=1, maximum=10_000)
+    batch_size: int = setting(
+        64,
+        "Number of real images in a critic step, over all replicas.",
+        minimum=1,
+        maximum=2**20,
+    )
+    generator_batch_size: int | None = setting(
+        None,
+        "Number of samples in a generator step, over all replicas. Default: --batch_size.",
+        minimum=1,
+        maximum=2**20,
+    )
+    steps_per_loop: int = setting(
+        50,
+        "Iterations per call from Python. Summaries, samples and checkpoints are written between "
+        "the calls.",
+        minimum=1,
+        changeable_on_resume=True,
+    )
+    critic_learning_rate: float = setting(1e-3, "Learning rate of the critic.", above=0)
+    generator_learning_rate: float = setting(1e-3, "Learning rate of the generator.", above=0)
+    beta_1: float = setting(0.0, "Adam's decay rate of the mean gradient.", minimum=0, below=1)
+    beta_2: float = setting(
+        0.9, "Adam's decay rate of the mean squared gradient.", minimum=0, below=1
+    )
+    learning_rate_schedule: str = setting(
+        "linear",
+        "Learning rates over time: constant, or linear decay to 0 at --train_steps.",
+        choices=("constant", "linear"),
+    )
+    generator_ema_decay: float = setting(
+        0.0,
+        "Decay per generator step of an exponential moving average of the generator (0.999), from "
+        "which samples are then drawn. 0: no average.",
+        minimum=0,
+        below=1,
+    )
+    on_nonfinite: str = setting(
+        "stop",
+        "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
+        "the last checkpoint with new noise.",
+        choices=("stop", "rollback"),
+        changeable_on_resume=True,
+    )
+    max_rollbacks: int = setting(
+        3, "Number of rollbacks after which a run stops.", minimum=1, changeable_on_resume=True
+    )
+
+    @property
+    def generator_batch(self) -> int:
+        """The number of samples in a generator step, over all replicas."""
+        return self.generator_batch_size or self.batch_size

@@ -1,0 +1,120 @@
+"""The settings of what a run writes, and of the modes that use a saved run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .settings import Section, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputSettings(Section):
+    """The run directory, the intervals of its files, and the output of the other modes.
+
+    An interval is a number of iterations; 0 means only at the end of training.
+    """
+
+    model_dir: str | None = setting(
+        None,
+        "Run directory, any path that TensorFlow can open (local, gs://). Default: runs/<dataset>.",
+        changeable_on_resume=True,
+        path=True,
+        per_process=True,
+    )
+    summary_interval: int = setting(
+        100,
+        "Iterations between summaries. 0: only at the end.",
+        minimum=0,
+        changeable_on_resume=True,
+    )
+    sample_interval: int = setting(
+        500,
+        "Iterations between sample grids. 0: only at the end.",
+        minimum=0,
+        changeable_on_resume=True,
+    )
+    checkpoint_interval: int = setting(
+        500,
+        "Iterations between checkpoints. 0: only at the end.",
+        minimum=0,
+        changeable_on_resume=True,
+    )
+    keep_checkpoints: int = setting(
+        5, "Number of newest checkpoints to keep.", minimum=1, changeable_on_resume=True
+    )
+    keep_checkpoint_interval: int = setting(
+        0,
+        "Keep the first checkpoint at or after each multiple of this many iterations forever. 0: "
+        "none.",
+        minimum=0,
+        changeable_on_resume=True,
+    )
+    restore_from: str | None = setting(
+        None,
+        "Start a new run from another run's checkpoint: its run directory, or one of its "
+        "checkpoints/ckpt-N. Once the new run has a checkpoint, it continues from its own.",
+        changeable_on_resume=True,
+        path=True,
+    )
+    evaluate_interval: int = setting(
+        0,
+        "Iterations between evaluations during training. 0: no evaluations.",
+        minimum=0,
+        changeable_on_resume=True,
+    )
+    profile_steps: str | None = setting(
+        None,
+        "Iterations to profile for TensorBoard, as FIRST,LAST.",
+        changeable_on_resume=True,
+        per_process=True,
+    )
+    evaluate_samples: int = setting(
+        10_000,
+        "Number of samples to evaluate, and maximum number of real examples.",
+        minimum=2,
+        changeable_on_resume=True,
+        maximum=1_000_000,
+    )
+    feature_extractor: str | None = setting(
+        None,
+        "Network that computes the features for FID and the other metrics: classifier (small, "
+        "trained on the run's own labeled images), inception (TF-GAN's, downloaded), or a Keras "
+        "file or SavedModel (only from a source you trust, because it can run code). Default: "
+        "classifier for labeled images of at most 32 pixels, otherwise inception.",
+        changeable_on_resume=True,
+        path=True,
+    )
+    sample_format: str = setting(
+        "grid",
+        "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
+        "files) or npz (arrays).",
+        choices=("grid", "interpolation", "png", "npz"),
+        changeable_on_resume=True,
+    )
+    num_samples: int = setting(
+        64,
+        "Number of samples that --mode=sample draws.",
+        minimum=1,
+        changeable_on_resume=True,
+        maximum=1_000_000,
+    )
+    sample_seed: int | None = setting(
+        None,
+        "Seed of the noise of the samples. Default: --seed.",
+        minimum=0,
+        changeable_on_resume=True,
+    )
+    sample_class: int | None = setting(
+        None,
+        "Class of the samples of a conditional run. Default: all classes in turn.",
+        minimum=0,
+        changeable_on_resume=True,
+        maximum=1_000_000,
+    )
+    output: str | None = setting(
+        None,
+        "Path of the output of --mode=sample and --mode=export. Default: in --model_dir.",
+        changeable_on_resume=True,
+        path=True,
+        per_process=True,
+    )

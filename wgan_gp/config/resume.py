@@ -1,0 +1,109 @@
+"""The comparison of a configuration with that of a saved run."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError, shorten
+from .settings import Section, as_text, check, value_type
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+def differences(config: Config, saved: dict[str, Any]) -> list[str]:
+    """Returns the differences from a saved configuration that prevent a resume.
+
+    Settings declared changeable_on_resume may differ. train_steps may differ under constant
+    learning rates.
+
+    Args:
+      config: The configuration to resume with.
+      saved: The content of a config.json, whose values are valid; see `Config.from_dict`.
+
+    Returns:
+      Texts such as `--flag: old -> new`; empty if the run can be resumed.
+    """
+    saved = _with_booleans(config, saved)
+    return [
+        f"{shorten(name)}: unknown, from a newer version or damaged"
+        for name in _unknown(config, saved)
+    ] + [
+        f"--{name}: {shorten(as_text(old))} -> {shorten(as_text(getattr(config, name)))}"
+        for name, old in _fixed_differences(config, saved).items()
+    ]
+
+
+def resume_remedy(config: Config, saved: dict[str, Any]) -> str:
+    """Returns how to continue a saved run of another configuration, for an error's remedy."""
+    saved = _with_booleans(config, saved)
+    if _unknown(config, saved):
+        return "continue it with the version that wrote it"
+    settings = _fixed_differences(config, saved)
+    given = [f"--{name}={as_text(old)}" for name, old in settings.items() if old is not None]
+    omitted = [f"--{name}" for name, old in settings.items() if old is None]
+    parts = (("give", shlex.join(given)), ("omit", " ".join(omitted)))
+    return " and ".join(f"{verb} {what}" for verb, what in parts if what) + " to continue it"
+
+
+def check_saved(kind: type[Section], saved: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Returns the settings of a saved configuration as this version has them.
+
+    Args:
+      kind: The class of the configuration.
+      saved: The content of a config.json.
+      origin: The path of the file, for messages.
+
+    Raises:
+      UserError: If a setting cannot have its value.
+    """
+    saved = _with_booleans(kind, saved)
+    for field in dataclasses.fields(kind):
+        if field.name not in saved:
+            continue
+        try:
+            check(field, saved[field.name])
+        except UserError as error:
+            raise UserError(
+                f"{origin} is damaged, edited or from a newer version: {error.what}",
+                "restore the file, or use the version that wrote it",
+            ) from None
+    return saved
+
+
+def _unknown(config: Config, saved: dict[str, Any]) -> list[str]:
+    """Returns the keys of a saved configuration that this version does not have."""
+    return sorted(saved.keys() - {field.name for field in dataclasses.fields(config)})
+
+
+def _fixed_differences(config: Config, saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns the saved values that differ and that a resumed run may not change."""
+    schedules = {config.learning_rate_schedule, saved.get("learning_rate_schedule", "linear")}
+    constant = schedules == {"constant"}
+    found = {}
+    for field in dataclasses.fields(config):
+        if field.name not in saved and field.default is None:
+            continue  # added after the run was made, and its default follows from the others
+        # A setting that was added after the run was made had its default value in it.
+        old = saved.get(field.name, field.default)
+        changeable = field.metadata["changeable_on_resume"] or (
+            field.name == "train_steps" and constant
+        )
+        if old != getattr(config, field.name) and not changeable:
+            found[field.name] = old
+    return found
+
+
+def _with_booleans(kind: Section | type[Section], saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns a saved configuration with booleans for "on" and "off".
+
+    Earlier versions wrote the two words for settings that are booleans now.
+    """
+    words = {"on": True, "off": False}
+    switches = {field.name for field in dataclasses.fields(kind) if value_type(field) is bool}
+    return {
+        name: words[value] if name in switches and value in ("on", "off") else value
+        for name, value in saved.items()
+    }

@@ -1,0 +1,99 @@
+"""The declaration of settings, and the base class of the sections of a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from . import checks
+
+# Annotations are strings in modules that import annotations from __future__.
+_TYPES = {kind.__name__: kind for kind in (bool, int, float, str)}
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[Any, ...] = (),
+    open_ended: bool = False,
+    changeable_on_resume: bool = False,
+    path: bool = False,
+    per_process: bool = False,
+) -> Any:
+    """Declares a setting as a field of a dataclass.
+
+    Args:
+      default: The default value. None also declares that the setting may be None.
+      help: The text that --help prints.
+      minimum, maximum: The inclusive limits of the value. The maximum of an integer defaults to
+        checks.LARGEST. It is lower where larger values would only overflow or fill the memory.
+      above, below: The exclusive limits of the value.
+      choices: The permitted values. Empty permits all values.
+      open_ended: Whether the flag accepts any text, so that only the configuration checks
+        `choices`.
+      changeable_on_resume: Whether a resumed run may have another value, because the result of
+        training does not depend on it.
+      path: Whether the value is a path, in which a leading ~ means the home directory.
+      per_process: Whether processes that train together may have different values. All other
+        settings must be equal, because they determine what is computed and when the processes wait
+        for each other.
+    """
+    metadata = {
+        "help": help,
+        "minimum": minimum,
+        "maximum": maximum,
+        "above": above,
+        "below": below,
+        "choices": choices,
+        "open_ended": open_ended,
+        "changeable_on_resume": changeable_on_resume,
+        "path": path,
+        "per_process": per_process,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """The base class of all sections; checks each value against its declaration.
+
+    Raises:
+      UserError: If a value has the wrong type or is out of range.
+    """
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            check(field, getattr(self, field.name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seeded(Section):
+    """The seed, which several sections share."""
+
+    seed: int = setting(
+        0,
+        "Seed of the initial weights, the noise and the order of the data. A seed gives the same "
+        "run on any number of replicas.",
+        minimum=0,
+    )
+
+
+def check(field: dataclasses.Field, value: Any) -> None:
+    """Raises UserError unless a value is valid for a setting."""
+    optional = field.default is None
+    checks.check(field.name, value, value_type(field), field.metadata, optional=optional)
+
+
+def value_type(field: dataclasses.Field) -> type:
+    """Returns bool, int, float or str: the type of a setting, whether or not it may be None."""
+    return _TYPES[str(field.type).removesuffix(" | None")]
+
+
+def as_text(value: Any) -> str:
+    """Returns the value of a setting as messages and the command line spell it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
