@@ -5,11 +5,12 @@ Therefore a program can reject an invalid combination without waiting for that i
 """
 
 from .errors import Choice, DesignError, spelled
-from .registry import LABELED_CRITICS, MODELS, build, check, default, load
+from .registry import LABELED_CRITICS, MODELS, SETTINGS, build, check, default, load
 
 __all__ = [
     "LABELED_CRITICS",
     "MODELS",
+    "SETTINGS",
     "Choice",
     "DesignError",
     "build",

@@ -49,6 +49,15 @@ TINY = 8
 
 LABELED_CRITICS = ("projection",)  # values of Design.conditioning whose critic takes labels
 
+# The parameters of `build` that depend neither on the dataset nor on the device. `check` accepts
+# them, too, so that a program can pass its settings to both.
+_NOT_SETTINGS = ("example_shape", "classes", "fused_resampling", "strides_by_blocks")
+SETTINGS = (
+    "name",
+    "generator_name",
+    *(field.name for field in dataclasses.fields(Design) if field.name not in _NOT_SETTINGS),
+)
+
 # A new network is one module and one line here.
 MODELS = {
     "mlp": Model("mlp", 256, "any", lambda size: True, points=True, depth=3, labels_by_norm=False),
@@ -69,7 +78,7 @@ def default(example_shape: tuple[int, ...]) -> str:
 
 
 def check(
-    name: str,
+    name: str | None,
     example_shape: tuple[int, ...],
     *,
     generator_name: str | None = None,
@@ -79,53 +88,37 @@ def check(
     generator_normalization: str = "batch",
     critic_normalization: str = "none",
     critic_pooling: str = "mean",
+    **others: Any,
 ) -> tuple[Model, Model]:
-    """Checks that the networks support the settings and each other.
+    """Checks that the networks support the settings and each other, without building them.
 
     Args:
-      name: a key of MODELS.
+      name: a key of MODELS; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
       generator_name, width, generator_width: see `build`.
       conditioning, generator_normalization, critic_normalization, critic_pooling: see Design.
+      others: other members of SETTINGS, which all networks support.
 
     Returns:
       The entries of MODELS for the critic and for the generator.
 
     Raises:
       DesignError: if they do not; it says what is wrong and what to do.
+      TypeError: if `others` contains a name that is not in SETTINGS.
     """
-    critic = _check_network("name", name, example_shape, width)
+    unknown = sorted(set(others).difference(SETTINGS))
+    if unknown:
+        raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
+    name = name or default(example_shape)
+    critic = generator = _check_network("name", name, example_shape, width)
     if critic_pooling == "sum":
         _check_pools(name, example_shape)
-    generator = critic
     if generator_name not in (None, name):
         generator = _check_network("generator_name", generator_name, example_shape, generator_width)
     elif generator_width is not None:
         _check_width("generator_width", generator_width, name)
-    if name == "mlp" and critic_normalization == "instance":
-        raise DesignError(
-            (
-                Choice("critic_normalization", "instance"),
-                " requires feature maps, which mlp does not have",
-            ),
-            ("use ", Choice("critic_normalization", "layer")),
-        )
-    if conditioning != "none" and generator.labels_by_norm and generator_normalization == "none":
-        raise DesignError(
-            (
-                Choice("generator_normalization", "none"),
-                " with ",
-                Choice("conditioning", conditioning),
-                " gives the generator no access to labels, which set the scales and offsets of its "
-                "batch normalization",
-            ),
-            (
-                "use ",
-                Choice("generator_normalization", "batch"),
-                ", or ",
-                Choice("generator_name", "mlp"),
-            ),
-        )
+    _check_critic_normalization(name, critic_normalization)
+    _check_labels(generator, conditioning, generator_normalization)
     return critic, generator
 
 
@@ -182,6 +175,36 @@ def _check_pools(name: str, example_shape: tuple[int, ...]) -> None:
     )
 
 
+def _check_critic_normalization(name: str, critic_normalization: str) -> None:
+    if name == "mlp" and critic_normalization == "instance":
+        raise DesignError(
+            (
+                Choice("critic_normalization", "instance"),
+                " requires feature maps, which mlp does not have",
+            ),
+            ("use ", Choice("critic_normalization", "layer")),
+        )
+
+
+def _check_labels(generator: Model, conditioning: str, normalization: str) -> None:
+    if conditioning != "none" and generator.labels_by_norm and normalization == "none":
+        raise DesignError(
+            (
+                Choice("generator_normalization", "none"),
+                " with ",
+                Choice("conditioning", conditioning),
+                " gives the generator no access to labels, which set the scales and offsets of its "
+                "batch normalization",
+            ),
+            (
+                "use ",
+                Choice("generator_normalization", "batch"),
+                ", or ",
+                Choice("generator_name", "mlp"),
+            ),
+        )
+
+
 def build(
     name: str | None,
     example_shape: tuple[int, ...],
@@ -191,9 +214,11 @@ def build(
     generator_name: str | None = None,
     generator_width: int | None = None,
     depth: int | None = None,
-    **choices: Any,
+    **design: Any,
 ) -> tuple[tf.keras.Model, tf.keras.Model]:
     """Builds a generator and a critic with new weights.
+
+    The parameters are `name`, `generator_name` and the attributes of Design.
 
     Args:
       name: a key of MODELS; None for the `default` of the shape.
@@ -204,7 +229,7 @@ def build(
       generator_width: Design.generator_width; None for `width`, or for the default of the
         generator's network if `generator_name` differs from `name`.
       depth: Design.depth; None for the default of the network.
-      choices: other attributes of Design.
+      design: other attributes of Design.
 
     Returns:
       A pair of Keras models:
@@ -215,32 +240,32 @@ def build(
 
     Raises:
       DesignError: see `check`.
+      TypeError: if `design` contains a name that is not an attribute of Design.
     """
     name = name or default(example_shape)
     generator_name = generator_name or name
-    checked = ("conditioning", "generator_normalization", "critic_normalization", "critic_pooling")
     model, generator_model = check(
         name,
         example_shape,
         generator_name=generator_name,
         width=width,
         generator_width=generator_width,
-        **{choice: choices[choice] for choice in checked if choice in choices},
+        **{key: value for key, value in design.items() if key in SETTINGS},
     )
     critic_width = width or model.width
     if generator_width is None:
         generator_width = critic_width if generator_name == name else generator_model.width
-    shared = {
-        "example_shape": example_shape,
-        "latent_size": latent_size,
-        "width": critic_width,
-        "generator_width": generator_width,
-        **choices,
-    }
 
     def module_and_design(model: Model) -> tuple[Any, Design]:
         module = importlib.import_module(f".{model.module}", __package__)
-        return module, Design(depth=depth or model.depth or 0, **shared)
+        return module, Design(
+            example_shape=example_shape,
+            latent_size=latent_size,
+            width=critic_width,
+            generator_width=generator_width,
+            depth=depth or model.depth or 0,
+            **design,
+        )
 
     generator_module, generator_design = module_and_design(generator_model)
     critic_module, critic_design = module_and_design(model)

@@ -1,5 +1,8 @@
 """The networks: shapes, ranges, and what a gradient penalty asks of a critic."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +13,7 @@ import models
 from models import resnet
 from models.activations import LeakyReLU
 from models.convolutions import Conv2D, transposed_conv_by_blocks
+from models.design import Design
 from models.heads import CONDITIONINGS
 from models.normalization import CRITIC_NORMALIZATIONS
 from wgan_gp import config
@@ -375,6 +379,49 @@ def test_impossible_combinations_are_refused(name, shape, message):
     with pytest.raises(models.DesignError, match=message) as caught:
         models.build(name, shape, latent_size=6)
     assert_it_knows_no_command_line(caught.value)
+
+
+def test_settings_are_all_that_a_user_sets():
+    assert set(inspect.signature(models.build).parameters) - {"design"} <= {
+        *models.SETTINGS,
+        "example_shape",
+    }
+    fixed = {"example_shape", "classes", "fused_resampling", "strides_by_blocks"}
+    fields = {field.name for field in dataclasses.fields(Design)}
+    assert set(models.SETTINGS) == {"name", "generator_name", *fields} - fixed
+
+
+def test_build_and_check_take_all_settings():
+    settings = {
+        "name": "resnet101",
+        "generator_name": "mlp",
+        "latent_size": 6,
+        "width": 4,
+        "generator_width": None,
+        "depth": None,
+        "conditioning": "projection",
+        "activation": "tanh",
+        "generator_normalization": "none",
+        "generator_channels": "constant",
+        "critic_normalization": "layer",
+        "critic_pooling": "mean",
+        "batch_norm_momentum": 0.9,
+        "sampling_statistics": "batch",
+        "precision": "float32",
+    }
+    assert set(settings) == set(models.SETTINGS)
+    pair = models.check(**settings, example_shape=(32, 32, 3))
+    assert pair == (models.MODELS["resnet101"], models.MODELS["mlp"])
+    generator, critic = models.build(**settings, example_shape=(32, 32, 3), classes=3)
+    assert len(generator.inputs) == len(critic.inputs) == 2
+    assert generator.get_layer("dense_1").filters == models.MODELS["mlp"].width
+    assert models.check(None, (2,)) == 2 * (models.MODELS["mlp"],)
+
+
+@pytest.mark.parametrize("function", [models.build, models.check])
+def test_an_unknown_setting_is_an_error(function):
+    with pytest.raises(TypeError, match="widht"):
+        function("mlp", (2,), latent_size=6, widht=4)
 
 
 def assert_it_knows_no_command_line(error):
