@@ -204,9 +204,9 @@ def compile_for_slice(config: Config) -> None:
             topology,
             example_shape=datasets.example_shape(config),
             directory=directory.compile,
-            say=functools.partial(print, file=sys.stderr, flush=True),
+            log=functools.partial(print, file=sys.stderr, flush=True),
         )
-    print(report.table(result))
+    print(report.format_compile_report(result))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -387,10 +387,10 @@ def check_critic(run: Run) -> None:
 
 def warn_of_padding(run: Run) -> None:
     """Warns on stderr about dimensions of the batch and the networks that a TPU would pad."""
-    from wgan_gp.tpu.advice import on_padding
+    from wgan_gp.tpu.advice import advise_on_padding
 
     replicas = run.strategy.num_replicas_in_sync
-    for line in on_padding(
+    for line in advise_on_padding(
         run.config.batch_size // replicas,
         run.config.generator_batch // replicas,
         replicas,

@@ -17,13 +17,13 @@ SIDE = 8192
 def main() -> None:
     """Prints a line for each generation."""
     spec = tf.TensorSpec([SIDE, SIDE], tf.bfloat16)
-    program = lowering.as_program(tf.linalg.matmul, SliceStrategy(1))
-    product = lowering.to_hlo(program, spec, spec)
+    program = lowering.make_program(tf.linalg.matmul, SliceStrategy(1))
+    product = lowering.lower_to_hlo(program, spec, spec)
     for generation, core in topologies.CORES.items():
         layout = "2x2x1" if generation in ("v4", "v5p") else "1x1" if core.lanes > 128 else "2x2"
         devices = compiler.slice_devices(topologies.find(f"{generation}:{layout}"))
         text = compiler.compile_hlo(product, devices[:1]).hlo
-        cycles = sum(operation.cycles for operation in hlo.operations(text))
+        cycles = sum(operation.cycles for operation in hlo.parse_operations(text))
         reached = 2 * SIDE**3 / cycles
         print(
             f"{generation}: {reached:9,.0f} of {core.flops_per_cycle:9,} flops a cycle "

@@ -91,7 +91,7 @@ def report_of(config: Config, topology: topologies.Topology, *, usual: bool) -> 
             topology,
             example_shape=datasets.example_shape(config),
             directory=directory,
-            say=lambda line: None,
+            log=lambda line: None,
         )
 
 

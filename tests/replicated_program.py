@@ -73,13 +73,13 @@ def updates_of_slice(network):
     step = make_step(strategy)
     critic_step, generator_step = replica_programs(step, jit_compile=False)
     step_of = {"critic": critic_step, "generator": generator_step}
-    program = lowering.as_program(step_of[network], strategy)
+    program = lowering.make_program(step_of[network], strategy)
     done = tf.TensorSpec([], tf.int64)
     share = len(EXAMPLES) // REPLICAS
     real = tf.TensorSpec([share, *EXAMPLES.shape[1:]])
     labels = tf.TensorSpec([share], tf.int32)
     specs = (real, labels, done, done) if network == "critic" else (done, done)
-    hlo = lowering.to_hlo(program, *specs)
+    hlo = lowering.lower_to_hlo(program, *specs)
     variables = {
         id(variable.handle): variable
         for variable in map(

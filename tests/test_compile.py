@@ -165,9 +165,9 @@ def test_the_command_line(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "v5e-1: 1 replicas, 64 real images each" in done.stdout
-    for word in ("estimated cycles", "matrix units busy, est.", "costliest operations", "advice:"):
-        assert word in done.stdout
+    assert "v5e-1: 1 replicas with 64 real examples each" in done.stdout
+    for text in ("estimated cycles", "matrix unit utilization", "most expensive", "advice:"):
+        assert text in done.stdout
     assert "critic_step: compiled in" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["compile"]
     files = {path.name for path in (tmp_path / "compile").iterdir()}
@@ -219,10 +219,10 @@ def models_with(layer):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (DynamicShape, "has a dynamic shape: its size depends on values — keep every element"),
-        (ShapeFromValues, "has a dynamic shape: Range takes it from values — compute shapes in"),
-        (Strings, "uses AsString, which no TPU can run — do it in the input pipeline"),
-        (Float64, "computes in float64, which a TPU has not — cast to float32 before it"),
+        (DynamicShape, "has a dynamic shape: its size depends on values — keep all elements"),
+        (ShapeFromValues, "has a dynamic shape: Range computes it from values — compute shapes in"),
+        (Strings, "uses AsString, which TPUs do not support — move it to the input pipeline"),
+        (Float64, "uses float64, which TPUs do not support — cast its inputs to float32"),
     ],
 )
 def test_a_layer_that_no_tpu_can_run_is_named(tmp_path, monkeypatch, layer, message):
@@ -251,7 +251,7 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     def trace(batch):
         width = 2**20 if kind == "arguments" else 1
         spec = tf.TensorSpec([batch // 2, width])
-        return lowering.to_hlo(lowering.as_program(step, strategy), spec)
+        return lowering.lower_to_hlo(lowering.make_program(step, strategy), spec)
 
     def compile_batch(batch):
         program = aot.Program("critic_step", "batch_size", batch, trace)
@@ -260,10 +260,10 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     with pytest.raises(UserError) as caught:
         compile_batch(8192)
     message = str(caught.value)
-    assert message.startswith("--batch_size=8192 is too large: critic_step needs ")
-    assert "GiB a core, which has " in message and "\n" not in message
+    assert message.startswith("--batch_size=8192 is too large: critic_step requires ")
+    assert "GiB per core, but a core has " in message and "\n" not in message
     assert (tmp_path / "v2-8.critic_step.error.txt").read_text()
-    fits = int(message.rpartition("--batch_size=")[2].removesuffix(" fits"))
+    fits = int(message.rpartition("--batch_size=")[2])
     assert 256 <= fits <= 2048
     compile_batch(fits)  # its word is good
     with pytest.raises(UserError, match="is too large"):
@@ -272,11 +272,15 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
 
 def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
     monkeypatch.setitem(train.tpu.REQUIRED, "libtpu", "0.0.52")
-    with pytest.raises(UserError, match=r"needs libtpu 0\.0\.52 .*; it is 0\.0\.51 — make setup-c"):
+    with pytest.raises(
+        UserError, match=r"requires libtpu 0\.0\.52 .* version 0\.0\.51 is installed — run"
+    ):
         compile_report(tmp_path)
     monkeypatch.setitem(train.tpu.REQUIRED, "no-such-package", "1.0")
     monkeypatch.delitem(train.tpu.REQUIRED, "libtpu")
-    with pytest.raises(UserError, match=r"needs no-such-package 1\.0 .*; it is not installed"):
+    with pytest.raises(
+        UserError, match=r"requires no-such-package 1\.0 .*, but it is not installed"
+    ):
         compile_report(tmp_path)
 
 
@@ -397,7 +401,7 @@ def test_a_bad_slice_is_refused_before_tensorflow_starts(arguments, message):
 
 
 def test_a_layout_that_libtpu_refuses(tmp_path):
-    with pytest.raises(UserError, match="--compile_topology=v5e:3x3 is refused by libtpu"):
+    with pytest.raises(UserError, match="libtpu does not support --compile_topology=v5e:3x3"):
         compile_report(tmp_path, "v5e:3x3", batch_size=72)
 
 
@@ -421,18 +425,18 @@ def test_layers_are_told_from_their_second_use():
     )
     used = [f"critic_3/{scope}/Mul" for scope in ("relu_1", "relu_1_2", "relu_2_1")]
     names = layers.LayerNames([network], used)
-    found = [names.layer(name) for name in used]
+    found = [names.find_layer(name) for name in used]
     assert found == ["critic/relu", "critic/relu_1", "critic/relu_2"]
-    assert names.layer("gradient_tape/gradient_tape/critic_3/relu_1/Mul/Mul") == "critic/relu"
-    assert names.layer("PartitionedCall_1/adam/Assign") == "adam"
-    assert names.layer("critic_3/concat") == "critic"
-    assert names.layer("mul_5") == names.layer("") == ""
+    assert names.find_layer("gradient_tape/gradient_tape/critic_3/relu_1/Mul/Mul") == "critic/relu"
+    assert names.find_layer("PartitionedCall_1/adam/Assign") == "adam"
+    assert names.find_layer("critic_3/concat") == "critic"
+    assert names.find_layer("mul_5") == names.find_layer("") == ""
 
 
 def test_passes_are_told_apart():
-    assert layers.derivative("critic/conv2d/Conv2D") == "forward"
-    assert layers.derivative("gradient_tape/critic/conv2d/Conv2D") == "gradient"
-    assert layers.derivative("gradient_tape/gradient_tape/c/d/E") == "second-order gradient"
+    assert layers.find_pass("critic/conv2d/Conv2D") == "forward"
+    assert layers.find_pass("gradient_tape/critic/conv2d/Conv2D") == "gradient"
+    assert layers.find_pass("gradient_tape/gradient_tape/c/d/E") == "second-order gradient"
 
 
 FUSION = (
@@ -474,31 +478,31 @@ ENTRY %main (a: f32[8]) -> f32[] {{
 
 
 def test_a_program_is_read():
-    assert hlo.replica_count(PROGRAM) == 8
+    assert hlo.parse_replica_count(PROGRAM) == 8
     always = [hlo.Operation("critic/conv/Conv2D", "fusion", 70)]
     copies = [hlo.Operation("", "copy", cycles) for cycles in (400, 5, 3, 0)]
-    assert hlo.operations(PROGRAM) == [copies[0], *always, *copies[1:]]
+    assert hlo.parse_operations(PROGRAM) == [copies[0], *always, *copies[1:]]
     # The costlier branch every fourth time, the other one three times of four.
-    assert [each.cycles for each in hlo.operations(PROGRAM, costlier_share=0.25)] == [
+    assert [each.cycles for each in hlo.parse_operations(PROGRAM, costlier_share=0.25)] == [
         100,
         70,
         30,
         5,
         3,
     ]
-    assert hlo.loops(PROGRAM) == 1
-    assert hlo.all_reduces(PROGRAM) == [
+    assert hlo.count_loops(PROGRAM) == 1
+    assert hlo.parse_all_reduces(PROGRAM) == [
         hlo.AllReduce("adam/CollectiveReduceV2", 4 * 6 + 4),
         hlo.AllReduce("", 40),
     ]
-    assert "critic/inner/Mul" in hlo.op_names(PROGRAM)
+    assert "critic/inner/Mul" in hlo.parse_op_names(PROGRAM)
 
 
 @pytest.mark.parametrize(
     ("sizes", "count"), [([8, 100, 8], 1), ([60, 8, 40], 2), ([], 0), ([30, 30], 2)]
 )
 def test_gradient_sums_are_as_few_as_hold_the_gradients(sizes, count):
-    assert report.covering(100, sizes) == count
+    assert report.count_gradient_all_reduces(100, sizes) == count
 
 
 def test_refusals_of_memory_are_read():
@@ -506,17 +510,19 @@ def test_refusals_of_memory_are_read():
         "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
         "required for HLO temporaries (2.50T) exceeds available HBM (15.75G). HLO module: a_step."
     )
-    assert faults.memory_needed(text) == (2.5 * 2**40, 15.75 * 2**30)
+    assert faults.parse_memory_error(text) == (2.5 * 2**40, 15.75 * 2**30)
     used = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm."
-    assert faults.memory_needed(used) == (20.5 * 2**30, 15.75 * 2**30)
+    assert faults.parse_memory_error(used) == (20.5 * 2**30, 15.75 * 2**30)
     for other in (
         "INVALID_ARGUMENT: 3.0G and 4.0G",
         "RESOURCE_EXHAUSTED: Scoped allocation with size 20.00M and limit 16.00M exceeded vmem",
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem",
     ):
-        assert faults.memory_needed(other) is None
-    none = faults.too_large("critic_step", "batch_size", 8, faults.Memory(2**40, 2**30), None)
-    assert "no batch fits: use a smaller network" in str(none)
+        assert faults.parse_memory_error(other) is None
+    none = faults.out_of_memory_error(
+        "critic_step", "batch_size", 8, faults.Memory(2**40, 2**30), None
+    )
+    assert "use a smaller network, because no batch size fits" in str(none)
 
 
 def program_figures(**changes):
@@ -549,14 +555,17 @@ def test_nothing_to_advise():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"memory_share": 0.95}, ["critic_step takes 95% of a core's memory"]),
-        ({"per_replica": 5}, ["--batch_size", "5 examples", "padded to 8", "64 would cost"]),
+        ({"memory_share": 0.95}, ["critic_step uses 95% of a core's memory"]),
+        (
+            {"per_replica": 5},
+            ["--batch_size", "5 examples", "padded to 8", "--batch_size=64 would cost"],
+        ),
         (
             {"gradient_all_reduce_count": 2},
-            ["critic_step sums its gradients in 2 all-reduces, which did not fuse"],
+            ["critic_step sums its gradients in 2 all-reduces"],
         ),
         ({"loops": 2}, ["critic_step has 2 loops, whose bodies are counted once"]),
-        ({"estimated_seconds": 1e-5}, ["launching them will take longer"]),
+        ({"estimated_seconds": 1e-5}, ["less than a launch takes"]),
         (
             {"network": [tf.keras.layers.Conv2D(100, 3, name="odd")]},
             ["multiples of 8", "odd (100)"],
@@ -573,8 +582,8 @@ def test_nothing_to_advise():
                 ]
             },
             [
-                "critic/image has 128 channels in and 3 out",
-                "critic/first has 3 channels in and 128 out",
+                "critic/image has 128 input and 3 output channels",
+                "critic/first has 3 input and 128 output channels",
             ],
         ),
     ],

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")  # False for Keras 2
+
 
 def conditioned(
     network: Callable, labels: tf.Tensor | None, *, training: bool

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from ..data import downloads, listing
 from ..errors import UserError, reason
+from ..networks import KERAS_3
 
 # The weights behind published FIDs and inception scores, as distributed by TF-GAN.
 INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=compressed"
@@ -26,7 +27,6 @@ INCEPTION_FILE = "tfgan_eval_inception_1.tar.gz"
 INCEPTION_SIDE = 299
 _KERAS = (".keras", ".h5")
 _MODULES = ("keras", "tf_keras", "builtins")  # Keras writes "builtins" for its own functions
-KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
 REMEDY = "give inception, classifier, or a Keras file or SavedModel that takes images"
 
 

@@ -1,4 +1,4 @@
-"""Explains why a program cannot run on a TPU, from messages of TensorFlow and the compiler."""
+"""The errors of --mode=compile: why a step cannot run on a TPU, and what to change."""
 
 from __future__ import annotations
 
@@ -9,108 +9,126 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..errors import UserError
-from .hlo import op_name, op_names
+from .hlo import parse_op_name, parse_op_names
 from .layers import LayerNames
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_UNSUPPORTED = (  # (pattern in HLO, problem, remedy)
+    (r" = \(?f64\[", "uses float64, which TPUs do not support", "cast its inputs to float32"),
+    (
+        r" = \(?\w+\[[^\]]*<=\d",
+        "has a dynamic shape: its size depends on values",
+        "keep all elements and mask those to ignore (tf.where with three arguments)",
+    ),
+)
 
 
 class Memory(NamedTuple):
-    """The memory that a program needs on a core and the available memory, in bytes."""
+    """The memory of a core that a program requires and the available memory, in bytes."""
 
-    total: float
+    required: float
     available: float
 
 
-def of_tracing(text: str, networks: Sequence[tf.keras.Model], path: str) -> UserError:
-    """Returns the user's error for TensorFlow's message about a step that cannot be lowered.
+def tracing_error(message: str, networks: Sequence[tf.keras.Model], path: str) -> UserError:
+    """Returns the error for a step that TensorFlow cannot convert to HLO.
 
     Args:
-      text: The message.
+      message: TensorFlow's error message.
       networks: The critic and the generator.
-      path: The file to which the message was written.
+      path: The file that contains the message.
     """
-    node = re.search(r"(?:\{\{node |node `)([^}`]+)", text)
-    where = _place(node[1] if node else "", networks, _last_own_line(text))
-    unsupported = re.search(r"unsupported operations .*?: (\w+) \(No registered", text, re.DOTALL)
+    node = re.search(r"(?:\{\{node |node `)([^}`]+)", message)
+    location = _locate(node[1] if node else "", networks, _last_user_line(message))
+    unsupported = re.search(
+        r"unsupported operations .*?: (\w+) \(No registered", message, re.DOTALL
+    )
     if unsupported:
         return UserError(
-            f"{where} uses {unsupported[1]}, which no TPU can run",
-            "do it in the input pipeline, or by another operation",
+            f"{location} uses {unsupported[1]}, which TPUs do not support",
+            "move it to the input pipeline, or use another operation",
         )
-    constant = re.search(r"Input \d+ to node `[^`]+` with op (\w+) must be a compile-time", text)
-    if constant:
+    dynamic = re.search(r"Input \d+ to node `[^`]+` with op (\w+) must be a compile-time", message)
+    if dynamic:
         return UserError(
-            f"{where} has a dynamic shape: {constant[1]} takes it from values",
-            "compute shapes in Python, from static ones",
+            f"{location} has a dynamic shape: {dynamic[1]} computes it from values",
+            "compute shapes in Python, from static shapes",
         )
-    return UserError(f"{where} cannot be compiled: {_first_line(text)}", f"read {path}")
+    return UserError(f"{location} cannot be compiled: {_first_line(message)}", f"see {path}")
 
 
-def in_program(hlo: str, networks: Sequence[tf.keras.Model]) -> UserError | None:
-    """Returns the user's error for a program with float64 or dynamic shapes, else None.
+def unsupported_operation_error(hlo: str, networks: Sequence[tf.keras.Model]) -> UserError | None:
+    """Returns the error for a program with float64 or dynamic shapes; None for other programs.
 
-    Such programs may compile, but a TPU does not support them.
+    TPUs do not support such programs, even if they compile.
     """
-    for pattern, what, remedy in (
-        (r" = \(?f64\[", "computes in float64, which a TPU has not", "cast to float32 before it"),
-        (
-            r" = \(?\w+\[[^\]]*<=\d",
-            "has a dynamic shape: its size depends on values",
-            "keep every element, and mask what does not count (tf.where with three arguments)",
-        ),
-    ):
+    for pattern, problem, remedy in _UNSUPPORTED:
         for line in hlo.splitlines():
             if re.search(pattern, line):
-                name = op_name(line)
+                name = parse_op_name(line)
                 operation = f" ({name.rpartition('/')[2]})" if name else ""
-                place = _place(name, networks, "", op_names(hlo))
-                return UserError(f"{place}{operation} {what}", remedy)
+                location = _locate(name, networks, op_names=parse_op_names(hlo))
+                return UserError(f"{location}{operation} {problem}", remedy)
     return None
 
 
-def memory_needed(text: str) -> Memory | None:
-    """Returns the memory in the compiler's message if it is about a lack of memory, else None."""
+def parse_memory_error(message: str) -> Memory | None:
+    """Returns the memory in a compiler message about too little memory; None for other messages."""
     size = r"(\d+(?:\.\d+)?)([KMGT]?)"
     found = re.search(
-        rf"\({size}\) exceeds available HBM \({size}\)|Used {size} of {size} hbm", text
+        rf"\({size}\) exceeds available HBM \({size}\)|Used {size} of {size} hbm", message
     )
-    if "RESOURCE_EXHAUSTED" not in text or found is None:
+    if "RESOURCE_EXHAUSTED" not in message or found is None:
         return None
-    total, total_unit, available, available_unit = filter(None, found.groups())
-    return Memory(float(total) * _UNITS[total_unit], float(available) * _UNITS[available_unit])
+    required, required_unit, available, available_unit = filter(None, found.groups())
+    return Memory(
+        float(required) * _UNITS[required_unit], float(available) * _UNITS[available_unit]
+    )
 
 
-def too_large(program: str, flag: str, batch: int, needed: Memory, fits: int | None) -> UserError:
-    """Returns the user's error for a program that does not fit into memory.
+def out_of_memory_error(
+    program: str, flag: str, batch_size: int, memory: Memory, smaller_batch_size: int | None
+) -> UserError:
+    """Returns the error for a program that requires more memory than a core has.
 
     Args:
       program: The name of the program.
       flag: The name of the flag that sets the batch size.
-      batch: The global batch size.
-      needed: The required and the available memory.
-      fits: A global batch size that fits, or None.
+      batch_size: The global batch size.
+      memory: The required and the available memory.
+      smaller_batch_size: A global batch size with which the program fits, or None.
     """
-    remedy = f"--{flag}={fits} fits" if fits else "no batch fits: use a smaller network"
     return UserError(
-        f"--{flag}={batch} is too large: {program} needs {gibibytes(needed.total)} a core, which "
-        f"has {gibibytes(needed.available)}",
-        remedy,
+        f"--{flag}={batch_size} is too large: {program} requires "
+        f"{format_gibibytes(memory.required)} per core, but a core has "
+        f"{format_gibibytes(memory.available)}",
+        f"use --{flag}={smaller_batch_size}"
+        if smaller_batch_size
+        else "use a smaller network, because no batch size fits",
     )
 
 
-def of_compiler(text: str, program: str, path: str) -> UserError:
-    """Returns the user's error for any other message of the compiler, written to `path`."""
-    return UserError(f"{program} is refused by the compiler: {_first_line(text)}", f"read {path}")
+def compiler_error(message: str, program: str, path: str) -> UserError:
+    """Returns the error for a program that the compiler rejects for any other reason.
+
+    Args:
+      message: The compiler's message.
+      program: The name of the program.
+      path: The file that contains the message.
+    """
+    return UserError(f"the compiler rejects {program}: {_first_line(message)}", f"see {path}")
 
 
-def gibibytes(size: float) -> str:
+def format_gibibytes(size: float) -> str:
     """Returns a size in bytes as text in GiB."""
     return f"{size / 2**30:.2f} GiB"
 
 
-def _place(
-    name: str, networks: Sequence[tf.keras.Model], line: str, others: Iterable[str] = ()
+def _locate(
+    name: str,
+    networks: Sequence[tf.keras.Model],
+    line: str = "",
+    op_names: Iterable[str] = (),
 ) -> str:
     """Returns the layer of an operation and the line of the user's code, for a message.
 
@@ -118,20 +136,20 @@ def _place(
       name: The scoped name of the operation.
       networks: The critic and the generator.
       line: The line of the user's code, or "" if unknown.
-      others: The names of the program's operations, as far as they are known.
+      op_names: The names of all operations of the program, if they are known.
     """
-    layer = LayerNames(networks, [name, *others]).layer(name)
+    layer = LayerNames(networks, [name, *op_names]).find_layer(name)
     if layer and line:
         return f"layer {layer} ({line})"
     return f"layer {layer}" if layer else line or "the step"
 
 
-def _last_own_line(text: str) -> str:
+def _last_user_line(message: str) -> str:
     """Returns the innermost line of code outside libraries, such as "models/mine.py:12", or ""."""
-    frames = re.findall(r'File "([^"]+)", line (\d+), in', text)
+    frames = re.findall(r'File "([^"]+)", line (\d+), in', message)
     own = [frame for frame in frames if "site-packages" not in frame[0]]
     return f"{own[-1][0]}:{own[-1][1]}" if own else ""
 
 
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
+def _first_line(message: str) -> str:
+    return message.strip().partition("\n")[0]

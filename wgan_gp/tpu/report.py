@@ -1,7 +1,7 @@
-"""Builds the report of --mode=compile: estimates, memory, costliest operations and advice.
+"""The report of --mode=compile: estimates, memory, most expensive operations and advice.
 
-Every time and rate is an estimate: the compiler's estimated cycles, divided by the clock rate.
-docs/compile.md explains its limits.
+All times and rates are estimates: the compiler's estimated cycles, divided by the clock rate.
+docs/compile.md explains their limits.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..step import ReplicaStep
 from . import hlo
 from .advice import advise
 from .compiler import Executable
-from .faults import gibibytes
-from .layers import LayerNames, derivative
+from .faults import format_gibibytes
+from .layers import LayerNames, find_pass
 from .topologies import Topology
 
-COSTLIEST = 10
+LISTED_OPERATIONS = 10
 
 
-def build(
+def build_compile_report(
     config: Config,
     topology: Topology,
     step: ReplicaStep,
@@ -43,9 +43,9 @@ def build(
     """
     critic, generator = step.state.critic, step.state.generator
     programs = {
-        name: _figures(compiled[name], topology, [critic, generator], trained, share)
+        name: _describe_program(compiled[name], topology, [critic, generator], trained, share)
         for name, trained, share in (
-            # The one conditional is the penalty, which is computed in every k-th step.
+            # The only conditional is the penalty, which is computed in every k-th step.
             ("critic_step", critic, 1 / config.penalty_interval),
             ("generator_step", generator, 1.0),
         )
@@ -73,7 +73,7 @@ def build(
     return {**report, "advice": advise(report, [critic, generator], topology.core)}
 
 
-def table(report: Mapping[str, Any]) -> str:
+def format_compile_report(report: Mapping[str, Any]) -> str:
     """Returns the report as text for a terminal."""
     programs = report["programs"]
     rows = [
@@ -84,21 +84,21 @@ def table(report: Mapping[str, Any]) -> str:
         ),
     ]
     lines = [
-        f"{report['topology']}: {report['replicas']} replicas, {report['per_replica_batch']} real "
-        f"images each ({report['per_replica_generator_batch']} samples in a generator step)",
+        f"{report['topology']}: {report['replicas']} replicas with {report['per_replica_batch']} "
+        f"real examples each ({report['per_replica_generator_batch']} samples in a generator step)",
         "",
         *(f"  {title:<26}{first:>16}{second:>16}" for title, first, second in rows),
         "",
-        f"  estimated: {1e3 * report['estimated_iteration_seconds']:.3f} ms an iteration, "
+        f"  estimated: {1e3 * report['estimated_iteration_seconds']:.3f} ms per iteration, "
         f"{report['estimated_images_per_second']:,.0f} images/s "
-        f"({report['estimated_images_per_second_per_chip']:,.0f} a chip), "
+        f"({report['estimated_images_per_second_per_chip']:,.0f} per chip), "
         f"{_duration(report['estimated_hours'])} for {report['train_steps']:,} iterations",
     ]
     for name, program in programs.items():
-        lines += ["", f"  costliest operations of {name}:"]
+        lines += ["", f"  most expensive operations of {name}:"]
         for row in program["costliest"]:
-            where = row["layer"] or "(no layer)"
-            lines.append(f"    {row['share']:6.1%}  {where:<34} {row['operation']} ({row['pass']})")
+            layer = row["layer"] or "(no layer)"
+            lines.append(f"    {row['share']:6.1%}  {layer:<34} {row['operation']} ({row['pass']})")
     lines += ["", "  advice:"] + [f"    - {line}" for line in report["advice"] or ["none"]]
     return "\n".join(lines)
 
@@ -118,33 +118,33 @@ _ROWS = (
     ("bytes accessed", "bytes_accessed", _mega),
     ("estimated cycles", "estimated_cycles", "{:,}".format),
     ("estimated time", "estimated_seconds", lambda value: f"{1e6 * value:,.1f} us"),
-    ("matrix units busy, est.", "matrix_unit_utilisation", "{:.1%}".format),
-    ("memory a core", "memory_bytes", gibibytes),
-    ("of what there is", "memory_share", "{:.1%}".format),
+    ("matrix unit utilization", "matrix_unit_utilisation", "{:.1%}".format),
+    ("memory per core", "memory_bytes", format_gibibytes),
+    ("share of core memory", "memory_share", "{:.1%}".format),
     ("all-reduces", "all_reduce_count", str),
-    ("bytes all-reduced", "all_reduce_bytes", "{:,}".format),
+    ("all-reduced bytes", "all_reduce_bytes", "{:,}".format),
 )
 
 
-def _figures(
+def _describe_program(
     executable: Executable,
     topology: Topology,
     networks: Iterable[tf.keras.Model],
     trained: tf.keras.Model,
     costlier_share: float,
 ) -> dict[str, Any]:
-    names = LayerNames(networks, hlo.op_names(executable.hlo))
-    operations = hlo.operations(executable.hlo, costlier_share=costlier_share)
+    names = LayerNames(networks, hlo.parse_op_names(executable.hlo))
+    operations = hlo.parse_operations(executable.hlo, costlier_share=costlier_share)
     cycles = sum(operation.cycles for operation in operations)
     by_layer: collections.Counter[str] = collections.Counter()
     for operation in operations:
-        by_layer[names.layer(operation.name)] += operation.cycles
+        by_layer[names.find_layer(operation.name)] += operation.cycles
     return {
-        "replica_count": hlo.replica_count(executable.hlo),
+        "replica_count": hlo.parse_replica_count(executable.hlo),
         "flops": executable.flops,
         "bytes_accessed": executable.bytes_accessed,
         "estimated_cycles": cycles,
-        "loops": hlo.loops(executable.hlo),
+        "loops": hlo.count_loops(executable.hlo),
         "estimated_seconds": cycles / topology.core.clock,
         "matrix_unit_utilisation": executable.flops / (cycles * topology.core.flops_per_cycle),
         "argument_bytes": executable.argument_bytes,
@@ -153,51 +153,57 @@ def _figures(
         "code_bytes": executable.code_bytes,
         "memory_bytes": executable.memory_bytes,
         "memory_share": executable.memory_bytes / topology.core.memory_bytes,
-        **_all_reduces(executable, names, networks, trained),
+        **_describe_all_reduces(executable, names, networks, trained),
         "costliest": [
             {
-                "layer": names.layer(operation.name),
+                "layer": names.find_layer(operation.name),
                 "operation": operation.name.rpartition("/")[2] or operation.kind,
-                "pass": derivative(operation.name),
+                "pass": find_pass(operation.name),
                 "cycles": operation.cycles,
                 "share": operation.cycles / cycles,
             }
-            for operation in operations[:COSTLIEST]
+            for operation in operations[:LISTED_OPERATIONS]
         ],
         "cycles_by_layer": dict(by_layer.most_common()),
     }
 
 
-def _all_reduces(
+def _describe_all_reduces(
     executable: Executable,
     names: LayerNames,
     networks: Iterable[tf.keras.Model],
     trained: tf.keras.Model,
 ) -> dict[str, Any]:
-    places = [(names.layer(each.name), each.bytes) for each in hlo.all_reduces(executable.hlo)]
+    all_reduces = [
+        (names.find_layer(each.name), each.bytes) for each in hlo.parse_all_reduces(executable.hlo)
+    ]
     gradient_bytes = sum(
         math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
         for weight in trained.trainable_variables
     )
-    own = {network.name for network in networks}
-    # All-reduces in a layer are for the moments of batch-norm, not for gradients.
-    others = [size for layer, size in places if layer.partition("/")[0] not in own]
+    network_names = {network.name for network in networks}
+    # All-reduces inside a network sum the moments of batch normalization, not gradients.
+    others = [size for layer, size in all_reduces if layer.partition("/")[0] not in network_names]
     return {
-        "all_reduce_count": len(places),
-        "all_reduce_bytes": sum(size for _, size in places),
-        "all_reduces": [{"layer": layer, "bytes": size} for layer, size in places],
-        "gradient_all_reduce_count": covering(gradient_bytes, others),
+        "all_reduce_count": len(all_reduces),
+        "all_reduce_bytes": sum(size for _, size in all_reduces),
+        "all_reduces": [{"layer": layer, "bytes": size} for layer, size in all_reduces],
+        "gradient_all_reduce_count": count_gradient_all_reduces(gradient_bytes, others),
         "gradient_bytes": gradient_bytes,
     }
 
 
-def covering(total: int, sizes: list[int]) -> int:
-    """Returns the smallest number of sizes that sum to at least `total`.
+def count_gradient_all_reduces(gradient_bytes: int, sizes: list[int]) -> int:
+    """Returns the smallest number of all-reduces that can contain all gradients.
 
-    If all sizes together are smaller, their number is returned.
+    Args:
+      gradient_bytes: The size of all gradients.
+      sizes: The sizes of the all-reduces that may contain gradients. If their sum is smaller than
+        `gradient_bytes`, the result is their number.
     """
+    remaining = gradient_bytes
     for count, size in enumerate(sorted(sizes, reverse=True)):
-        if total <= 0:
+        if remaining <= 0:
             return count
-        total -= size
+        remaining -= size
     return len(sizes)
