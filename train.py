@@ -126,11 +126,12 @@ def check_models(
         )
     except models.DesignError as error:
         raise UserError(
-            models.spelled(error.problem, as_flag), models.spelled(error.remedy, as_flag)
+            models.format_message(error.problem, as_flag),
+            models.format_message(error.remedy, as_flag),
         ) from None
 
 
-def as_flag(choice: models.Choice) -> str:
+def as_flag(choice: models.Setting) -> str:
     """Returns a choice of networks as the command line spells it."""
     flags_of = {"name": "model", "generator_name": "generator_model", "width": "model_width"}
     return f"--{flags_of.get(choice.name, choice.name)}={choice.value}"

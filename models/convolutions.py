@@ -39,13 +39,13 @@ class Linear(tf.keras.layers.Layer):
     """Base class of linear layers, product(x, kernel) + bias; subclasses define the product.
 
     Args:
-      filters: number of units or output channels.
-      kernel_initializer: initializer of the kernel; the bias is initialized to 0.
-      use_bias: whether to add a bias.
-      bias_cancelled: whether batch normalization follows that subtracts the bias again. The
-        gradient of the bias is then zero and is not computed: its rounding errors would be noise,
-        and its sum over all pixels is expensive.
-      spectral: whether to divide the kernel by its largest singular value, see spectral.
+      filters: Number of units or output channels.
+      kernel_initializer: Initializer of the kernel; the bias is initialized to 0.
+      use_bias: Whether to add a bias.
+      bias_cancelled: Whether the layer is followed by batch normalization, which subtracts the
+        bias again. The gradient of the bias is then zero and is not computed: its rounding errors
+        would be noise, and its sum over all pixels is expensive.
+      spectral: Whether to divide the kernel by its largest singular value, see spectral.
     """
 
     def __init__(

@@ -110,10 +110,10 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
     """A transposed convolution with stride 2.
 
     Args:
-      filters: number of output channels.
-      size: side of the output in pixels, twice that of the input or one pixel less.
-      by_blocks: whether to compute it by blocks, see convolutions; requires a bias.
-      kwargs: further arguments of Conv2DTranspose.
+      filters: Number of output channels.
+      size: Side of the output in pixels, twice that of the input or one pixel less.
+      by_blocks: Whether to compute it by blocks, see convolutions; requires a bias.
+      kwargs: Further arguments of Conv2DTranspose.
     """
 
     def __init__(self, filters: int, size: int, *, by_blocks: bool = False, **kwargs):

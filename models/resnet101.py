@@ -23,7 +23,7 @@ OUTPUT_SCALE = 0.2
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
 
-    `generator_width` takes the place of `width`.
+    The description above applies with `generator_width` in place of `width`.
     """
     channels = _channels(design.example_shape[0], design.generator_width)
     latents = tf.keras.Input([design.latent_size], name="latents")

@@ -88,8 +88,8 @@ def parse(*arguments):
         (
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
             "--generator_normalization=none with --conditioning=projection gives the generator no "
-            "access to labels, which set the scales and offsets of its batch normalization — use "
-            "--generator_normalization=batch, or --generator_model=mlp",
+            "access to labels, which select the scales and offsets of its batch normalization — "
+            "use --generator_normalization=batch, or --generator_model=mlp",
         ),
         (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
         (
