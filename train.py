@@ -372,7 +372,7 @@ def check_critic(run: Run) -> None:
         return scores[0] if isinstance(scores, (tuple, list)) else scores
 
     # Without a gradient penalty, nothing is differentiated twice.
-    asked = losses.PENALTIES[run.config.penalty].what is not None
+    asked = losses.PENALTIES[run.config.penalty].function is not None
     harmless = () if asked else ("no_second_derivative",)
     for finding in losses.check_critic(critic, examples):
         if finding.name == "random_scores" and run.config.critic_normalization == "spectral":

@@ -64,7 +64,7 @@ def test_logged_parts_add_up_to_the_loss(adversarial_loss, penalty):
         rtol=1e-5,
         atol=1e-5,
     )
-    asked = losses.PENALTIES[penalty].what is not None
+    asked = losses.PENALTIES[penalty].function is not None
     assert asked == bool(tf.reduce_any(terms["penalty"] > 0))
 
 

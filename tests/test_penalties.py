@@ -114,7 +114,7 @@ FAMILY = {
 
 
 def test_every_gradient_penalty_has_a_row_here():
-    asked = {name for name, penalty in losses.PENALTIES.items() if penalty.what is not None}
+    asked = {name for name, penalty in losses.PENALTIES.items() if penalty.function is not None}
     assert set(FAMILY) == asked
 
 
@@ -382,14 +382,14 @@ def test_penalty_under_mixed_bfloat16_is_that_of_float32(compute):
         np.testing.assert_allclose(mixed, single, atol=0.02)
 
 
-def test_lazily_is_the_same_on_average(compute):
+def test_lazy_regularization_has_the_same_mean(compute):
     """Value and weight gradient, k times on every k-th step and zero between."""
     size = tf.Variable(3.0)
 
     @compute
     def on_step(step):
         with tf.GradientTape() as tape:
-            (value,) = losses.lazily(
+            (value,) = losses.lazy_regularization(
                 4,
                 step,
                 lambda: (
@@ -407,8 +407,10 @@ def test_lazily_is_the_same_on_average(compute):
         np.testing.assert_allclose(gradient, 2 * 18 * due, rtol=1e-6)
 
 
-def test_lazily_on_every_step_is_the_thing_itself():
-    assert losses.lazily(1, tf.constant(3), lambda: "computed", like=None) == "computed"
+def test_lazy_regularization_at_every_step_computes_the_term():
+    assert (
+        losses.lazy_regularization(1, tf.constant(3), lambda: "computed", like=None) == "computed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -477,7 +479,10 @@ def test_lazily_on_every_step_is_the_thing_itself():
             ),
             "noise and seed were both given",
         ),
-        (lambda: losses.lazily(0, tf.constant(0), tuple, like=()), "interval must be positive"),
+        (
+            lambda: losses.lazy_regularization(0, tf.constant(0), tuple, like=()),
+            "interval must be positive",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, message):
