@@ -19,9 +19,13 @@ def known_mistakes(
       measured: The penalties of linear critics with the first `norms`.
       norms: Norms of w.
     """
-    # All elements of w have the same absolute value, so the norm over a part of the elements is
-    # the norm over all of them times the square root of that part.
-    expected, root_elements = checked.expected, checked.elements**0.5
+    yield from _batch_mistakes(checked)
+    yield from _norm_mistakes(checked)
+    yield from _value_mistakes(checked, measured, norms)
+
+
+def _batch_mistakes(checked: CheckedPenalty) -> Iterator[tuple[str, str, Value]]:
+    expected = checked.expected
     yield (
         "norm_over_batch",
         "the norm is taken over the whole batch: take it over each example",
@@ -39,6 +43,12 @@ def known_mistakes(
         "differentiate the sum of the scores, and take the norm over each example",
         lambda norm: expected(norm / BATCH**0.5),
     )
+
+
+def _norm_mistakes(checked: CheckedPenalty) -> Iterator[tuple[str, str, Value]]:
+    # All elements of w have the same absolute value, so the norm over a fraction of the elements is
+    # the norm over all elements times the square root of that fraction.
+    expected, root_elements = checked.expected, checked.elements**0.5
     rank = len(checked.shape)
     for count in range(1, rank):
         for axes in itertools.combinations(range(rank), count):
@@ -65,6 +75,12 @@ def known_mistakes(
         "the norm is the sum of absolute values: use the Euclidean norm",
         lambda norm: expected(norm * root_elements),
     )
+
+
+def _value_mistakes(
+    checked: CheckedPenalty, measured: Sequence[float], norms: Sequence[float]
+) -> Iterator[tuple[str, str, Value]]:
+    expected = checked.expected
     yield (
         "two_sided" if checked.one_sided else "one_sided",
         "norms below the target are penalized: clip (norm - target) at 0, or pass one_sided=False"

@@ -40,12 +40,7 @@ def generator(design: Design) -> tf.keras.Model:
             design.activation, name=f"activation_{number}", dtype=design.precision
         )(x)
 
-    base = sizes[-1]
-    x = Dense(base * base * filters[-1], dtype=design.precision, name="dense")(latents)
-    x = tf.keras.layers.Reshape([base, base, filters[-1]], dtype=design.precision, name="reshape")(
-        x
-    )
-    x = activated(x, 0)
+    x = activated(_smallest_features(design, latents, sizes[-1], filters[-1]), 0)
     for number, size in enumerate(sizes[-2:0:-1], start=1):
         conv = _Upwards(
             filters[-1 - number],
@@ -65,6 +60,13 @@ def generator(design: Design) -> tf.keras.Model:
     )(x)
     x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
+
+
+def _smallest_features(design: Design, latents: tf.Tensor, size: int, filters: int) -> tf.Tensor:
+    """Maps latents to feature maps `[B, size, size, filters]`."""
+    x = Dense(size * size * filters, dtype=design.precision, name="dense")(latents)
+    shape = [size, size, filters]
+    return tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
 
 
 def critic(design: Design) -> tf.keras.Model:
