@@ -84,7 +84,14 @@ def compile_slice(
         replace_text(f"{base}.{program.name}.hlo.txt", executable.hlo)
         log(f"{program.name}: compiled in {time.perf_counter() - began:.0f} s")
         compiled[program.name] = executable
-    result = build_compile_report(config, topology, step, compiled, compiler.versions())
+    result = build_compile_report(
+        config,
+        topology,
+        step,
+        compiled,
+        compiler.versions(),
+        penalty_interval=config.penalty_interval,
+    )
     replace_text(f"{base}.json", json.dumps(result, indent=2) + "\n")
     return result
 

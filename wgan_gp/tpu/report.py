@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import Config
+from ..config import OptimizationSettings
 from ..step import ReplicaStep
 from . import hlo
 from .advice import advise
@@ -26,48 +26,51 @@ LISTED_OPERATIONS = 10
 
 
 def build_compile_report(
-    config: Config,
+    optimization: OptimizationSettings,
     topology: Topology,
     step: ReplicaStep,
     compiled: Mapping[str, Executable],
     versions: Mapping[str, str],
+    *,
+    penalty_interval: int,
 ) -> dict[str, Any]:
     """Returns the report as a JSON object; docs/compile.md explains its keys.
 
     Args:
-      config: The configuration of the run.
+      optimization: The settings of the training steps.
       topology: The slice.
       step: The replica step, with the networks.
       compiled: The compiled "critic_step" and "generator_step".
       versions: The versions of the packages; see `compiler.versions`.
+      penalty_interval: The penalty is computed in every `penalty_interval`-th critic step.
     """
     critic, generator = step.state.critic, step.state.generator
     programs = {
         name: _describe_program(compiled[name], topology, [critic, generator], trained, share)
         for name, trained, share in (
             # The only conditional is the penalty, which is computed in every k-th step.
-            ("critic_step", critic, 1 / config.penalty_interval),
+            ("critic_step", critic, 1 / penalty_interval),
             ("generator_step", generator, 1.0),
         )
     }
     seconds = (
-        config.n_critic * programs["critic_step"]["estimated_seconds"]
+        optimization.n_critic * programs["critic_step"]["estimated_seconds"]
         + programs["generator_step"]["estimated_seconds"]
     )
-    images = config.n_critic * config.batch_size / seconds
+    images = optimization.n_critic * optimization.batch_size / seconds
     report = {
         "topology": topology.name,
         "replicas": topology.replicas,
         "chips": topology.chips,
-        "per_replica_batch": config.batch_size // topology.replicas,
-        "per_replica_generator_batch": config.generator_batch // topology.replicas,
+        "per_replica_batch": optimization.batch_size // topology.replicas,
+        "per_replica_generator_batch": optimization.generator_batch // topology.replicas,
         "memory_per_core_bytes": topology.core.memory_bytes,
         "programs": programs,
         "estimated_iteration_seconds": seconds,
         "estimated_images_per_second": images,
         "estimated_images_per_second_per_chip": images / topology.chips,
-        "estimated_hours": config.train_steps * seconds / 3600,
-        "train_steps": config.train_steps,
+        "estimated_hours": optimization.train_steps * seconds / 3600,
+        "train_steps": optimization.train_steps,
         "versions": dict(versions),
     }
     return {**report, "advice": advise(report, [critic, generator], topology.core)}
