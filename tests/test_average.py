@@ -1,4 +1,4 @@
-"""The moving average of the generator: what it is, on any strategy, and who draws from it."""
+"""Tests of the moving average of the generator."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ def values(model):
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_it_follows_every_weight_and_statistic(replicas):
-    """decay * average + (1 - decay) * generator; less of the average while there are few."""
+def test_the_average_of_all_weights_and_statistics(replicas):
+    """Tests decay * average + (1 - decay) * generator, with a lower decay at first."""
     strategy = strategy_over(replicas)
     state = train.make_state(CONFIG, strategy)
     expected = values(state.generator)
@@ -35,18 +35,18 @@ def test_it_follows_every_weight_and_statistic(replicas):
             for average, weight in zip(expected, values(state.generator), strict=True)
         ]
     moved = 0
-    for average, want, initial in zip(
+    for average, target, initial in zip(
         state.generator_average.weights, expected, values(state.generator), strict=True
     ):
         copies = strategy.experimental_local_results(getattr(average, "_value", average))
         assert len(copies) == replicas
         for copy in copies:
-            np.testing.assert_allclose(copy, want, rtol=1e-4, atol=1e-6)
-        moved += (np.abs(want - initial) > 1e-6).any()
+            np.testing.assert_allclose(copy, target, rtol=1e-4, atol=1e-6)
+        moved += (np.abs(target - initial) > 1e-6).any()
     assert moved > 5
 
 
-def test_samples_come_from_it_and_a_checkpoint_holds_it(tmp_path):
+def test_samples_are_from_the_average_which_checkpoints_contain(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=10, generator_ema_decay=0.9)
     assert run.state.sampling_generator is run.state.generator_average
     samples = run.sampler.sample(4)
@@ -57,13 +57,13 @@ def test_samples_come_from_it_and_a_checkpoint_holds_it(tmp_path):
     np.testing.assert_array_equal(again.sampler.sample(4), samples)
 
 
-def test_without_it_samples_come_from_the_generator(tmp_path):
+def test_without_an_average_samples_are_from_the_generator(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=5)
     assert run.state.generator_average is None
     assert run.state.sampling_generator is run.state.generator
 
 
-def test_a_run_cannot_lose_it(tmp_path):
+def test_a_run_cannot_be_resumed_without_its_average(tmp_path):
     train_tiny(tmp_path, train_steps=5, generator_ema_decay=0.9)
     config = Config(model_dir=str(tmp_path), train_steps=5, **TINY)
     with pytest.raises(UserError, match=r"--generator_ema_decay: 0\.9 -> 0\.0"):

@@ -1,4 +1,4 @@
-"""--mode=compile: real programs for slices that are not there, and their faults by name."""
+"""Tests of --mode=compile: compilation for TPU slices, its report and its error messages."""
 
 import json
 import os
@@ -24,8 +24,8 @@ TOY = {"dataset": "swiss_roll", "model": "mlp", "model_width": 16}
 
 
 def compile_report(directory, topology="v5e-8", **settings):
-    """What the mode wrote."""
-    tf.keras.backend.clear_session()  # Keras numbers layers by process, and the mode has its own
+    """Runs the mode and returns the report that it wrote."""
+    tf.keras.backend.clear_session()  # because Keras numbers layers per process
     config = train.resolve(
         Config(model_dir=str(directory), compile_topology=topology, mode="compile", **settings)
     )
@@ -44,14 +44,14 @@ def compile_report(directory, topology="v5e-8", **settings):
         ),
     ],
 )
-def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas):
+def test_gradients_are_summed_in_one_all_reduce(tmp_path, topology, replicas):
     settings = {**TINY, **DCGAN, "batch_size": 2 * replicas}
     report = compile_report(tmp_path, topology, **settings)
     assert (report["topology"], report["replicas"]) == (topology, replicas)
     assert report["per_replica_batch"] == 2
     for program in report["programs"].values():
         assert program["replica_count"] == replicas
-        # Beside the gradients, batch-norm sums its moments.
+        # The other all-reduces sum the moments of batch normalization.
         sums = [each["bytes"] for each in program["all_reduces"] if each["layer"] == "adam"]
         assert sums == [program["gradient_bytes"]]
         assert program["gradient_all_reduce_count"] == 1
@@ -59,13 +59,13 @@ def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas
         assert program["all_reduce_bytes"] > program["gradient_bytes"]
     generator = report["programs"]["generator_step"]
     norms = [each["layer"] for each in generator["all_reduces"] if each["layer"] != "adam"]
-    # Two batch-norms, forward and backward.
+    # Two batch normalizations, forward and backward.
     assert sorted(norms) == sorted(2 * ["generator/normalization_0", "generator/normalization_1"])
 
 
 @pytest.mark.slow
-def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
-    """docs/performance.md: the estimates of the steps as usually written are 103,576 and 91,631."""
+def test_cycles_of_the_cifar10_resnet_are_as_documented(tmp_path):
+    """Compares with the 103,576 and 91,631 cycles of a common implementation (performance.md)."""
     report = compile_report(
         tmp_path,
         "v5e-8",
@@ -85,14 +85,14 @@ def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
     assert critic["gradient_all_reduce_count"] == generator["gradient_all_reduce_count"] == 1
 
 
-def test_one_core_sums_nothing(tmp_path):
+def test_one_core_needs_no_all_reduces(tmp_path):
     report = compile_report(tmp_path, "v5e-1", **TINY)
     for program in report["programs"].values():
         assert (program["replica_count"], program["all_reduce_count"]) == (1, 0)
 
 
 @pytest.mark.slow
-def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
+def test_estimates_are_deterministic_and_consistent(tmp_path):
     first, second = (
         compile_report(tmp_path / run, **TOY, batch_size=256, train_steps=1000)
         for run in ("first", "second")
@@ -122,7 +122,7 @@ def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_wider_network_costs_more(tmp_path):
+def test_a_wider_network_has_higher_estimates(tmp_path):
     settings = {**TOY, "batch_size": 4096}
     narrow = compile_report(tmp_path, **settings)
     wide = compile_report(tmp_path, **{**settings, "model_width": 512})
@@ -131,8 +131,8 @@ def test_a_wider_network_costs_more(tmp_path):
             assert wide["programs"][name][figure] > 2 * program[figure], (name, figure)
 
 
-def test_the_program_of_a_slice_computes_what_one_replica_does():
-    """On 8 virtual CPU devices, by plain gradient descent, from the same global batch."""
+def test_the_program_of_a_slice_computes_the_updates_of_one_replica():
+    """Runs on 8 virtual CPU devices, with gradient descent and the same global batch."""
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "replicated_program.py"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -149,7 +149,7 @@ def test_the_program_of_a_slice_computes_what_one_replica_does():
 
 
 def test_the_command_line(tmp_path):
-    """Nothing of a run is written: it may still be trained with other settings."""
+    """Writes only the report, so that the directory can be used for a run with other settings."""
     done = subprocess.run(
         [
             sys.executable,
@@ -225,21 +225,21 @@ def models_with(layer):
         (Float64, "uses float64, which TPUs do not support — cast its inputs to float32"),
     ],
 )
-def test_a_layer_that_no_tpu_can_run_is_named(tmp_path, monkeypatch, layer, message):
+def test_errors_name_the_layer_that_a_tpu_does_not_support(tmp_path, monkeypatch, layer, message):
     monkeypatch.setattr(train.models, "build", models_with(layer))
     with pytest.raises(UserError) as caught:
         compile_report(tmp_path, **TOY)
     assert str(caught.value).startswith("layer critic/troublesome ")
     assert message in str(caught.value) and "\n" not in str(caught.value)
-    if "(" in message or layer in (Strings, ShapeFromValues):  # TensorFlow says where it is
+    if "(" in message or layer in (Strings, ShapeFromValues):  # TensorFlow reports the line
         assert "tests/test_compile.py:" in str(caught.value)
         (text,) = (tmp_path / "compile").glob("v5e-8.critic_step.error.txt")
         assert "troublesome" in text.read_text()
 
 
 @pytest.mark.parametrize("kind", [pytest.param("arguments", marks=pytest.mark.slow), "temporaries"])
-def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
-    """A program that needs 8 MiB an example, and little of this machine's own memory."""
+def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, kind):
+    """Compiles a program that requires 8 MiB per example, but little memory to compile."""
     strategy = SliceStrategy(2)
     topology = topologies.find("v2-8")
     devices = compiler.slice_devices(topology)[:2]
@@ -265,12 +265,12 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     assert (tmp_path / "v2-8.critic_step.error.txt").read_text()
     fits = int(message.rpartition("--batch_size=")[2])
     assert 256 <= fits <= 2048
-    compile_batch(fits)  # its word is good
+    compile_batch(fits)
     with pytest.raises(UserError, match="is too large"):
         compile_batch(8 * fits)
 
 
-def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
+def test_the_error_for_a_missing_compiler_contains_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(train.tpu.REQUIRED, "libtpu", "0.0.52")
     with pytest.raises(
         UserError, match=r"requires libtpu 0\.0\.52 .* version 0\.0\.51 is installed — run"
@@ -284,7 +284,7 @@ def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
         compile_report(tmp_path)
 
 
-def test_the_pins_are_the_same_everywhere():
+def test_required_versions_are_equal_everywhere():
     pins = {f"{package}=={version}" for package, version in train.tpu.REQUIRED.items()}
     lines = (ROOT / "requirements-compile.txt").read_text().splitlines()
     assert {line for line in lines if not line.startswith("#")} == pins
@@ -293,12 +293,12 @@ def test_the_pins_are_the_same_everywhere():
 
 
 @pytest.mark.slow
-def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
+def test_a_lazy_penalty_has_a_lower_estimate(tmp_path):
     every, fourth = (
         compile_report(
             tmp_path,
             "v5e-1",
-            # Large enough that the penalty costs more than the choice whether to take it.
+            # Large enough that the penalty costs more than the conditional.
             image_size=16,
             model_width=16,
             batch_size=256,
@@ -313,7 +313,7 @@ def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
 
 
 class SubclassedCritic(tf.keras.Model):
-    """Of layers without one input of their own, for the advice to stumble over."""
+    """A critic whose layers have no symbolic inputs."""
 
     def __init__(self):
         super().__init__(name="critic")
@@ -330,7 +330,7 @@ class SubclassedCritic(tf.keras.Model):
 
 
 @pytest.mark.slow
-def test_a_subclassed_model_is_reported_like_any_other(tmp_path, monkeypatch):
+def test_the_report_supports_subclassed_models(tmp_path, monkeypatch):
     def build(*arguments, **options):
         generator, _ = models.registry.build(*arguments, **options)
         return generator, SubclassedCritic()
@@ -340,7 +340,7 @@ def test_a_subclassed_model_is_reported_like_any_other(tmp_path, monkeypatch):
     assert report["programs"]["critic_step"]["gradient_bytes"] == 4 * (2 * 8 + 8 + 8 + 1)
 
 
-def test_nothing_stale_stays_beside_a_refusal(tmp_path, monkeypatch):
+def test_an_error_removes_the_files_of_an_earlier_compilation(tmp_path, monkeypatch):
     compile_report(tmp_path, "v5e-1", **TOY)
     monkeypatch.setattr(train.models, "build", models_with(Strings))
     with pytest.raises(UserError):
@@ -349,14 +349,14 @@ def test_nothing_stale_stays_beside_a_refusal(tmp_path, monkeypatch):
     assert files == ["v5e-1.critic_step.error.txt"]
 
 
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+def test_the_error_for_an_unwritable_directory_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"--model_dir=\S+/file/run cannot be written"):
         compile_report(tmp_path / "file" / "run", "v5e-1", **TOY)
 
 
-def test_the_first_of_two_layers_of_a_kind_is_told_from_the_second(tmp_path, monkeypatch):
-    """Named by Keras: strings and strings_1, of which one is at fault."""
+def test_errors_distinguish_layers_of_one_class(tmp_path, monkeypatch):
+    """Keras names the layers probe and probe_1; one of the two is at fault."""
 
     class Probe(tf.keras.layers.Layer):
         def __init__(self, *, bad):
@@ -391,7 +391,7 @@ def test_the_first_of_two_layers_of_a_kind_is_told_from_the_second(tmp_path, mon
         (["--compile_topology=v5e-256"], "--batch_size=64 does not divide over 256 replicas"),
     ],
 )
-def test_a_bad_slice_is_refused_before_tensorflow_starts(arguments, message):
+def test_an_invalid_topology_is_an_error_before_tensorflow_is_imported(arguments, message):
     values = flags.flags.FlagValues()
     flags.define(values)
     config = flags.parse(["train.py", "--mode=compile", *arguments], values)
@@ -400,13 +400,13 @@ def test_a_bad_slice_is_refused_before_tensorflow_starts(arguments, message):
     assert message in str(caught.value)
 
 
-def test_a_layout_that_libtpu_refuses(tmp_path):
+def test_an_unsupported_layout_is_an_error(tmp_path):
     with pytest.raises(UserError, match="libtpu does not support --compile_topology=v5e:3x3"):
         compile_report(tmp_path, "v5e:3x3", batch_size=72)
 
 
 @pytest.mark.parametrize("name", topologies.KNOWN)
-def test_every_known_slice_has_as_many_devices_as_it_says(name):
+def test_the_number_of_devices_matches_the_topology(name):
     topology = topologies.find(name)
     assert len(compiler.slice_devices(topology)) == topology.replicas
     generation, _, size = name.partition("-")
@@ -414,8 +414,8 @@ def test_every_known_slice_has_as_many_devices_as_it_says(name):
     assert counted == int(size)
 
 
-def test_layers_are_told_from_their_second_use():
-    """Keras numbers "relu", "relu_1"; TensorFlow numbers the second use of "relu" alike."""
+def test_layer_names_are_distinguished_from_repeated_scopes():
+    """Keras names layers "relu" and "relu_1"; TensorFlow names the second scope "relu" likewise."""
     network = tf.keras.Sequential(
         [
             tf.keras.Input([2]),
@@ -433,7 +433,7 @@ def test_layers_are_told_from_their_second_use():
     assert names.find_layer("mul_5") == names.find_layer("") == ""
 
 
-def test_passes_are_told_apart():
+def test_find_pass():
     assert layers.find_pass("critic/conv2d/Conv2D") == "forward"
     assert layers.find_pass("gradient_tape/critic/conv2d/Conv2D") == "gradient"
     assert layers.find_pass("gradient_tape/gradient_tape/c/d/E") == "second-order gradient"
@@ -477,12 +477,12 @@ ENTRY %main (a: f32[8]) -> f32[] {{
 """
 
 
-def test_a_program_is_read():
+def test_hlo_is_parsed():
     assert hlo.parse_replica_count(PROGRAM) == 8
     always = [hlo.Operation("critic/conv/Conv2D", "fusion", 70)]
     copies = [hlo.Operation("", "copy", cycles) for cycles in (400, 5, 3, 0)]
     assert hlo.parse_operations(PROGRAM) == [copies[0], *always, *copies[1:]]
-    # The costlier branch every fourth time, the other one three times of four.
+    # The more expensive branch has a weight of 1/4, the other branch 3/4.
     assert [each.cycles for each in hlo.parse_operations(PROGRAM, costlier_share=0.25)] == [
         100,
         70,
@@ -501,11 +501,11 @@ def test_a_program_is_read():
 @pytest.mark.parametrize(
     ("sizes", "count"), [([8, 100, 8], 1), ([60, 8, 40], 2), ([], 0), ([30, 30], 2)]
 )
-def test_gradient_sums_are_as_few_as_hold_the_gradients(sizes, count):
+def test_count_gradient_all_reduces(sizes, count):
     assert report.count_gradient_all_reduces(100, sizes) == count
 
 
-def test_refusals_of_memory_are_read():
+def test_memory_errors_are_parsed():
     text = (
         "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
         "required for HLO temporaries (2.50T) exceeds available HBM (15.75G). HLO module: a_step."
@@ -548,7 +548,7 @@ def advise(network=(), per_replica=8, **changes):
     return advice.advise(report, [critic], topologies.CORES["v5e"])
 
 
-def test_nothing_to_advise():
+def test_a_suitable_network_gets_no_advice():
     assert advise([tf.keras.layers.Conv2D(256, 3)]) == []
 
 
@@ -588,12 +588,12 @@ def test_nothing_to_advise():
         ),
     ],
 )
-def test_advice_names_what_holds_the_program_back(changes, words):
+def test_advice_names_the_cause(changes, words):
     given = " ".join(advise(**changes))
     for word in words:
         assert word in given
 
 
-def test_advice_says_what_a_thin_layer_costs():
+def test_advice_contains_the_cost_of_a_layer_with_few_channels():
     thin = [tf.keras.layers.Conv2D(3, 3), tf.keras.layers.Conv2D(128, 3, name="first")]
     assert "up to 25% of a program's cycles" in " ".join(advise(thin))
