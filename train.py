@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.data.source import Source, Stream
     from wgan_gp.monitoring import Writer
-    from wgan_gp.probe import Probe
+    from wgan_gp.probe import CriticProbe
     from wgan_gp.run_directory import DataRecord
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
@@ -400,10 +400,10 @@ def warn_of_padding(run: Run) -> None:
         print(f"warning: {line}", file=sys.stderr)
 
 
-def make_probe(run: Run, step: ReplicaStep) -> Probe:
+def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
     """Returns the probe of the critic on the training data and the held-out data, if any."""
     from wgan_gp.data.pipeline import distributed_batches
-    from wgan_gp.probe import Probe
+    from wgan_gp.probe import CriticProbe
 
     def from_the_beginning(source: Source | Stream) -> Callable[[], Iterator]:
         return functools.partial(
@@ -413,7 +413,7 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
     held_out = datasets.open_held_out(run.config)
     # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
     every_step = make_objective(dataclasses.replace(run.config, penalty_interval=1))
-    return Probe(
+    return CriticProbe(
         dataclasses.replace(step, objective=every_step),
         run.strategy,
         batches=from_the_beginning(run.source),
@@ -485,7 +485,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.strategy import use_jit
     from wgan_gp.trainer import Trainer
-    from wgan_gp.verdict import Judge
+    from wgan_gp.verdict import HealthMonitor
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
     jit_compile = use_jit(config, run.strategy)
@@ -521,8 +521,10 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
                     "start all processes again",
                 )
             start = run.checkpoints.restore_latest()
-        about = evaluator.about if evaluator else {}
-        writer = Writers(make_writer(run, step.objective.critic_term_names, about), *more_writers)
+        metadata = evaluator.metadata if evaluator else {}
+        writer = Writers(
+            make_writer(run, step.objective.critic_term_names, metadata), *more_writers
+        )
     return Trainer(
         config,
         start=start,
@@ -533,7 +535,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
             distributed_batches, run.source, run.strategy, batch_size=config.batch_size
         ),
         probe=probe,
-        judge=Judge(
+        judge=HealthMonitor(
             target=config.penalty_target if config.penalty in PENALTIES_WITH_TARGET else 0.0,
             one_sided=config.penalty == "one_sided",
         ),

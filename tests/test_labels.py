@@ -13,7 +13,7 @@ from wgan_gp.data.pipeline import distributed_batches
 from wgan_gp.data.registry import open_source
 from wgan_gp.export import signatures
 from wgan_gp.loop import make_train_loop
-from wgan_gp.probe import Probe
+from wgan_gp.probe import CriticProbe
 from wgan_gp.sampling import Sampler
 from wgan_gp.state import create_state
 from wgan_gp.step import ReplicaStep
@@ -116,9 +116,11 @@ def test_subclassed_networks_see_labels_in_both_steps():
 
 def test_subclassed_networks_see_labels_in_the_probe():
     strategy = strategy_over(1)
-    look = Probe(make_step(strategy), strategy, batches=lambda: real_batches(strategy))()
-    assert len(look.terms) == 5
-    assert_labels_were_seen(look.terms)
+    diagnostics = CriticProbe(
+        make_step(strategy), strategy, batches=lambda: real_batches(strategy)
+    )()
+    assert len(diagnostics.terms) == 5
+    assert_labels_were_seen(diagnostics.terms)
 
 
 @pytest.mark.parametrize("label", [None, 5])

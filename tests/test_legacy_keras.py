@@ -19,7 +19,7 @@ OF_EACH_KIND = [
     "test_adversarial.py::test_clip_weights[1-keras]",
     "test_average.py::test_it_follows_every_weight_and_statistic[1]",
     "test_conformance.py::test_a_critics_trouble_is_named",
-    "test_evaluation.py::test_a_network_from_a_file_makes_the_features[1-model.keras]",
+    "test_evaluation.py::test_a_network_from_a_file_computes_the_features[1-model.keras]",
     "test_evaluation.py::test_code_in_a_keras_file_is_not_run",
     "test_export.py::test_every_generator_can_be_kept_in_a_keras_file[mlp-8-choices0]",
     "test_labels.py",

@@ -191,7 +191,7 @@ def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp
         assert file.stat().st_size == size
     assert call_main(*flags) == 0
     after = capsys.readouterr()
-    assert ".npz is of examples that have changed since, and is computed again" in after.err
+    assert ".npz was computed from other examples; it will be computed again" in after.err
     shutil.rmtree(run / "evaluation")
     assert call_main(*flags) == 0
     fresh = capsys.readouterr()
@@ -212,7 +212,7 @@ def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
     for name, lines in whole.items():
         path = run / name
         assert (
-            f"warning: {path} has damaged lines (2, 3, 4, 5, 6, 7, 8, 9, 10); they are moved to "
+            f"warning: {path} has damaged lines (2, 3, 4, 5, 6, 7, 8, 9, 10); they were moved to "
             f"{path}.damaged\n"
         ) in said
         assert path.with_name(f"{name}.damaged").read_bytes() == b"".join(damaged)

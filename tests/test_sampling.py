@@ -8,7 +8,7 @@ from conftest import DCGAN, strategy_over, train_tiny
 import models
 from wgan_gp.config import Config
 from wgan_gp.data.registry import open_source
-from wgan_gp.pictures import GAP_GREY, PLOT_PIXELS, image_grid, point_plot
+from wgan_gp.pictures import GAP_GRAY, PLOT_PIXELS, image_grid, point_plot
 from wgan_gp.sampling import Sampler, draw_real, make_draw
 
 
@@ -97,7 +97,7 @@ def test_image_grid_places_and_scales_images():
     assert (grid[:32, 34:66] == (128, 0, 0)).all()
     for top, left in ((0, 0), (0, 68), (34, 0)):
         assert (grid[top : top + 32, left : left + 32] == 0).all()
-    assert (grid[32:34] == GAP_GREY).all() and (grid[:, 100:] == GAP_GREY).all()
+    assert (grid[32:34] == GAP_GRAY).all() and (grid[:, 100:] == GAP_GRAY).all()
 
 
 def test_large_images_are_not_enlarged():

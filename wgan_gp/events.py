@@ -21,20 +21,33 @@ from .monitoring import Writer
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """A chart of one curve or several, by their tags; `term`: the critic's term that it shows."""
+    """A chart of one or several curves.
+
+    Attributes:
+      tags: The tags of the curves.
+      term: The critic's term that the chart shows.
+    """
 
     tags: tuple[str, ...]
     term: str = "loss"
 
     def chart(self, title: str) -> layout_pb2.Chart:
-        # Tags are regular expressions here.
+        """Returns the chart for TensorBoard's layout."""
+        # TensorBoard reads these tags as regular expressions.
         tags = [f"^{re.escape(tag)}$" for tag in self.tags]
         return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
 
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """A chart of one curve with its spread; `term`: the critic's term that it shows."""
+    """A chart of a curve inside a band.
+
+    Attributes:
+      tag: The tag of the curve.
+      lower: The tag of the lower edge of the band.
+      upper: The tag of the upper edge.
+      term: The critic's term that the chart shows.
+    """
 
     tag: str
     lower: str
@@ -43,16 +56,18 @@ class Band:
 
     @property
     def tags(self) -> tuple[str, ...]:
+        """The tags of the curve and of the edges of the band."""
         return (self.tag, self.lower, self.upper)
 
     def chart(self, title: str) -> layout_pb2.Chart:
+        """Returns the chart for TensorBoard's layout."""
         series = layout_pb2.MarginChartContent.Series(
             value=self.tag, lower=self.lower, upper=self.upper
         )
         return layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=[series]))
 
 
-# The charts of TensorBoard's Custom Scalars, by the question that they answer.
+# The charts of TensorBoard's Custom Scalars, by the question that they answer and by title.
 LAYOUT: dict[str, dict[str, Curves | Band]] = {
     "is it converging": {
         "negative critic loss": Curves(
@@ -77,7 +92,7 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 }
 
 
-# The settings and the metrics that TensorBoard's HParams shows for each run.
+# The settings and the metrics in which TensorBoard's HParams compares runs.
 COMPARED: tuple[str, ...] = (
     "penalty",
     "penalty_weight",
@@ -88,17 +103,17 @@ COMPARED: tuple[str, ...] = (
 )
 COMPARED += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
 OUTCOMES = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
-SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # the critic's
+SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # of the critic
 
 
 class TensorBoardWriter(Writer):
-    """Writes event files under `directory` and flushes them at every summary.
+    """Writes event files to a directory and flushes them at every summary.
 
     Args:
-      directory: any path tf.io.gfile can open.
-      settings: of the run, by name, those of COMPARED.
-      texts: by tag, shown line by line.
-      critic_terms: the names of the objective's critic terms; charts of others are left out.
+      directory: The directory, any path that tf.io.gfile can open.
+      settings: The settings of the run that COMPARED lists, by name.
+      texts: Texts by tag, shown line by line.
+      critic_terms: The names of the objective's critic terms; charts of other terms are omitted.
     """
 
     def __init__(
@@ -117,15 +132,15 @@ class TensorBoardWriter(Writer):
     def begin(self, step: int) -> None:
         self.close()
         # As in metrics.jsonl, events that will be computed again are removed.
-        former = paths_starting_with(posixpath.join(self._directory, "events."))
-        for path in former:
-            cut_events(path, step)
+        earlier_files = paths_starting_with(posixpath.join(self._directory, "events."))
+        for path in earlier_files:
+            truncate_events(path, step)
         self._events = tf.summary.create_file_writer(self._directory)
-        if not former:
-            self._introduce()
+        if not earlier_files:
+            self._write_static_content()
 
-    def _introduce(self) -> None:
-        """What does not change: how to lay out the curves, what the run is."""
+    def _write_static_content(self) -> None:
+        """Writes the layout of the charts, the settings and the texts, which do not change."""
         categories = []
         for question, charts in LAYOUT.items():
             shown = [
@@ -176,22 +191,22 @@ class TensorBoardWriter(Writer):
         self._events.close()
 
 
-def cut_events(path: str, step: int) -> None:
-    """Removes events later than `step` from an event file, and an incomplete last record."""
+def truncate_events(path: str, step: int) -> None:
+    """Removes events later than `step`, and an incomplete last record, from an event file."""
 
     def records() -> Iterator[tuple[bytes, bool]]:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
             yield record, tf.compat.v1.Event.FromString(record).step <= step
 
     try:
-        if all(earlier for _, earlier in records()):
+        if all(keep for _, keep in records()):
             return
     except tf.errors.DataLossError:
         pass
-    # TensorBoard does not read a file of this name.
-    aside = posixpath.join(posixpath.dirname(path), "cut.new")
-    with tf.io.TFRecordWriter(aside) as kept, contextlib.suppress(tf.errors.DataLossError):
-        for record, earlier in records():
-            if earlier:
-                kept.write(record)
-    tf.io.gfile.rename(aside, path, overwrite=True)
+    # TensorBoard ignores a file with this name.
+    temporary = posixpath.join(posixpath.dirname(path), "cut.new")
+    with tf.io.TFRecordWriter(temporary) as writer, contextlib.suppress(tf.errors.DataLossError):
+        for record, keep in records():
+            if keep:
+                writer.write(record)
+    tf.io.gfile.rename(temporary, path, overwrite=True)

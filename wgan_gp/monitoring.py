@@ -20,7 +20,7 @@ import tqdm
 from .files import replace_bytes, sync
 from .json_files import read_log
 
-_NAMED = 10  # damaged lines named in a warning; the others are only counted
+_MAX_LINES_LISTED = 10  # damaged lines in a warning; the others are only counted
 
 
 class Writer:
@@ -72,30 +72,30 @@ class Writers(Writer):
         self._reporting = reporting
 
     def begin(self, step: int) -> None:
-        self._hand_on("begin", step)
+        self._forward("begin", step)
 
     def progress(self, step: int) -> None:
-        self._hand_on("progress", step)
+        self._forward("progress", step)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        self._hand_on("scalars", step, values)
+        self._forward("scalars", step, values)
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
-        self._hand_on("image", step, tag, image)
+        self._forward("image", step, tag, image)
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        self._hand_on("histogram", step, tag, values)
+        self._forward("histogram", step, tag, values)
 
     def text(self, step: int, tag: str, text: str) -> None:
-        self._hand_on("text", step, tag, text)
+        self._forward("text", step, tag, text)
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        self._hand_on("evaluation", step, values)
+        self._forward("evaluation", step, values)
 
     def close(self) -> None:
-        self._hand_on("close")
+        self._forward("close")
 
-    def _hand_on(self, method: str, *args) -> None:
+    def _forward(self, method: str, *args) -> None:
         with self._reporting():
             for writer in self._writers:
                 getattr(writer, method)(*args)
@@ -104,7 +104,7 @@ class Writers(Writer):
 class JsonlWriter(Writer):
     """Writes a file with one JSON object per summary: "step" and all scalars."""
 
-    _ascending = True  # whether each line is of a later step than the one before
+    _ascending = True  # each line has a larger step than the previous one
 
     def __init__(self, path: str):
         self._path = path
@@ -112,29 +112,37 @@ class JsonlWriter(Writer):
     def begin(self, step: int) -> None:
         """Removes lines later than `step` and an incomplete last line.
 
-        Lines later than `step` are from an earlier process after its last checkpoint. They will
+        An earlier process wrote the lines later than `step` after its last checkpoint; they will
         be computed again. Damaged lines are moved to a file with the suffix .damaged, with a
         warning on stderr.
         """
         log = read_log(self._path, ascending=self._ascending)
         kept = b"".join(line for line_step, line in log.lines if line_step <= step)
         if log.damaged:
-            aside = f"{self._path}.damaged"
-            _append(aside, b"".join(line for _, line in log.damaged))
-            numbers = ", ".join(str(number) for number, _ in log.damaged[:_NAMED])
-            more = f" and {len(log.damaged) - _NAMED} more" if len(log.damaged) > _NAMED else ""
+            damaged_path = f"{self._path}.damaged"
+            _append(damaged_path, b"".join(line for _, line in log.damaged))
+            numbers = ", ".join(str(number) for number, _ in log.damaged[:_MAX_LINES_LISTED])
+            others = len(log.damaged) - _MAX_LINES_LISTED
+            more = f" and {others} more" if others > 0 else ""
             print(
-                f"warning: {self._path} has damaged lines ({numbers}{more}); they are moved to "
-                f"{aside}",
+                f"warning: {self._path} has damaged lines ({numbers}{more}); they were moved to "
+                f"{damaged_path}",
                 file=sys.stderr,
             )
         if kept != log.content:
             replace_bytes(self._path, kept)
 
-    def end_line(self) -> None:
-        """Ends an incomplete last line, so that it does not spoil the next one."""
-        log = read_log(self._path, ascending=False)
-        if log.content and not log.content.endswith(b"\n"):
+    def terminate_last_line(self) -> None:
+        """Appends a line break if the last line has none, so that a new line starts after it."""
+        if not tf.io.gfile.exists(self._path):
+            return
+        size = tf.io.gfile.stat(self._path).length
+        if size == 0:
+            return
+        with tf.io.gfile.GFile(self._path, "rb") as file:
+            file.seek(size - 1)
+            last = file.read(1)
+        if last != b"\n":
             _append(self._path, b"\n")
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -145,30 +153,30 @@ class JsonlWriter(Writer):
 
 
 class EvaluationFileWriter(JsonlWriter):
-    """Writes a file with one JSON object per evaluation: "step", `about` and all scalars.
+    """Writes a file with one JSON object per evaluation: "step", `metadata` and all metrics.
 
     Args:
       path: The path of the file.
-      about: Entries that are the same for all evaluations of a process.
+      metadata: Entries that are the same for all evaluations of a process.
     """
 
-    _ascending = False  # any checkpoint may be evaluated, also repeatedly
+    _ascending = False  # any checkpoint may be evaluated, even repeatedly
 
-    def __init__(self, path: str, about: Mapping[str, Any]):
+    def __init__(self, path: str, metadata: Mapping[str, Any]):
         super().__init__(path)
-        self._about = dict(about)
+        self._metadata = dict(metadata)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         pass
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        self._append({"step": step, **self._about, **values})
+        self._append({"step": step, **self._metadata, **values})
 
 
 def _append(path: str, content: bytes) -> None:
     with tf.io.gfile.GFile(path, "ab") as file:
         file.write(content)
-    sync(path)  # after the next checkpoint, this content will not be written again
+    sync(path)  # a resume from the next checkpoint would not write this content again
 
 
 class ImageFileWriter(Writer):
@@ -182,7 +190,7 @@ class ImageFileWriter(Writer):
         if tag != self._tag:
             return
         path = posixpath.join(self._directory, f"step_{step:08d}.png")
-        # GFile writes on this machine; an op would write on the TPU's host.
+        # GFile writes on this machine, but an op would write on the TPU's host.
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(tf.io.encode_png(image).numpy())
 
@@ -200,7 +208,7 @@ class ConsoleWriter(Writer):
         self.close()
         if step >= self._total:
             self._print(
-                f"all {self._total} iterations are done: start afresh in another run directory"
+                f"all {self._total} iterations are done; use another --model_dir for a new run"
             )
         elif step:
             self._print(f"resuming after {step} iterations")
@@ -238,13 +246,13 @@ class ConsoleWriter(Writer):
             self._bar.set_postfix_str(line)
 
     def text(self, step: int, tag: str, text: str) -> None:
-        self._above_the_bar(f"{step}/{self._total}: {tag}: {text}")
+        self._print_above_bar(f"{step}/{self._total}: {tag}: {text}")
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
         line = ", ".join(f"{tag.partition('/')[2]} {value:.4g}" for tag, value in values.items())
-        self._above_the_bar(f"{step}/{self._total}: {line}".replace("_", " "))
+        self._print_above_bar(f"{step}/{self._total}: {line}".replace("_", " "))
 
-    def _above_the_bar(self, line: str) -> None:
+    def _print_above_bar(self, line: str) -> None:
         if self._bar.disable:
             self._print(line)
         else:

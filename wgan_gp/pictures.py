@@ -6,7 +6,7 @@ import numpy as np
 
 TILE_PIXELS = 32  # smaller samples are enlarged in a grid
 GAP_PIXELS = 2  # to the right of and below each sample
-GAP_GREY = 96
+GAP_GRAY = 96
 PLOT_PIXELS = 512  # side of a plot
 
 
@@ -29,7 +29,7 @@ def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
     rows = math.ceil(count / columns)
     factor = max(1, TILE_PIXELS // max(height, width))
     tall, wide = height * factor + GAP_PIXELS, width * factor + GAP_PIXELS
-    tiles = np.full((rows * columns, tall, wide, channels), GAP_GREY, np.uint8)
+    tiles = np.full((rows * columns, tall, wide, channels), GAP_GRAY, np.uint8)
     tiles[:count, :-GAP_PIXELS, :-GAP_PIXELS] = (
         to_pixels(images).repeat(factor, 1).repeat(factor, 2)
     )
@@ -51,10 +51,10 @@ def point_plot(points: np.ndarray, real: np.ndarray | None = None) -> np.ndarray
     plot = np.full((PLOT_PIXELS, PLOT_PIXELS, 3), 255, np.uint8)
     real, scale = (points[:0], points) if real is None else (real, real)
     reach = 1.2 * np.abs(scale).max()
-    for cloud, colour in ((real, (190, 190, 190)), (points, (31, 90, 200))):
+    for cloud, color in ((real, (190, 190, 190)), (points, (31, 90, 200))):
         pixels = np.rint((cloud / reach + 1) / 2 * (PLOT_PIXELS - 1))
         inside = ((pixels > 0) & (pixels < PLOT_PIXELS)).all(axis=1)  # False for NaN
         pixels = pixels[inside].astype(int)
         for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):  # dots of 2x2 pixels
-            plot[PLOT_PIXELS - 1 - pixels[:, 1] + down, pixels[:, 0] - 1 + right] = colour
+            plot[PLOT_PIXELS - 1 - pixels[:, 1] + down, pixels[:, 0] - 1 + right] = color
     return plot

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from .step import ReplicaStep
 
-EXAMPLES = 256  # evaluated at most, in whole batches, but at least one batch
+EXAMPLES = 256  # rounded down to whole batches, but at least one batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class CriticDiagnostics:
     """Diagnostics of the critic at one iteration.
 
     Attributes:
@@ -33,9 +33,9 @@ class Look:
     held_out: dict[str, np.ndarray] | None = None
 
     def scalars(self) -> dict[str, float]:
-        """Returns the figures by tag; docs/monitoring.md says what each means.
+        """Returns the diagnostics by tag; docs/monitoring.md explains them.
 
-        There are no figures of a term that the objective does not have.
+        Diagnostics that need a term which the objective does not have are omitted.
         """
         values = {}
         if self.gradient_norms is not None:
@@ -64,7 +64,7 @@ def _distance_and_loss(group: str, terms: Mapping[str, np.ndarray]) -> dict[str,
     return {**values, f"{group}/negative_critic_loss": -terms["loss"].mean()}
 
 
-class Probe:
+class CriticProbe:
     """Evaluates the critic of a run without training it.
 
     The examples and the noise are the same in every call and the networks are in inference mode,
@@ -90,39 +90,43 @@ class Probe:
         held_out: Callable[[], Iterator] | None = None,
     ):
         self._count = max(1, EXAMPLES // step.batch_size)
-        self._batches = batches
-        self._held_out = held_out
+        self._open_training = batches
+        self._open_held_out = held_out
         self.has_held_out = held_out is not None
         names = step.objective.critic_term_names
 
         @tf.function(autograph=False)
-        def look(
+        def diagnose(
             real: tf.Tensor, labels: tf.Tensor
         ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
-            terms, fake = strategy.run(step.look, args=(real, labels))
+            terms, fake = strategy.run(step.diagnose_critic, args=(real, labels))
             gathered = {name: strategy.gather(terms[name], axis=0) for name in names}
             return gathered, strategy.gather(real, axis=0), strategy.gather(fake, axis=0)
 
-        self._look = look
+        self._diagnose = diagnose
 
-    def __call__(self) -> Look:
+    def __call__(self) -> CriticDiagnostics:
         """Computes the diagnostics; all processes of a run must call it at the same iteration."""
-        terms, real, fake = self._look_at(self._examples)
-        held_out = self._look_at(self._others)[0] if self._others else None
-        return Look(terms, real, fake, held_out)
+        terms, real, fake = self._diagnose_all(self._training)
+        held_out = self._diagnose_all(self._held_out)[0] if self._held_out else None
+        return CriticDiagnostics(terms, real, fake, held_out)
 
     @functools.cached_property  # read once, and only if the probe is used
-    def _examples(self) -> list[Any]:
-        return list(itertools.islice(self._batches(), self._count))
+    def _training(self) -> list[Any]:
+        return list(itertools.islice(self._open_training(), self._count))
 
     @functools.cached_property
-    def _others(self) -> list[Any]:
-        return list(itertools.islice(self._held_out(), self._count)) if self._held_out else []
+    def _held_out(self) -> list[Any]:
+        if self._open_held_out is None:
+            return []
+        return list(itertools.islice(self._open_held_out(), self._count))
 
-    def _look_at(self, batches: list[Any]) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        looks = [self._look(*batch) for batch in batches]
+    def _diagnose_all(
+        self, batches: list[Any]
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        results = [self._diagnose(*batch) for batch in batches]
         terms, real, fake = tf.nest.map_structure(
-            lambda *parts: np.concatenate([part.numpy() for part in parts]), *looks
+            lambda *parts: np.concatenate([part.numpy() for part in parts]), *results
         )
         return terms, real.reshape(len(real), -1), fake.reshape(len(fake), -1)
 
@@ -138,17 +142,17 @@ def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
       real: `[N, D]`, N >= 2.
       fake: `[N, D]`, N >= 2.
     """
-    chance = sum(each.var(axis=0, ddof=1).sum() / len(each) for each in (real, fake))
+    noise = sum(each.var(axis=0, ddof=1).sum() / len(each) for each in (real, fake))
     square = np.sum((real.mean(axis=0) - fake.mean(axis=0)) ** 2)
-    return float(np.sqrt(max(0.0, square - chance)))
+    return float(np.sqrt(max(0.0, square - noise)))
 
 
 def diversity(examples: np.ndarray) -> float:
     """Returns the mean distance between two examples of `[N, D]`, N >= 2, in the data's units."""
     # Centered and in float64, because the differences of large numbers below lose precision.
-    centred = (examples - examples.mean(axis=0)).astype(np.float64)
-    products = centred @ centred.T
+    centered = (examples - examples.mean(axis=0)).astype(np.float64)
+    products = centered @ centered.T
     squares = np.diag(products)
-    between = np.sqrt(np.maximum(0.0, squares[:, None] + squares[None] - 2 * products))
+    distances = np.sqrt(np.maximum(0.0, squares[:, None] + squares[None] - 2 * products))
     count = len(examples)
-    return float(between.sum() / (count * (count - 1)))
+    return float(distances.sum() / (count * (count - 1)))

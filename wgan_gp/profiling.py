@@ -1,4 +1,4 @@
-"""Writes a profile of a few iterations for TensorBoard."""
+"""A profiler of a few iterations, for TensorBoard."""
 
 from __future__ import annotations
 

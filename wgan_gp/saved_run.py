@@ -151,9 +151,9 @@ def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
         directory.warn_of_other_data(registry.fingerprint(config))
     values = evaluator.evaluate()
     if is_chief:
-        print(report.table(run.iteration, values, evaluator.about), flush=True)
+        print(report.table(run.iteration, values, evaluator.metadata), flush=True)
         try:  # a run in a read-only directory can be evaluated, too
-            report.record(directory, run.iteration, values, evaluator.about)
+            report.record(directory, run.iteration, values, evaluator.metadata)
         except (tf.errors.OpError, OSError) as error:
             print(
                 f"warning: --model_dir={directory.path} cannot be written ({reason(error)}), so "

@@ -155,7 +155,7 @@ class ReplicaStep:
         self.objective.constrain(weights)
         return shares
 
-    def look(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
+    def diagnose_critic(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
         """Computes the critic's terms without training, with the networks in inference mode.
 
         The noise is the same in every call.

@@ -19,11 +19,11 @@ from .errors import NotFiniteError, UserError
 from .loop import TrainLoop
 from .monitoring import Writer
 from .ownership import Ownership
-from .probe import Look
+from .probe import CriticDiagnostics
 from .profiling import Profiler
 from .signals import StopRequest
 from .state import learning_rate
-from .verdict import Judge, Verdict
+from .verdict import Diagnosis, HealthMonitor
 
 
 class Trainer:
@@ -65,8 +65,8 @@ class Trainer:
         owner: Ownership | None = None,
         agree: Callable[[int | None], int | None] | None = None,
         profiler: Profiler | None = None,
-        probe: Callable[[], Look] | None = None,
-        judge: Judge | None = None,
+        probe: Callable[[], CriticDiagnostics] | None = None,
+        judge: HealthMonitor | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._config = config
@@ -142,7 +142,7 @@ class Trainer:
     def _train(self, step: int, stop: StopRequest) -> int | None:
         config, last_saved = self._config, step
         if self._judge is not None:
-            self._judge.forget()
+            self._judge.reset()
         batches = self._batches(step * config.n_critic)
         period, stopped_by = Period(self._clock()), self._agree(stop.signal)
         while step < config.train_steps and stopped_by is None:
@@ -232,9 +232,9 @@ class Trainer:
         if look.gradient_norms is not None:
             self._writer.histogram(step, "probe/gradient_norms", look.gradient_norms)
         if self._judge is not None:
-            self._tell(step, self._judge.judge(values))
+            self._tell(step, self._judge.update(values))
 
-    def _tell(self, step: int, verdict: Verdict | None) -> None:
+    def _tell(self, step: int, verdict: Diagnosis | None) -> None:
         """Writes a verdict if it differs from the previous one."""
         if verdict is not None and verdict.name != self._verdict:
             self._verdict = verdict.name

@@ -8,17 +8,17 @@ import itertools
 from collections.abc import Mapping
 
 SUMMARIES = 5  # the number of latest summaries that the rules consider
-GROWTH = 10.0  # factor of a diverging loss from the first to the last of them
-BEYOND = 1000.0  # larger than the losses of a critic with slopes near 1
-ABSURD = 1e6  # a diverging loss, even without growth: float32 rounds it to multiples of 1/16
-SLOPE = (0.5, 1.5)  # accepted range of gradient norm / target
-DIVERSITY = 0.25  # least diversity of samples / diversity of real examples
-STRENGTH = 0.25  # least estimated distance / distance between the means
-MEMORISED = 0.5  # largest share of the negative critic loss that held-out examples may lack
+MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
+MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
+MAX_LOSS = 1e6  # a larger loss diverges, even without growth: float32 resolves only 1/16 there
+SLOPE_RANGE = (0.5, 1.5)  # accepted range of gradient norm / target
+MIN_DIVERSITY = 0.25  # diversity of samples / diversity of real examples
+MIN_STRENGTH = 0.25  # estimated distance / distance between the means
+MAX_GENERALIZATION_GAP = 0.5  # share of the negative critic loss missing on held-out examples
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Diagnosis:
     """A diagnosis of the run.
 
     Attributes:
@@ -33,7 +33,7 @@ class Verdict:
         return f"{self.name}: {self.reason}"
 
 
-class Judge:
+class HealthMonitor:
     """Diagnoses a run from its last SUMMARIES summaries.
 
     Args:
@@ -47,12 +47,12 @@ class Judge:
         self._one_sided = one_sided
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Discards the earlier summaries, at the start of training and after a rollback."""
         self._last.clear()
 
-    def judge(self, values: Mapping[str, float]) -> Verdict | None:
-        """Returns the diagnosis after one more summary, or None after fewer than SUMMARIES.
+    def update(self, values: Mapping[str, float]) -> Diagnosis | None:
+        """Adds a summary and returns the diagnosis, or None after fewer than SUMMARIES.
 
         Args:
           values: The scalars of the summary, by tag.
@@ -67,12 +67,12 @@ class Judge:
             self._collapsed,
             self._overfitting,
         ):
-            verdict = rule()
-            if verdict is not None:
-                return verdict
-        return Verdict("healthy", self._figures())
+            diagnosis = rule()
+            if diagnosis is not None:
+                return diagnosis
+        return Diagnosis("healthy", self._key_figures())
 
-    def _figures(self) -> str:
+    def _key_figures(self) -> str:
         figures = [f"diversity {self._mean('probe/diversity'):.0%} of the data's"]
         if self._all_have("probe/gradient_norm"):
             figures.insert(0, f"gradient norm {self._mean('probe/gradient_norm'):.2f}")
@@ -81,70 +81,71 @@ class Judge:
         return ", ".join(figures)
 
     def _all_have(self, tag: str) -> bool:
-        """Returns whether every summary has the tag: not every objective has every term."""
+        """Returns True if every summary has the tag; some objectives lack some terms."""
         return all(tag in values for values in self._last)
 
     def _mean(self, tag: str) -> float:
         return sum(values[tag] for values in self._last) / SUMMARIES
 
-    def _diverging(self) -> Verdict | None:
+    def _diverging(self) -> Diagnosis | None:
         for network in ("critic", "generator"):
             losses = [abs(values[f"{network}/loss"]) for values in self._last]
             grows = all(after > before for before, after in itertools.pairwise(losses))
-            if losses[-1] > ABSURD or (grows and losses[-1] > max(GROWTH * losses[0], BEYOND)):
-                return Verdict(
+            limit = max(MIN_GROWTH * losses[0], MIN_DIVERGING_LOSS)
+            if losses[-1] > MAX_LOSS or (grows and losses[-1] > limit):
+                return Diagnosis(
                     "diverging",
-                    f"the {network}'s loss went in {SUMMARIES} summaries from {losses[0]:.3g} to "
-                    f"{losses[-1]:.3g}",
+                    f"the absolute value of the {network}'s loss went from {losses[0]:.3g} to "
+                    f"{losses[-1]:.3g} in {SUMMARIES} summaries",
                 )
         return None
 
-    def _collapsed(self) -> Verdict | None:
-        share = self._mean("probe/diversity")
-        if share < DIVERSITY:
-            return Verdict(
+    def _collapsed(self) -> Diagnosis | None:
+        ratio = self._mean("probe/diversity")
+        if ratio < MIN_DIVERSITY:
+            return Diagnosis(
                 "generator collapsed",
-                f"samples are {share:.0%} as far from each other as real examples are",
+                f"the mean distance between samples is {ratio:.0%} of that between real examples",
             )
         return None
 
-    def _constraint_violated(self) -> Verdict | None:
+    def _constraint_violated(self) -> Diagnosis | None:
         if not self._all_have("probe/gradient_norm"):
             return None
-        norm, (least, most) = self._mean("probe/gradient_norm"), SLOPE
-        low = not self._one_sided and norm < least * self._target
-        if self._target and (low or norm > most * self._target):
-            return Verdict(
+        norm, (low, high) = self._mean("probe/gradient_norm"), SLOPE_RANGE
+        too_low = not self._one_sided and norm < low * self._target
+        if self._target and (too_low or norm > high * self._target):
+            return Diagnosis(
                 "constraint violated",
-                f"the gradient norm is {norm:.3g}, and {self._target:g} is asked for",
+                f"the gradient norm is {norm:.3g}, and the target is {self._target:g}",
             )
         return None
 
-    def _too_weak(self) -> Verdict | None:
+    def _too_weak(self) -> Diagnosis | None:
         if not self._all_have("probe/wasserstein"):
             return None
-        found = self._mean("probe/wasserstein")
+        estimate = self._mean("probe/wasserstein")
         # Without a target the scores have no unit, and only their sign is meaningful.
-        least = STRENGTH * self._target * self._mean("probe/distance_of_means")
-        if found < least or found < 0:
-            return Verdict(
+        linear = self._target * self._mean("probe/distance_of_means")
+        if estimate < MIN_STRENGTH * linear or estimate < 0:
+            return Diagnosis(
                 "critic too weak",
-                f"it finds a distance of {found:.3g}, and a linear one would find "
-                f"{least / STRENGTH:.3g}"
+                f"it estimates a distance of {estimate:.3g}, and a linear critic would find "
+                f"{linear:.3g}"
                 if self._target
                 else "it scores samples higher than real examples",
             )
         return None
 
-    def _overfitting(self) -> Verdict | None:
+    def _overfitting(self) -> Diagnosis | None:
         if not self._all_have("held_out/negative_critic_loss"):
             return None
-        trained = self._mean("probe/negative_critic_loss")
+        training = self._mean("probe/negative_critic_loss")
         held_out = self._mean("held_out/negative_critic_loss")
-        if trained > 0 and trained - held_out > MEMORISED * trained:
-            return Verdict(
+        if training > 0 and training - held_out > MAX_GENERALIZATION_GAP * training:
+            return Diagnosis(
                 "critic overfitting",
-                f"its negative loss is {trained:.3g} on examples it was trained on, and "
-                f"{held_out:.3g} on others",
+                f"its negative loss is {training:.3g} on training examples and {held_out:.3g} on "
+                "held-out examples",
             )
         return None
