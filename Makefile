@@ -9,10 +9,10 @@ TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
 BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
 
-.PHONY: help setup setup-compile setup-bench train tensorboard test test-all lint format judge bench clean
+.PHONY: help setup setup-compile setup-bench train tensorboard test test-all lint format sample-quality judge bench clean
 
 help:  ## lists the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
 setup: .venv/.runtime .venv/.development .venv/.compile  ## installs everything, for training and for development
 
@@ -41,8 +41,10 @@ format: .venv/.development  ## fixes what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-judge: .venv/.runtime  ## judges the samples of the runs under runs/ (train them first)
+sample-quality: .venv/.runtime  ## checks the samples of the runs under runs/ (train them first)
 	$(BIN)/python -m benchmarks.sample_quality $(ARGS)
+
+judge: sample-quality
 
 bench: setup-bench  ## measures speed, an hour of it; one of it with BENCHMARKS=step_time
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name $(ARGS); done
