@@ -1,4 +1,4 @@
-"""As this project trains."""
+"""Training with this project."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from wgan_gp.loop import make_train_loop
 from wgan_gp.randomness import Stream, normal, uniform
 from wgan_gp.strategy import create_strategy
 
-from .start import REPLAYED, Start
+from .initial_state import REPLAYED_ITERATIONS, InitialState
 from .work import Work
 
 
 class Trainer:
-    """See start.Trainer; writes where the others start."""
+    """Trains with this project; see `initial_state.Trainer`.
+
+    Args:
+      work: The workload.
+      path: The file to which the initial state is written.
+    """
 
     def __init__(self, work: Work, path: str):
         config = work.config
@@ -35,7 +40,7 @@ class Trainer:
         self._batches: Iterator = iter(strategy.experimental_distribute_dataset(batches))
 
         def noise(draw: Callable, stream: Stream, steps: int, count: int, size: int) -> np.ndarray:
-            """As the steps of the first iterations draw it."""
+            """Draws the noise of the first steps of training, `[steps, count, size]`."""
             return np.stack(
                 [
                     draw(config.seed, stream, step=step, first=0, count=count, size=size)
@@ -43,26 +48,26 @@ class Trainer:
                 ]
             )
 
-        critic_steps, batch = REPLAYED * work.n_critic, work.batch_size
+        critic_steps, batch = REPLAYED_ITERATIONS * work.n_critic, work.batch_size
         latents = noise(normal, Stream.CRITIC_LATENTS, critic_steps, batch, work.latent_size)
         alpha = noise(uniform, Stream.INTERPOLATION, critic_steps, batch, 1)
-        Start(
+        InitialState(
             generator={layer.name: layer.get_weights() for layer in state.generator.layers},
             critic={layer.name: layer.get_weights() for layer in state.critic.layers},
             real=real.numpy(),
-            latents=latents.reshape(REPLAYED, work.n_critic, *latents.shape[1:]),
-            alpha=alpha.reshape(REPLAYED, work.n_critic, batch),
+            latents=latents.reshape(REPLAYED_ITERATIONS, work.n_critic, *latents.shape[1:]),
+            alpha=alpha.reshape(REPLAYED_ITERATIONS, work.n_critic, batch),
             generator_latents=noise(
                 normal,
                 Stream.GENERATOR_LATENTS,
-                REPLAYED,
+                REPLAYED_ITERATIONS,
                 work.generator_batch_size,
                 work.latent_size,
             ),
         ).write(path)
 
     def replay(self) -> list[tuple[float, float]]:
-        terms = [self.run(1) for _ in range(REPLAYED)]
+        terms = [self.run(1) for _ in range(REPLAYED_ITERATIONS)]
         return [(each["critic/loss"], each["generator/loss"]) for each in terms]
 
     def run(self, iterations: int) -> dict[str, float]:

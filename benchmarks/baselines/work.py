@@ -1,4 +1,4 @@
-"""What is trained where ways to train it are compared: the same work for all of them."""
+"""The networks, batches and optimizer for which implementations are compared."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from wgan_gp.config import Config
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Networks, batches and an optimizer.
+    """A training workload: networks, batches and an optimizer.
 
     Attributes:
-      model: "dcgan", Gulrajani et al.'s for MNIST or larger; or "resnet", theirs for CIFAR-10.
-      width: channels, see models/.
-      cpu_replicas: logical devices to share it; only this project takes several.
+      model: "dcgan" for the networks of Gulrajani et al. for MNIST, also at larger sizes; "resnet"
+        for their CIFAR-10 networks.
+      image_size: The height and width of an image.
+      channels: The number of channels of an image.
+      width: The base number of channels of the networks; see models/.
+      batch_size: The number of real examples in a critic step.
+      generator_batch_size: The number of samples in a generator step.
+      n_critic: The number of critic steps per iteration.
+      latent_size: The length of a latent vector.
+      learning_rate: Adam's learning rate, for both networks.
+      beta_1: Adam's decay of the first moment.
+      beta_2: Adam's decay of the second moment.
+      cpu_replicas: The number of logical devices; only this project supports more than one.
     """
 
     model: str
@@ -32,17 +42,17 @@ class Work:
 
     @property
     def title(self) -> str:
-        """Of a table."""
+        """The title of a table of results."""
         return f"{self.model}, {self.image_size} pixels"
 
     @property
     def example_shape(self) -> tuple[int, int, int]:
-        """Of an image."""
+        """The shape `(H, W, C)` of an image."""
         return self.image_size, self.image_size, self.channels
 
     @property
-    def halvings(self) -> list[int]:
-        """Sizes of a DCGAN's layers."""
+    def feature_sizes(self) -> list[int]:
+        """The sizes of a DCGAN's feature maps, from the image to 4x4 pixels."""
         sizes = [self.image_size]
         while sizes[-1] > 4:
             sizes.append(-(-sizes[-1] // 2))
@@ -50,7 +60,7 @@ class Work:
 
     @property
     def config(self) -> Config:
-        """The same in this project's words."""
+        """This project's configuration for the workload."""
         return Config(
             dataset="mnist" if self.channels == 1 else "cifar10",
             model=self.model,
@@ -70,7 +80,7 @@ class Work:
         )
 
 
-# The two that are compared: the first as published, the second at a fourth of its width.
+# The DCGAN has its published width, the ResNet a fourth of it.
 DCGAN = Work("dcgan", 28, 1, 64, batch_size=64, generator_batch_size=64)
 RESNET = Work("resnet", 32, 3, 32, batch_size=64, generator_batch_size=128)
 BOTH = (DCGAN, RESNET)

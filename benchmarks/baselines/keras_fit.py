@@ -1,8 +1,8 @@
-"""WGAN-GP as it is usually written in TensorFlow, to compare with.
+"""WGAN-GP as it is usually written with Keras.
 
-The networks of `models/`, of Keras's own layers under the same names; the objective with a call of
-the critic each for real, fake and interpolated examples; both in a Keras model with a train_step
-of its own, to be trained by `fit`.
+The networks are those of `models/`, built from Keras's layers with the same names. The objective
+calls the critic separately for real, fake and interpolated examples. A Keras model with a custom
+`train_step` contains both, and `fit` trains it.
 """
 
 from __future__ import annotations
@@ -12,34 +12,40 @@ import tensorflow as tf
 
 from wgan_gp.data.pipeline import untuned
 
-from .start import Start, Weights
+from .initial_state import InitialState, Weights
 from .work import Work
 
 layers = tf.keras.layers
 
 
 class Trainer:
-    """See start.Trainer."""
+    """Trains a Keras model with `fit`; see `initial_state.Trainer`.
+
+    Args:
+      work: The workload.
+      path: The file of the initial state.
+      jit_compile: The argument of `compile`.
+    """
 
     def __init__(self, work: Work, path: str, *, jit_compile: bool | str):
-        self._start = Start.read(path)
+        self._initial = InitialState.read(path)
         self._model = WGANGP(work)
-        set_weights(self._model.generator, self._start.generator)
-        set_weights(self._model.critic, self._start.critic)
+        set_weights(self._model.generator, self._initial.generator)
+        set_weights(self._model.critic, self._initial.critic)
         self._model.compile(jit_compile=jit_compile)
-        real = self._start.real.reshape(-1, *work.example_shape)
-        # As here: tuned, fit waits at its end.
+        real = self._initial.real.reshape(-1, *work.example_shape)
+        # Untuned, as in this project: with tf.data's tuner, `fit` would wait at its end.
         self._data = untuned(tf.data.Dataset.from_tensors(real).cache().repeat())
 
     def replay(self) -> list[tuple[float, float]]:
-        start = self._start
+        initial = self._initial
         critic_step = tf.function(self._model.critic_step)
         generator_step = tf.function(self._model.generator_step)
         losses = []
         for *noise, latents in zip(
-            start.latents, start.alpha, start.generator_latents, strict=True
+            initial.latents, initial.alpha, initial.generator_latents, strict=True
         ):
-            critic = [critic_step(*each) for each in zip(start.real, *noise, strict=True)]
+            critic = [critic_step(*each) for each in zip(initial.real, *noise, strict=True)]
             losses.append((float(np.mean(critic)), float(generator_step(latents))))
         return losses
 
@@ -48,27 +54,27 @@ class Trainer:
 
 
 def networks(work: Work) -> tuple[tf.keras.Model, tf.keras.Model]:
-    """Generator and critic, with fresh weights."""
+    """Returns a generator and a critic with newly initialized weights."""
     build = {"dcgan": (dcgan_generator, dcgan_critic), "resnet": (resnet_generator, resnet_critic)}
     generator, critic = build[work.model]
     return generator(work), critic(work)
 
 
 def set_weights(network: tf.keras.Model, weights: Weights) -> None:
-    """Sets the weights of each layer, by its name."""
+    """Sets the weights of each layer by its name."""
     for layer in network.layers:
         if layer.weights:
             layer.set_weights(weights[layer.name])
 
 
 def batch_norm(name: str) -> tf.keras.layers.Layer:
-    """Keras's own."""
+    """Returns Keras's batch-norm with this project's epsilon."""
     return layers.BatchNormalization(epsilon=1e-5, name=name)
 
 
 def dcgan_generator(work: Work) -> tf.keras.Model:
-    """Strided transposed convolutions from 4x4 pixels on."""
-    sizes = work.halvings
+    """Returns a generator of strided transposed convolutions, which starts from 4x4 pixels."""
+    sizes = work.feature_sizes
     filters = [work.width * 2**index for index in range(len(sizes) - 1)]
     latents = tf.keras.Input([work.latent_size])
     x = layers.Dense(4 * 4 * filters[-1], name="dense")(latents)
@@ -83,7 +89,7 @@ def dcgan_generator(work: Work) -> tf.keras.Model:
             use_bias=False,
             name=f"conv_{number}",
         )(x)
-        if size % 2:  # 7 pixels
+        if size % 2:  # 7 of 8 pixels
             x = layers.Cropping2D([[0, 1], [0, 1]])(x)
         x = layers.ReLU()(batch_norm(f"normalization_{number}")(x))
     x = layers.Conv2DTranspose(work.channels, 5, strides=2, padding="same", name="image")(x)
@@ -91,9 +97,9 @@ def dcgan_generator(work: Work) -> tf.keras.Model:
 
 
 def dcgan_critic(work: Work) -> tf.keras.Model:
-    """Strided convolutions to 4x4 pixels."""
+    """Returns a critic of strided convolutions, which reduce images to 4x4 pixels."""
     images = x = tf.keras.Input(work.example_shape)
-    for index in range(len(work.halvings) - 1):
+    for index in range(len(work.feature_sizes) - 1):
         filters = work.width * 2**index
         x = layers.Conv2D(filters, 5, strides=2, padding="same", name=f"conv_{index + 1}")(x)
         x = layers.LeakyReLU(0.2)(x)
@@ -102,7 +108,7 @@ def dcgan_critic(work: Work) -> tf.keras.Model:
 
 
 def resnet_generator(work: Work) -> tf.keras.Model:
-    """Three blocks that double the size, from 4x4 pixels on."""
+    """Returns a generator of three blocks that double the size, which starts from 4x4 pixels."""
     latents = tf.keras.Input([work.latent_size])
     x = layers.Dense(4 * 4 * work.width, name="linear")(latents)
     x = layers.Reshape([4, 4, work.width])(x)
@@ -118,7 +124,7 @@ def resnet_generator(work: Work) -> tf.keras.Model:
 
 
 def resnet_critic(work: Work) -> tf.keras.Model:
-    """Two blocks that halve the size, two that do not, a mean over the pixels."""
+    """Returns a critic of two blocks that halve the size, two that keep it, and a mean."""
     images = tf.keras.Input(work.example_shape)
     h = layers.ReLU()(conv(work.width, 3, "down_1_conv_1")(images))
     h = layers.AveragePooling2D(2)(conv(work.width, 3, "down_1_conv_2")(h))
@@ -136,12 +142,12 @@ def resnet_critic(work: Work) -> tf.keras.Model:
 
 
 def conv(filters: int, size: int, name: str) -> tf.keras.layers.Layer:
-    """Keras's own."""
+    """Returns Keras's convolution with zero padding."""
     return layers.Conv2D(filters, size, padding="same", name=name)
 
 
 class WGANGP(tf.keras.Model):
-    """Both networks, and how they are trained."""
+    """A generator and a critic with their training step."""
 
     def __init__(self, work: Work):
         super().__init__()
@@ -157,17 +163,17 @@ class WGANGP(tf.keras.Model):
         self.critic_optimizer.build(self.critic.trainable_variables)
 
     def gradient_penalty(self, real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-        """The mean of (|gradient| - 1)^2 between `real` and `fake`."""
-        between = real + alpha[:, None, None, None] * (fake - real)
+        """Returns the mean of (|gradient| - 1)^2 at points between `real` and `fake`."""
+        points = real + alpha[:, None, None, None] * (fake - real)
         with tf.GradientTape() as tape:
-            tape.watch(between)
-            scores = self.critic(between, training=True)
-        gradients = tape.gradient(scores, between)
+            tape.watch(points)
+            scores = self.critic(points, training=True)
+        gradients = tape.gradient(scores, points)
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), axis=[1, 2, 3]))
         return tf.reduce_mean(tf.square(norm - 1.0))
 
     def critic_step(self, real: tf.Tensor, latents: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
-        """An update of the critic; its loss before it."""
+        """Updates the critic; returns its loss before the update."""
         fake = self.generator(latents, training=True)
         with tf.GradientTape() as tape:
             real_scores = self.critic(real, training=True)
@@ -181,7 +187,7 @@ class WGANGP(tf.keras.Model):
         return loss
 
     def generator_step(self, latents: tf.Tensor) -> tf.Tensor:
-        """An update of the generator; its loss before it."""
+        """Updates the generator; returns its loss before the update."""
         with tf.GradientTape() as tape:
             fake = self.generator(latents, training=True)
             loss = -tf.reduce_mean(self.critic(fake, training=True))
@@ -192,7 +198,7 @@ class WGANGP(tf.keras.Model):
         return loss
 
     def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
-        """An iteration, as `fit` asks for it; `data` holds real examples for each critic step."""
+        """Trains one iteration, for `fit`; `data` contains real examples for each critic step."""
         work = self.work
         for real in tf.split(data, work.n_critic):
             latents = tf.random.normal([work.batch_size, work.latent_size])
