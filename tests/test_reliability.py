@@ -20,7 +20,7 @@ import tensorflow as tf
 from conftest import TINY, call_main, train_tiny
 
 import train
-from benchmarks import corruptions, forks, fuzz, kills
+from benchmarks import corruptions, forks, fuzz, fuzz_checks, kills
 from wgan_gp import checkpointing
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
@@ -402,7 +402,7 @@ def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
 
 def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
     error = "error: config.json is damaged — restore it\n"
-    assert fuzz.check_ending(forks.Ended(2, "", f"warning: odd\n{error}")) == []
+    assert fuzz_checks.check_process(forks.ProcessResult(2, "", f"warning: odd\n{error}")) == []
     for status, err in (
         (0, error),
         (1, error),
@@ -413,9 +413,11 @@ def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
         (0, "Traceback (most recent call last):\n"),
         (None, ""),
     ):
-        assert fuzz.check_ending(forks.Ended(status, "", err))
-    assert fuzz.different({"a": [1, 2]}, {"a": [1, 2]}) == []
-    assert fuzz.different({"a": [1, 2]}, {"a": [1, 3]}) and fuzz.different({"a": 1}, {})
+        assert fuzz_checks.check_process(forks.ProcessResult(status, "", err))
+    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 2]}) == []
+    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 3]}) and fuzz_checks.compare_values(
+        {"a": 1}, {}
+    )
     whole = ['{"step": 5, "loss": 1}', '{"step": 10, "loss": 2}', '{"step": 15, "loss": 3}']
 
     def problems(found, before):
@@ -423,7 +425,7 @@ def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
         paths = (tmp_path / "found", tmp_path / "before", tmp_path / "whole")
-        return fuzz.check_lines("metrics.jsonl", *paths, start=10)
+        return fuzz_checks.check_lines("metrics.jsonl", *paths, start=10)
 
     assert problems(whole, whole[:2]) == problems(whole[1:], whole[1:2]) == []
     other = '{"step": 5, "loss": 4}'
