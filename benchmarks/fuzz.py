@@ -86,7 +86,7 @@ def main() -> None:
 
 
 class Fuzz:
-    """Damages and uses copies of two runs, one of points and one of images.
+    """A fuzz test that damages and uses copies of two runs, one of points and one of images.
 
     Args:
       folder: An empty directory for the copies.
@@ -113,11 +113,11 @@ class Fuzz:
 
     def check(self, seed: int) -> str | None:
         """Returns a description of the failure of one seed, or None."""
-        dice = random.Random(seed)
-        dataset, use = dice.choice(["gaussians_8", "gaussians_8", "digits"]), dice.choice([*USES])
+        rng = random.Random(seed)
+        dataset, use = rng.choice(["gaussians_8", "gaussians_8", "digits"]), rng.choice([*USES])
         undamaged, damaged = self._folder / dataset, self._folder / str(seed) / "run"
         shutil.copytree(undamaged, damaged)
-        damage = "; ".join(corrupt(damaged, dice) for _ in range(dice.choice([1, 2, 3])))
+        damage = "; ".join(corrupt(damaged, rng) for _ in range(rng.choice([1, 2, 3])))
         before = self._folder / str(seed) / "before"
         shutil.copytree(damaged, before)
         result = self._use(use, damaged, dataset)

@@ -35,8 +35,8 @@ RUN += ["--summary_interval=10", "--sample_interval=20"]
 def main() -> None:
     """Prints the differences and exits with status 1, or reports that there are none."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, default=200, help="number of kills; default: 200")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments; default: 0")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = survive(pathlib.Path(folder), arguments.kills, random.Random(arguments.seed))
@@ -44,25 +44,25 @@ def main() -> None:
     sys.exit(bool(found))
 
 
-def survive(folder: pathlib.Path, kills: int, dice: random.Random) -> list[str]:
+def survive(folder: pathlib.Path, kills: int, rng: random.Random) -> list[str]:
     """Returns the differences between a run that was killed repeatedly and one that was not.
 
     Args:
       folder: An empty folder for both runs.
       kills: The number of kills.
-      dice: Chooses the moments.
+      rng: Chooses the moments.
     """
     train_steps = 20 * kills
     flags = [*RUN, f"--train_steps={train_steps}"]
-    whole, killed = folder / "whole", folder / "killed"
-    finish(whole, flags)
+    reference, killed = folder / "reference", folder / "killed"
+    finish(reference, flags)
     for kill in tqdm.trange(kills, unit="kill", disable=None):
         before, run = newest(killed), start(killed, flags)
         # One kill in four may come before the process has saved anything.
-        deadline = time.monotonic() + (dice.uniform(0, 4) if kill % 4 == 0 else math.inf)
+        deadline = time.monotonic() + (rng.uniform(0, 4) if kill % 4 == 0 else math.inf)
         while run.is_alive() and newest(killed) == before and time.monotonic() < deadline:
             time.sleep(0.001)
-        time.sleep(dice.uniform(0, 0.1))
+        time.sleep(rng.uniform(0, 0.1))
         run.kill()
         run.join()
         if run.exitcode != -9:
@@ -70,7 +70,7 @@ def survive(folder: pathlib.Path, kills: int, dice: random.Random) -> list[str]:
     if not 0 < newest(killed) < train_steps:
         return [f"the run was killed last after {newest(killed)} of {train_steps} iterations"]
     finish(killed, flags)
-    return differences(whole, killed, train_steps)
+    return differences(reference, killed, train_steps)
 
 
 def start(model_dir: pathlib.Path, arguments: list[str]) -> multiprocessing.process.BaseProcess:

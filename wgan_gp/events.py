@@ -1,4 +1,4 @@
-"""The writer of TensorBoard's event files, with the layout of its charts."""
+"""The writer of TensorBoard's event files, and the layout of its charts."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # of the crit
 
 
 class TensorBoardWriter(Writer):
-    """Writes event files to a directory and flushes them at every summary.
+    """A writer of event files, which are flushed at every summary.
 
     Args:
       directory: The directory, any path that tf.io.gfile can open.

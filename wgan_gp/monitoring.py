@@ -55,7 +55,7 @@ class Writer:
 
 
 class Writers(Writer):
-    """Forwards each call to several writers, in order.
+    """A writer that forwards each call to several writers, in order.
 
     Args:
       *writers: The writers.
@@ -102,7 +102,7 @@ class Writers(Writer):
 
 
 class JsonlWriter(Writer):
-    """Writes a file with one JSON object per summary: "step" and all scalars."""
+    """A writer of a file with one JSON object per summary: "step" and all scalars."""
 
     _ascending = True  # each line has a larger step than the previous one
 
@@ -153,7 +153,7 @@ class JsonlWriter(Writer):
 
 
 class EvaluationFileWriter(JsonlWriter):
-    """Writes a file with one JSON object per evaluation: "step", `metadata` and all metrics.
+    """A writer of a file with one JSON object per evaluation: "step", `metadata` and all metrics.
 
     Args:
       path: The path of the file.
@@ -180,7 +180,7 @@ def _append(path: str, content: bytes) -> None:
 
 
 class ImageFileWriter(Writer):
-    """Writes the images of one tag as `directory`/step_NNNNNNNN.png."""
+    """A writer of the images of one tag, as `directory`/step_NNNNNNNN.png."""
 
     def __init__(self, directory: str, tag: str = "samples"):
         self._directory = directory
@@ -196,7 +196,7 @@ class ImageFileWriter(Writer):
 
 
 class ConsoleWriter(Writer):
-    """Shows a progress bar on a terminal, or prints a line per summary to other outputs."""
+    """A writer that shows a progress bar on a terminal, or prints a line per summary elsewhere."""
 
     def __init__(self, total: int, file=sys.stderr, clock: Callable[[], float] = time.perf_counter):
         self._total = total
@@ -275,7 +275,7 @@ class ConsoleWriter(Writer):
 
 
 class MemoryWriter(Writer):
-    """Stores all calls in lists, for tests and notebooks."""
+    """A writer that stores all calls in lists, for tests and notebooks."""
 
     def __init__(self):
         self.summaries: list[tuple[int, dict[str, float]]] = []

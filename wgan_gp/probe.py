@@ -65,7 +65,7 @@ def _distance_and_loss(group: str, terms: Mapping[str, np.ndarray]) -> dict[str,
 
 
 class CriticProbe:
-    """Evaluates the critic of a run without training it.
+    """A probe that evaluates the critic of a run without training it.
 
     The examples and the noise are the same in every call and the networks are in inference mode,
     so differences between two calls come from the networks' weights alone.

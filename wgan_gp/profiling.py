@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class Profiler:
-    """Profiles the device loops that contain the iterations `first ... last`.
+    """A profiler of the device loops that contain the iterations `first ... last`.
 
     Args:
       iterations: (first, last), counted from 1. None disables profiling.

@@ -1,4 +1,4 @@
-"""Diagnoses the state of training by rules; docs/monitoring.md gives their reasons."""
+"""Rules for the condition of a run; docs/monitoring.md gives their reasons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Diagnosis:
 
 
 class HealthMonitor:
-    """Diagnoses a run from its last SUMMARIES summaries.
+    """A monitor that diagnoses a run from its last SUMMARIES summaries.
 
     Args:
       target: The gradient norm to which the penalty pulls the critic. 0 if the penalty has no

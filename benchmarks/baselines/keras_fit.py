@@ -19,7 +19,7 @@ layers = tf.keras.layers
 
 
 class Trainer:
-    """Trains a Keras model with `fit`; see `initial_state.Trainer`.
+    """A Keras model, trained by `fit`, as an `initial_state.Trainer`.
 
     Args:
       work: The workload.

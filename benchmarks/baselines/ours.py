@@ -19,7 +19,7 @@ from .work import Work
 
 
 class Trainer:
-    """Trains with this project; see `initial_state.Trainer`.
+    """This project as an `initial_state.Trainer`.
 
     Args:
       work: The workload.

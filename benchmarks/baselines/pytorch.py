@@ -14,7 +14,7 @@ from .work import Work
 
 
 class Trainer:
-    """Trains PyTorch modules; see `initial_state.Trainer`.
+    """PyTorch modules as an `initial_state.Trainer`.
 
     Args:
       work: The workload.

@@ -25,7 +25,7 @@ Outputs = tuple[np.ndarray, np.ndarray | None]
 
 
 class Evaluator(Protocol):
-    """Evaluates the samples of a generator with its current weights.
+    """An evaluator of the samples of a generator with its current weights.
 
     Attributes:
       metadata: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
@@ -85,7 +85,7 @@ def make_evaluator(
 
 
 class ImageEvaluator:
-    """Compares samples with real examples by their features.
+    """An evaluator that compares samples with real examples by their features.
 
     Args:
       config: The configuration of the run.
@@ -195,7 +195,7 @@ class ImageEvaluator:
         """Returns the features and the probabilities of images.
 
         Args:
-          batches: Batches of images, each with `batch_size` images at most.
+          batches: Batches of images, each with at most `batch_size` images.
           kind: The name of the images in the error message.
 
         Raises:

@@ -22,7 +22,7 @@ MODE_RADIUS = 3  # standard deviations within which a sample belongs to a mode
 
 
 class PointEvaluator:
-    """Evaluates samples of the 2-D distributions.
+    """An evaluator of samples of the 2-D distributions.
 
     Args:
       config: The configuration of the run.
