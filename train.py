@@ -430,7 +430,7 @@ def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, A
       evaluated: what is evaluated by what; see `EvaluationFileWriter`.
     """
     from wgan_gp import monitoring
-    from wgan_gp.events import COMPARED, TensorBoardWriter
+    from wgan_gp.events import COMPARED_SETTINGS, TensorBoardWriter
     from wgan_gp.networks import summary_of
     from wgan_gp.run_directory import RunDirectory
 
@@ -438,7 +438,7 @@ def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, A
     in_directory = monitoring.Writers(
         TensorBoardWriter(
             directory.events,
-            settings={name: getattr(config, name) for name in COMPARED},
+            settings={name: getattr(config, name) for name in COMPARED_SETTINGS},
             texts={
                 "config": json.dumps(config.to_dict(), indent=2),
                 "generator": summary_of(run.state.generator),

@@ -12,7 +12,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 import losses
 import train
 from wgan_gp import monitoring
-from wgan_gp.events import COMPARED, LAYOUT
+from wgan_gp.events import COMPARED_SETTINGS, LAYOUT
 
 LOSS_AND_RATE = ("loss", "learning_rate")
 
@@ -134,7 +134,7 @@ def test_samples_interpolations_and_real_images_are_written(events):
 def test_settings_and_metrics_are_written_for_hparams(events):
     (experiment,) = [v for tag, v in events if tag == "_hparams_/experiment"]
     names = [each.name for each in hparams_of(experiment).experiment.hparam_infos]
-    assert names == list(COMPARED)
+    assert names == list(COMPARED_SETTINGS)
     metrics = [each.name.tag for each in hparams_of(experiment).experiment.metric_infos]
     assert set(metrics) <= {tag for tag, _ in events}
     (session,) = [v for tag, v in events if tag == "_hparams_/session_start_info"]

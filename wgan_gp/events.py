@@ -93,7 +93,7 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 
 
 # The settings and the metrics in which TensorBoard's HParams compares runs.
-COMPARED: tuple[str, ...] = (
+COMPARED_SETTINGS: tuple[str, ...] = (
     "penalty",
     "penalty_weight",
     "n_critic",
@@ -101,8 +101,8 @@ COMPARED: tuple[str, ...] = (
     "model",
     "model_width",
 )
-COMPARED += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
-OUTCOMES = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
+COMPARED_SETTINGS += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
+COMPARED_METRICS = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
 SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # of the critic
 
 
@@ -111,7 +111,7 @@ class TensorBoardWriter(Writer):
 
     Args:
       directory: The directory, any path that tf.io.gfile can open.
-      settings: The settings of the run that COMPARED lists, by name.
+      settings: The settings of the run that COMPARED_SETTINGS lists, by name.
       texts: Texts by tag, shown line by line.
       critic_terms: The names of the objective's critic terms; charts of other terms are omitted.
     """
@@ -151,7 +151,7 @@ class TensorBoardWriter(Writer):
             if shown:
                 categories.append(layout_pb2.Category(title=question, chart=shown))
         layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
-        outcomes = [tag for tag in OUTCOMES if tag.partition("/")[2] not in self._missing]
+        outcomes = [tag for tag in COMPARED_METRICS if tag.partition("/")[2] not in self._missing]
         with self._events.as_default(step=0):
             tf.summary.experimental.write_raw_pb(layout.SerializeToString())
             if self._settings:
