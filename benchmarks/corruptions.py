@@ -1,4 +1,4 @@
-"""Damages the files of a directory at random."""
+"""Random corruptions of the files in a directory."""
 
 from __future__ import annotations
 

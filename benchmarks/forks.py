@@ -1,4 +1,4 @@
-"""Runs the program in forks of a process that has already imported everything."""
+"""Forks of a process that has already imported everything that the program needs."""
 
 from __future__ import annotations
 

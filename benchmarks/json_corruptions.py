@@ -1,4 +1,4 @@
-"""Damages JSON files such that most of their content remains valid."""
+"""Corruptions of JSON files that keep most of their content valid."""
 
 from __future__ import annotations
 

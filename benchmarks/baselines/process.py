@@ -1,4 +1,4 @@
-"""Runs each implementation in a separate process, so that time and memory are measured alone."""
+"""Separate processes for the implementations, so that time and memory are measured alone."""
 
 from __future__ import annotations
 
