@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import losses
     from wgan_gp.checkpointing import Checkpoints
-    from wgan_gp.data.source import Source, Stream
+    from wgan_gp.data.source import InMemoryData, StreamedData
     from wgan_gp.monitoring import Writer
     from wgan_gp.probe import Probe
     from wgan_gp.run_directory import DataRecord
@@ -83,8 +83,7 @@ def resolve(config: Config) -> Config:
         fit each other, or if the topology of --mode=compile does not fit the run.
     """
     config.check_paths(built_in=config.dataset in datasets.BUILT_IN)
-    shape = datasets.example_shape(config)
-    datasets.classes(config)
+    shape = find_dataset(config).spec.example_shape
     model_name = config.model or models.default(shape)
     generator_name = config.generator_model or model_name
     model, generator = check_models(config, shape)
@@ -102,6 +101,11 @@ def resolve(config: Config) -> Config:
         or (width if generator_name == model_name else generator.width),
         generator_batch_size=config.generator_batch,
     )
+
+
+def find_dataset(config: Config) -> datasets.Dataset:
+    """Finds the dataset of a run; see `registry.find_dataset` for errors."""
+    return datasets.find_dataset(config, conditioning=config.conditioning, devices=config)
 
 
 def check_models(
@@ -202,7 +206,7 @@ def compile_for_slice(config: Config) -> None:
             step,
             strategy,
             topology,
-            example_shape=datasets.example_shape(config),
+            example_shape=find_dataset(config).spec.example_shape,
             directory=directory.compile,
             say=functools.partial(print, file=sys.stderr, flush=True),
         )
@@ -216,7 +220,7 @@ class Run:
     Attributes:
       config: The resolved configuration.
       strategy: The distribution strategy.
-      kind: The shape and the number of classes of the data.
+      dataset: The dataset.
       source: The training data.
       state: The networks and optimizers.
       checkpoints: Saves and restores `state`.
@@ -225,8 +229,8 @@ class Run:
 
     config: Config
     strategy: tf.distribute.Strategy
-    kind: datasets.Kind
-    source: Source | Stream
+    dataset: datasets.Dataset
+    source: InMemoryData | StreamedData
     state: TrainState
     checkpoints: Checkpoints
     sampler: Sampler
@@ -247,13 +251,13 @@ def open_run(config: Config) -> Run:
     from wgan_gp.strategy import create_strategy
 
     strategy = create_strategy(config)
-    source = datasets.open_source(config)
-    kind = datasets.kind(config)
-    state = make_state(config, strategy, kind)
+    dataset = find_dataset(config)
+    source = dataset.open(batch_size=config.batch_size)
+    state = make_state(config, strategy, dataset.spec)
     return Run(
         config=config,
         strategy=strategy,
-        kind=kind,
+        dataset=dataset,
         source=source,
         state=state,
         checkpoints=Checkpoints(
@@ -264,19 +268,19 @@ def open_run(config: Config) -> Run:
             keep_interval=config.keep_checkpoint_interval,
             restore_from=config.restore_from,
         ),
-        sampler=make_sampler(config, strategy, state.sampling_generator, kind),
+        sampler=make_sampler(config, strategy, state.sampling_generator, dataset.spec),
     )
 
 
 def make_state(
-    config: Config, strategy: tf.distribute.Strategy, kind: datasets.Kind | None = None
+    config: Config, strategy: tf.distribute.Strategy, spec: datasets.DataSpec | None = None
 ) -> TrainState:
     """Returns newly initialized networks and optimizers, placed by the strategy.
 
     Args:
       config: The resolved configuration.
       strategy: Places the variables.
-      kind: The shape and the number of classes of the data. Defaults to those of
+      spec: The shape and the number of classes of the data. Defaults to those of
         `config.dataset`.
 
     Raises:
@@ -285,18 +289,18 @@ def make_state(
     from wgan_gp.state import create_state
     from wgan_gp.strategy import use_fused_resampling, use_strides_by_blocks
 
-    kind = kind or datasets.kind(config)
-    check_models(config, kind.example_shape)  # a saved run has not been checked yet
+    spec = spec or find_dataset(config).spec
+    check_models(config, spec.example_shape)  # a saved run has not been checked yet
     build_networks = functools.partial(
         models.build,
         config.model,
-        kind.example_shape,
+        spec.example_shape,
         config.latent_size,
         config.model_width,
         generator_name=config.generator_model,
         generator_width=config.generator_width,
         depth=config.model_depth,
-        classes=kind.classes,
+        classes=spec.classes,
         conditioning=config.conditioning,
         activation=config.activation,
         generator_normalization=config.generator_normalization,
@@ -344,7 +348,7 @@ def make_step(config: Config, state: TrainState) -> ReplicaStep:
         batch_size=config.batch_size,
         generator_batch_size=config.generator_batch,
         seed=config.seed,
-        classes=datasets.classes(config),
+        classes=find_dataset(config).spec.classes,
         critic_takes_labels=config.conditioning in models.LABELED_CRITICS,
         generator_ema_decay=config.generator_ema_decay,
     )
@@ -405,12 +409,12 @@ def make_probe(run: Run, step: ReplicaStep) -> Probe:
     from wgan_gp.data.pipeline import distributed_batches
     from wgan_gp.probe import Probe
 
-    def from_the_beginning(source: Source | Stream) -> Callable[[], Iterator]:
+    def from_the_beginning(source: InMemoryData | StreamedData) -> Callable[[], Iterator]:
         return functools.partial(
             distributed_batches, source, run.strategy, 0, batch_size=run.config.batch_size
         )
 
-    held_out = datasets.open_held_out(run.config)
+    held_out = run.dataset.open_held_out()
     # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
     every_step = make_objective(dataclasses.replace(run.config, penalty_interval=1))
     return Probe(
@@ -460,11 +464,11 @@ def data_record(run: Run) -> DataRecord:
     from wgan_gp.run_directory import DataRecord
 
     return DataRecord(
-        run.kind.example_shape,
-        run.kind.classes,
+        run.dataset.spec.example_shape,
+        run.dataset.spec.classes,
         # A dataset that generates its examples has no order.
         order=None if run.source.size is None else shuffling.ORDER,
-        fingerprint=datasets.fingerprint(run.config),
+        fingerprint=run.dataset.fingerprint(),
     )
 
 
@@ -508,7 +512,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     if config.evaluate_interval:
         from wgan_gp.evaluation.evaluator import open_evaluator  # imports SciPy and scikit-learn
 
-        evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
+        evaluator = open_evaluator(config, run.strategy, run.sampler, run.dataset)
     # Files of the run are written from here on, after all that may refuse it, and by the chief
     # only. The other processes compute the same values and write nothing.
     if group.is_chief:

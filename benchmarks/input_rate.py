@@ -25,7 +25,7 @@ import tensorflow as tf
 from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
 from wgan_gp.data.pipeline import replica_batches
-from wgan_gp.data.registry import open_source
+from wgan_gp.data.registry import find_dataset
 
 from . import outcome
 
@@ -96,10 +96,9 @@ def keras(folder: pathlib.Path, side: int) -> tf.data.Dataset:
 
 def ours(side: int, noise: bool, **settings) -> tf.data.Dataset:
     """A source of this project."""
-    source = open_source(
-        Config(image_size=side, batch_size=BATCH, dequantization=noise, **settings)
-    )
-    return replica_batches(source, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
+    config = Config(image_size=side, batch_size=BATCH, dequantization=noise, **settings)
+    data = find_dataset(config).open(batch_size=BATCH)
+    return replica_batches(data, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
 
 
 def rate(batches: tf.data.Dataset, seconds: float) -> float:

@@ -36,7 +36,7 @@ ITERATIONS = 100  # of a round
 def updates_alone(run: train.Run) -> Callable[[int], float]:
     """A function of a number of iterations that runs them: the seconds they take."""
     config = run.config
-    state = train.make_state(config, run.strategy, run.kind)  # of its own: it trains
+    state = train.make_state(config, run.strategy, run.dataset.spec)  # of its own: it trains
     critic_step, generator_step = replica_programs(
         train.make_step(config, state), jit_compile=False
     )

@@ -151,7 +151,9 @@ def judge(path: str) -> None:
             )
     elif config.dataset in toys.DEVIATIONS:
         points = samples_of(train.open_run(config), 10_000)
-        modes = judge_modes(points, toys.centres(config.dataset), toys.DEVIATIONS[config.dataset])
+        modes = judge_modes(
+            points, toys.mode_centers(config.dataset), toys.DEVIATIONS[config.dataset]
+        )
         print(
             f"  {modes.modes_reached} of {modes.modes} modes reached, the rarest by "
             f"{modes.smallest_mode:.1f}% of the samples; {modes.within:.1f}% of them within "

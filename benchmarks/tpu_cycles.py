@@ -24,7 +24,6 @@ import tensorflow as tf
 import train
 from wgan_gp import tpu
 from wgan_gp.config import Config
-from wgan_gp.data import registry as datasets
 from wgan_gp.tpu import topologies
 
 from . import outcome
@@ -89,7 +88,7 @@ def report_of(config: Config, topology: topologies.Topology, *, usual: bool) -> 
             step,
             strategy,
             topology,
-            example_shape=datasets.example_shape(config),
+            example_shape=train.find_dataset(config).spec.example_shape,
             directory=directory,
             say=lambda line: None,
         )

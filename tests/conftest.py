@@ -18,6 +18,8 @@ from absl import flags as absl_flags
 
 import train
 from wgan_gp.config import Config
+from wgan_gp.data.registry import Dataset, find_dataset
+from wgan_gp.data.source import InMemoryData, StreamedData
 from wgan_gp.monitoring import MemoryWriter
 from wgan_gp.strategy import create_strategy
 
@@ -47,6 +49,16 @@ DCGAN = {"dataset": "digits", "model": "dcgan"}
 
 def strategy_over(replicas: int) -> tf.distribute.Strategy:
     return create_strategy(Config(cpu_replicas=replicas, batch_size=replicas))
+
+
+def find_data(config: Config) -> Dataset:
+    """Finds the dataset of a run, as training does."""
+    return find_dataset(config, conditioning=config.conditioning, devices=config)
+
+
+def open_data(config: Config) -> InMemoryData | StreamedData:
+    """Opens the dataset of a run, as training does."""
+    return find_data(config).open(batch_size=config.batch_size)
 
 
 def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:

@@ -7,21 +7,21 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from conftest import strategy_over
+from conftest import find_data, open_data, strategy_over
 
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches, replica_batches
-from wgan_gp.data.registry import BUILT_IN, classes, example_shape, open_source
+from wgan_gp.data.registry import BUILT_IN
 from wgan_gp.errors import UserError
 
 
 def classes_of(dataset, data_dir=None):
     conditional = {"conditioning": "acgan"} if dataset != "swiss_roll" else {}
-    return classes(Config(dataset=dataset, data_dir=data_dir, **conditional))
+    return find_data(Config(dataset=dataset, data_dir=data_dir, **conditional)).spec.classes
 
 
 def read_labelled(dataset, count, first=0, **settings):
-    source = open_source(Config(dataset=dataset, batch_size=1, **settings))
+    source = open_data(Config(dataset=dataset, batch_size=1, **settings))
     return [values.numpy() for values in source.read(tf.constant(first, tf.int64), count)]
 
 
@@ -32,8 +32,8 @@ def read(dataset, count, first=0, **settings):
 @pytest.mark.parametrize("dataset", [*BUILT_IN, "mnist", "cifar10"])
 def test_every_source_is_static_float32_and_a_function_of_position(dataset, prepared):
     config = Config(dataset=dataset, data_dir=prepared, batch_size=32)
-    source = open_source(config)
-    assert source.example_shape == example_shape(config)
+    source = open_data(config)
+    assert source.example_shape == find_data(config).spec.example_shape
     batches = replica_batches(source, tf.distribute.InputContext(), batch_size=32, first_step=0)
     assert batches.element_spec == (
         tf.TensorSpec([32, *source.example_shape], tf.float32),
@@ -98,7 +98,7 @@ def test_prepared_images_are_resized(prepared):
 
 def test_a_dataset_that_is_not_prepared_is_refused_in_a_line(tmp_path):
     with pytest.raises(UserError, match=r"--dataset=cifar10 is not prepared: there is no .*cifar"):
-        open_source(Config(dataset="cifar10", data_dir=str(tmp_path)))
+        open_data(Config(dataset="cifar10", data_dir=str(tmp_path)))
 
 
 def test_digits_are_whole_once_an_epoch_and_in_range():
@@ -145,7 +145,7 @@ def test_swiss_roll_is_a_spiral():
 
 def global_batches(replicas, steps, first_step=0):
     strategy = strategy_over(replicas)
-    source = open_source(Config())
+    source = open_data(Config())
     batches = distributed_batches(source, strategy, first_step, batch_size=60)
     return [
         np.concatenate(strategy.experimental_local_results(next(batches)[0])) for _ in range(steps)
@@ -159,7 +159,7 @@ def test_replicas_read_the_slices_of_one_batch(replicas):
 
 def test_hosts_read_the_slices_of_one_batch():
     """Two hosts of two replicas each: host h feeds the replicas 2h and 2h + 1."""
-    source = open_source(Config())
+    source = open_data(Config())
     hosts = [
         replica_batches(
             source,
@@ -182,18 +182,20 @@ def test_restarting_at_a_step_gives_the_batches_of_an_uninterrupted_run():
     ("settings", "message"),
     [
         ({"dataset": "digit"}, "--dataset=digit is unknown, to tensorflow-datasets too .* — use"),
-        ({"num_classes": 3}, "--num_classes=3 is for --dataset=tfrecord"),
+        ({"num_classes": 3}, "--num_classes=3 applies only to --dataset=tfrecord"),
         ({"dataset": "swiss_roll", "image_channels": 3}, "--image_channels=3 .* — omit it"),
         ({"dataset": "swiss_roll", "image_size": 8}, "--image_size=8 .* — omit it"),
     ],
 )
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(UserError, match=message):
-        example_shape(Config(**settings))
+        find_data(Config(**settings))
 
 
 def test_labels_are_asked_for_by_conditional_runs_only():
-    assert classes(Config(dataset="swiss_roll")) == classes(Config(dataset="digits")) == 0
-    assert classes(Config(dataset="gaussians_8", conditioning="acgan")) == 8
-    with pytest.raises(UserError, match="--conditioning=acgan needs labels, which swiss_roll has"):
-        classes(Config(dataset="swiss_roll", conditioning="acgan"))
+    for dataset, count in (("swiss_roll", 0), ("digits", 10)):
+        unconditional = find_data(Config(dataset=dataset))
+        assert (unconditional.spec.classes, unconditional.label_count) == (0, count)
+    assert find_data(Config(dataset="gaussians_8", conditioning="acgan")).spec.classes == 8
+    with pytest.raises(UserError, match="=acgan needs labels, but --dataset=swiss_roll has none"):
+        find_data(Config(dataset="swiss_roll", conditioning="acgan"))

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 import tensorflow as tf
-from conftest import call_main, strategy_over, train_tiny
+from conftest import call_main, find_data, open_data, strategy_over, train_tiny
 
 from wgan_gp import monitoring
 from wgan_gp.config import Config
-from wgan_gp.data import toys
-from wgan_gp.data.registry import Kind, open_source
+from wgan_gp.data import registry, toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import (
     classifier,
@@ -28,8 +27,6 @@ from wgan_gp.evaluation import (
     points,
     pretrained,
 )
-
-DIGITS = Kind((8, 8, 1), 0)
 
 
 def normal(*shape, seed=0):
@@ -212,26 +209,27 @@ def test_a_point_on_the_edge_of_a_ball_is_inside():
 # What sees the images.
 
 
-def tiny_evaluator(replicas=1, folder=None, kind=DIGITS, draw=None, **settings):
+def tiny_evaluator(replicas=1, folder=None, draw=None, **settings):
     """An evaluator whose samples are what `draw` makes of a count: noise, unless given."""
     config = Config(**{"batch_size": 32, "evaluate_samples": 101, **settings})
+    dataset = find_data(config)
 
     class Drawn:
-        classes = kind.classes
+        classes = dataset.spec.classes
 
         def sample(self, count):
-            shape = (count, *kind.example_shape)
+            shape = (count, *dataset.spec.example_shape)
             return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
 
     sampler = Drawn()
     if draw is not None:
         sampler.sample = draw
     strategy = strategy_over(replicas)
-    return evaluator.make_evaluator(config, strategy, sampler, kind, folder)
+    return evaluator.make_evaluator(config, strategy, sampler, dataset, folder)
 
 
 def real_digits(count):
-    images, labels = open_source(Config()).read(0, count)
+    images, labels = open_data(Config()).read(0, count)
     return images.numpy(), labels.numpy()
 
 
@@ -239,22 +237,22 @@ def test_every_example_comes_once_whatever_the_batch_and_the_replicas():
     expected, labels = real_digits(1797)
     for replicas, batch_size, count in ((1, 32, 101), (4, 32, 101), (4, 64, 1797), (1, 48, 9999)):
         config = Config(batch_size=batch_size, dequantization=True, random_flips=True)
-        read = examples.Examples(config, strategy_over(replicas)).read(count)
+        read = examples.Examples(config, strategy_over(replicas), find_data(config)).read(count)
         np.testing.assert_array_equal(read[0], expected[:count])
         np.testing.assert_array_equal(read[1], labels[:count])
     assert len({image.tobytes() for image in expected}) > 1790  # none of them twice
 
 
-def test_examples_are_read_without_noise_or_mirrors(monkeypatch):
-    opened = []
-    monkeypatch.setattr(
-        examples.registry,
-        "open_source",
-        lambda config: opened.append(config) or open_source(config),
+def test_examples_are_read_without_noise_or_mirrors(prepared):
+    settings = {"dataset": "mnist", "data_dir": prepared, "batch_size": 30}
+    plain = Config(**settings, dequantization=False)
+    augmented = Config(**settings, dequantization=True, random_flips=True)
+    expected, images = (
+        examples.Examples(config, strategy_over(1), find_data(config)).read(60)[0]
+        for config in (plain, augmented)
     )
-    config = Config(batch_size=32, dequantization=True, random_flips=True)
-    examples.Examples(config, strategy_over(1)).read(10)
-    assert [(each.dequantization, each.random_flips) for each in opened] == [(False, False)]
+    np.testing.assert_array_equal(images, expected)
+    np.testing.assert_allclose((images + 1) * 127.5, np.rint((images + 1) * 127.5), atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +294,6 @@ def test_the_data_itself_is_judged_well(digits_folder):
     in_turn = np.stack([each[:100] for each in by_class], axis=1).reshape(-1, 8, 8, 1)
     values = tiny_evaluator(
         folder=digits_folder,
-        kind=Kind((8, 8, 1), 10),
         draw=lambda count: in_turn[:count],
         conditioning="acgan",
         evaluate_samples=1000,
@@ -314,7 +311,6 @@ def test_a_class_asked_for_and_not_drawn_is_told(digits_folder):
     threes = images[labels == 3]
     values = tiny_evaluator(
         folder=digits_folder,
-        kind=Kind((8, 8, 1), 10),
         draw=lambda count: threes[:count],
         conditioning="acgan",
     ).evaluate()
@@ -421,12 +417,13 @@ def test_a_network_from_a_file_makes_the_features(tmp_path, name, replicas):
     save(model, tmp_path / name)
     strategy = strategy_over(replicas)
     config = Config(feature_extractor=str(tmp_path / name))
+    dataset = find_data(config)
     extractor = extractors.make_extractor(
         config,
         strategy,
-        examples.Examples(config, strategy),
+        examples.Examples(config, strategy, dataset),
         examples.Kept(None),
-        (8, 8, 1),
+        dataset,
     )
     # Grey images of 8 pixels, for a network of colour images of 4.
     images = normal(7, 8, 8, 1).astype(np.float32)
@@ -590,7 +587,7 @@ def test_inception_without_a_network_is_one_line(monkeypatch):
     assert "give the path of a SavedModel or Keras file instead" in line and "classifier" in line
     # Colour images without labels, or large ones, take inception by themselves.
     with pytest.raises(UserError, match="--feature_extractor=inception cannot be fetched"):
-        tiny_evaluator(kind=Kind((33, 33, 1), 0), image_size=33)
+        tiny_evaluator(image_size=33)
 
 
 def test_inception_is_unpacked_and_fed_large_colour_images(tmp_path, monkeypatch):
@@ -617,22 +614,22 @@ def test_inception_is_unpacked_and_fed_large_colour_images(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind", "says"),
+    ("settings", "says"),
     [
         (
             {"feature_extractor": "classifier", "dataset": "swiss_roll"},
-            Kind((2,), 0),
             "--feature_extractor=classifier is for images, and swiss_roll holds points",
         ),
     ],
 )
-def test_an_extractor_that_does_not_suit_the_data(settings, kind, says):
+def test_an_extractor_that_does_not_suit_the_data(settings, says):
     with pytest.raises(UserError, match=says):
-        tiny_evaluator(kind=kind, **settings)
+        tiny_evaluator(**settings)
 
 
 def test_a_classifier_needs_labels(monkeypatch):
-    monkeypatch.setattr(extractors.registry, "label_count", lambda config: 0)
+    without_labels = dataclasses.replace(registry.BUILT_IN["digits"], classes=0)
+    monkeypatch.setitem(registry.BUILT_IN, "digits", without_labels)
     with pytest.raises(UserError, match="needs labels of at least two classes, which digits has"):
         tiny_evaluator(feature_extractor="classifier")
 
@@ -699,14 +696,14 @@ def test_features_that_are_not_finite_are_not_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dataset", ["digits", "swiss_roll"])
 def test_samples_that_are_not_finite_are_one_line(digits_folder, dataset, value):
     """An image that is infinite would be white or black to what sees it."""
-    kind = DIGITS if dataset == "digits" else Kind((2,), 0)
+    shape = (8, 8, 1) if dataset == "digits" else (2,)
 
     def draw(count):
-        samples = np.zeros([count, *kind.example_shape], np.float32)
+        samples = np.zeros([count, *shape], np.float32)
         samples[[4, 9]] = value
         return samples
 
-    judge = tiny_evaluator(folder=digits_folder, dataset=dataset, kind=kind, draw=draw)
+    judge = tiny_evaluator(folder=digits_folder, dataset=dataset, draw=draw)
     with pytest.raises(UserError) as caught:
         judge.evaluate()
     assert str(caught.value) == (
@@ -750,8 +747,7 @@ def test_what_is_known_of_the_data_is_kept(tmp_path, counted, capsys):
     tiny_evaluator(folder=str(tmp_path), evaluate_samples=50).evaluate()
     assert counted == {"fitted": 1, "read": 6}
     # Another dataset, here of another size, has nothing in common.
-    larger = {"image_size": 9, "kind": Kind((9, 9, 1), 0)}
-    tiny_evaluator(folder=str(tmp_path), **larger).evaluate()
+    tiny_evaluator(folder=str(tmp_path), image_size=9).evaluate()
     assert counted == {"fitted": 2, "read": 8}
 
 
@@ -808,9 +804,9 @@ def test_modes_covered_and_the_share_near_them():
 
 @pytest.mark.parametrize(("dataset", "modes"), [("gaussians_25", 25), ("gaussians_8", 8)])
 def test_the_modes_are_where_the_data_is(dataset, modes):
-    data = open_source(Config(dataset=dataset)).read(0, 5000)[0].numpy()
+    data = open_data(Config(dataset=dataset)).read(0, 5000)[0].numpy()
     deviation = toys.DEVIATIONS[dataset]
-    covered, share = points.modes_covered(data, toys.centres(dataset), 3 * deviation)
+    covered, share = points.modes_covered(data, toys.mode_centers(dataset), 3 * deviation)
     assert covered == modes
     assert share == pytest.approx(1 - np.exp(-4.5), abs=0.01)  # of a 2-D Gaussian, within three
 
@@ -827,9 +823,9 @@ def test_wasserstein_is_the_best_of_all_assignments():
 
 @pytest.mark.parametrize("dataset", ["gaussians_8", "swiss_roll"])
 def test_figures_of_points(dataset):
-    kind, count = Kind((2,), 0), 300
-    data = open_source(Config(dataset=dataset)).read(0, 2 * count)[0].numpy()
-    settings = {"dataset": dataset, "kind": kind, "evaluate_samples": count}
+    count = 300
+    data = open_data(Config(dataset=dataset)).read(0, 2 * count)[0].numpy()
+    settings = {"dataset": dataset, "evaluate_samples": count}
     good = tiny_evaluator(4, draw=lambda n: np.add(data[-n:], [0, 1]), **settings)
     assert good.about == {"samples": count, "extractor": None}
     values = good.evaluate()
@@ -851,10 +847,9 @@ def test_figures_of_points(dataset):
 
 def test_no_more_points_are_assigned_than_time_allows(monkeypatch):
     monkeypatch.setattr(points, "MOST_ASSIGNED", 40)
-    data = open_source(Config(dataset="swiss_roll")).read(0, 80)[0].numpy()
+    data = open_data(Config(dataset="swiss_roll")).read(0, 80)[0].numpy()
     values = tiny_evaluator(
         dataset="swiss_roll",
-        kind=Kind((2,), 0),
         evaluate_samples=500,
         draw=lambda count: np.zeros([count, 2], np.float32),
     ).evaluate()
@@ -1037,7 +1032,7 @@ def test_copies_of_the_data_lie_in_every_ball_that_they_should():
 
 
 def test_what_is_kept_of_one_order_of_examples_is_not_taken_for_another(monkeypatch):
-    data = examples.Examples(Config(), strategy_over(1))
+    data = examples.Examples(Config(), strategy_over(1), find_data(Config()))
     before = data.key(100)
     assert data.key(100) == before
     monkeypatch.setattr(examples, "ORDER", 3)

@@ -410,12 +410,11 @@ def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
 
 
 def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise AssertionError("a dataset was looked for")
 
     run = runs["points"]
-    for name in ("open_source", "kind", "classes", "example_shape"):
-        monkeypatch.setattr(train.datasets, name, refuse)
+    monkeypatch.setattr(train.datasets, "find_dataset", refuse)
     assert len(draw(run, tmp_path, "--num_samples=3")["samples"]) == 3
     use("export", run, tmp_path / "out")
 

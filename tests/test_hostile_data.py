@@ -12,12 +12,12 @@ import PIL.Image
 import pytest
 import requests
 import tensorflow as tf
+from conftest import find_data, open_data
 
 from wgan_gp.config import Config
 from wgan_gp.data import downloads, listing, pixels, prepared, write_tfrecords
-from wgan_gp.data.folder import find
+from wgan_gp.data.folder import list_images
 from wgan_gp.data.pipeline import first_examples
-from wgan_gp.data.registry import example_shape, open_source
 from wgan_gp.errors import UserError, printable
 
 SIDE = 8
@@ -35,8 +35,8 @@ def put(path, content=None):
 
 
 def listed(folder):
-    find.cache_clear()
-    return find(str(folder)).files
+    list_images.cache_clear()
+    return list_images(str(folder)).files
 
 
 def test_links_to_folders_are_followed_once(tmp_path, capsys):
@@ -89,7 +89,7 @@ def test_a_name_that_is_not_utf8_is_skipped_and_shown(tmp_path, capsys):
 def test_a_place_that_is_not_utf8_is_one_line(tmp_path, dataset):
     place = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     with pytest.raises(UserError, match=r"^--data_dir=/.*/\\xff is not valid UTF-8 — give text"):
-        example_shape(Config(dataset=dataset, data_dir=place))
+        find_data(Config(dataset=dataset, data_dir=place))
 
 
 def test_a_record_file_whose_name_is_not_utf8_is_named(tmp_path):
@@ -97,13 +97,13 @@ def test_a_record_file_whose_name_is_not_utf8_is_named(tmp_path):
     with open(os.fsencode(tmp_path) + b"/\xff", "wb"):
         pass
     with pytest.raises(UserError, match=r"the name of /.*/\\xff is not UTF-8 — rename it"):
-        example_shape(Config(dataset="tfrecord", data_dir=f"{tmp_path}/*"))
+        find_data(Config(dataset="tfrecord", data_dir=f"{tmp_path}/*"))
 
 
 def test_names_are_shown_in_one_line(tmp_path, capsys):
     put(tmp_path / "1.png")
     put(tmp_path / "2\n\x1b[2J.png", b"no picture")
-    open_source(Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1))
+    open_data(Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1))
     said = capsys.readouterr().err
     assert said.endswith("is left out: 2\\n\\x1b[2J.png\n") and said.count("\n") == 1
     assert printable("größe 猫.png") == "größe 猫.png"
@@ -113,8 +113,8 @@ def test_names_are_shown_in_one_line(tmp_path, capsys):
 def test_a_folder_that_is_none_is_one_line(tmp_path, kind):
     place = tmp_path / "x"
     {"file": lambda: put(place), "pipe": lambda: os.mkfifo(place), "gone": str}[kind]()
-    with pytest.raises(UserError, match="/x is no folder — give the folder of the pictures"):
-        example_shape(Config(dataset="image_folder", data_dir=str(place)))
+    with pytest.raises(UserError, match="/x is not a folder — give the folder of the images"):
+        find_data(Config(dataset="image_folder", data_dir=str(place)))
 
 
 def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, capsys):
@@ -128,7 +128,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UserError, match=r"cannot be read \(.*Permission denied: '/.*/a'\)"):
-        example_shape(Config(dataset="image_folder", data_dir=str(tmp_path)))
+        find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
     assert write_tfrecords.main([str(tmp_path), f"{tmp_path}/out"]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path} cannot be read (")
 
@@ -143,7 +143,7 @@ def test_a_bucket_that_cannot_be_reached_is_one_line(monkeypatch, dataset):
     monkeypatch.setattr(tf.io.gfile, "exists", fail)
     monkeypatch.setattr(tf.io.gfile, "isdir", lambda path: False)
     with pytest.raises(UserError, match=r"--data_dir=gs://b/c cannot be reached \(Could not res"):
-        example_shape(Config(dataset=dataset, data_dir="gs://b/c"))
+        find_data(Config(dataset=dataset, data_dir="gs://b/c"))
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord", "mnist"])
@@ -152,7 +152,7 @@ def test_a_bucket_that_never_answers_is_one_line(monkeypatch, dataset):
     monkeypatch.setattr(tf.io.gfile, "exists", lambda path: asked.wait())
     monkeypatch.setattr(listing, "_REACHED_IN", 0.05)
     with pytest.raises(UserError, match="--data_dir=gs://b/c cannot be reached: no answer within"):
-        example_shape(Config(dataset=dataset, data_dir="gs://b/c"))
+        find_data(Config(dataset=dataset, data_dir="gs://b/c"))
     asked.set()
 
 
@@ -179,9 +179,10 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path, capfd, recwarn):
     put(tmp_path / "2.png")
     put(tmp_path / "3.png", b"")
     settings = {"data_dir": str(tmp_path), "image_size": SIDE, "batch_size": 1}
-    assert open_source(Config(dataset="image_folder", **settings)).size == 1
+    assert open_data(Config(dataset="image_folder", **settings)).size == 1
     assert "are left out: 1.png, 3.png\n" in capfd.readouterr().err
-    assert example_shape(Config(dataset="image_folder", data_dir=str(tmp_path))) == (64, 64, 3)
+    dataset = find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
+    assert dataset.spec.example_shape == (64, 64, 3)
     assert not [each for each in recwarn if "PIL" in str(each.category)]
 
 
@@ -232,12 +233,12 @@ def test_records_of_another_kind_are_called_what_they_are(tmp_path, features, sa
     good = {"image": IMAGE, "label": feature("int64", 1)}
     path = write_records(tmp_path / "x", {**good, **features})
     with pytest.raises(UserError, match=f"--data_dir={path}: {says}"):
-        example_shape(Config(dataset="tfrecord", data_dir=path, num_classes=2))
+        find_data(Config(dataset="tfrecord", data_dir=path, num_classes=2))
 
 
 def test_labels_that_nobody_asks_for_may_be_anything(tmp_path):
     path = write_records(tmp_path / "x", {"image": IMAGE, "label": feature("bytes", b"cat")})
-    source = open_source(Config(dataset="tfrecord", data_dir=path, batch_size=1))
+    source = open_data(Config(dataset="tfrecord", data_dir=path, batch_size=1))
     assert source.size == 1
 
 
@@ -248,8 +249,8 @@ def test_labels_are_checked_before_they_are_cast(tmp_path, label, cache):
     path = write_records(tmp_path / "x", {"image": IMAGE, "label": feature("int64", label)})
     config = Config(dataset="tfrecord", data_dir=path, num_classes=2, batch_size=1, cache=cache)
     with pytest.raises((UserError, tf.errors.InvalidArgumentError)) as caught:
-        first_examples(open_source(config), 1)
-    says = f"labels {label} ... {label}, but" if cache == "on" else "a label is none of the classes"
+        first_examples(open_data(config), 1)
+    says = f"labels {label} ... {label}, but" if cache == "on" else "a label is out of range"
     assert f"--data_dir={path}" in str(caught.value) and says in str(caught.value)
 
 
@@ -258,10 +259,10 @@ def test_pipes_among_records_are_skipped(tmp_path, capsys):
     os.mkfifo(tmp_path / "2")
     (tmp_path / "3").mkdir()
     config = Config(dataset="tfrecord", data_dir=f"{tmp_path}/*", batch_size=1)
-    assert open_source(config).size == 1
+    assert open_data(config).size == 1
     assert capsys.readouterr().err.endswith(f"is skipped: {tmp_path}/2\n")
     with pytest.raises(UserError, match="/2 stands for no file"):
-        example_shape(Config(dataset="tfrecord", data_dir=f"{tmp_path}/2"))
+        find_data(Config(dataset="tfrecord", data_dir=f"{tmp_path}/2"))
 
 
 # tensorflow-datasets.
@@ -273,7 +274,7 @@ def test_a_damaged_description_is_named(tmp_path, name, content):
     folder = tmp_path / name / "3.0.1"
     put(folder / "dataset_info.json", content.encode("latin1"))
     with pytest.raises(UserError, match=f"--dataset={name}: {folder}/.*.json is damaged .* delete"):
-        example_shape(Config(dataset=name, data_dir=str(tmp_path)))
+        find_data(Config(dataset=name, data_dir=str(tmp_path)))
 
 
 def test_what_cannot_be_looked_up_is_not_the_data_directorys_fault(monkeypatch):
@@ -284,7 +285,7 @@ def test_what_cannot_be_looked_up_is_not_the_data_directorys_fault(monkeypatch):
 
     monkeypatch.setattr(tfds, "builder", fail)
     with pytest.raises(UserError, match=r"--dataset=kubric:x cannot be looked up .*resolve host"):
-        prepared.find("kubric:x", None)
+        prepared.find_builder("kubric:x", None)
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import strategy_over
+from conftest import open_data, strategy_over
 
 import losses
 import models
 from models.heads import CONDITIONINGS
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
-from wgan_gp.data.registry import open_source
 from wgan_gp.export import signatures
 from wgan_gp.loop import make_train_loop
 from wgan_gp.probe import Probe
@@ -97,7 +96,7 @@ def make_step(strategy):
 
 
 def real_batches(strategy):
-    return distributed_batches(open_source(CONFIG), strategy, 0, batch_size=CONFIG.batch_size)
+    return distributed_batches(open_data(CONFIG), strategy, 0, batch_size=CONFIG.batch_size)
 
 
 def assert_labels_were_seen(terms):

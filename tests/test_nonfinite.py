@@ -10,8 +10,8 @@ from conftest import DCGAN, TINY, strategy_over, train_tiny
 import train
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
-from wgan_gp.data import registry
-from wgan_gp.data.source import Source
+from wgan_gp.data.registry import Dataset
+from wgan_gp.data.source import InMemoryData
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.loop import make_train_loop
 from wgan_gp.monitoring import Writer
@@ -116,26 +116,29 @@ def spoiled(monkeypatch):
     monkeypatch.setattr(train, "check_critic", lambda run: None)  # which reads ahead
 
     def spoil(critic_step, times):
-        open_source = registry.open_source
+        open_data = Dataset.open
 
-        def open_spoiled(config):
-            whole, left = open_source(config), [times]
+        def open_spoiled(dataset, *, batch_size):
+            whole, left = open_data(dataset, batch_size=batch_size), [times]
 
             def factor(first):
-                if first != critic_step * config.batch_size or not left[0]:
+                if first != critic_step * batch_size or not left[0]:
                     return np.float32(1)
                 left[0] -= 1
                 return np.float32(NAN)
 
-            def read(first, count):
-                images, labels = whole.read(first, count)
-                return images * tf.ensure_shape(
-                    tf.numpy_function(factor, [first], tf.float32), []
-                ), labels
+            class Spoiled(InMemoryData):
+                example_shape, size = whole.example_shape, whole.size
 
-            return Source(whole.example_shape, read, whole.size)
+                def read(self, first, count):
+                    images, labels = whole.read(first, count)
+                    return images * tf.ensure_shape(
+                        tf.numpy_function(factor, [first], tf.float32), []
+                    ), labels
 
-        monkeypatch.setattr(train.datasets, "open_source", open_spoiled)
+            return Spoiled()
+
+        monkeypatch.setattr(Dataset, "open", open_spoiled)
 
     return spoil
 

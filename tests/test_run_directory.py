@@ -9,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, train_tiny
+from conftest import TINY, call_main, find_data, train_tiny
 
 import train
 from wgan_gp import saved_run
@@ -31,8 +31,8 @@ def content_of(path):
 
 def resume(path, **settings):
     """Resumes the run of `path` in a fresh program, which lists its files anew."""
-    folder.find.cache_clear()
-    shards.find.cache_clear()
+    folder.list_images.cache_clear()
+    shards.find_shards.cache_clear()
     return train_tiny(path, **{**EVERY_5, **settings})
 
 
@@ -125,8 +125,8 @@ def test_changed_data_is_described(pictures, change, says):
 
 
 def fingerprint_of(pictures):
-    folder.find.cache_clear()
-    return train.datasets.fingerprint(Config(**of(pictures)))
+    folder.list_images.cache_clear()
+    return find_data(Config(**of(pictures))).fingerprint()
 
 
 def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
@@ -153,12 +153,12 @@ def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
 def test_copies_elsewhere_are_told_apart_by_their_names_alone(monkeypatch, tmp_path):
     """A size would cost a request for each file."""
     (tmp_path / "a.png").write_bytes(b"1234")
-    local = fingerprint.fingerprint(str(tmp_path), ["a.png"], ["one"])
+    local = fingerprint.compute_fingerprint(str(tmp_path), ["a.png"], ["one"])
     monkeypatch.setattr(fingerprint.os, "stat", None)
-    remote = fingerprint.fingerprint("gs://bucket/data", ["a.png"], ["one"])
+    remote = fingerprint.compute_fingerprint("gs://bucket/data", ["a.png"], ["one"])
     assert local["sizes"] is not None and remote["sizes"] is None
     assert fingerprint.describe_changes(local, remote) == ""
-    other = fingerprint.fingerprint("gs://bucket/data", ["b.png"], ["one"])
+    other = fingerprint.compute_fingerprint("gs://bucket/data", ["b.png"], ["one"])
     assert fingerprint.describe_changes(local, other) == "the file names differ"
 
 
@@ -172,11 +172,11 @@ def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
         features = tf.train.Features(feature={"image": image})
         writer.write(tf.train.Example(features=features).SerializeToString())
     records = Config(dataset="tfrecord", data_dir=f"{tmp_path}/*.tfrecord")
-    of_records = train.datasets.fingerprint(records)
-    of_mnist = train.datasets.fingerprint(Config(dataset="mnist", data_dir=prepared))
+    of_records = find_data(records).fingerprint()
+    of_mnist = find_data(Config(dataset="mnist", data_dir=prepared)).fingerprint()
     assert of_records["files"] == of_mnist["files"] == 1
     assert of_records["sizes"] != of_mnist["sizes"]
-    assert train.datasets.fingerprint(Config()) is None
+    assert find_data(Config()).fingerprint() is None
 
 
 def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp_path, capsys):

@@ -5,13 +5,12 @@ import json
 import numpy as np
 import pytest
 import sklearn.datasets
-from conftest import train_tiny
+from conftest import open_data, train_tiny
 
 import train
 from benchmarks.sample_quality import judge_digits, judge_modes, main
 from wgan_gp.config import Config
 from wgan_gp.data import toys
-from wgan_gp.data.registry import open_source
 
 
 def test_real_digits_are_recognised_and_grey_ones_are_not():
@@ -26,8 +25,8 @@ def test_real_digits_are_recognised_and_grey_ones_are_not():
 
 @pytest.mark.parametrize("dataset", toys.DEVIATIONS)
 def test_the_data_itself_reaches_every_mode(dataset):
-    points = open_source(Config(dataset=dataset)).read(0, 10_000)[0].numpy()
-    figures = judge_modes(points, toys.centres(dataset), toys.DEVIATIONS[dataset])
+    points = open_data(Config(dataset=dataset)).read(0, 10_000)[0].numpy()
+    figures = judge_modes(points, toys.mode_centers(dataset), toys.DEVIATIONS[dataset])
     assert figures.modes_reached == figures.modes == int(dataset.partition("_")[2])
     # Of a 2-D Gaussian, 1 - exp(-9/2) lies within three standard deviations.
     assert abs(figures.within - 100 * (1 - np.exp(-4.5))) < 0.5
@@ -35,7 +34,7 @@ def test_the_data_itself_reaches_every_mode(dataset):
 
 
 def test_collapse_and_scatter_are_seen():
-    centres, deviation = toys.centres("gaussians_25"), toys.DEVIATIONS["gaussians_25"]
+    centres, deviation = toys.mode_centers("gaussians_25"), toys.DEVIATIONS["gaussians_25"]
     collapsed = judge_modes(np.repeat(centres[:1], 100, axis=0), centres, deviation)
     assert (collapsed.modes_reached, collapsed.within, collapsed.smallest_mode) == (1, 100, 0)
     between = judge_modes(np.ones([100, 2]), centres, deviation)

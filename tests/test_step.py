@@ -10,13 +10,12 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, strategy_over
+from conftest import DCGAN, TINY, open_data, strategy_over
 
 import losses
 import train
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
-from wgan_gp.data.registry import open_source
 from wgan_gp.loop import make_train_loop
 from wgan_gp.optimizer import GuardedAdam
 from wgan_gp.state import IterationSchedule
@@ -34,7 +33,7 @@ def make_step(
     objective=None,
 ):
     """A step over `replicas` whose optimizers are made by `optimizer`."""
-    strategy, source = strategy_over(replicas), open_source(config)
+    strategy, source = strategy_over(replicas), open_data(config)
     state = train.make_state(config, strategy)
     with strategy.scope():
         optimizers = {"critic_optimizer": optimizer(), "generator_optimizer": optimizer()}

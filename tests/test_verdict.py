@@ -7,11 +7,10 @@ import PIL.Image
 import pytest
 import sklearn.datasets
 import tensorflow as tf
-from conftest import train_tiny
+from conftest import find_data, train_tiny
 
 import train
 from wgan_gp.config import Config
-from wgan_gp.data.registry import open_held_out
 from wgan_gp.errors import UserError
 from wgan_gp.probe import distance_of_means, diversity
 from wgan_gp.verdict import Judge
@@ -224,20 +223,20 @@ def test_the_distance_of_means_leaves_chance_out():
 
 def test_held_out_examples_are_those_of_the_test_split(prepared):
     settings = {"dataset": "mnist", "data_dir": prepared, "batch_size": 8}
-    assert open_held_out(Config(**settings)).size == 20
-    assert open_held_out(Config(**settings, split="test")) is None
-    assert open_held_out(Config()) is None
+    assert find_data(Config(**settings)).open_held_out().size == 20
+    assert find_data(Config(**settings, split="test")).open_held_out() is None
+    assert find_data(Config()).open_held_out() is None
 
 
 def test_held_out_examples_are_those_of_test_data_dir(few_pictures, tmp_path):
-    assert open_held_out(Config(**few_pictures)).size == 100
+    assert find_data(Config(**few_pictures)).open_held_out().size == 100
     without = {**few_pictures, "test_data_dir": None}
-    assert open_held_out(Config(**without)) is None
+    assert find_data(Config(**without)).open_held_out() is None
     gone = {**few_pictures, "test_data_dir": f"{tmp_path}/gone"}
     with pytest.raises(UserError, match=r"--test_data_dir=.*gone"):
-        open_held_out(Config(**gone))
-    with pytest.raises(UserError, match="--test_data_dir=x is for image_folder and tfrecord"):
-        open_held_out(Config(test_data_dir="x"))
+        find_data(Config(**gone)).open_held_out()
+    with pytest.raises(UserError, match="--test_data_dir=x applies only to image_folder and"):
+        find_data(Config(test_data_dir="x")).open_held_out()
 
 
 def test_held_out_losses_are_on_other_examples(few_pictures, tmp_path):

@@ -19,8 +19,8 @@ from worker import weights_of
 import train
 from wgan_gp import faults, workers
 from wgan_gp.config import Config, as_text
-from wgan_gp.data.collection import WRONG_LABEL
-from wgan_gp.data.gaps import NOT_ONE
+from wgan_gp.data.collection import LABEL_OUT_OF_RANGE
+from wgan_gp.data.gaps import TOO_MANY_UNREADABLE
 from wgan_gp.errors import UserError
 from wgan_gp.strategy import create_strategy
 
@@ -224,15 +224,19 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
             "memory .* smaller --batch_size",
         ),
         (
-            tf.errors.InvalidArgumentError(None, None, f"x: {NOT_ONE}"),
-            "--data_dir=/pictures: of many images in a row not one can be read",
+            tf.errors.InvalidArgumentError(None, None, f"x: {TOO_MANY_UNREADABLE}"),
+            "--data_dir=/pictures: too many consecutive images cannot be read",
         ),
         (
-            tf.errors.InvalidArgumentError(None, None, f"[--data_dir=/held/out: {NOT_ONE}]"),
-            "--test_data_dir=/held/out: of many images in a row not one can be read",
+            tf.errors.InvalidArgumentError(
+                None, None, f"[--data_dir=/held/out: {TOO_MANY_UNREADABLE}]"
+            ),
+            "--test_data_dir=/held/out: too many consecutive images cannot be read",
         ),
         (
-            tf.errors.InvalidArgumentError(None, None, f"--data_dir=/held/out: {WRONG_LABEL}"),
+            tf.errors.InvalidArgumentError(
+                None, None, f"--data_dir=/held/out: {LABEL_OUT_OF_RANGE}"
+            ),
             r"--test_data_dir=/held/out has a label beyond --num_classes=2, which means 0 \.\.\. 1",
         ),
         (tf.errors.UnavailableError(None, None, "reset by peer"), None),
@@ -251,7 +255,7 @@ def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, mes
 
 
 def test_a_wrong_label_of_a_prepared_dataset_is_not_num_classes_fault():
-    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {WRONG_LABEL}")
+    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {LABEL_OUT_OF_RANGE}")
     explained = faults.explain(error, Config(dataset="mnist"), workers.ALONE)
     assert str(explained).startswith("--dataset=mnist has a label beyond its classes — ")
 

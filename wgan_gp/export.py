@@ -15,7 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from .config import Config
-from .data.registry import Kind
+from .data.registry import DataSpec
 from .files import check_new_folder, replace_bytes, reporting
 from .randomness import Stream, normal
 from .run_directory import RunDirectory
@@ -37,7 +37,7 @@ def _folder(config: Config) -> str:
     return config.output or RunDirectory(config.run_directory).exported
 
 
-def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
+def write(config: Config, kind: DataSpec, generator: tf.keras.Model) -> str:
     """Writes a generator as a SavedModel and a Keras file, and returns the path of the folder.
 
     Args:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from .config import Config
-from .data.collection import WRONG_LABEL
-from .data.gaps import NOT_ONE
+from .data.collection import LABEL_OUT_OF_RANGE
+from .data.gaps import TOO_MANY_UNREADABLE
 from .errors import UserError, reason
 from .workers import Workers
 
@@ -35,17 +35,17 @@ def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserE
             "use a smaller --batch_size or --model_width; --mode=compile says what a TPU holds",
         )
     origin = _origin(error.message, config)
-    if WRONG_LABEL in error.message and config.num_classes is not None:
+    if LABEL_OUT_OF_RANGE in error.message and config.num_classes is not None:
         return UserError(
             f"{origin} has a label beyond --num_classes={config.num_classes}, which means "
             f"0 ... {config.num_classes - 1}",
             "give as many classes as there are",
         )
-    if WRONG_LABEL in error.message:
+    if LABEL_OUT_OF_RANGE in error.message:
         return UserError(f"{origin} has a label beyond its classes", "prepare the dataset again")
-    if NOT_ONE in error.message:
+    if TOO_MANY_UNREADABLE in error.message:
         return UserError(
-            f"{origin}: {NOT_ONE}",
+            f"{origin}: {TOO_MANY_UNREADABLE}",
             "see to the disk or the network, delete the files that are damaged, and start again",
         )
     return None

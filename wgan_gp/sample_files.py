@@ -10,7 +10,7 @@ import tensorflow as tf
 import tqdm
 
 from .config import Config
-from .data.registry import Kind
+from .data.registry import DataSpec
 from .errors import UserError
 from .files import check_new_folder, replace_bytes, reporting
 from .pictures import image_grid, point_plot, to_pixels
@@ -21,7 +21,7 @@ ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 REMEDY = "make room there, or give an --output that you may write to"
 
 
-def check(config: Config, kind: Kind) -> None:
+def check(config: Config, kind: DataSpec) -> None:
     """Checks the settings of --mode=sample, before anything is restored.
 
     Args:
@@ -68,7 +68,7 @@ def _check_output(path: str, sample_format: str) -> None:
             raise UserError(f"{flag} exists already", "give a new file, or delete that one")
 
 
-def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:
+def write(config: Config, kind: DataSpec, sampler: Sampler, iteration: int) -> str:
     """Draws and writes the samples, and returns the path of the file or folder.
 
     Args:
@@ -111,7 +111,7 @@ def _samples(config: Config, sampler: Sampler) -> np.ndarray:
     return sampler.sample(config.num_samples, config.sample_class, show_progress=True)
 
 
-def _overview(config: Config, kind: Kind, sampler: Sampler) -> np.ndarray:
+def _overview(config: Config, kind: DataSpec, sampler: Sampler) -> np.ndarray:
     """Returns all samples in one image, uint8 `[H, W, C]`."""
     if config.sample_format == "interpolation":
         rows, columns = -(-config.num_samples // GRID_SIDE), GRID_SIDE

@@ -9,7 +9,7 @@ import tqdm
 from .config import Config
 from .data import source as sources
 from .data.pipeline import first_examples
-from .data.registry import Kind
+from .data.registry import DataSpec
 from .networks import conditioned
 from .pictures import image_grid, point_plot
 from .randomness import Stream, normal
@@ -198,7 +198,7 @@ def grid_columns(classes: int) -> int:
 
 
 def make_sampler(
-    config: Config, strategy: tf.distribute.Strategy, generator: tf.keras.Model, kind: Kind
+    config: Config, strategy: tf.distribute.Strategy, generator: tf.keras.Model, kind: DataSpec
 ) -> Sampler:
     """Returns the sampler of a generator with the settings of its run."""
     return Sampler(
@@ -211,7 +211,7 @@ def make_sampler(
 
 
 def make_draw(
-    sampler: Sampler, source: sources.Source | sources.Stream
+    sampler: Sampler, source: sources.InMemoryData | sources.StreamedData
 ) -> Callable[[], dict[str, np.ndarray]]:
     """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag."""
     if len(source.example_shape) == 3:
@@ -225,12 +225,12 @@ def make_draw(
             }
 
         return draw
-    assert isinstance(source, sources.Source)  # only images are streamed
+    assert isinstance(source, sources.InMemoryData)  # only images are streamed
     real = source.read(tf.constant(0, tf.int64), PLOT_POINTS)[0].numpy()
     return lambda: {"samples": point_plot(sampler.sample(PLOT_POINTS), real)}
 
 
-def draw_real(source: sources.Source | sources.Stream) -> dict[str, np.ndarray]:
+def draw_real(source: sources.InMemoryData | sources.StreamedData) -> dict[str, np.ndarray]:
     """Returns a grid of the first real images, by tag, or nothing for points.
 
     Real points are plotted together with the samples instead.

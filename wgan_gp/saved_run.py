@@ -12,14 +12,14 @@ import tensorflow as tf
 from . import checkpointing, export, faults, sample_files, workers
 from .config import Config
 from .data import registry
-from .data.registry import Kind
+from .data.registry import DataSpec
 from .errors import UserError, reason
 from .run_directory import RunDirectory
 from .sampling import Sampler, make_sampler
 from .state import TrainState
 from .strategy import create_strategy
 
-MakeState = Callable[[Config, tf.distribute.Strategy, Kind], TrainState]
+MakeState = Callable[[Config, tf.distribute.Strategy, DataSpec], TrainState]
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -> None:
@@ -44,7 +44,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
         raise
 
 
-def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
+def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, DataSpec]:
     """Returns the configuration of a run and the kind of its data, without reading the data.
 
     Args:
@@ -66,7 +66,7 @@ def find_run(path: str, given: Mapping[str, Any]) -> tuple[Config, Kind]:
             f"--model_dir={path} holds a run of another configuration ({'; '.join(differences)})",
             "omit these",
         )
-    return config, Kind(data.example_shape, data.classes)
+    return config, DataSpec(data.example_shape, data.classes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class SavedRun:
 
 def open_saved_run(
     config: Config,
-    kind: Kind,
+    kind: DataSpec,
     make_state: MakeState,
     strategy: tf.distribute.Strategy | None = None,
 ) -> SavedRun:
@@ -120,14 +120,14 @@ def open_saved_run(
     return SavedRun(strategy, state, sampler, iteration)
 
 
-def _sample(config: Config, kind: Kind, make_state: MakeState) -> None:
+def _sample(config: Config, kind: DataSpec, make_state: MakeState) -> None:
     """Writes samples in the format of --sample_format and prints their path."""
     sample_files.check(config, kind)
     run = open_saved_run(config, kind, make_state)
     print(sample_files.write(config, kind, run.sampler, run.iteration))
 
 
-def _export(config: Config, kind: Kind, make_state: MakeState) -> None:
+def _export(config: Config, kind: DataSpec, make_state: MakeState) -> None:
     """Writes the generator as a SavedModel and a Keras file, and prints their path.
 
     The export uses one device of this machine, regardless of the devices of training.
@@ -137,7 +137,7 @@ def _export(config: Config, kind: Kind, make_state: MakeState) -> None:
     print(export.write(config, kind, run.state.sampling_generator))
 
 
-def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
+def _evaluate(config: Config, kind: DataSpec, make_state: MakeState) -> None:
     """Evaluates samples, prints a table and records the metrics in the run directory."""
     # These import SciPy and scikit-learn, for which the other modes should not wait.
     from .evaluation import report  # noqa: PLC0415
@@ -145,10 +145,12 @@ def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
 
     directory = RunDirectory(config.run_directory)
     run = open_saved_run(config, kind, make_state)
-    evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
+    # A conditional run may be compared with data without labels.
+    dataset = registry.find_dataset(config, devices=config)
+    evaluator = open_evaluator(config, run.strategy, run.sampler, dataset)
     is_chief = workers.find(config).is_chief
     if is_chief:
-        directory.warn_of_other_data(registry.fingerprint(config))
+        directory.warn_of_other_data(dataset.fingerprint())
     values = evaluator.evaluate()
     if is_chief:
         print(report.table(run.iteration, values, evaluator.about), flush=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from wgan_gp.data.pipeline import untuned
+from wgan_gp.data.pipeline import without_autotune
 
 from .start import Start, Weights
 from .work import Work
@@ -29,7 +29,7 @@ class Trainer:
         self._model.compile(jit_compile=jit_compile)
         real = self._start.real.reshape(-1, *work.example_shape)
         # As here: tuned, fit waits at its end.
-        self._data = untuned(tf.data.Dataset.from_tensors(real).cache().repeat())
+        self._data = without_autotune(tf.data.Dataset.from_tensors(real).cache().repeat())
 
     def replay(self) -> list[tuple[float, float]]:
         start = self._start

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 import train
-from wgan_gp.data.pipeline import untuned
-from wgan_gp.data.registry import Kind
+from wgan_gp.data.pipeline import without_autotune
+from wgan_gp.data.registry import DataSpec
 from wgan_gp.loop import make_train_loop
 from wgan_gp.randomness import Stream, normal, uniform
 from wgan_gp.strategy import create_strategy
@@ -24,14 +24,16 @@ class Trainer:
     def __init__(self, work: Work, path: str):
         config = work.config
         strategy = create_strategy(config)
-        state = train.make_state(config, strategy, Kind(work.example_shape, 0))
+        state = train.make_state(config, strategy, DataSpec(work.example_shape, 0))
         self._loop = make_train_loop(
             train.make_step(config, state), strategy, n_critic=work.n_critic, jit_compile=False
         )
         shape = [work.n_critic, work.batch_size, *work.example_shape]
         real = tf.random.stateless_uniform(shape, [0, 1], -1.0, 1.0)
         labels = tf.zeros([work.n_critic, work.batch_size], tf.int32)
-        batches = untuned(tf.data.Dataset.from_tensor_slices((real, labels)).cache().repeat())
+        batches = without_autotune(
+            tf.data.Dataset.from_tensor_slices((real, labels)).cache().repeat()
+        )
         self._batches: Iterator = iter(strategy.experimental_distribute_dataset(batches))
 
         def noise(draw: Callable, stream: Stream, steps: int, count: int, size: int) -> np.ndarray:

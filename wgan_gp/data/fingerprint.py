@@ -1,4 +1,4 @@
-"""Fingerprints, which identify a dataset without reading the content of its files."""
+"""Fingerprints, which identify a dataset without reading its files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from ..json_files import digest
 from .listing import local_path
 
-# The entries of a fingerprint that are compared, and the text for a difference.
-_IN_WORDS = {
+# The entries of a fingerprint that are compared, and the descriptions of their differences.
+_DESCRIPTIONS = {
     "names": "the file names differ",
     "classes": "the classes differ",
     "sizes": "the file sizes differ",
 }
 
 
-def fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, Any]:
+def compute_fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, Any]:
     """Returns the fingerprint of a dataset, as stored in data.json.
 
     Args:
@@ -52,8 +52,8 @@ def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) 
     if before.get("files") != now["files"]:
         return f"{before.get('files')} files became {now['files']}"
     # Remote files have no sizes, and earlier versions may not have recorded all entries.
-    known = [name for name in _IN_WORDS if None not in (before.get(name), now[name])]
-    return ", ".join(_IN_WORDS[name] for name in known if before[name] != now[name])
+    known = [name for name in _DESCRIPTIONS if None not in (before.get(name), now[name])]
+    return ", ".join(_DESCRIPTIONS[name] for name in known if before[name] != now[name])
 
 
 def _size(path: str) -> int:

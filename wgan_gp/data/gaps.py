@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-NAMED = 20  # in a sequence of missing images, only the last NAMED are reported
-NOT_ONE = "of many images in a row not one can be read"
+MAX_NAMED = 20  # in a sequence of missing images, only the last MAX_NAMED are reported
+TOO_MANY_UNREADABLE = "too many consecutive images cannot be read"
 
-# The position of an image; the indices of the NAMED images before it, which are reported if they
-# are missing; and True if it is an image, False if it is the end of a batch.
+# The position of an image; the indices of the MAX_NAMED images before it, which are reported if
+# they are missing; and True if it is an image, False if it is the end of a batch.
 Mark = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
@@ -24,7 +24,7 @@ def mark(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Turns batches (indices, payloads) into batches (marks, payloads), one element longer.
 
     The extra element at the end is not an image and never fails to decode. Without it, `fill`
-    would receive nothing when all images are unreadable, for example after the disk has failed.
+    would receive nothing if all images are unreadable, for example after the disk has failed.
     """
 
     def step(state: tuple, batch: tuple) -> tuple[tuple, tuple]:
@@ -32,60 +32,64 @@ def mark(batches: tf.data.Dataset) -> tf.data.Dataset:
         count = tf.size(indices)
         rows = tf.range(count + 1)
         indices = tf.concat([last_indices, indices], axis=0)
-        before = tf.gather(indices, rows[:, None] + tf.range(NAMED))
+        before = tf.gather(indices, rows[:, None] + tf.range(MAX_NAMED))
         payloads = tf.nest.map_structure(lambda part: tf.concat([part, part[-1:]], 0), payloads)
-        state = (first + tf.cast(count, tf.int64), indices[-NAMED:])
+        state = (first + tf.cast(count, tf.int64), indices[-MAX_NAMED:])
         return state, ((first + tf.cast(rows, tf.int64), before, rows < count), payloads)
 
-    nothing_yet = (tf.constant(0, tf.int64), tf.fill([NAMED], tf.constant(-1, tf.int64)))
-    return batches.scan(nothing_yet, step)
+    initial_state = (tf.constant(0, tf.int64), tf.fill([MAX_NAMED], tf.constant(-1, tf.int64)))
+    return batches.scan(initial_state, step)
 
 
 def fill(
     batches: tf.data.Dataset,
     origin: str,
-    most_missing: int,
-    notice: Callable[[np.ndarray], None] | None,
+    *,
+    max_missing: int,
+    on_missing: Callable[[np.ndarray], None] | None,
 ) -> tf.data.Dataset:
-    """Turns batches (marks, levels, labels) into batches (levels, labels) without gaps.
+    """Turns batches (marks, images, labels) into batches (images, labels) without gaps.
 
     Args:
       batches: The batches of `mark`, decoded and rebatched, without unreadable images.
       origin: The flag for messages.
-      most_missing: The number of consecutive missing images that raises the error NOT_ONE.
-      notice: Receives the indices of missing images, int64, with the last NAMED of each
+      max_missing: The number of consecutive missing images that raises the error
+        TOO_MANY_UNREADABLE.
+      on_missing: Receives the indices of missing images, int64, with the last MAX_NAMED of each
         consecutive sequence. None reports nothing.
     """
 
     def step(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Fills all positions from `expected` on; a missing image is replaced by the next one."""
-        (places, before, is_image), levels, labels = batch
+        """Fills all positions from `expected` on with the next image that is not missing."""
+        (positions, before, is_image), images, labels = batch
         rows = tf.where(is_image)[:, 0]
-        image_places = tf.concat([[expected - 1], tf.gather(places, rows)], axis=0)
-        end = image_places[-1] + 1
-        chosen = tf.gather(rows, tf.searchsorted(image_places[1:], tf.range(expected, end)))
-        missing = places[-1] - end
-        told = f"{origin}: {NOT_ONE}"
-        checks = [tf.debugging.assert_less(missing, np.int64(most_missing), told)]
-        if notice is not None:
-            gaps = image_places[1:] - image_places[:-1] - 1
-            checks.append(_tell(notice, gaps, tf.gather(before, rows)))
+        image_positions = tf.concat([[expected - 1], tf.gather(positions, rows)], axis=0)
+        end = image_positions[-1] + 1
+        chosen = tf.gather(rows, tf.searchsorted(image_positions[1:], tf.range(expected, end)))
+        missing = positions[-1] - end
+        message = f"{origin}: {TOO_MANY_UNREADABLE}"
+        checks = [tf.debugging.assert_less(missing, np.int64(max_missing), message)]
+        if on_missing is not None:
+            gaps = image_positions[1:] - image_positions[:-1] - 1
+            checks.append(_report(on_missing, gaps, tf.gather(before, rows)))
         with tf.control_dependencies(checks):
-            return end, (tf.gather(levels, chosen), tf.gather(labels, chosen))
+            return end, (tf.gather(images, chosen), tf.gather(labels, chosen))
 
     return batches.scan(tf.constant(0, tf.int64), step)
 
 
-def _tell(notice: Callable[[np.ndarray], None], gaps: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Calls `notice` if there are gaps; Python is not called otherwise."""
+def _report(
+    on_missing: Callable[[np.ndarray], None], gaps: tf.Tensor, before: tf.Tensor
+) -> tf.Tensor:
+    """Calls `on_missing` if there are gaps; without gaps, Python is not called."""
 
-    def tell(gaps: np.ndarray, before: np.ndarray) -> np.int64:
+    def report(gaps: np.ndarray, before: np.ndarray) -> np.int64:
         rows = zip(gaps, before, strict=True)
-        notice(np.concatenate([row[NAMED - min(gap, NAMED) :] for gap, row in rows]))
+        on_missing(np.concatenate([row[MAX_NAMED - min(gap, MAX_NAMED) :] for gap, row in rows]))
         return np.int64(0)
 
     return tf.cond(
         tf.reduce_any(gaps > 0),
-        lambda: tf.numpy_function(tell, [gaps, before], tf.int64),
+        lambda: tf.numpy_function(report, [gaps, before], tf.int64),
         lambda: tf.constant(0, tf.int64),
     )

@@ -7,12 +7,12 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
+from ..config import DataSettings
 from ..randomness import Stream, uncorrelated_bits, uniform
 
 # The limit protects the memory: a file of a few hundred kilobytes can declare more pixels than
 # this, and many files are decoded in parallel. Decoded, this many pixels take 400 MB.
-MOST_PIXELS = 2**27
+MAX_PIXELS = 2**27
 # The divisors by which libjpeg can reduce a JPEG while decoding.
 _JPEG_RATIOS = (1, 2, 4, 8)
 
@@ -32,7 +32,7 @@ def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
 
     Raises:
       tf.errors.InvalidArgumentError: If the file has another format, is damaged or has more than
-        MOST_PIXELS pixels.
+        MAX_PIXELS pixels.
     """
     side, _, channels = example_shape
     square = tf.cond(
@@ -108,9 +108,9 @@ def _stated_size(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _check_size(size: tf.Tensor) -> tf.Operation:
-    """Asserts that an image has at most MOST_PIXELS pixels."""
+    """Asserts that an image has at most MAX_PIXELS pixels."""
     count = tf.reduce_prod(tf.cast(size, tf.int64))
-    return tf.debugging.Assert(count <= MOST_PIXELS, ["a picture of too many pixels"])
+    return tf.debugging.Assert(count <= MAX_PIXELS, ["a picture of too many pixels"])
 
 
 def _check_palette(encoded: tf.Tensor) -> tf.Operation:
@@ -150,7 +150,7 @@ def _rounded(levels: tf.Tensor) -> tf.Tensor:
     return tf.cast(levels + 0.5, tf.uint8)
 
 
-def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+def normalize(settings: DataSettings, uint8_images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     """Normalizes images to [-1, 1], with dequantization and random flips if configured.
 
     Dequantization maps a level x in 0 ... 255 to 2 (x / 256 - 1/2) + u with u uniform on
@@ -159,29 +159,29 @@ def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     --dequantization=off, the result is x / 127.5 - 1.
 
     Args:
-      config: The configuration, with the seed.
-      levels: `[B, H, W, C]` uint8.
+      settings: The seed, --dequantization and --random_flips.
+      uint8_images: `[B, H, W, C]` uint8.
       first: The position of the first image, scalar int64.
 
     Returns:
       `[B, H, W, C]` float32.
     """
-    images = flipped(config, tf.cast(levels, tf.float32), first)
-    if not config.dequantization:
+    images = flip(settings, tf.cast(uint8_images, tf.float32), first)
+    if not settings.dequantization:
         return images / 127.5 - 1
-    count, *rest = levels.shape
+    count, *rest = uint8_images.shape
     words = uncorrelated_bits(
-        config.seed, Stream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
+        settings.seed, Stream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
     )
     # 16 bits match the resolution of float32 near 1, so the sum is exact and stays below 1.
     high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
-    noise = tf.reshape(tf.cast(high, tf.float32), levels.shape)
+    noise = tf.reshape(tf.cast(high, tf.float32), uint8_images.shape)
     return images * 2.0**-7 + (noise * 2.0**-23 - 1)
 
 
-def flipped(config: Config, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Every image or its mirror image, as (seed, position) says; all as they are unless asked."""
-    if not config.random_flips:
+def flip(settings: DataSettings, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Mirrors half of the images under --random_flips, as a function of (seed, position)."""
+    if not settings.random_flips:
         return images
-    coin = uniform(config.seed, Stream.FLIPS, step=0, first=first, count=images.shape[0], size=1)
+    coin = uniform(settings.seed, Stream.FLIPS, step=0, first=first, count=images.shape[0], size=1)
     return tf.where(coin[:, :, None, None] < 0.5, images[:, :, ::-1], images)

@@ -14,17 +14,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
+from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
+from .collection import open_images
 from .downloads import giving_up_in_time
+from .fingerprint import compute_fingerprint
 from .listing import check_path
+from .records import RecordImages
+from .shapes import MAX_DEFAULT_SIDE, image_shape
+from .shards import Shards
+from .source import InMemoryData, StreamedData
 
 _READ_AS = "tfrecord"  # the supported file format
 _DESCRIPTION = "dataset_info.json"
 
 
 @functools.lru_cache(maxsize=8)  # takes seconds
-def find(name: str, data_dir: str | None) -> Any:
+def find_builder(name: str, data_dir: str | None) -> Any:
     """Returns the dataset's builder, which knows the features of unprepared datasets, too.
 
     Raises:
@@ -55,6 +61,45 @@ def find(name: str, data_dir: str | None) -> Any:
             "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a name "
             "that it knows",
         ) from error
+
+
+class PreparedReader:
+    """Reads a dataset of tensorflow-datasets; see registry.DatasetReader."""
+
+    def __init__(self, builder: Any, settings: DataSettings):
+        self._builder = builder
+        self._image_key, (height, width, channels) = image_feature(builder)
+        self._label_key, self.label_count = label_feature(builder)
+        side = min(height or MAX_DEFAULT_SIDE, width or MAX_DEFAULT_SIDE)
+        default_channels = 1 if channels in (1, 2) else 3  # without alpha
+        self.example_shape: tuple[int, ...] = image_shape(settings, side, default_channels)
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        shards = Shards(
+            f"--dataset={settings.dataset}",
+            list_files(settings, self._builder),
+            self._image_key,
+            self._label_key,
+            classes,
+        )
+        images = RecordImages(shards, settings.seed)
+        return open_images(images, self.example_shape, settings, devices)
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        return compute_fingerprint("", list_files(settings, self._builder), self.label_count)
+
+    def held_out_split(self, split: str) -> str | None:
+        """Returns "test" or "validation" if it is a prepared split other than `split`."""
+        splits = self._builder.info.splits if self._builder.is_prepared() else ()
+        held_out = (name for name in ("test", "validation") if name in splits and name != split)
+        return next(held_out, None)
+
+
+def find_reader(settings: DataSettings) -> PreparedReader:
+    """Finds the dataset that --dataset names; see `find_builder` for errors."""
+    return PreparedReader(find_builder(settings.dataset, settings.data_dir), settings)
 
 
 def _damaged_file(name: str, data_dir: str) -> str | None:
@@ -119,21 +164,12 @@ def label_feature(builder: Any) -> tuple[str | None, int]:
     return next(iter(labels.items())) if len(labels) == 1 else (None, 0)
 
 
-def held_out_split(config: Config) -> str | None:
-    """Returns "test" or "validation" if it is a prepared split other than --split, else None."""
-    builder = find(config.dataset, config.data_dir)
-    splits = builder.info.splits if builder.is_prepared() else ()
-    return next(
-        (name for name in ("test", "validation") if name in splits and name != config.split), None
-    )
-
-
 def _features(builder: Any) -> dict[str, Any]:
     features = builder.info.features
     return dict(features) if hasattr(features, "keys") else {}
 
 
-def files(config: Config, builder: Any) -> list[str]:
+def list_files(settings: DataSettings, builder: Any) -> list[str]:
     """Returns the TFRecord files of --split, and prepares the dataset first under --download=on.
 
     Raises:
@@ -143,24 +179,24 @@ def files(config: Config, builder: Any) -> list[str]:
     with _only_errors_of("absl"):  # it warns about a partially prepared folder
         is_prepared = builder.is_prepared()
     if not is_prepared:
-        prepare(config, builder)
+        prepare(settings, builder)
     splits = builder.info.splits
-    if config.split not in splits:
+    if settings.split not in splits:
         raise UserError(
-            f"--split={config.split} is none of {config.dataset}",
+            f"--split={settings.split} is none of {settings.dataset}",
             f"use one of {', '.join(sorted(splits))}",
         )
     if builder.info.file_format.value != _READ_AS:
         raise UserError(
-            f"--dataset={config.dataset} is prepared as {builder.info.file_format.value} in "
+            f"--dataset={settings.dataset} is prepared as {builder.info.file_format.value} in "
             f"{builder.data_path}",
             f"prepare it as {_READ_AS}: "
-            f'tensorflow_datasets.builder("{config.dataset}", file_format="{_READ_AS}")',
+            f'tensorflow_datasets.builder("{settings.dataset}", file_format="{_READ_AS}")',
         )
-    return [str(path) for path in splits[config.split].filepaths]
+    return [str(path) for path in splits[settings.split].filepaths]
 
 
-def prepare(config: Config, builder: Any) -> None:
+def prepare(settings: DataSettings, builder: Any) -> None:
     """Downloads the dataset and prepares it, if --download is given.
 
     Raises:
@@ -168,17 +204,17 @@ def prepare(config: Config, builder: Any) -> None:
     """
     by_hand = (
         "or prepare it elsewhere with tensorflow_datasets.load"
-        f'("{config.dataset}", data_dir=DIR), and give --data_dir=DIR'
+        f'("{settings.dataset}", data_dir=DIR), and give --data_dir=DIR'
     )
-    if not config.download:
+    if not settings.download:
         raise UserError(
-            f"--dataset={config.dataset} is not prepared: there is no {builder.data_path}",
+            f"--dataset={settings.dataset} is not prepared: there is no {builder.data_path}",
             f"add --download where there is a network, {by_hand}",
         )
     # tensorflow-datasets would take the folder for a prepared dataset.
     if tf.io.gfile.exists(str(builder.data_path)):
         raise UserError(
-            f"--dataset={config.dataset}: {builder.data_path} holds no whole dataset",
+            f"--dataset={settings.dataset}: {builder.data_path} holds no whole dataset",
             "delete that folder, or give another --data_dir",
         )
     import tensorflow_datasets as tfds  # noqa: PLC0415
@@ -193,7 +229,7 @@ def prepare(config: Config, builder: Any) -> None:
         # by hand, a missing package.
         except Exception as error:
             raise UserError(
-                f"--dataset={config.dataset} cannot be downloaded and prepared in "
+                f"--dataset={settings.dataset} cannot be downloaded and prepared in "
                 f"{builder.data_path} ({type(error).__name__}: {_first_line(_cause(error))})",
                 f"see to the network, {by_hand}",
             ) from error

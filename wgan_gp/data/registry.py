@@ -1,45 +1,32 @@
-"""The registry of datasets, and the shapes of their examples.
+"""Finds the dataset of a run by name.
 
-For the built-in datasets, TensorFlow is not imported, so flags that do not fit the model are
-rejected at once. For the other datasets, the TensorFlow runtime is not started, because it must
-not start before the devices are configured.
+The built-in datasets are found without importing TensorFlow, so flags that do not fit the model are
+rejected at once. The other datasets are found without starting the TensorFlow runtime, because it
+must not start before the devices are configured.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import importlib
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from ..config import Config
+from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
+from .shapes import image_shape
 
 if typing.TYPE_CHECKING:
-    from .source import Source, Stream
+    from .source import InMemoryData, StreamedData
 
-LARGEST_SIDE = 64  # pixels, the largest image size unless --image_size is set
-
-
-@dataclasses.dataclass(frozen=True)
-class Dataset:
-    """A dataset that was found but not yet opened.
-
-    Attributes:
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: The number of classes of its labels; 0 without labels.
-      open: config -> the opened dataset.
-      fingerprint: () -> the fingerprint of the dataset's files, see fingerprint.py, or None for
-        a dataset without files.
-    """
-
-    example_shape: tuple[int, ...]
-    classes: int
-    open: Callable[[Config], Source | Stream]
-    fingerprint: Callable[[], dict[str, Any] | None] = lambda: None
+_FILE_DATASETS = ("image_folder", "tfrecord")
+_LOCAL_DEVICES = DeviceSettings()
+_LABEL_REMEDIES = {
+    "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
+    "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +34,7 @@ class BuiltIn:
     """A dataset without files.
 
     Attributes:
-      module: The module of this package whose `source` opens the dataset.
+      module: The module of this package whose `open_data` opens the dataset.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
       classes: The number of classes of its labels; 0 without labels.
     """
@@ -65,50 +52,8 @@ BUILT_IN = {
 }
 
 
-def example_shape(config: Config) -> tuple[int, ...]:
-    """Returns the shape of the run's examples: `(H, W, C)` for images, `(D,)` for points.
-
-    Raises:
-      UserError: If the dataset does not exist or cannot be read, or flags of images are given
-        for a dataset of points.
-    """
-    return _find(config).example_shape
-
-
-def classes(config: Config) -> int:
-    """Returns the number of classes of a conditional run, or 0 for an unconditional run.
-
-    Raises:
-      UserError: If the run is conditional but the dataset has no labels.
-    """
-    if config.conditioning == "none":
-        return 0
-    count = _find(config).classes
-    if not count:
-        remedies = {
-            "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
-            "image_folder": "put the pictures of each class, and no others, in a folder of its own",
-        }
-        raise UserError(
-            f"--conditioning={config.conditioning} needs labels, which {config.dataset} has not",
-            remedies.get(config.dataset, "omit it, or use another --dataset"),
-        )
-    return count
-
-
-def label_count(config: Config) -> int:
-    """Returns the number of classes of the dataset, also for an unconditional run.
-
-    The number is 0 for a dataset without labels.
-
-    Raises:
-      UserError: See `example_shape`.
-    """
-    return _find(config).classes
-
-
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class DataSpec:
     """The properties of the data on which the networks depend.
 
     Attributes:
@@ -120,198 +65,212 @@ class Kind:
     classes: int
 
 
-def kind(config: Config) -> Kind:
-    """Returns the example shape and the number of classes of the run's dataset.
+class DatasetReader(Protocol):
+    """Reads a dataset from one kind of storage.
+
+    Attributes:
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      label_count: The number of classes of its labels; 0 without labels.
+    """
+
+    example_shape: tuple[int, ...]
+    label_count: int
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        """Opens the dataset; labels must be 0 ... classes - 1, and 0 allows all labels."""
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any] | None:
+        """Returns the fingerprint of the files, or None for a dataset without files."""
+
+
+class Dataset:
+    """A dataset that was found but not opened; see `find_dataset`.
+
+    Args:
+      settings: The settings of the data.
+      reader: Reads the dataset.
+      conditioning: The value of --conditioning.
+      devices: The devices that receive the data.
+
+    Attributes:
+      spec: The shape of the examples and the number of classes of the run.
+      label_count: The number of classes of the dataset, also for an unconditional run; 0 without
+        labels.
 
     Raises:
-      UserError: See `example_shape` and `classes`.
+      UserError: If the run is conditional but the dataset has no labels.
     """
-    return Kind(example_shape(config), classes(config))
 
-
-def open_source(config: Config) -> Source | Stream:
-    """Opens the run's dataset.
-
-    Raises:
-      UserError: If the dataset cannot be read or has fewer examples than a batch.
-    """
-    dataset = _find(config)
-    with _reading(config):
-        source = dataset.open(config)
-    if source.size is not None and config.batch_size > source.size:
-        raise UserError(
-            f"--batch_size={config.batch_size} is more than the {source.size} "
-            f"image{'s' if source.size > 1 else ''} of --dataset={config.dataset}",
-            f"use at most {source.size}",
-        )
-    return source
-
-
-def fingerprint(config: Config) -> dict[str, Any] | None:
-    """Returns the fingerprint of the run's dataset, or None for a dataset without files.
-
-    Raises:
-      UserError: If the dataset does not exist or is not prepared.
-    """
-    dataset = _find(config)
-    with _reading(config):
-        return dataset.fingerprint()
-
-
-def open_held_out(config: Config) -> Source | Stream | None:
-    """Opens the held-out data of the run, or returns None if there is none.
-
-    The held-out data is --test_data_dir or, for a dataset of tensorflow-datasets, the split
-    "test" or "validation". It is not cached in memory.
-
-    Raises:
-      UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
-        dataset.
-    """
-    if config.test_data_dir is not None:
-        if config.dataset not in ("image_folder", "tfrecord"):
+    def __init__(
+        self,
+        settings: DataSettings,
+        reader: DatasetReader,
+        conditioning: str,
+        devices: DeviceSettings,
+    ):
+        self.label_count = reader.label_count
+        if conditioning != "none" and not self.label_count:
             raise UserError(
-                f"--test_data_dir={config.test_data_dir} is for image_folder and tfrecord",
-                "omit it",
+                f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
+                "none",
+                _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
             )
-        config = dataclasses.replace(config, data_dir=config.test_data_dir, cache="off")
-    elif config.dataset in (*BUILT_IN, "image_folder", "tfrecord"):
-        return None
-    else:
-        from . import prepared  # noqa: PLC0415
+        classes = 0 if conditioning == "none" else self.label_count
+        self.spec = DataSpec(reader.example_shape, classes)
+        self._settings = settings
+        self._reader = reader
+        self._devices = devices
 
-        split = prepared.held_out_split(config)
+    def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:
+        """Opens the dataset.
+
+        Args:
+          batch_size: The global batch size of the run.
+          plain: Whether to read the examples without dequantization and random flips.
+
+        Raises:
+          UserError: If the dataset cannot be read or has fewer examples than a batch.
+        """
+        settings = self._settings
+        if plain:
+            settings = dataclasses.replace(settings, dequantization=False, random_flips=False)
+        data = self._open(self._reader, settings)
+        if data.size is not None and batch_size > data.size:
+            raise UserError(
+                f"--batch_size={batch_size} is larger than --dataset={settings.dataset}, which has "
+                f"{data.size} image{'s' if data.size > 1 else ''}",
+                f"use at most {data.size}",
+            )
+        return data
+
+    def open_held_out(self) -> InMemoryData | StreamedData | None:
+        """Opens the held-out data, or returns None if there is none.
+
+        The held-out data is --test_data_dir or, for a dataset of tensorflow-datasets, the split
+        "test" or "validation". It is not cached in memory.
+
+        Raises:
+          UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
+            dataset.
+        """
+        settings = self._settings
+        if settings.test_data_dir is not None:
+            return self._open_test_data_dir(settings.test_data_dir)
+        if settings.dataset in (*BUILT_IN, *_FILE_DATASETS):
+            return None
+        from .prepared import PreparedReader  # noqa: PLC0415
+
+        assert isinstance(self._reader, PreparedReader)
+        split = self._reader.held_out_split(settings.split)
         if split is None:
             return None
-        config = dataclasses.replace(config, split=split, cache="off")
-    try:
-        with _reading(config):
-            return _find(config).open(config)
-    except UserError as error:
-        if config.test_data_dir is None:
-            raise
-        what, remedy = (
-            text.replace("--data_dir", "--test_data_dir") for text in (error.what, error.remedy)
-        )
-        raise UserError(what, remedy) from error
+        return self._open(self._reader, dataclasses.replace(settings, split=split, cache="off"))
+
+    def fingerprint(self) -> dict[str, Any] | None:
+        """Returns the fingerprint of the dataset's files, or None for a dataset without files.
+
+        Raises:
+          UserError: If the dataset is not prepared or cannot be reached.
+        """
+        with _reporting(self._settings):
+            return self._reader.fingerprint(self._settings)
+
+    def _open(self, reader: DatasetReader, settings: DataSettings) -> InMemoryData | StreamedData:
+        with _reporting(settings):
+            return reader.open(settings, classes=self.spec.classes, devices=self._devices)
+
+    def _open_test_data_dir(self, path: str) -> InMemoryData | StreamedData:
+        if self._settings.dataset not in _FILE_DATASETS:
+            raise UserError(
+                f"--test_data_dir={path} applies only to image_folder and tfrecord", "omit it"
+            )
+        settings = dataclasses.replace(self._settings, data_dir=path, cache="off")
+        try:
+            return self._open(_find_reader(settings), settings)
+        except UserError as error:
+            what, remedy = (
+                text.replace("--data_dir", "--test_data_dir") for text in (error.what, error.remedy)
+            )
+            raise UserError(what, remedy) from error
 
 
-def _find(config: Config) -> Dataset:
-    """Finds the run's dataset.
+def find_dataset(
+    settings: DataSettings,
+    *,
+    conditioning: str = "none",
+    devices: DeviceSettings = _LOCAL_DEVICES,
+) -> Dataset:
+    """Finds the dataset of a run without opening it.
+
+    Args:
+      settings: The settings of the data.
+      conditioning: The value of --conditioning. All values except "none" require labels.
+      devices: The devices that receive the data. A remote TPU limits the size of the data.
 
     Raises:
-      UserError: If the dataset does not exist or the flags of the data contradict each other.
+      UserError: If the dataset does not exist or cannot be read, the flags of the data contradict
+        each other, or the run is conditional but the dataset has no labels.
     """
-    if config.num_classes is not None and config.dataset != "tfrecord":
+    return Dataset(settings, _find_reader(settings), conditioning, devices)
+
+
+def _find_reader(settings: DataSettings) -> DatasetReader:
+    if settings.num_classes is not None and settings.dataset != "tfrecord":
         raise UserError(
-            f"--num_classes={config.num_classes} is for --dataset=tfrecord, and "
-            f"{config.dataset} knows its own",
-            "omit it",
+            f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord", "omit it"
         )
-    if config.dataset in BUILT_IN:
-        return _built_in(config)
-    find = {"image_folder": _folder, "tfrecord": _tfrecord}.get(config.dataset, _prepared)
-    with _reading(config):
-        return find(config)
+    if settings.dataset in BUILT_IN:
+        return _BuiltInReader(settings)
+    from . import folder, prepared, records  # noqa: PLC0415
+
+    finders: dict[str, Callable[[DataSettings], DatasetReader]] = {
+        "image_folder": folder.find_reader,
+        "tfrecord": records.find_reader,
+    }
+    with _reporting(settings):
+        return finders.get(settings.dataset, prepared.find_reader)(settings)
+
+
+class _BuiltInReader:
+    """Reads a built-in dataset; see DatasetReader."""
+
+    def __init__(self, settings: DataSettings):
+        entry = BUILT_IN[settings.dataset]
+        self._module = f".{entry.module}"
+        self.label_count = entry.classes
+        if len(entry.example_shape) == 3:
+            side, _, channels = entry.example_shape
+            self.example_shape: tuple[int, ...] = image_shape(settings, side, channels)
+        else:
+            _refuse_image_flags(settings)
+            self.example_shape = entry.example_shape
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData:
+        module = importlib.import_module(self._module, __package__)
+        return module.open_data(settings, self.example_shape)
+
+    def fingerprint(self, settings: DataSettings) -> None:
+        return None
+
+
+def _refuse_image_flags(settings: DataSettings) -> None:
+    for name in ("image_size", "image_channels"):
+        if (value := getattr(settings, name)) is not None:
+            raise UserError(
+                f"--{name}={value} applies only to images, but --dataset={settings.dataset} "
+                "contains points",
+                "omit it",
+            )
 
 
 @contextlib.contextmanager
-def _reading(config: Config) -> Iterator[None]:
+def _reporting(settings: DataSettings) -> Iterator[None]:
     """Turns file errors into a UserError that names --data_dir."""
     from .listing import reading  # noqa: PLC0415
 
-    with reading(f"--data_dir={config.data_dir}"):
+    with reading(f"--data_dir={settings.data_dir}"):
         yield
-
-
-def _built_in(config: Config) -> Dataset:
-    entry = BUILT_IN[config.dataset]
-    shape = entry.example_shape
-    for flag, given in (
-        ("image_size", config.image_size),
-        ("image_channels", config.image_channels),
-    ):
-        if given is not None and len(shape) == 1:
-            raise UserError(
-                f"--{flag}={given} says nothing about {config.dataset}, which holds points",
-                "omit it",
-            )
-    if len(shape) > 1:
-        shape = _square(config, shape[0], shape[2])
-    module = functools.partial(importlib.import_module, f".{entry.module}", __package__)
-    return Dataset(shape, entry.classes, lambda config: module().source(config, shape))
-
-
-def _square(config: Config, side: int, channels: int) -> tuple[int, int, int]:
-    side = config.image_size or side
-    return side, side, config.image_channels or channels
-
-
-def _at_most(side: int | None) -> int:
-    return min(side or LARGEST_SIDE, LARGEST_SIDE)
-
-
-def _folder(config: Config) -> Dataset:
-    from . import folder  # noqa: PLC0415
-    from .collection import open_collection  # noqa: PLC0415
-    from .fingerprint import fingerprint  # noqa: PLC0415
-
-    found = folder.find(config.data_dir)
-    shape = _square(config, config.image_size or _at_most(folder.native_side(found)), 3)
-    return Dataset(
-        shape,
-        0 if "" in found.names else len(found.names),
-        lambda config: open_collection(config, folder.collection(config, found), shape),
-        lambda: fingerprint(found.path, found.files, found.names),
-    )
-
-
-def _tfrecord(config: Config) -> Dataset:
-    from . import folder, records, shards  # noqa: PLC0415
-    from .collection import open_collection  # noqa: PLC0415
-    from .fingerprint import fingerprint  # noqa: PLC0415
-
-    found = shards.find(config.data_dir, config.num_classes)
-    side = config.image_size or _at_most(folder.side(found.first_image))
-    shape = _square(config, side, 3)
-    return Dataset(
-        shape,
-        found.classes,
-        lambda config: open_collection(config, records.collection(config, found), shape),
-        lambda: fingerprint("", found.files, found.classes),
-    )
-
-
-def _prepared(config: Config) -> Dataset:
-    from . import prepared  # noqa: PLC0415
-    from .fingerprint import fingerprint  # noqa: PLC0415
-
-    builder = prepared.find(config.dataset, config.data_dir)
-    image_key, (height, width, channels) = prepared.image_feature(builder)
-    label_key, count = prepared.label_feature(builder)
-    shape = _square(
-        config,
-        min(height or LARGEST_SIDE, width or LARGEST_SIDE),
-        1 if channels in (1, 2) else 3,  # without alpha
-    )
-
-    def open_prepared(config: Config) -> Source | Stream:
-        from . import records  # noqa: PLC0415
-        from .collection import open_collection  # noqa: PLC0415
-        from .shards import Shards  # noqa: PLC0415
-
-        found = Shards(
-            f"--dataset={config.dataset}",
-            prepared.files(config, builder),
-            image_key,
-            label_key,
-            classes(config),
-        )
-        return open_collection(config, records.collection(config, found), shape)
-
-    return Dataset(
-        shape,
-        count,
-        open_prepared,
-        lambda: fingerprint("", prepared.files(config, builder), count),
-    )

@@ -20,13 +20,13 @@ from . import listing
 
 IMAGE_KEYS = ("image", "image/encoded")
 LABEL_KEYS = ("label", "image/class/label")
-SHARDS_AT_ONCE = 16
+PARALLEL_SHARDS = 16
 # The names of feature types in messages.
-_KINDS = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
+_TYPE_NAMES = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
 
 _HEADER_BYTES = 12  # the length of a record, 8 bytes, and its checksum
 _FRAME_BYTES = _HEADER_BYTES + 4  # the header and the checksum after the content
-_LOOKED_AT = 100  # records inspected to find one with the expected features
+_INSPECTED = 100  # records inspected to find one with the expected features
 _READ_BYTES = 2**18  # bytes per read
 
 
@@ -69,7 +69,7 @@ class Segment:
 
 
 @functools.lru_cache(maxsize=8)  # listing a bucket is slow
-def find(pattern: str | None, classes: int | None) -> Shards:
+def find_shards(pattern: str | None, classes: int | None) -> Shards:
     """Finds the files that match --data_dir and the features of their examples.
 
     The result is cached.
@@ -112,7 +112,7 @@ def _shards(origin: str, files: list[str], classes: int | None) -> Shards:
     """
     first_error = None
     examples = itertools.chain.from_iterable(map(_examples, files))
-    for example in itertools.islice(examples, _LOOKED_AT):
+    for example in itertools.islice(examples, _INSPECTED):
         try:
             image_key, label_key = _keys(origin, example, classes)
         except UserError as error:
@@ -167,7 +167,7 @@ def _fault(feature: tf.train.Feature, kind: str) -> str | None:
     found = feature.WhichOneof("kind")
     values = getattr(feature, found).value if found else []
     if values and found != kind:
-        return f"is {_KINDS[found]}, not {_KINDS[kind]}"
+        return f"is {_TYPE_NAMES[found]}, not {_TYPE_NAMES[kind]}"
     return None if len(values) == 1 else f"holds {len(values) or 'no'} values"
 
 
@@ -189,13 +189,13 @@ def _length(header: bytes) -> int:
     return struct.unpack("<Q", header[:8])[0]
 
 
-def survey(shards: Shards) -> list[Segment]:
+def scan_shards(shards: Shards) -> list[Segment]:
     """Returns the segments of undamaged records in all files, and reports damage on stderr.
 
     All files are read once, without decoding the images.
     """
     with (
-        concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool,
+        concurrent.futures.ThreadPoolExecutor(PARALLEL_SHARDS) as pool,
         tqdm.tqdm(
             total=len(shards.files),
             desc=f"counting {shards.origin}",
@@ -206,7 +206,7 @@ def survey(shards: Shards) -> list[Segment]:
     ):
         segments = []
         for file, (found, damage) in zip(
-            shards.files, pool.map(survey_file, shards.files), strict=True
+            shards.files, pool.map(scan_file, shards.files), strict=True
         ):
             segments += found
             bar.update()
@@ -220,7 +220,7 @@ def survey(shards: Shards) -> list[Segment]:
     return segments
 
 
-def survey_file(file: str) -> tuple[list[Segment], list[int]]:
+def scan_file(file: str) -> tuple[list[Segment], list[int]]:
     """Returns the segments of undamaged records in a file, and the offsets of damage."""
     length = tf.io.gfile.stat(file).length
     segments, damage, offset = [], [], 0
@@ -243,7 +243,7 @@ def survey_file(file: str) -> tuple[list[Segment], list[int]]:
 
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
-def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _count_op(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     # The dataset is inside flat_map, as everywhere in this package, because TensorFlow cannot
     # run a dataset with a byte offset on its own.
     good = tf.data.Dataset.from_tensors((file, offset)).flat_map(records).ignore_errors()
@@ -258,7 +258,7 @@ def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 
 def _count(file: str, offset: int) -> tuple[int, int]:
     """Returns the number and the size in bytes of records from an offset to the first damage."""
-    count, size = _count_good(tf.constant(file), tf.constant(offset, tf.int64))
+    count, size = _count_op(tf.constant(file), tf.constant(offset, tf.int64))
     return int(count), int(size)
 
 

@@ -63,8 +63,8 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
         earlier call with another number of files exist.
     """
     with listing.reading(path):
-        found = folders.find(path)
-    order = list(range(len(found.files)))
+        folder = folders.list_images(path)
+    order = list(range(len(folder.files)))
     random.Random(0).shuffle(order)  # so that each part of a file has images of all classes
     count = math.ceil(len(order) / images_per_file)
     others = [
@@ -89,11 +89,11 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
                 with tf.io.TFRecordWriter(f"{name}.new") as writer:
                     for index in order[shard::count]:
                         bar.update()
-                        image = _read(posixpath.join(path, found.files[index]), side)
+                        image = _read(posixpath.join(path, folder.files[index]), side)
                         if image is None:
-                            bad.append(found.files[index])
+                            bad.append(folder.files[index])
                         else:
-                            writer.write(_example(image, found.labels[index]))
+                            writer.write(_example(image, folder.labels[index]))
                 tf.io.gfile.rename(f"{name}.new", name, overwrite=True)
             except (OSError, tf.errors.OpError) as error:
                 raise UserError(
@@ -103,12 +103,14 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     if bad:
         print(f"warning: cannot be read and left out: {', '.join(bad)}", file=sys.stderr)
     if len(bad) == len(order):
-        raise UserError(f"{path} holds no image that can be read", "give JPEG, PNG, BMP or GIF")
+        raise UserError(
+            f"{path} contains no image that can be read", "give JPEG, PNG, BMP or GIF files"
+        )
     print(f"{len(order) - len(bad)} images are in {prefix}-*.tfrecord: train with")
-    classes = f" --num_classes={len(found.names)}" if "" not in found.names else ""
+    classes = f" --num_classes={len(folder.class_names)}" if "" not in folder.class_names else ""
     print(f"  --dataset=tfrecord --data_dir='{prefix}-*.tfrecord'{classes}")
     if classes:
-        print(f"labels: {', '.join(f'{i} {name}' for i, name in enumerate(found.names))}")
+        print(f"labels: {', '.join(f'{i} {name}' for i, name in enumerate(folder.class_names))}")
 
 
 def _read(path: str, side: int | None) -> bytes | None:

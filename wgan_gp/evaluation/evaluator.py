@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from .. import workers
 from ..config import Config
-from ..data.registry import Kind
+from ..data.registry import Dataset
 from ..errors import UserError
 from ..run_directory import RunDirectory
 from ..sampling import Sampler
@@ -39,7 +39,7 @@ class Evaluator(Protocol):
 
 
 def open_evaluator(
-    config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: Kind
+    config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, dataset: Dataset
 ) -> Evaluator:
     """Returns the evaluator of a run; see `make_evaluator` for arguments and errors.
 
@@ -48,14 +48,14 @@ def open_evaluator(
     # Processes that compute together must not find different caches on their disks.
     alone = len(workers.find(config).addresses) == 1
     folder = RunDirectory(config.run_directory).evaluations if alone else None
-    return make_evaluator(config, strategy, sampler, kind, folder)
+    return make_evaluator(config, strategy, sampler, dataset, folder)
 
 
 def make_evaluator(
     config: Config,
     strategy: tf.distribute.Strategy,
     sampler: Sampler,
-    kind: Kind,
+    dataset: Dataset,
     folder: str | None,
 ) -> Evaluator:
     """Returns an evaluator for points or images, and downloads its feature extractor if needed.
@@ -64,23 +64,23 @@ def make_evaluator(
       config: The configuration of the run.
       strategy: The strategy of the generator.
       sampler: Draws the samples.
-      kind: The shape and the number of classes of the data.
+      dataset: The dataset of the run.
       folder: The folder of cached features of the real examples. None disables caching.
 
     Raises:
       UserError: If the data or the extractor is unavailable, or the extractor does not fit the
         data.
     """
-    if len(kind.example_shape) == 1:
+    if len(dataset.spec.example_shape) == 1:
         if config.feature_extractor is not None:
             raise UserError(
                 f"--feature_extractor={config.feature_extractor} is for images, and "
                 f"{config.dataset} holds points",
                 "omit it",
             )
-        return PointEvaluator(config, strategy, sampler)
-    examples, kept = Examples(config, strategy), Kept(folder)
-    extractor = make_extractor(config, strategy, examples, kept, kind.example_shape)
+        return PointEvaluator(config, strategy, sampler, dataset)
+    examples, kept = Examples(config, strategy, dataset), Kept(folder)
+    extractor = make_extractor(config, strategy, examples, kept, dataset)
     return ImageEvaluator(config, strategy, sampler, examples, kept, extractor)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import posixpath
@@ -15,8 +14,8 @@ import tensorflow as tf
 import tqdm
 
 from ..config import Config
-from ..data import registry
 from ..data.pipeline import distributed_batches
+from ..data.registry import Dataset
 from ..errors import UserError, reason
 from ..files import replace_bytes
 from ..json_files import digest
@@ -46,11 +45,13 @@ class Examples:
     Args:
       config: The configuration of the run.
       strategy: The strategy whose replicas read the examples.
+      dataset: The dataset.
     """
 
-    def __init__(self, config: Config, strategy: tf.distribute.Strategy):
-        self._config = dataclasses.replace(config, dequantization=False, random_flips=False)
+    def __init__(self, config: Config, strategy: tf.distribute.Strategy, dataset: Dataset):
+        self._config = config
         self._strategy = strategy
+        self._dataset = dataset
         self._contents: dict[int, str] = {}
 
     def key(self, *more: Any) -> str:
@@ -79,9 +80,9 @@ class Examples:
         Raises:
           UserError: If the dataset cannot be read.
         """
-        source = registry.open_source(self._config)
-        there = count if source.size is None else min(count, source.size)
         size = self._config.batch_size
+        source = self._dataset.open(batch_size=size, plain=True)
+        there = count if source.size is None else min(count, source.size)
         batches = distributed_batches(source, self._strategy, 0, batch_size=size)
         content = hashlib.sha256()
         for first in progress(range(0, there, size), "real examples"):

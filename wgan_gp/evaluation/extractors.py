@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config
-from ..data import registry
+from ..data.registry import Dataset
 from ..errors import UserError, reason
 from . import classifier, pretrained
 from .examples import Examples, Kept
@@ -41,7 +41,7 @@ def make_extractor(
     strategy: tf.distribute.Strategy,
     examples: Examples,
     kept: Kept,
-    example_shape: tuple[int, ...],
+    dataset: Dataset,
 ) -> Extractor:
     """Returns the extractor set by --feature_extractor, or the default for the data.
 
@@ -50,12 +50,12 @@ def make_extractor(
       strategy: The strategy on whose replicas the extractor runs.
       examples: The examples of the run's dataset, to which a classifier is fitted.
       kept: Caches the classifier.
-      example_shape: `(H, W, C)`, the shape of the images.
+      dataset: The dataset of the run, which contains images.
 
     Raises:
       UserError: If the extractor does not exist or does not fit the data.
     """
-    labels = registry.label_count(config)
+    labels, example_shape = dataset.label_count, dataset.spec.example_shape
     name = config.feature_extractor
     if name is None:
         small = max(example_shape[:2]) <= LARGEST_FOR_CLASSIFIER

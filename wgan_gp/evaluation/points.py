@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..data import toys
+from ..data.registry import Dataset
 from ..sampling import Sampler
 from .examples import Examples, check_samples
 
@@ -27,15 +28,23 @@ class PointEvaluator:
       config: The configuration of the run.
       strategy: The strategy whose replicas read the data.
       sampler: Draws the samples.
+      dataset: The dataset of the run.
 
     Attributes:
       about: See `evaluator.Evaluator`.
     """
 
-    def __init__(self, config: Config, strategy: tf.distribute.Strategy, sampler: Sampler):
+    def __init__(
+        self,
+        config: Config,
+        strategy: tf.distribute.Strategy,
+        sampler: Sampler,
+        dataset: Dataset,
+    ):
         self._config = config
         self._strategy = strategy
         self._sampler = sampler
+        self._dataset = dataset
         self._assigned = min(config.evaluate_samples, MOST_ASSIGNED)
         self.about = {"samples": config.evaluate_samples, "extractor": None}
 
@@ -54,7 +63,7 @@ class PointEvaluator:
         check_samples(samples)
         values: dict[str, float] = {}
         if self._config.dataset in toys.DEVIATIONS:
-            centres = toys.centres(self._config.dataset)
+            centres = toys.mode_centers(self._config.dataset)
             reach = _DEVIATIONS * toys.DEVIATIONS[self._config.dataset]
             covered, share = modes_covered(samples, centres, reach)
             values |= {"modes_covered": covered, "high_quality_share": share}
@@ -65,7 +74,7 @@ class PointEvaluator:
     @functools.cached_property
     def _real(self) -> tuple[np.ndarray, np.ndarray]:
         """Two draws of the data, each `[n, 2]`."""
-        examples, _ = Examples(self._config, self._strategy).read(2 * self._assigned)
+        examples, _ = Examples(self._config, self._strategy, self._dataset).read(2 * self._assigned)
         first, second = np.split(examples, 2)
         return first, second
 
