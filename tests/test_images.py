@@ -54,7 +54,7 @@ def folder(tmp_path):
     for number in range(30):
         directory = tmp_path / "pictures" / "abc"[number % 3]
         directory.mkdir(parents=True, exist_ok=True)
-        kind = ["PNG", "JPEG", "BMP", "GIF"][number % 4]
+        kind = ["PNG", "JPEG", "GIF"][number % 3]
         options = {"quality": 100} if kind == "JPEG" else {}
         name = f"{number:02}.{kind.lower()}"
         (directory / name).write_bytes(encoded(picture(number), kind, **options))
@@ -130,7 +130,7 @@ def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "BMP", "GIF"], ["RGB", "L"])],
+    [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "GIF"], ["RGB", "L"])],
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
@@ -152,16 +152,36 @@ def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
     assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
 
 
-def test_a_bmp_with_a_palette_of_colours_is_named(tmp_path, capsys):
-    """TensorFlow would read the numbers of its colours as grey levels."""
-    for number in range(2):
-        picture_of_two = PIL.Image.new("P", (SIDE, SIDE), 1)
-        picture_of_two.putpalette([200, 100, 50] * 256)
-        mode = "P" if number else "L"
-        picture_of_two.convert(mode).save(tmp_path / f"{mode}.bmp")
+def test_bmp_files_are_refused_by_name(tmp_path):
+    for name, kind in (("a.BMP", "BMP"), ("b.bmp", "BMP"), ("c.png", "PNG")):
+        (tmp_path / name).write_bytes(encoded(picture(1), kind))
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
+    message = "contains BMP files, which are not supported: a.BMP and 1 more — convert them to PNG"
+    with pytest.raises(UserError, match=message):
+        find_data(config)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P"])
+def test_a_bmp_under_another_name_cannot_be_read(tmp_path, capsys, mode):
+    """TensorFlow would take the palette's indices for gray levels."""
+    PIL.Image.fromarray(picture(1)).convert(mode).save(tmp_path / "a.png", "BMP")
+    (tmp_path / "b.png").write_bytes(encoded(picture(2)))
     config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
     assert open_data(config).size == 1
-    assert "1 of 2 images cannot be read and is left out: P.bmp\n" in capsys.readouterr().err
+    assert "1 of 2 images cannot be read and is left out: a.png\n" in capsys.readouterr().err
+    assert write_tfrecords.main([str(tmp_path), f"{tmp_path}/out"]) == 0
+    assert "left out: a.png\n" in capsys.readouterr().err
+
+
+def test_bmp_images_in_records_are_refused(tmp_path, capfd):
+    bmp, png = encoded(picture(1), "BMP"), encoded(picture(2))
+    for name, images in (("bmp", [(0, bmp)]), ("both", [(0, bmp), (1, png)])):
+        write_record_file(tmp_path / name, images)
+    settings = {"dataset": "tfrecord", "batch_size": 1, **PLAIN}
+    with pytest.raises(UserError, match="image of the first example is a BMP image, which is not"):
+        find_data(Config(data_dir=f"{tmp_path}/bmp", **settings))
+    assert open_data(Config(data_dir=f"{tmp_path}/both", **settings)).size == 1
+    assert "is left out: record 0 of" in capfd.readouterr().err
 
 
 def test_files_of_other_kinds_are_counted(tmp_path, capsys):

@@ -52,14 +52,14 @@ def run(trained, tmp_path):
 
 def picture(path, level=100, size=8):
     path.parent.mkdir(parents=True, exist_ok=True)
-    PIL.Image.fromarray(np.full([size, size, 3], level, np.uint8)).save(path)
+    PIL.Image.fromarray(np.full([size, size, 3], level, np.uint8)).save(path, compress_level=0)
 
 
 @pytest.fixture
 def pictures(tmp_path):
     """A folder of two classes with four pictures each."""
     for number in range(8):
-        picture(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.bmp", level=20 * number)
+        picture(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png", level=20 * number)
     return tmp_path / "pictures"
 
 
@@ -72,7 +72,7 @@ def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     settings = of(pictures, conditioning="projection", evaluate_interval=0)
     resume(run, train_steps=5, **settings)
-    picture(pictures / "c" / "1.bmp")
+    picture(pictures / "c" / "1.png")
     before = content_of(run)
     with pytest.raises(UserError, match=r"was trained on data with classes=2, and --dataset has 3"):
         resume(run, train_steps=10, **settings)
@@ -101,11 +101,11 @@ def add_a_picture(pictures):
 
 
 def resize_a_picture(pictures):
-    picture(pictures / "a" / "0.bmp", level=200, size=9)
+    picture(pictures / "a" / "0.png", level=200, size=9)
 
 
 def move_a_picture(pictures):
-    (pictures / "a" / "0.bmp").rename(pictures / "a" / "00.bmp")
+    (pictures / "a" / "0.png").rename(pictures / "a" / "00.png")
 
 
 @pytest.mark.parametrize(

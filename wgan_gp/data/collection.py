@@ -259,7 +259,7 @@ def check_readable(images: EncodedImages, example_shape: tuple[int, ...]) -> Non
 def _no_readable_image(images: EncodedImages) -> UserError:
     return UserError(
         f"{images.origin} contains no image that can be read",
-        "give JPEG, PNG, BMP or GIF files",
+        "give JPEG, PNG or GIF files",
     )
 
 

@@ -1,4 +1,4 @@
-"""A folder of JPEG, PNG, BMP or GIF images of any size, with its subfolders as labels."""
+"""A folder of JPEG, PNG or GIF images of any size, with its subfolders as labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .fingerprint import compute_fingerprint
 from .shapes import image_shape, limit_side
 from .source import InMemoryData, StreamedData
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif")
+_PILLOW_FORMATS = ("JPEG", "PNG", "GIF")  # TensorFlow decodes the same formats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +112,8 @@ def list_images(path: str | None) -> ImageFolder:
     The label of an image is its top-level subfolder.
 
     Raises:
-      UserError: If the folder does not exist, cannot be reached or contains no images.
+      UserError: If the folder does not exist, cannot be reached, contains no images or contains BMP
+        files.
       tf.errors.OpError, OSError: If the folder cannot be listed.
     """
     if path is None:
@@ -121,6 +123,7 @@ def list_images(path: str | None) -> ImageFolder:
     if not tf.io.gfile.isdir(path):
         raise UserError(f"{origin} is not a folder", "give the folder of the images")
     all_files = listing.files_below(origin, path)
+    _refuse_bmp(origin, all_files)
     files = [file for file in all_files if file.lower().endswith(EXTENSIONS)]
     if len(files) < len(all_files):
         print(
@@ -136,6 +139,16 @@ def list_images(path: str | None) -> ImageFolder:
     class_names = sorted(set(subfolders))
     labels = {name: label for label, name in enumerate(class_names)}
     return ImageFolder(path, files, [labels[name] for name in subfolders], class_names)
+
+
+def _refuse_bmp(origin: str, files: list[str]) -> None:
+    bmp = [file for file in files if file.lower().endswith(".bmp")]
+    if bmp:
+        more = f" and {len(bmp) - 1} more" if len(bmp) > 1 else ""
+        raise UserError(
+            f"{origin} contains BMP files, which are not supported: {bmp[0]}{more}",
+            "convert them to PNG",
+        )
 
 
 def first_image_side(folder: ImageFolder) -> int | None:
@@ -156,7 +169,7 @@ def shorter_side(encoded: bytes) -> int | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about large images; see pixels.MAX_PIXELS
-            with PIL.Image.open(io.BytesIO(encoded)) as image:
+            with PIL.Image.open(io.BytesIO(encoded), formats=_PILLOW_FORMATS) as image:
                 return min(image.size)
     # For damaged files, Pillow raises exceptions of many types.
     except Exception:

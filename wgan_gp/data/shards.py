@@ -17,6 +17,7 @@ import tqdm
 
 from ..errors import UserError
 from . import listing
+from .pixels import BMP_SIGNATURE
 
 IMAGE_KEYS = ("image", "image/encoded")
 LABEL_KEYS = ("label", "image/class/label")
@@ -145,6 +146,11 @@ def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[
         raise UserError(
             f"{origin}: {image_key} of the first example {fault}",
             "write one image to an example, as the content of a JPEG or PNG file",
+        )
+    if features[image_key].bytes_list.value[0].startswith(BMP_SIGNATURE):
+        raise UserError(
+            f"{origin}: {image_key} of the first example is a BMP image, which is not supported",
+            "write JPEG, PNG or GIF images",
         )
     if classes is None:
         return image_key, None

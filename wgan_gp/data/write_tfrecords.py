@@ -103,9 +103,7 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     if bad:
         print(f"warning: cannot be read and left out: {', '.join(bad)}", file=sys.stderr)
     if len(bad) == len(order):
-        raise UserError(
-            f"{path} contains no image that can be read", "give JPEG, PNG, BMP or GIF files"
-        )
+        raise UserError(f"{path} contains no image that can be read", "give JPEG, PNG or GIF files")
     print(f"{len(order) - len(bad)} images are in {prefix}-*.tfrecord: train with")
     classes = f" --num_classes={len(folder.class_names)}" if "" not in folder.class_names else ""
     print(f"  --dataset=tfrecord --data_dir='{prefix}-*.tfrecord'{classes}")
@@ -118,6 +116,7 @@ def _read(path: str, side: int | None) -> bytes | None:
     try:
         encoded = tf.io.read_file(path)
         if side is None:
+            pixels.check_not_bmp(encoded)
             tf.io.decode_image(encoded, expand_animations=False)
             return encoded.numpy()
         return tf.io.encode_png(pixels.decode(encoded, (side, side, 3))).numpy()
