@@ -130,7 +130,7 @@ def parse(*arguments):
         ),
         (
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
-            "--conditioning=acgan needs labels, which swiss_roll has not — omit it",
+            "=acgan needs labels, but --dataset=swiss_roll has none — omit it",
         ),
         (
             ["--cpu_replicas=8", "--batch_size=100"],
@@ -143,7 +143,10 @@ def parse(*arguments):
         (["--tpu=a", "--cpu_replicas=2"], "exclude each other"),
         (["--model=dcgan", "--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
         (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
-        (["--dataset=digit"], "--dataset=digit is unknown, to tensorflow-datasets too"),
+        (
+            ["--dataset=digit"],
+            "--dataset=digit is neither built in nor known to tensorflow-datasets",
+        ),
         (
             ["--dataset=gaussians_8", "--model=dcgan"],
             "--model=dcgan generates images, but the dataset contains points — use --model=mlp",

@@ -1,4 +1,4 @@
-"""Folders of pictures, TFRecords and prepared datasets, whole and damaged."""
+"""Folders of images, TFRecords and prepared datasets, undamaged and damaged."""
 
 import io
 import itertools
@@ -27,7 +27,7 @@ PLAIN = {"dequantization": False, "image_size": SIDE}
 
 
 def picture(number):
-    """Each of one colour of its own, smooth, so that JPEG keeps it."""
+    """Returns an image of one color, a function of `number`, which JPEG preserves."""
     return np.full([SIDE, SIDE, 3], [number * 4 % 256, 128, 255 - number * 3 % 256], np.uint8)
 
 
@@ -50,7 +50,7 @@ def write_record_file(path, images, label_key="label", image_key="image"):
 
 @pytest.fixture
 def folder(tmp_path):
-    """30 good pictures in three folders, of every kind, and five bad ones."""
+    """A folder of 30 readable images of all formats in three classes, and of unreadable files."""
     for number in range(30):
         directory = tmp_path / "pictures" / "abc"[number % 3]
         directory.mkdir(parents=True, exist_ok=True)
@@ -62,16 +62,16 @@ def folder(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, [64, 64, 3]).astype(np.uint8)
     jpeg = encoded(noise, "JPEG")
     (top / "a" / "torn.jpg").write_bytes(jpeg[: len(jpeg) // 2])
-    (top / "a" / "text.png").write_bytes(b"no picture at all")
+    (top / "a" / "text.png").write_bytes(b"not an image")
     (top / "b" / "empty.png").write_bytes(b"")
-    (top / "b" / "notes.txt").write_text("not looked at")
+    (top / "b" / "notes.txt").write_text("ignored")
     (top / ".hidden").mkdir()
     (top / ".hidden" / "x.png").write_bytes(encoded(picture(0)))
     return str(top)
 
 
 def numbers_of(images):
-    """Which pictures these are, from their red and blue."""
+    """Returns the numbers of images of `picture`, from their red and blue values."""
     levels = (np.asarray(images, np.float64) + 1) * 127.5
     red, blue = levels[..., 0].mean((1, 2)), levels[..., 2].mean((1, 2))
     expected = np.array([[picture(n)[0, 0, 0], picture(n)[0, 0, 2]] for n in range(60)])
@@ -80,9 +80,9 @@ def numbers_of(images):
     return far.argmin(axis=1)
 
 
-def epoch(source, batch_size, count):
+def epoch(data, batch_size, count):
     batches = iter(
-        replica_batches(source, tf.distribute.InputContext(), batch_size=batch_size, first_step=0)
+        replica_batches(data, tf.distribute.InputContext(), batch_size=batch_size, first_step=0)
     )
     images, labels = zip(*(next(batches) for _ in range(count)), strict=True)
     return np.concatenate(images), np.concatenate(labels)
@@ -91,24 +91,24 @@ def epoch(source, batch_size, count):
 BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
 
 
-def test_a_folder_in_memory_loses_only_what_is_bad(folder, capsys):
+def test_a_folder_in_memory_leaves_out_unreadable_images(folder, capsys):
     config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
-    source = open_data(config)
-    assert isinstance(source, InMemoryData) and source.size == 30
+    data = open_data(config)
+    assert isinstance(data, InMemoryData) and data.size == 30
     said = capsys.readouterr().err
     assert said.count("\n") == 2 and "3 of 33 images cannot be read and are left out" in said
     assert all(said.count(name) == 1 for name in BAD)
-    images, labels = epoch(source, 10, 3)
+    images, labels = epoch(data, 10, 3)
     numbers = numbers_of(images)
     assert sorted(numbers) == list(range(30))
     np.testing.assert_array_equal(labels, numbers % 3)
 
 
-def test_a_folder_read_as_needed_loses_nothing_good(folder, capfd):
+def test_a_streamed_folder_replaces_unreadable_images(folder, capfd):
     config = Config(dataset="image_folder", data_dir=folder, batch_size=11, cache="off", **PLAIN)
-    source = open_data(config)
-    assert isinstance(source, StreamedData) and source.size == 33
-    images, labels = epoch(source, 11, 6)
+    data = open_data(config)
+    assert isinstance(data, StreamedData) and data.size == 33
+    images, labels = epoch(data, 11, 6)
     for part in (slice(0, 33), slice(33, 66)):
         numbers = numbers_of(images[part])
         assert set(numbers) == set(range(30))
@@ -118,7 +118,7 @@ def test_a_folder_read_as_needed_loses_nothing_good(folder, capfd):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
+def test_cmyk_images_keep_their_colors(tmp_path, channels):
     cmyk = PIL.Image.new("CMYK", (SIDE, SIDE), (0, 200, 100, 20))
     cmyk.save(tmp_path / "ink.jpg", quality=100)
     settings = {"data_dir": str(tmp_path), "batch_size": 1, "image_channels": channels, **PLAIN}
@@ -133,10 +133,10 @@ def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
     [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "GIF"], ["RGB", "L"])],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
+def test_all_formats_are_decoded_as_by_pillow(tmp_path, kind, mode, channels):
     ramp = np.add.outer(np.arange(40) * 3, np.arange(24) * 4).astype(np.uint8)
-    colours = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
-    colours.save(tmp_path / f"x.{kind.lower()}", kind)
+    colors = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
+    colors.save(tmp_path / f"x.{kind.lower()}", kind)
     config = Config(
         dataset="image_folder",
         data_dir=str(tmp_path),
@@ -147,7 +147,7 @@ def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
     assert find_data(config).spec.example_shape == (24, 24, channels)
     images, _ = first_examples(open_data(config), 1)
     with PIL.Image.open(tmp_path / f"x.{kind.lower()}") as opened:
-        wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the middle
+        wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the center
     levels = (images[0].numpy() + 1) * 127.5
     assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
 
@@ -170,7 +170,7 @@ def test_a_bmp_under_another_name_cannot_be_read(tmp_path, capsys, mode):
     assert open_data(config).size == 1
     assert "1 of 2 images cannot be read and is left out: a.png\n" in capsys.readouterr().err
     assert write_tfrecords.main([str(tmp_path), f"{tmp_path}/out"]) == 0
-    assert "left out: a.png\n" in capsys.readouterr().err
+    assert "cannot be read: a.png\n" in capsys.readouterr().err
 
 
 def test_bmp_images_in_records_are_refused(tmp_path, capfd):
@@ -184,7 +184,7 @@ def test_bmp_images_in_records_are_refused(tmp_path, capfd):
     assert "is left out: record 0 of" in capfd.readouterr().err
 
 
-def test_files_of_other_kinds_are_counted(tmp_path, capsys):
+def test_files_of_other_formats_are_counted(tmp_path, capsys):
     for name in ("a.webp", "b.webp", "c.png"):
         (tmp_path / name).write_bytes(encoded(picture(1)))
     find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
@@ -192,14 +192,14 @@ def test_files_of_other_kinds_are_counted(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
-def test_a_place_that_cannot_be_read_is_one_line(dataset):
+def test_an_unreadable_location_is_refused(dataset):
     with pytest.raises(UserError, match="--data_dir=s3://a/b "):
         find_data(Config(dataset=dataset, data_dir="s3://a/b"))
 
 
 @pytest.mark.parametrize("height", [34, 70, 140, 256, 700])
-def test_large_pictures_are_made_small_by_averaging(tmp_path, height):
-    """Stripes a pixel wide become grey; picking pixels would keep them."""
+def test_large_images_are_reduced_by_averaging(tmp_path, height):
+    """Stripes one pixel wide become gray; subsampling would keep them."""
     stripes = np.zeros([height, height + 44, 3], np.uint8)
     stripes[:, ::2] = 255
     (tmp_path / "x.png").write_bytes(encoded(stripes))
@@ -237,7 +237,7 @@ def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings
         open_data(config)
 
 
-def test_a_slice_of_nothing_readable_is_filled_and_named(tmp_path, capfd):
+def test_a_batch_of_unreadable_images_is_replaced(tmp_path, capfd):
     for number in range(12):
         content = encoded(picture(number)) if number in (3, 7) else b"no"
         (tmp_path / f"{number:02}.png").write_bytes(content)
@@ -250,17 +250,17 @@ def test_a_slice_of_nothing_readable_is_filled_and_named(tmp_path, capfd):
     assert all(said.count(f"{n:02}.png") == 1 for n in range(12) if n not in (3, 7))
 
 
-def test_a_folder_that_is_gone_is_no_endless_wait(folder):
+def test_a_deleted_folder_ends_the_run(folder):
     settings = {"data_dir": folder, "batch_size": 10, "cache": "off"}
-    source = open_data(Config(dataset="image_folder", **settings, **PLAIN))
+    data = open_data(Config(dataset="image_folder", **settings, **PLAIN))
     tf.io.gfile.rmtree(folder)
     message = f"--data_dir={folder}: {TOO_MANY_UNREADABLE}"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        first_examples(source, 10)
+        first_examples(data, 10)
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_a_folder_of_nothing_readable_is_refused(tmp_path, cache):
+def test_a_folder_without_readable_images_is_refused(tmp_path, cache):
     (tmp_path / "x.png").write_bytes(b"no")
     settings = {"data_dir": str(tmp_path), "image_size": 8, "cache": cache}
     config = Config(dataset="image_folder", **settings)
@@ -283,15 +283,15 @@ def shards(tmp_path):
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_records_behind_a_damaged_one_are_read(shards, cache, capfd):
+def test_records_after_damage_are_read(shards, cache, capfd):
     config = Config(
         dataset="tfrecord", data_dir=shards, batch_size=59, cache=cache, num_classes=3, **PLAIN
     )
-    source = open_data(config)
-    assert source.size == 59
+    data = open_data(config)
+    assert data.size == 59
     said = capfd.readouterr().err
     assert said.count("images-1.tfrecord is damaged at byte") == said.count("\n") == 1
-    images, labels = epoch(source, 59, 2)
+    images, labels = epoch(data, 59, 2)
     orders = []
     for part in (slice(0, 59), slice(59, 118)):
         numbers = numbers_of(images[part])
@@ -301,11 +301,11 @@ def test_records_behind_a_damaged_one_are_read(shards, cache, capfd):
     assert (orders[0] != orders[1]).any()
 
 
-def test_a_file_that_ends_in_zeros_keeps_its_beginning(shards, tmp_path, capfd):
+def test_records_before_zeros_are_read(shards, tmp_path, capfd):
     path = tmp_path / "images-3.tfrecord"
     path.write_bytes(path.read_bytes() + bytes(10**6))
-    source = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
-    assert source.size == 59
+    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert data.size == 59
     assert capfd.readouterr().err.count("images-3.tfrecord is damaged at byte") == 1
 
 
@@ -318,16 +318,16 @@ def test_a_label_beyond_the_classes_is_refused(shards, tmp_path, cache):
         train.train(config)
 
 
-def test_a_file_torn_at_its_end_keeps_its_beginning(shards, tmp_path, capfd):
+def test_records_of_a_truncated_file_are_read(shards, tmp_path, capfd):
     path = tmp_path / "images-3.tfrecord"
     content = path.read_bytes()
     path.write_bytes(content[:-30])
-    source = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
-    assert source.size == 58
+    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert data.size == 58
     assert "images-3.tfrecord is damaged" in capfd.readouterr().err
 
 
-def test_the_keys_of_imagenets_records_are_known(tmp_path):
+def test_the_feature_names_of_imagenet_are_supported(tmp_path):
     images = [(number, encoded(picture(number))) for number in range(6)]
     path = tmp_path / "x.tfrecord"
     write_record_file(path, images, label_key="image/class/label", image_key="image/encoded")
@@ -339,10 +339,10 @@ def test_the_keys_of_imagenets_records_are_known(tmp_path):
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (None, {}, "stands for no file — give a pattern"),
-        ("text", {}, "holds no tf.train.Example — give uncompressed TFRecord"),
-        ({"image_key": "picture"}, {}, "the first example holds label, picture — call the image"),
-        ({"label_key": "name"}, {"num_classes": 3}, "has no label — omit it, or call the"),
+        (None, {}, "matches no files — give a pattern"),
+        ("text", {}, "contains no tf.train.Example — give uncompressed TFRecord"),
+        ({"image_key": "picture"}, {}, r"has no image \(its features: label, picture\) — name the"),
+        ({"label_key": "name"}, {"num_classes": 3}, "has no label — omit it, or name the"),
         ({}, {"conditioning": "acgan"}, "needs labels, .* add --num_classes=N"),
         ({}, {"num_classes": 2}, r"has labels 2 \.\.\. 2, but --num_classes=2 allows 0 \.\.\. 1"),
     ],
@@ -376,12 +376,12 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
         "mnist": {"dataset": "mnist", "data_dir": prepared},
     }[kind]
     config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips=True, **data)
-    source = open_data(config)
+    data = open_data(config)
 
     def read(steps, first_step=0, hosts=1, replicas=1):
         contexts = [tf.distribute.InputContext(hosts, host, replicas) for host in range(hosts)]
         streams = [
-            iter(replica_batches(source, context, batch_size=8, first_step=first_step))
+            iter(replica_batches(data, context, batch_size=8, first_step=first_step))
             for context in contexts
         ]
         local = replicas // hosts
@@ -395,10 +395,10 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
     whole = read(12)
     for replicas in (2, 4):
         np.testing.assert_array_equal(read(12, replicas=replicas), whole)
-    for name in BAD:  # what takes their places does depend on the hosts, each of which reads on
+    for name in BAD:  # their replacements depend on the number of hosts
         tf.io.gfile.remove(f"{folder}/{name}")
     list_images.cache_clear()
-    source = open_data(config)
+    data = open_data(config)
     whole = read(12)
     for replicas in (2, 4):
         np.testing.assert_array_equal(read(12, hosts=2, replicas=replicas), whole)
@@ -409,7 +409,7 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_every_example_comes_once_an_epoch(prepared, cache):
+def test_each_epoch_has_every_example_once(prepared, cache):
     config = Config(
         dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization=False
     )
@@ -418,19 +418,21 @@ def test_every_example_comes_once_an_epoch(prepared, cache):
     assert len(set(first)) == 60 and set(first) == set(second) and first != second
 
 
-def test_a_stream_says_what_its_restart_costs(shards, capfd):
+def test_a_restart_prints_the_number_of_skipped_records(shards, capfd):
     config = Config(dataset="tfrecord", data_dir=shards, batch_size=10, cache="off", **PLAIN)
-    source = open_data(config)
+    data = open_data(config)
     capfd.readouterr()
-    replica_batches(source, tf.distribute.InputContext(), batch_size=10, first_step=0)
+    replica_batches(data, tf.distribute.InputContext(), batch_size=10, first_step=0)
     assert capfd.readouterr().err == ""
-    replica_batches(source, tf.distribute.InputContext(), batch_size=10, first_step=7)
+    replica_batches(data, tf.distribute.InputContext(), batch_size=10, first_step=7)
     assert "is streamed: skipping 11 records" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_a_prepared_datasets_split_is_chosen(prepared, cache):
-    with pytest.raises(UserError, match="--split=dev is none of mnist — use one of test, train"):
+def test_an_unknown_split_is_refused(prepared, cache):
+    with pytest.raises(
+        UserError, match="=dev is not a split of --dataset=mnist — use one of test, train"
+    ):
         open_data(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
 
 
@@ -451,7 +453,7 @@ def test_a_conditional_run_trains_on_a_folder(folder, tmp_path, cache):
     assert all(np.isfinite(value) for value in logged.values())
 
 
-def test_what_a_tpu_cannot_be_fed_is_named():
+def test_elements_that_a_tpu_does_not_support_are_refused():
     with pytest.raises(UserError, match="yields uint8, which a TPU does not support"):
         check_elements((tf.TensorSpec([2, 8], tf.uint8),))
     with pytest.raises(UserError, match=r"without a fixed shape: TensorSpec\(shape=\(None, 8\)"):
@@ -459,12 +461,12 @@ def test_what_a_tpu_cannot_be_fed_is_named():
 
 
 @pytest.mark.parametrize("side", [None, SIDE])
-def test_a_folder_is_written_as_records_and_read_back(folder, tmp_path, capsys, side):
+def test_records_of_a_folder_have_the_same_images(folder, tmp_path, capsys, side):
     prefix = f"{tmp_path}/new/shards"
     size = [f"--image_size={side}"] if side else []
     assert write_tfrecords.main([folder, prefix, "--images_per_file=10", *size]) == 0
     said = capsys.readouterr()
-    assert "30 images are in" in said.out and "--num_classes=3" in said.out
+    assert "wrote 30 images to" in said.out and "--num_classes=3" in said.out
     assert "0 a, 1 b, 2 c" in said.out and all(said.err.count(name) == 1 for name in BAD)
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names == [f"shards-{n:05}-of-00004.tfrecord" for n in range(4)]
@@ -485,7 +487,7 @@ def test_a_folder_is_written_as_records_and_read_back(folder, tmp_path, capsys, 
         (["{bad}", "/proc/no/x"], "cannot be written"),
     ],
 )
-def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments, message):
+def test_errors_of_write_tfrecords_are_one_line(tmp_path, capsys, arguments, message):
     bad = tmp_path / "bad"
     bad.mkdir()
     (bad / "x.png").write_bytes(b"no")
@@ -494,15 +496,15 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_second_writing_is_not_mixed_with_the_first(folder, tmp_path, capsys):
+def test_files_of_an_earlier_call_are_not_mixed_with_new_ones(folder, tmp_path, capsys):
     prefix = f"{tmp_path}/new/shards"
     for _ in range(2):
         assert write_tfrecords.main([folder, prefix, "--images_per_file=10"]) == 0
     assert write_tfrecords.main([folder, prefix, "--images_per_file=20"]) == 2
-    assert f"{prefix} has 4 files of an earlier writing" in capsys.readouterr().err
+    assert f"{prefix} has 4 files of an earlier call" in capsys.readouterr().err
 
 
-def test_no_more_is_sent_to_a_remote_tpu_than_it_can_be():
+def test_data_too_large_for_a_remote_tpu_is_refused():
     images = types.SimpleNamespace(origin="--data_dir=gs://b/x", size=10**6)
     config = Config(tpu="my-tpu", cache="on")
     with pytest.raises(UserError, match=r"--data_dir=gs://b/x has 2.9 GiB of images, which"):
@@ -510,8 +512,8 @@ def test_no_more_is_sent_to_a_remote_tpu_than_it_can_be():
 
 
 @pytest.mark.parametrize("tpu", [None, "my-tpu"])
-def test_the_machines_of_a_remote_tpu_call_no_python(folder, monkeypatch, capfd, tpu):
-    """They cannot; unreadable images are therefore named only if this machine decodes them."""
+def test_a_remote_tpu_does_not_call_python(folder, monkeypatch, capfd, tpu):
+    """Unreadable images are therefore named only if this machine decodes them."""
     monkeypatch.setattr("wgan_gp.strategy.create_strategy", lambda _: strategy_over(1))
     data = {"dataset": "image_folder", "data_dir": folder, "cache": "off", "tpu": tpu, **PLAIN}
     run = train.open_run(Config(**{**TINY, **data}))
@@ -519,7 +521,7 @@ def test_the_machines_of_a_remote_tpu_call_no_python(folder, monkeypatch, capfd,
     assert ("a/torn.jpg" in capfd.readouterr().err) == (tpu is None)
 
 
-def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
+def test_records_with_an_unreadable_first_image_are_read(tmp_path, capfd):
     path = tmp_path / "x.tfrecord"
     write_record_file(path, [(0, b"no picture"), (1, encoded(picture(1)))])
     config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1)
@@ -529,11 +531,11 @@ def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
 
 
 class Squares(tfds.core.GeneratorBasedBuilder):
-    """A dataset that is made rather than downloaded."""
+    """A dataset that is generated instead of downloaded."""
 
     CHANNELS = 3
     VERSION = tfds.core.Version("1.0.0")
-    pkg_dir_path = pathlib.Path(__file__).parent  # it would look for a package around it
+    pkg_dir_path = pathlib.Path(__file__).parent  # the default searches for a package
 
     def _info(self):
         image = tfds.features.Image(shape=(SIDE, SIDE, self.CHANNELS))
@@ -548,7 +550,7 @@ class Squares(tfds.core.GeneratorBasedBuilder):
 
 
 class Transparent(Squares):
-    """Of four channels."""
+    """A dataset of images with an alpha channel."""
 
     CHANNELS = 4
 
@@ -556,33 +558,33 @@ class Transparent(Squares):
         yield 0, {"image": np.full([SIDE, SIDE, 4], 100, np.uint8)}
 
 
-def test_a_dataset_with_transparency_loses_it(tmp_path):
+def test_alpha_channels_are_dropped(tmp_path):
     settings = {"data_dir": str(tmp_path), "download": True, "batch_size": 1, **PLAIN}
     images, _ = first_examples(open_data(Config(dataset="transparent", **settings)), 1)
     assert images.shape == (1, SIDE, SIDE, 3)
 
 
-def test_a_dataset_is_prepared_when_asked(tmp_path):
+def test_download_prepares_a_dataset(tmp_path):
     settings = {"dataset": "squares", "data_dir": str(tmp_path), "batch_size": 30, **PLAIN}
-    with pytest.raises(UserError, match=r"is not prepared: .* — add --download where"):
+    with pytest.raises(UserError, match=r"is not prepared: .* — add --download on"):
         open_data(Config(**settings))
-    source = open_data(Config(download=True, **settings))
-    assert sorted(numbers_of(first_examples(source, 30)[0])) == list(range(30))
+    data = open_data(Config(download=True, **settings))
+    assert sorted(numbers_of(first_examples(data, 30)[0])) == list(range(30))
 
 
-def test_a_dataset_of_which_only_the_folder_is_there_is_refused(tmp_path, caplog):
+def test_an_incomplete_dataset_is_refused(tmp_path, caplog):
     (tmp_path / "squares" / "1.0.0").mkdir(parents=True)
     config = Config(dataset="squares", data_dir=str(tmp_path), download=True)
-    with pytest.raises(UserError, match=r"squares/1.0.0 holds no whole dataset — delete that"):
+    with pytest.raises(UserError, match=r"squares/1.0.0 contains an incomplete dataset — del"):
         open_data(config)
     assert not caplog.records
 
 
-def test_a_download_that_fails_is_one_line(tmp_path, monkeypatch):
+def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
     def fail(self, **given):
         raise ConnectionError("no network\nat all")
 
     monkeypatch.setattr(Squares, "download_and_prepare", fail)
     config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download=True)
-    with pytest.raises(UserError, match=r"ConnectionError: no network\) — see to the network, or"):
+    with pytest.raises(UserError, match=r"ConnectionError: no network\) — check the network, or"):
         open_data(config)

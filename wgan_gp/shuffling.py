@@ -1,13 +1,13 @@
-"""Shuffles datasets by a function from positions to examples, without state to save.
+"""Shuffles datasets with a function from positions to examples, without state to save.
 
-Position p is place p % N of epoch p // N. The order of an epoch is a Feistel network (Black and
-Rogaway 2002, "Ciphers with Arbitrary Finite Domains") over a grid of about sqrt(N) x sqrt(N)
-cells, whose round functions are tables of random numbers. Cells beyond N are skipped by walking
-the cycle.
+Position p is place p % N of epoch p // N, where N is the number of examples. The order of an epoch
+is a Feistel network (Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains") over a grid
+of about sqrt(N) x sqrt(N) cells. Its round functions are tables of random numbers. Cells beyond N
+are skipped by applying the permutation again (cycle walking).
 
-Two epochs could have the same order by chance, which is likely for a small dataset. To exclude
-this, the order of the first sixteen places of an epoch encodes (seed, epoch), both modulo 2^20.
-This is possible because 16! > 2^44.
+By chance, two epochs could have the same order, which is likely for a small dataset. To exclude
+this, the order of the first 16 places of an epoch encodes (seed, epoch), both modulo 2^20. This is
+possible because 16! > 2^44.
 """
 
 import functools
@@ -21,8 +21,8 @@ from .randomness import Stream, bits
 ORDER = 2  # version of the order, in data.json; 1 was TensorFlow's RandomIndexShuffle
 _ROUNDS = 8
 _KEY_BITS = 20  # low bits of seed and epoch that determine the order uniquely
-_HEAD = 16  # places whose order encodes the key
-_SPARE = 19  # codes per key, one of which is chosen at random: 19 * 2^40 < 16!
+_KEY_PLACES = 16  # the first places, whose order encodes the key
+_CODES_PER_KEY = 19  # one is chosen at random; 19 * 2^40 < 16!
 
 
 def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
@@ -40,12 +40,12 @@ def shuffled(seed: int, positions: tf.Tensor, size: int) -> tf.Tensor:
     Returns:
       `[B]` int64, in [0, size).
     """
-    return tf.ensure_shape(_order(seed, size)(positions), positions.shape)
+    return tf.ensure_shape(_traced_order(seed, size)(positions), positions.shape)
 
 
 @functools.lru_cache(maxsize=16)
-def _order(seed: int, size: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns `shuffled` for a seed and a size, traced once for all pipelines of a process."""
+def _traced_order(seed: int, size: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns `shuffled` for a seed and a size, traced once in a process."""
     return tf.function(
         functools.partial(_shuffled, seed, size),
         input_signature=[tf.TensorSpec([None], tf.int64)],
@@ -68,9 +68,9 @@ def _shuffled(seed: int, size: int, positions: tf.Tensor) -> tf.Tensor:
     )
     words = tf.cast(words, tf.int64)
     permute = _feistel(words[:, :-1], rows, size)
-    head = min(size, _HEAD)
+    head = min(size, _KEY_PLACES)
 
-    def with_head() -> tf.Tensor:
+    def with_key() -> tf.Tensor:
         """Reorders the first places of each epoch."""
         every_epoch = first + tf.range(count)
         chosen = permute(
@@ -78,7 +78,7 @@ def _shuffled(seed: int, size: int, positions: tf.Tensor) -> tf.Tensor:
         )
         ascending = tf.sort(tf.reshape(chosen, [-1, head]), axis=1)
         reordered = tf.gather(
-            ascending, _spelled(seed, every_epoch, words[:, -1], head), batch_dims=1
+            ascending, _encode(seed, every_epoch, words[:, -1], head), batch_dims=1
         )
         row, column = epochs - first, tf.minimum(places, head - 1)
         return tf.where(
@@ -86,7 +86,7 @@ def _shuffled(seed: int, size: int, positions: tf.Tensor) -> tf.Tensor:
         )
 
     order = permute(places, epochs - first)
-    return tf.cond(tf.reduce_any(places < head), with_head, lambda: order)
+    return tf.cond(tf.reduce_any(places < head), with_key, lambda: order)
 
 
 def _feistel(
@@ -122,20 +122,20 @@ def _feistel(
     return permute
 
 
-def _spelled(seed: int, epochs: tf.Tensor, spare: tf.Tensor, head: int) -> tf.Tensor:
-    """Returns an order of `head` places for each epoch; with 16, one-to-one in (seed, epoch).
+def _encode(seed: int, epochs: tf.Tensor, spare: tf.Tensor, head: int) -> tf.Tensor:
+    """Returns an order of `head` places for each epoch; one-to-one in (seed, epoch) for 16 places.
 
     Args:
       seed: The seed in [0, 2^31).
       epochs: `[E]` int64.
-      spare: `[E]` int64, random words that choose among the orders of a key.
+      spare: `[E]` int64, random words that select one of the orders of a key.
       head: The number of places, <= 16.
 
     Returns:
       `[E, head]` int64, each row a permutation of 0 ... head - 1.
     """
-    keys = _mixed((seed % 2**_KEY_BITS << _KEY_BITS) + epochs % 2**_KEY_BITS, seed, epochs)
-    codes = (_SPARE * keys + spare % _SPARE) % math.factorial(head)
+    keys = _scramble((seed % 2**_KEY_BITS << _KEY_BITS) + epochs % 2**_KEY_BITS, seed, epochs)
+    codes = (_CODES_PER_KEY * keys + spare % _CODES_PER_KEY) % math.factorial(head)
     # Digits in the factorial number system: the i-th counts the smaller numbers after place i.
     places = tf.constant([[math.factorial(head - 1 - i) for i in range(head)]], tf.int64)
     digits = codes[:, None] // places % tf.range(head, 0, -1, dtype=tf.int64)
@@ -146,8 +146,8 @@ def _spelled(seed: int, epochs: tf.Tensor, spare: tf.Tensor, head: int) -> tf.Te
     return order
 
 
-def _mixed(keys: tf.Tensor, seed: int, epochs: tf.Tensor) -> tf.Tensor:
-    """Scrambles 40-bit keys one-to-one, so that neighboring keys give unrelated orders.
+def _scramble(keys: tf.Tensor, seed: int, epochs: tf.Tensor) -> tf.Tensor:
+    """Scrambles 40-bit keys one-to-one, so that consecutive keys give unrelated orders.
 
     Each step has an inverse: adding a constant, multiplying by an odd number modulo 2^40, and
     XOR with the key's own upper half.

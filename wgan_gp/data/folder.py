@@ -122,7 +122,7 @@ def list_images(path: str | None) -> ImageFolder:
     listing.check_path(origin, path)
     if not tf.io.gfile.isdir(path):
         raise UserError(f"{origin} is not a folder", "give the folder of the images")
-    all_files = listing.files_below(origin, path)
+    all_files = listing.list_files(origin, path)
     _refuse_bmp(origin, all_files)
     files = [file for file in all_files if file.lower().endswith(EXTENSIONS)]
     if len(files) < len(all_files):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..errors import UserError
 from .source import InMemoryData, StreamedData
 
-# The dtypes that a TPU's infeed supports.
+# The dtypes that the infeed of a TPU supports.
 _INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
 
 
@@ -21,9 +21,9 @@ def distributed_batches(
     *,
     batch_size: int,
 ) -> Iterator:
-    """Returns an endless iterator over real batches and their labels, split over the replicas.
+    """Returns an endless iterator over global batches and their labels, split over the replicas.
 
-    It yields one global batch per critic step.
+    It yields one batch for each critic step.
 
     Args:
       data: The opened dataset.
@@ -60,8 +60,7 @@ def replica_batches(
 
     Returns:
       A dataset of pairs of static shape, `[batch_size / replicas, *example_shape]` float32 and
-      labels int32: the batch of this host's first replica, that of its second replica, and so
-      on, then the batches of the next step.
+      labels int32. For each step in turn, it has one batch for each replica of this host.
 
     Raises:
       UserError: If the dtype or the shape of the batches is not supported by a TPU.
@@ -89,7 +88,7 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def _in_memory_batches(
     data: InMemoryData, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
-    """Returns batches of `count` examples from memory, for the replicas of this host."""
+    """Returns batches of `count` examples for the replicas of this host."""
 
     @tf.autograph.experimental.do_not_convert  # it has no control flow, and conversion is slow
     def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -111,7 +110,7 @@ def _streamed_batches(
     """Returns batches of `count` images from a stream; each host decodes only its own images."""
     replicas = context.num_replicas_in_sync
     local = replicas // context.num_input_pipelines
-    first = first_step * replicas  # the number of slices in the steps before
+    first = first_step * replicas  # the number of slices in earlier steps
 
     def is_own(slice_index: tf.Tensor, _: Any) -> tf.Tensor:
         return slice_index % replicas // local == context.input_pipeline_id
@@ -149,7 +148,7 @@ def first_examples(data: InMemoryData | StreamedData, count: int) -> tuple[tf.Te
 
 
 def check_elements(spec: Any) -> None:
-    """Raises UserError unless a TPU supports the dtypes and shapes of a dataset's elements.
+    """Raises UserError unless a TPU supports the dtypes and shapes of the elements of a dataset.
 
     TensorFlow would raise an error about the compiled program, minutes later.
     """

@@ -17,7 +17,7 @@ from . import folder
 from .collection import EncodedImages, open_images
 from .fingerprint import compute_fingerprint
 from .shapes import image_shape, limit_side
-from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, records, scan_shards
+from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, read_records, scan_shards
 from .source import InMemoryData, StreamedData
 
 _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epoch
@@ -104,7 +104,7 @@ class RecordImages(EncodedImages):
 
     def _records(self, segment: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of a segment with their indices."""
-        undamaged = records(self._files[segment], self._offsets[segment])
+        undamaged = read_records(self._files[segment], self._offsets[segment])
         return undamaged.take(self._counts[segment]).enumerate(self._starts[segment])
 
     def _epoch(self, number: tf.Tensor) -> tf.data.Dataset:

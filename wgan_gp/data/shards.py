@@ -1,4 +1,4 @@
-"""TFRecord files: the features of their examples, and the positions of undamaged records."""
+"""TFRecord files: the features of their examples and the positions of undamaged records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import functools
 import itertools
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import google.protobuf.message
 import tensorflow as tf
@@ -85,99 +85,106 @@ def find_shards(pattern: str | None, classes: int | None) -> Shards:
     """
     if pattern is None:
         raise UserError(
-            "--dataset=tfrecord needs files", "give --data_dir='PATTERN', such as DIR/*.tfrecord"
+            "--dataset=tfrecord requires files", "add --data_dir='PATTERN', such as DIR/*.tfrecord"
         )
     origin = f"--data_dir={pattern}"
     listing.check_path(origin, pattern)
-    # A path that exists is not a pattern, even if it contains characters of patterns.
+    # A path that exists is not a pattern, even if it contains wildcards.
     exists = tf.io.gfile.exists(pattern)
     files = listing.regular_files(
-        origin, [pattern] if exists else listing.matching(origin, pattern)
+        origin, [pattern] if exists else listing.glob_paths(origin, pattern)
     )
     if not files:
         raise UserError(
-            f"{origin} stands for no file",
-            "give a pattern, such as 'DIR/*.tfrecord', in quotes so that no shell reads it",
+            f"{origin} matches no files",
+            "give a pattern in quotes, such as 'DIR/*.tfrecord'",
         )
-    return _shards(origin, files, classes)
+    return _inspect(origin, files, classes)
 
 
-def _shards(origin: str, files: list[str], classes: int | None) -> Shards:
+def _inspect(origin: str, files: list[str], classes: int | None) -> Shards:
     """Returns the files with the feature names of the first example that has an image and label.
 
     The examples are read without TensorFlow's runtime, which must not start before the devices
     are configured.
 
     Raises:
-      UserError: If none of the first examples is valid, with the reason for the first of them.
+      UserError: If the first examples are all invalid, with the reason for the first one.
     """
     first_error = None
-    examples = itertools.chain.from_iterable(map(_examples, files))
+    examples = itertools.chain.from_iterable(map(_read_examples, files))
     for example in itertools.islice(examples, _INSPECTED):
+        features = example.features.feature
         try:
-            image_key, label_key = _keys(origin, example, classes)
+            image_key = _find_image_key(origin, features)
+            label_key = None if classes is None else _find_label_key(origin, features, classes)
         except UserError as error:
             first_error = first_error or error
         else:
-            image = example.features.feature[image_key].bytes_list.value[0]
+            image = features[image_key].bytes_list.value[0]
             return Shards(origin, files, image_key, label_key, classes or 0, image)
     raise first_error or UserError(
-        f"{origin} holds no tf.train.Example",
+        f"{origin} contains no tf.train.Example",
         "give uncompressed TFRecord files of tf.train.Example",
     )
 
 
-def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[str, str | None]:
-    """Returns the names of the image feature and of the label feature.
-
-    Without `classes`, the name of the label feature is None.
+def _find_image_key(origin: str, features: Mapping[str, tf.train.Feature]) -> str:
+    """Returns the name of the image feature of an example.
 
     Raises:
-      UserError: If the image or the label is missing or has the wrong type.
+      UserError: If the image is missing, has the wrong type or is a BMP image.
     """
-    features = example.features.feature
-    image_key = next((key for key in IMAGE_KEYS if key in features), None)
-    if image_key is None:
+    key = next((key for key in IMAGE_KEYS if key in features), None)
+    if key is None:
         raise UserError(
-            f"{origin}: the first example holds {', '.join(sorted(features)) or 'nothing'}",
-            f"call the image, a JPEG or PNG file, {' or '.join(IMAGE_KEYS)}",
+            f"{origin}: the first example has no image (its features: "
+            f"{', '.join(sorted(features)) or 'none'})",
+            f"name the feature of the image {' or '.join(IMAGE_KEYS)}",
         )
-    if fault := _fault(features[image_key], "bytes_list"):
+    if problem := _find_problem(features[key], "bytes_list"):
         raise UserError(
-            f"{origin}: {image_key} of the first example {fault}",
-            "write one image to an example, as the content of a JPEG or PNG file",
+            f"{origin}: {key} of the first example {problem}",
+            "store one image in each example, as the content of a JPEG, PNG or GIF file",
         )
-    if features[image_key].bytes_list.value[0].startswith(BMP_SIGNATURE):
+    if features[key].bytes_list.value[0].startswith(BMP_SIGNATURE):
         raise UserError(
-            f"{origin}: {image_key} of the first example is a BMP image, which is not supported",
-            "write JPEG, PNG or GIF images",
+            f"{origin}: {key} of the first example is a BMP image, which is not supported",
+            "store JPEG, PNG or GIF images",
         )
-    if classes is None:
-        return image_key, None
-    label_key = next((key for key in LABEL_KEYS if key in features), None)
-    if label_key is None:
+    return key
+
+
+def _find_label_key(origin: str, features: Mapping[str, tf.train.Feature], classes: int) -> str:
+    """Returns the name of the label feature of an example.
+
+    Raises:
+      UserError: If the label is missing or has the wrong type.
+    """
+    key = next((key for key in LABEL_KEYS if key in features), None)
+    if key is None:
         raise UserError(
             f"--num_classes={classes}, but the first example of {origin} has no label",
-            f"omit it, or call the label {' or '.join(LABEL_KEYS)}",
+            f"omit it, or name the feature of the label {' or '.join(LABEL_KEYS)}",
         )
-    if fault := _fault(features[label_key], "int64_list"):
+    if problem := _find_problem(features[key], "int64_list"):
         raise UserError(
-            f"{origin}: {label_key} of the first example {fault}",
-            "write one integer to an example, or leave out --num_classes",
+            f"{origin}: {key} of the first example {problem}",
+            "store one integer in each example, or omit --num_classes",
         )
-    return image_key, label_key
+    return key
 
 
-def _fault(feature: tf.train.Feature, kind: str) -> str | None:
-    """Returns a description of a feature's error, or None if it is one value of type `kind`."""
-    found = feature.WhichOneof("kind")
-    values = getattr(feature, found).value if found else []
-    if values and found != kind:
-        return f"is {_TYPE_NAMES[found]}, not {_TYPE_NAMES[kind]}"
-    return None if len(values) == 1 else f"holds {len(values) or 'no'} values"
+def _find_problem(feature: tf.train.Feature, kind: str) -> str | None:
+    """Returns the problem of a feature, or None if it has one value of the type `kind`."""
+    actual = feature.WhichOneof("kind")
+    values = getattr(feature, actual).value if actual else []
+    if values and actual != kind:
+        return f"is {_TYPE_NAMES[actual]}, not {_TYPE_NAMES[kind]}"
+    return None if len(values) == 1 else f"has {len(values) or 'no'} values"
 
 
-def _examples(file: str) -> Iterator[tf.train.Example]:
+def _read_examples(file: str) -> Iterator[tf.train.Example]:
     """Yields the examples of a file and skips records that are not a tf.train.Example."""
     size = tf.io.gfile.stat(file).length
     with tf.io.gfile.GFile(file, "rb") as opened:
@@ -211,16 +218,16 @@ def scan_shards(shards: Shards) -> list[Segment]:
         ) as bar,
     ):
         segments = []
-        for file, (found, damage) in zip(
+        for file, (undamaged, damage) in zip(
             shards.files, pool.map(scan_file, shards.files), strict=True
         ):
-            segments += found
+            segments += undamaged
             bar.update()
             if damage:
                 more = f" and in {len(damage) - 1} more places" if len(damage) > 1 else ""
                 print(
                     f"warning: {shards.origin}: {file} is damaged at byte {damage[0]:,}{more}; "
-                    "what can be read behind it is used",
+                    "the readable records after it are used",
                     file=sys.stderr,
                 )
     return segments
@@ -231,7 +238,7 @@ def scan_file(file: str) -> tuple[list[Segment], list[int]]:
     length = tf.io.gfile.stat(file).length
     segments, damage, offset = [], [], 0
     while offset < length:
-        count, size = _count(file, offset)
+        count, size = _count_records(file, offset)
         if count:
             segments.append(Segment(file, offset, count, size))
         offset += size
@@ -241,7 +248,7 @@ def scan_file(file: str) -> tuple[list[Segment], list[int]]:
             with tf.io.gfile.GFile(file, "rb") as opened:
                 opened.seek(offset)
                 header = opened.read(_HEADER_BYTES)
-            # Records are never empty. A length of 0 means zeros that an incomplete copy left.
+            # Records are never empty. A length of 0 comes from the zeros of an incomplete copy.
             if len(header) < _HEADER_BYTES or not _length(header):
                 break
             offset += _length(header) + _FRAME_BYTES
@@ -250,10 +257,9 @@ def scan_file(file: str) -> tuple[list[Segment], list[int]]:
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
 def _count_op(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    # The dataset is inside flat_map, as everywhere in this package, because TensorFlow cannot
-    # run a dataset with a byte offset on its own.
-    good = tf.data.Dataset.from_tensors((file, offset)).flat_map(records).ignore_errors()
-    return good.reduce(
+    # TensorFlow can run a dataset with a byte offset only inside flat_map.
+    undamaged = tf.data.Dataset.from_tensors((file, offset)).flat_map(read_records).ignore_errors()
+    return undamaged.reduce(
         (tf.constant(0, tf.int64), tf.constant(0, tf.int64)),
         lambda sums, record: (
             sums[0] + 1,
@@ -262,13 +268,13 @@ def _count_op(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     )
 
 
-def _count(file: str, offset: int) -> tuple[int, int]:
-    """Returns the number and the size in bytes of records from an offset to the first damage."""
+def _count_records(file: str, offset: int) -> tuple[int, int]:
+    """Returns the number of records from an offset to the first damage, and their total bytes."""
     count, size = _count_op(tf.constant(file), tf.constant(offset, tf.int64))
     return int(count), int(size)
 
 
-def records(file: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
+def read_records(file: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
     """Returns the records of a file, starting at a byte offset."""
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=[file], compression_type="", buffer_size=_READ_BYTES, byte_offsets=[offset]

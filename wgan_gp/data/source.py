@@ -10,8 +10,8 @@ import tensorflow as tf
 class OpenedData(abc.ABC):
     """An endless sequence of shuffled examples, addressed by position.
 
-    A position always holds the same example. The position is a function of the iteration, so there
-    is no reader state to save.
+    A position always holds the same example, and the position is a function of the iteration.
+    Checkpoints therefore contain no reader state.
 
     Attributes:
       example_shape: `(H, W, C)` for images, `(D,)` for points.

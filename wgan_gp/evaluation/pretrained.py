@@ -43,7 +43,7 @@ def load_inception(name: str) -> tuple[str, Network]:
     """
     try:
         # Keras prints the progress of the download to stdout.
-        with contextlib.redirect_stdout(sys.stderr), downloads.waiting_at_most():
+        with contextlib.redirect_stdout(sys.stderr), downloads.socket_timeout():
             archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder, "gztar")
