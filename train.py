@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
     from wgan_gp.step import ReplicaStep
+    from wgan_gp.strategy import Devices
     from wgan_gp.trainer import Trainer
 
 # TensorFlow takes seconds to import, so modules that need it are imported inside functions,
@@ -157,7 +158,6 @@ def train(config: Config) -> int | None:
 
     from wgan_gp import checkpointing, faults, workers
     from wgan_gp.run_directory import RunDirectory
-    from wgan_gp.strategy import describe
 
     directory = RunDirectory(config.run_directory)
     directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
@@ -169,12 +169,12 @@ def train(config: Config) -> int | None:
     try:
         run = open_run(config)
         trainer = make_trainer(run)
-        print(f"training on {describe(run.strategy)}", file=sys.stderr)
+        print(f"training on {run.devices.describe()}", file=sys.stderr)
         if config.tpu is not None:
             warn_of_padding(run)
         stopped_by = trainer.run()
     except tf.errors.OpError as error:
-        if explained := faults.explain(error, config, workers.find(config)):
+        if explained := faults.explain(error, config, workers.find_cluster(config)):
             raise explained from error
         raise
     print(f"samples, curves and checkpoints are in {config.run_directory}")
@@ -215,7 +215,7 @@ class Run:
 
     Attributes:
       config: The resolved configuration.
-      strategy: The distribution strategy.
+      devices: The devices.
       kind: The shape and the number of classes of the data.
       source: The training data.
       state: The networks and optimizers.
@@ -224,12 +224,17 @@ class Run:
     """
 
     config: Config
-    strategy: tf.distribute.Strategy
+    devices: Devices
     kind: datasets.Kind
     source: Source | Stream
     state: TrainState
     checkpoints: Checkpoints
     sampler: Sampler
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """The distribution strategy of the devices."""
+        return self.devices.strategy
 
 
 def open_run(config: Config) -> Run:
@@ -240,31 +245,30 @@ def open_run(config: Config) -> Run:
     Raises:
       UserError: If the devices or the dataset are unavailable.
     """
-    from wgan_gp import workers
     from wgan_gp.checkpointing import Checkpoints
     from wgan_gp.run_directory import RunDirectory
     from wgan_gp.sampling import make_sampler
-    from wgan_gp.strategy import create_strategy
+    from wgan_gp.strategy import connect
 
-    strategy = create_strategy(config)
+    devices = connect(config)
     source = datasets.open_source(config)
     kind = datasets.kind(config)
-    state = make_state(config, strategy, kind)
+    state = make_state(config, devices.strategy, kind)
     return Run(
         config=config,
-        strategy=strategy,
+        devices=devices,
         kind=kind,
         source=source,
         state=state,
         checkpoints=Checkpoints(
             state,
             RunDirectory(config.run_directory).checkpoints,
-            writes=workers.find(config).is_chief,
+            writes=devices.cluster.is_chief,
             keep=config.keep_checkpoints,
             keep_interval=config.keep_checkpoint_interval,
             restore_from=config.restore_from,
         ),
-        sampler=make_sampler(config, strategy, state.sampling_generator, kind),
+        sampler=make_sampler(config, devices.strategy, state.sampling_generator, kind),
     )
 
 
@@ -283,8 +287,10 @@ def make_state(
       UserError: If the models do not fit the data or each other.
     """
     from wgan_gp.state import create_state
-    from wgan_gp.strategy import use_fused_resampling, use_strides_by_blocks
+    from wgan_gp.strategy import Devices, find_platform
+    from wgan_gp.workers import find_cluster
 
+    devices = Devices(strategy, find_cluster(config), find_platform(config))
     kind = kind or datasets.kind(config)
     check_models(config, kind.example_shape)  # a saved run has not been checked yet
     build_networks = functools.partial(
@@ -305,8 +311,8 @@ def make_state(
         critic_pooling=config.critic_pooling,
         batch_norm_momentum=config.batch_norm_momentum,
         sampling_statistics=config.sampling_statistics,
-        fused_resampling=use_fused_resampling(config),
-        strides_by_blocks=use_strides_by_blocks(config),
+        fused_resampling=devices.use_fused_resampling(config.fused_resampling),
+        strides_by_blocks=devices.use_strides_by_blocks,
         precision=config.precision,
     )
     return create_state(build_networks, config, strategy)
@@ -483,18 +489,17 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     from wgan_gp.monitoring import Writers
     from wgan_gp.profiling import Profiler
     from wgan_gp.run_directory import RunDirectory
-    from wgan_gp.strategy import use_jit
     from wgan_gp.trainer import Trainer
     from wgan_gp.verdict import Judge
 
     config, directory = run.config, RunDirectory(run.config.run_directory)
-    jit_compile = use_jit(config, run.strategy)
+    jit_compile = run.devices.use_jit(config.jit_compile)
     check_critic(run)
-    group = workers.find(config)
-    together = len(group.addresses) > 1
+    cluster = run.devices.cluster
+    together = cluster.has_peers
     owner, evaluator, writer = None, None, Writers(*more_writers)
     data = data_record(run)
-    if group.is_chief:
+    if cluster.is_chief:
         directory.check_data(config, data)
     newest = run.checkpoints.newest
     start = run.checkpoints.restore_latest()
@@ -511,7 +516,7 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
         evaluator = open_evaluator(config, run.strategy, run.sampler, run.kind)
     # Files of the run are written from here on, after all that may refuse it, and by the chief
     # only. The other processes compute the same values and write nothing.
-    if group.is_chief:
+    if cluster.is_chief:
         owner = directory.claim(config, data)
         if run.checkpoints.newest != newest:  # the former owner was not done yet
             if together:

@@ -19,7 +19,7 @@ from absl import flags as absl_flags
 import train
 from wgan_gp.config import Config
 from wgan_gp.monitoring import MemoryWriter
-from wgan_gp.strategy import create_strategy
+from wgan_gp.strategy import connect
 
 tf.config.set_visible_devices([], "GPU")  # bit-exact results hold on the CPU only
 tf.config.set_logical_device_configuration(
@@ -46,7 +46,7 @@ DCGAN = {"dataset": "digits", "model": "dcgan"}
 
 
 def strategy_over(replicas: int) -> tf.distribute.Strategy:
-    return create_strategy(Config(cpu_replicas=replicas, batch_size=replicas))
+    return connect(Config(cpu_replicas=replicas, batch_size=replicas)).strategy
 
 
 def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:

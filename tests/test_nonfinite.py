@@ -55,7 +55,7 @@ def values_of(network):
 PLACES = ["data", "critic", "generator", "nowhere"]
 
 
-# XLA does not compile over mirrored replicas: see strategy.use_jit.
+# XLA does not compile over mirrored replicas: see Devices.use_jit.
 @pytest.mark.parametrize(
     ("replicas", "jit_compile", "where"),
     [

@@ -29,8 +29,8 @@ tf.function(tf.nn.conv2d)(images, kernel, 2, "SAME")
 LIBRARY = """
 import tensorflow as tf
 from wgan_gp.config import Config
-from wgan_gp.strategy import create_strategy
-create_strategy(Config())
+from wgan_gp.strategy import connect
+connect(Config())
 """
 
 

@@ -13,16 +13,14 @@ import train
 from wgan_gp.config import Config
 from wgan_gp.deadline import deadline
 from wgan_gp.errors import UserError
-from wgan_gp.strategy import (
-    connect_tpu,
-    create_strategy,
-    describe,
-    use_fused_resampling,
-    use_jit,
-    use_strides_by_blocks,
-)
+from wgan_gp.strategy import Devices, connect, connect_tpu, find_platform
+from wgan_gp.workers import SINGLE_PROCESS
 
 ROOT = pathlib.Path(__file__).parent.parent
+
+
+def devices_over(strategy, platform="CPU"):
+    return Devices(strategy, SINGLE_PROCESS, platform)
 
 
 def fake_steps(calls, failing=None):
@@ -57,7 +55,9 @@ def fake_steps(calls, failing=None):
 )
 def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    assert use_fused_resampling(Config(**settings)) == expected
+    config = Config(**settings)
+    devices = devices_over(strategy_over(1), find_platform(config))
+    assert devices.use_fused_resampling(config.fused_resampling) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,8 @@ def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monk
 )
 def test_strides_are_by_blocks_on_a_cpu(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    assert use_strides_by_blocks(Config(**settings)) == expected
+    devices = devices_over(strategy_over(1), find_platform(Config(**settings)))
+    assert devices.use_strides_by_blocks == expected
 
 
 def test_tpu_is_resolved_connected_initialised_in_that_order():
@@ -99,20 +100,12 @@ def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
 def test_batch_must_divide_over_the_tpus_cores(monkeypatch):
     monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(4))
     with pytest.raises(UserError, match="does not divide over 4 replicas — use 64 or 68"):
-        create_strategy(Config(tpu="my-tpu", batch_size=66))
-
-
-class FakeTPU(tf.distribute.TPUStrategy):
-    num_replicas_in_sync = 1
-
-    def __init__(self):
-        pass
+        connect(Config(tpu="my-tpu", batch_size=66))
 
 
 @pytest.mark.parametrize("jit_compile", ["auto", "off"])
 def test_a_tpu_is_never_asked_to_jit_compile(jit_compile):
-    for model in ("mlp", "dcgan"):
-        assert not use_jit(Config(model=model, jit_compile=jit_compile), FakeTPU())
+    assert not devices_over(strategy_over(1), "TPU").use_jit(jit_compile)
 
 
 def test_jit_compile_on_with_a_tpu_is_refused():
@@ -121,16 +114,16 @@ def test_jit_compile_on_with_a_tpu_is_refused():
 
 
 def test_jit_compile_elsewhere():
-    assert not use_jit(Config(), strategy_over(1))
-    assert use_jit(Config(jit_compile="on"), strategy_over(1))
-    assert not use_jit(Config(), strategy_over(4))
+    assert not devices_over(strategy_over(1)).use_jit("auto")
+    assert devices_over(strategy_over(1)).use_jit("on")
+    assert not devices_over(strategy_over(4)).use_jit("auto")
     with pytest.raises(UserError, match="across 4 replicas"):
         Config(jit_compile="on").check_replicas(4)
 
 
 def test_strategies_say_what_they_are():
-    assert describe(strategy_over(1)) == "1 CPU replica"
-    assert describe(strategy_over(4)) == "4 CPU replicas"
+    assert devices_over(strategy_over(1)).describe() == "1 CPU replica"
+    assert devices_over(strategy_over(4)).describe() == "4 CPU replicas"
 
 
 @pytest.mark.parametrize(
@@ -141,20 +134,22 @@ def test_devices_follow_from_the_gpus_there_are(monkeypatch, gpus, expected):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: made("mirrored over all"))
     monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda name: made(f"one {name}"))
-    assert create_strategy(Config()) == expected
+    devices = connect(Config())
+    assert devices.strategy == expected
+    assert devices.platform == ("GPU" if gpus else "CPU")
+    assert devices.cluster is SINGLE_PROCESS
 
 
-def test_auto_compiles_on_one_gpu(monkeypatch):
-    strategies = strategy_over(1), strategy_over(4)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"])
-    assert [use_jit(Config(), strategy) for strategy in strategies] == [True, False]
-    assert not use_jit(Config(jit_compile="off"), strategies[0])
+def test_auto_compiles_on_one_gpu():
+    one, four = (devices_over(strategy_over(replicas), "GPU") for replicas in (1, 4))
+    assert one.use_jit("auto") and not four.use_jit("auto")
+    assert not one.use_jit("off")
 
 
 def test_cpu_replicas_mirror_over_logical_devices():
-    strategy = create_strategy(Config(cpu_replicas=4))
-    assert isinstance(strategy, tf.distribute.MirroredStrategy)
-    assert strategy.num_replicas_in_sync == 4
+    devices = connect(Config(cpu_replicas=4))
+    assert isinstance(devices.strategy, tf.distribute.MirroredStrategy)
+    assert devices.replicas == devices.strategy.num_replicas_in_sync == 4
 
 
 @pytest.mark.parametrize(

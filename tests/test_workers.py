@@ -22,7 +22,7 @@ from wgan_gp.config import Config, as_text
 from wgan_gp.data.collection import WRONG_LABEL
 from wgan_gp.data.gaps import NOT_ONE
 from wgan_gp.errors import UserError
-from wgan_gp.strategy import create_strategy
+from wgan_gp.strategy import connect
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -140,26 +140,27 @@ def test_processes_that_share_no_directory_are_refused(tmp_path):
     assert finish(start(tmp_path, 2, ["alone"])) == [(0, [])]
     for status, errors in finish(start(tmp_path, 4, ["alone", "other"])):
         assert status == 2
-        assert "the processes of TF_CONFIG stand at iterations [0, 2]" in errors[0]
+        assert "the processes of TF_CONFIG start at different iterations [0, 2]" in errors[0]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", workers.ALONE),
-        ("{}", workers.ALONE),
-        (tf_config(["a:1"], 0), workers.ALONE),
-        (tf_config(["a:1", "b:2"], 1), workers.Workers(("a:1", "b:2"), 1)),
+        ("", workers.SINGLE_PROCESS),
+        ("{}", workers.SINGLE_PROCESS),
+        (tf_config(["a:1"], 0), workers.SINGLE_PROCESS),
+        (tf_config(["a:1", "b:2"], 1), workers.Cluster(("a:1", "b:2"), 1)),
         (
             '{"cluster": {"chief": ["c:65535"], "worker": ["[::1]:1"]},'
             ' "task": {"type": "worker", "index": "0"}}',
-            workers.Workers(("c:65535", "[::1]:1"), 1),
+            workers.Cluster(("c:65535", "[::1]:1"), 1),
         ),
     ],
 )
 def test_tf_config_is_understood(text, expected):
-    found = workers.from_environment({"TF_CONFIG": text})
+    found = workers.parse_tf_config({"TF_CONFIG": text})
     assert found == expected and found.is_chief == (expected.index == 0)
+    assert found.has_peers == (found is not workers.SINGLE_PROCESS)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +191,16 @@ def test_tf_config_is_understood(text, expected):
     ids=lambda text: text[:40],
 )
 def test_a_broken_tf_config_is_refused_in_a_line(text):
-    with pytest.raises(UserError, match=r"TF_CONFIG is no cluster .* — set it as"):
-        workers.from_environment({"TF_CONFIG": text})
+    with pytest.raises(UserError, match=r"TF_CONFIG does not describe a cluster .* — set it as in"):
+        workers.parse_tf_config({"TF_CONFIG": text})
 
 
 def test_cpu_replicas_are_of_one_machine(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
-    with pytest.raises(UserError, match="--cpu_replicas=2 rehearses on one machine, but TF_CONFIG"):
-        create_strategy(Config(cpu_replicas=2))
+    with pytest.raises(
+        UserError, match="--cpu_replicas=2 requires a single machine, but TF_CONFIG"
+    ):
+        connect(Config(cpu_replicas=2))
 
 
 def test_one_that_waits_in_vain_says_for_whom(tmp_path):
@@ -213,7 +216,7 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
     )
     assert result.returncode == 2
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("error:"))
-    assert f"TF_CONFIG names {addresses[1]}, which is not there after --start_timeout=8" in line
+    assert f"no process responds at {addresses[1]} of TF_CONFIG after --start_timeout=8" in line
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, mes
     config = Config(
         dataset="tfrecord", data_dir="/pictures", test_data_dir="/held/out", num_classes=2
     )
-    explained = faults.explain(error, config, workers.ALONE)
+    explained = faults.explain(error, config, workers.SINGLE_PROCESS)
     assert (explained is None) == (message is None)
     if message is not None:
         with pytest.raises(UserError, match=message):
@@ -252,7 +255,7 @@ def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, mes
 
 def test_a_wrong_label_of_a_prepared_dataset_is_not_num_classes_fault():
     error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {WRONG_LABEL}")
-    explained = faults.explain(error, Config(dataset="mnist"), workers.ALONE)
+    explained = faults.explain(error, Config(dataset="mnist"), workers.SINGLE_PROCESS)
     assert str(explained).startswith("--dataset=mnist has a label beyond its classes — ")
 
 
@@ -261,8 +264,8 @@ def test_a_process_without_its_address_is_refused():
         taken.bind(("", 0))
         taken.listen()
         own = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"TF_CONFIG: {own} cannot be this process"):
-            workers.wait_for_all(workers.Workers((own, "127.0.0.1:1"), 0), 5)
+        with pytest.raises(UserError, match=f"cannot use its address {own} of TF_CONFIG"):
+            workers.wait_for_peers(workers.Cluster((own, "127.0.0.1:1"), 0), 5)
 
 
 def meet(monkeypatch, other):
@@ -275,10 +278,10 @@ def meet(monkeypatch, other):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (0, r"find \[100, 101\] images: their --data_dir differ"),
-        (1, "find files or classes of other names: their --data_dir differ"),
-        (2, "some processes of TF_CONFIG have data that is not trained on, and others have none"),
-        (3, r"stand at iterations \[5, 6\]"),
+        (0, r"find different numbers of images \[100, 101\] in --data_dir"),
+        (1, "find different file names or classes in --data_dir"),
+        (2, "some processes of TF_CONFIG have held-out data, and others do not"),
+        (3, r"start at different iterations \[5, 6\]"),
     ],
 )
 def test_processes_of_different_runs_are_refused(monkeypatch, column, message):
@@ -311,13 +314,15 @@ def test_every_flag_that_processes_must_share_is_compared_and_named(monkeypatch)
             workers.check_same_flags(None, base)
             continue
         value = re.escape(f"--{field.name}={as_text(getattr(base, field.name))}")
-        with pytest.raises(UserError, match=rf"same flags \(this one: {value}\) — start the"):
+        with pytest.raises(
+            UserError, match=rf"different flags \(this process: {value}\) — start the"
+        ):
             workers.check_same_flags(None, base)
 
 
 def test_another_version_of_the_program_is_refused(monkeypatch):
     meet(monkeypatch, lambda numbers: [numbers[0] + 1])
-    with pytest.raises(UserError, match=r"of different versions of this program .* — install the"):
+    with pytest.raises(UserError, match=r"run different versions of this program .* — install the"):
         workers.check_same_flags(None, Config())
 
 
@@ -339,7 +344,7 @@ def test_two_processes_of_different_flags_are_refused(tmp_path, own):
         value = own[index].get(name, getattr(Config(), name))
         assert status == 2
         (error,) = errors
-        assert f"were not given the same flags (this one: --{name}={value}" in error
+        assert f"have different flags (this process: --{name}={value}" in error
     assert not (tmp_path / "run").exists()
 
 
@@ -357,16 +362,16 @@ def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_pat
             timeout=120,
         )
     assert result.returncode == -signal.SIGKILL
-    assert f"{addresses[1]} answered as this program within --start_timeout=8" in result.stderr
+    assert f"{addresses[1]}) responded as this program within --start_timeout=8" in result.stderr
 
 
 def test_a_failure_of_a_machine_is_not_called_a_lost_peer():
-    group = workers.Workers(("a:1", "b:2"), 0)
+    cluster = workers.Cluster(("a:1", "b:2"), 0)
     error = tf.errors.InternalError(None, None, "cuDNN launch failure")
-    assert faults.explain(error, Config(), group) is None
+    assert faults.explain(error, Config(), cluster) is None
     lost = tf.errors.UnavailableError(None, None, "Connection reset by peer")
     with pytest.raises(UserError, match=r"is gone \(UnavailableError: Connection reset by peer\)"):
-        raise faults.explain(lost, Config(), group)
+        raise faults.explain(lost, Config(), cluster)
 
 
 def test_what_fails_before_training_is_explained_too(monkeypatch, tmp_path):
@@ -380,5 +385,5 @@ def test_what_fails_before_training_is_explained_too(monkeypatch, tmp_path):
 
 def test_on_a_tpu_one_process_trains_whatever_tf_config_says(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 1))
-    assert workers.find(Config(tpu="local")) is workers.ALONE
-    assert workers.find(Config()) == workers.Workers(("a:1", "b:2"), 1)
+    assert workers.find_cluster(Config(tpu="local")) is workers.SINGLE_PROCESS
+    assert workers.find_cluster(Config()) == workers.Cluster(("a:1", "b:2"), 1)

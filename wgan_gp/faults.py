@@ -8,7 +8,7 @@ from .config import Config
 from .data.collection import WRONG_LABEL
 from .data.gaps import NOT_ONE
 from .errors import UserError, reason
-from .workers import Workers
+from .workers import Cluster
 
 _LOST = (
     tf.errors.UnavailableError,
@@ -18,12 +18,12 @@ _LOST = (
 )
 
 
-def explain(error: tf.errors.OpError, config: Config, workers: Workers) -> UserError | None:
+def explain(error: tf.errors.OpError, config: Config, cluster: Cluster) -> UserError | None:
     """Returns the user's error that explains an error of TensorFlow, or None if unknown."""
     of_a_peer = isinstance(error, _LOST) or (
         isinstance(error, tf.errors.InternalError) and "ollective" in error.message
     )
-    if len(workers.addresses) > 1 and of_a_peer:
+    if cluster.has_peers and of_a_peer:
         return UserError(
             f"another process of TF_CONFIG is gone ({type(error).__name__}: {reason(error)})",
             "start the same command on every machine: training goes on from the last checkpoint "

@@ -66,7 +66,7 @@ def make_train_loop(
       step: The updates of one replica.
       strategy: Runs them on every replica.
       n_critic: The number of critic steps per iteration.
-      jit_compile: Whether XLA compiles each update; see `strategy.use_jit`.
+      jit_compile: Whether XLA compiles each update; see `Devices.use_jit`.
 
     Returns:
       A function of an iterator over distributed real batches and a scalar int64 tensor, the

@@ -17,7 +17,7 @@ from .errors import UserError, reason
 from .run_directory import RunDirectory
 from .sampling import Sampler, make_sampler
 from .state import TrainState
-from .strategy import create_strategy
+from .strategy import connect
 
 MakeState = Callable[[Config, tf.distribute.Strategy, Kind], TrainState]
 
@@ -39,7 +39,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
     try:
         uses[mode](config, kind, make_state)
     except tf.errors.OpError as error:
-        if explained := faults.explain(error, config, workers.find(config)):
+        if explained := faults.explain(error, config, workers.find_cluster(config)):
             raise explained from error
         raise
 
@@ -112,7 +112,7 @@ def open_saved_run(
         )
     if path is None:
         raise UserError(f"--model_dir={directory.path} has no checkpoint yet", "let it train on")
-    strategy = strategy or create_strategy(config)
+    strategy = strategy or connect(config).strategy
     state = make_state(config, strategy, kind)
     iteration = checkpointing.Checkpoints(state, directory.checkpoints, writes=False).restore(path)
     print(f"{path}: {iteration} iterations", file=sys.stderr)
@@ -146,7 +146,7 @@ def _evaluate(config: Config, kind: Kind, make_state: MakeState) -> None:
     directory = RunDirectory(config.run_directory)
     run = open_saved_run(config, kind, make_state)
     evaluator = open_evaluator(config, run.strategy, run.sampler, kind)
-    is_chief = workers.find(config).is_chief
+    is_chief = workers.find_cluster(config).is_chief
     if is_chief:
         directory.warn_of_other_data(registry.fingerprint(config))
     values = evaluator.evaluate()

@@ -1,26 +1,94 @@
-"""Distribution strategies for a TPU, one or several GPUs, several machines, and CPU replicas."""
+"""The devices of a run: a TPU, one or several GPUs, several machines, or CPU replicas."""
 
+from __future__ import annotations
+
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from . import onednn, workers
+from . import onednn
 from .config import Config
 from .deadline import deadline, end_program
-from .errors import UserError
+from .errors import UserError, reason
+from .workers import Cluster, connect_cluster, find_cluster
 
 
-def create_strategy(config: Config) -> tf.distribute.Strategy:
-    """Returns the strategy for the configuration and the available devices.
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices on which a run trains.
+
+    Attributes:
+      strategy: The distribution strategy over all replicas.
+      cluster: The processes that train together.
+      platform: "TPU", "GPU" or "CPU", on which the steps run or for which they are compiled.
+    """
+
+    strategy: tf.distribute.Strategy
+    cluster: Cluster
+    platform: str
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas of all processes."""
+        return self.strategy.num_replicas_in_sync
+
+    def describe(self) -> str:
+        """Returns a description for the user, such as "8 TPU replicas"."""
+        device = tf.DeviceSpec.from_string(self.strategy.extended.worker_devices[0])
+        return f"{self.replicas} {device.device_type} replica{'s' if self.replicas > 1 else ''}"
+
+    def use_jit(self, setting: str) -> bool:
+        """Returns True if tf.function should compile the steps with XLA.
+
+        TPUStrategy compiles its programs itself, and rejects functions that request compilation
+        again. XLA cannot compile the updates of several replicas, because their gradients are
+        summed in a merge call, which a compiled function cannot contain. Otherwise `auto` compiles
+        on a GPU, where XLA is usually faster (not measured here), but not on a CPU, where every
+        network of this project was slower when compiled. To check, compare the images/s of
+        --jit_compile=on and off.
+
+        Args:
+          setting: The value of --jit_compile.
+        """
+        if self.platform == "TPU" or self.replicas > 1:
+            return False
+        return setting == "on" or (setting == "auto" and self.platform == "GPU")
+
+    def use_fused_resampling(self, setting: str) -> bool:
+        """Returns True if the networks should fuse convolutions with resampling.
+
+        Fusing does not change the function that a network computes. `auto` fuses where this is
+        known to be faster: on a TPU, by the compiler's estimate, and on a CPU, by measurement (see
+        docs/performance.md for both). It does not fuse on a GPU, where it was not measured.
+
+        Args:
+          setting: The value of --fused_resampling.
+        """
+        return setting == "on" or (setting == "auto" and self.platform != "GPU")
+
+    @property
+    def use_strides_by_blocks(self) -> bool:
+        """True if strided convolutions of few channels should be computed by blocks.
+
+        This does not change the function that a network computes. It was measured to be faster on
+        a CPU. On a TPU v5e, a critic step of dcgan would take 4 to 7% more cycles, by the
+        compiler's estimate.
+        """
+        return self.platform == "CPU"
+
+
+def connect(config: Config) -> Devices:
+    """Connects to the devices that the configuration selects.
 
     Call it before anything else uses TensorFlow's devices: CPU replicas must be configured
     before TensorFlow's context starts.
 
     Raises:
       UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
-        or the run does not fit the number of replicas.
+        or the batch sizes and flags do not fit the number of replicas.
     """
-    group = workers.find(config)
+    cluster = find_cluster(config)
     if config.tpu is not None:
         strategy = connect_tpu(
             config.tpu,
@@ -28,14 +96,14 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
             project=config.tpu_project,
             timeout=config.start_timeout,
         )
-    elif group is not workers.ALONE:
+    elif cluster.has_peers:
         if config.cpu_replicas > 1:
             raise UserError(
-                f"--cpu_replicas={config.cpu_replicas} rehearses on one machine, but TF_CONFIG "
+                f"--cpu_replicas={config.cpu_replicas} requires a single machine, but TF_CONFIG "
                 "names several",
                 "omit it, or unset TF_CONFIG",
             )
-        strategy = workers.connect(group, config)
+        strategy = connect_cluster(cluster, config)
     elif config.cpu_replicas > 1:
         strategy = mirror_cpu(config.cpu_replicas)
     else:
@@ -46,9 +114,17 @@ def create_strategy(config: Config) -> tf.distribute.Strategy:
             else tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
         )
     config.check_replicas(strategy.num_replicas_in_sync)
-    if _platform(config) == "CPU":
+    devices = Devices(strategy, cluster, find_platform(config))
+    if devices.platform == "CPU":
         onednn.warn_if_off()
-    return strategy
+    return devices
+
+
+def find_platform(config: Config) -> str:
+    """Returns the platform on which the steps run, or for which they are compiled."""
+    if config.tpu is not None or config.mode == "compile":
+        return "TPU"
+    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
 
 
 def connect_tpu(
@@ -94,9 +170,8 @@ def connect_tpu(
     # TensorFlow raises many types of exceptions here, from URLError to NotFoundError, depending
     # on the step and the machine. Each means that this TPU cannot be used.
     except Exception as error:
-        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"--tpu={name} cannot be reached ({type(error).__name__}: {reason})",
+            f"--tpu={name} cannot be reached ({type(error).__name__}: {reason(error)})",
             remedy,
         ) from error
 
@@ -115,55 +190,3 @@ def mirror_cpu(replicas: int) -> tf.distribute.Strategy:
         # group size: a second strategy of another size in the same process fails.
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
-
-
-def use_jit(config: Config, strategy: tf.distribute.Strategy) -> bool:
-    """Returns True if XLA should compile the replica step.
-
-    The result is False on a TPU: its program is compiled anyway, and `jit_compile` would need
-    the CPU's compiler, which is not linked on the host. It is also False for several mirrored
-    replicas: their gradients are summed in a merge call, which a compiled function cannot
-    contain. Otherwise `auto` compiles on a GPU, where XLA is usually faster (not measured here),
-    but not on a CPU, where every network of this project was slower when compiled. To check,
-    compare the images/s of --jit_compile=on and off.
-    """
-    if isinstance(strategy, tf.distribute.TPUStrategy) or strategy.num_replicas_in_sync > 1:
-        return False
-    if config.jit_compile == "auto":
-        return bool(tf.config.get_visible_devices("GPU"))
-    return config.jit_compile == "on"
-
-
-def use_fused_resampling(config: Config) -> bool:
-    """Returns True if the networks should fuse convolutions with resampling.
-
-    Fusing computes the same function. `auto` fuses where this is known to be faster: on a TPU,
-    by the compiler's estimate, and on a CPU, by measurement (see docs/performance.md for both).
-    It does not fuse on a GPU, where it was not measured.
-    """
-    if config.fused_resampling != "auto":
-        return config.fused_resampling == "on"
-    return _platform(config) != "GPU"
-
-
-def use_strides_by_blocks(config: Config) -> bool:
-    """Returns True if strided convolutions of few channels should be computed by blocks.
-
-    This computes the same function. It is used on a CPU, where it was measured to be faster. On
-    a TPU v5e, a critic step of dcgan would take 4 to 7% more cycles, by the compiler's estimate.
-    """
-    return _platform(config) == "CPU"
-
-
-def _platform(config: Config) -> str:
-    """Returns the platform on which the steps run, or for which they are compiled."""
-    if config.tpu is not None or config.mode == "compile":
-        return "TPU"
-    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
-
-
-def describe(strategy: tf.distribute.Strategy) -> str:
-    """Returns a description of the devices for the user, such as "8 TPU replicas"."""
-    device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
-    replicas = strategy.num_replicas_in_sync
-    return f"{replicas} {device.device_type} replica{'s' if replicas > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Training on several machines with GPUs, with one process on each, configured by TF_CONFIG."""
+"""Training on several machines, with one process on each, configured by TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .config import Config, as_text
+from .config import Config, DeviceSettings, as_text
 from .deadline import deadline_from_outside
-from .errors import UserError, shorten
+from .errors import UserError, reason, shorten
 from .json_files import digest
 
 _EXAMPLE = (
@@ -27,7 +27,7 @@ _LAST_PORT = 65_535
 
 
 @dataclasses.dataclass(frozen=True)
-class Workers:
+class Cluster:
     """The processes that train together.
 
     Attributes:
@@ -40,121 +40,139 @@ class Workers:
 
     @property
     def is_chief(self) -> bool:
+        """True if this process writes to the run directory; the others only compute."""
         return self.index == 0
 
+    @property
+    def has_peers(self) -> bool:
+        """True if there is more than one process."""
+        return len(self.addresses) > 1
 
-ALONE = Workers(("localhost",), 0)
+    @property
+    def own_address(self) -> str:
+        """HOST:PORT of this process."""
+        return self.addresses[self.index]
 
 
-def find(config: Config) -> Workers:
+SINGLE_PROCESS = Cluster(("localhost",), 0)
+
+
+def find_cluster(settings: DeviceSettings) -> Cluster:
     """Returns the processes that train a run; on a TPU, this is one process."""
-    return ALONE if config.tpu is not None else from_environment()
+    return SINGLE_PROCESS if settings.tpu is not None else parse_tf_config()
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> Workers:
-    """Returns the processes in TF_CONFIG, or ALONE if it is unset or names one process only.
+def parse_tf_config(environment: Mapping[str, str] = os.environ) -> Cluster:
+    """Returns the cluster that TF_CONFIG describes.
 
     Args:
       environment: The environment variables.
+
+    Returns:
+      The cluster, or SINGLE_PROCESS if TF_CONFIG is not set or lists only one process.
 
     Raises:
       UserError: If TF_CONFIG is invalid.
     """
     text = environment.get("TF_CONFIG", "").strip()
     if not text:
-        return ALONE
+        return SINGLE_PROCESS
     try:
-        settings = json.loads(text)
-        cluster, task = settings.get("cluster", {}), settings.get("task", {})
-        chiefs, others = _addresses(cluster, "chief"), _addresses(cluster, "worker")
-        if not chiefs and not others:
-            return ALONE
-        own, before = {"chief": (chiefs, 0), "worker": (others, len(chiefs))}[task["type"]]
+        content = json.loads(text)
+        listed, task = content.get("cluster", {}), content.get("task", {})
+        chiefs, workers = _addresses(listed, "chief"), _addresses(listed, "worker")
+        if not chiefs and not workers:
+            return SINGLE_PROCESS
+        own_group, offset = {"chief": (chiefs, 0), "worker": (workers, len(chiefs))}[task["type"]]
         index = int(str(task["index"]))  # rejects 0.5
-        if not 0 <= index < len(own):
-            raise IndexError(f"there is no task {index}")
-        everybody = (*chiefs, *others)
-        if len(set(everybody)) < len(everybody):
-            raise ValueError("an address is there twice")
+        if not 0 <= index < len(own_group):
+            raise IndexError(f"the task index {index} is out of range")
+        addresses = (*chiefs, *workers)
+        if len(set(addresses)) < len(addresses):
+            raise ValueError("an address is listed twice")
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise UserError(
-            "TF_CONFIG is no cluster of chief and worker with a task in it "
-            f"({shorten(repr(error))})",
-            f"set it as {_EXAMPLE}, or unset it to train on this machine alone",
+            "TF_CONFIG does not describe a cluster of chief and worker processes and this "
+            f"process's task ({shorten(repr(error))})",
+            f"set it as in {_EXAMPLE}, or unset it to train on this machine alone",
         ) from error
-    return Workers(everybody, before + index) if len(everybody) > 1 else ALONE
+    return Cluster(addresses, offset + index) if len(addresses) > 1 else SINGLE_PROCESS
 
 
-def _addresses(cluster: dict[str, Any], kind: str) -> list[str]:
-    """Returns the addresses of the processes of type `kind`.
+def _addresses(listed: dict[str, Any], task_type: str) -> list[str]:
+    """Returns the addresses of the processes of one type.
 
     Raises:
       ValueError: If an address is not HOST:PORT.
     """
-    addresses = cluster.get(kind, [])
+    addresses = listed.get(task_type, [])
     if not isinstance(addresses, list):
-        raise ValueError(f"{kind} is not a list")
+        raise ValueError(f"{task_type} is not a list")
     for address in addresses:
         match = re.fullmatch(r"[!-~]+:([0-9]{1,5})", str(address))
         if match is None or not 1 <= int(match[1]) <= _LAST_PORT:
-            raise ValueError(f"{str(address)!r} is not HOST:PORT with a port of 1 to {_LAST_PORT}")
+            raise ValueError(
+                f"{str(address)!r} is not HOST:PORT with a port from 1 to {_LAST_PORT}"
+            )
     return addresses
 
 
-def connect(workers: Workers, config: Config) -> tf.distribute.Strategy:
+def connect_cluster(cluster: Cluster, config: Config) -> tf.distribute.Strategy:
     """Waits for all processes and returns a strategy over their GPUs, or over their CPUs.
 
     Raises:
       UserError: If this process cannot use its address, another process does not start in time,
         or the processes have different flags.
     """
-    wait_for_all(workers, config.start_timeout)
+    wait_for_peers(cluster, config.start_timeout)
     late = (
-        f"not all of TF_CONFIG's {', '.join(workers.addresses)} answered as this program within "
-        f"--start_timeout={config.start_timeout} seconds"
+        f"not all of the processes in TF_CONFIG ({', '.join(cluster.addresses)}) responded as "
+        f"this program within --start_timeout={config.start_timeout} seconds"
     )
-    remedy = "look for one that ended, or for another program at its port, and start them all again"
+    remedy = (
+        "check whether a process has ended or another program uses its port, and start all "
+        "processes again"
+    )
     try:
         with deadline_from_outside(config.start_timeout, late, remedy):
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise _no_place(workers, error) from error
+        raise _address_error(cluster, error) from error
     # The check must come before variables are created, which synchronizes all processes.
     check_same_flags(strategy, config)
     return strategy
 
 
-def wait_for_all(workers: Workers, seconds: float) -> None:
-    """Waits until every other process answers at its address.
+def wait_for_peers(cluster: Cluster, seconds: float) -> None:
+    """Waits until every other process accepts connections at its address.
 
-    TensorFlow also waits for them, but forever and where no Python timer can end it.
+    TensorFlow also waits for them, but without a time limit, and no Python timer can interrupt it.
 
     Raises:
-      UserError: If a process does not answer in time, or this process cannot use its address.
+      UserError: If a process does not respond in time, or this process cannot use its address.
     """
-    port = int(workers.addresses[workers.index].rpartition(":")[2])
-    missing = [address for place, address in enumerate(workers.addresses) if place != workers.index]
-    until = time.monotonic() + seconds
+    port = int(cluster.own_address.rpartition(":")[2])
+    missing = [address for address in cluster.addresses if address != cluster.own_address]
+    end = time.monotonic() + seconds
     # Other processes connect to this socket until TensorFlow's server replaces it.
     try:
-        door = socket.create_server(("", port))
+        listener = socket.create_server(("", port))
     except OSError as error:
-        raise _no_place(workers, error) from error
-    with door:
+        raise _address_error(cluster, error) from error
+    with listener:
         while missing:
-            missing = [address for address in missing if not _is_there(address)]
-            if missing and time.monotonic() > until:
+            missing = [address for address in missing if not _accepts_connections(address)]
+            if missing and time.monotonic() > end:
                 raise UserError(
-                    f"TF_CONFIG names {', '.join(missing)}, which "
-                    f"{'is' if len(missing) == 1 else 'are'} not there after "
+                    f"no process responds at {', '.join(missing)} of TF_CONFIG after "
                     f"--start_timeout={seconds:g} seconds",
-                    "start the same command on every machine, each with its own index, and let "
-                    "them reach each other",
+                    "start the same command on every machine, each with its own index, and check "
+                    "that the machines can reach each other",
                 )
             time.sleep(0.1)
 
 
-def _is_there(address: str) -> bool:
+def _accepts_connections(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1):
@@ -163,26 +181,25 @@ def _is_there(address: str) -> bool:
         return False
 
 
-def _no_place(workers: Workers, error: Exception) -> UserError:
-    reason = str(error).partition("\n")[0]
+def _address_error(cluster: Cluster, error: Exception) -> UserError:
     return UserError(
-        f"TF_CONFIG: {workers.addresses[workers.index]} cannot be this process ({reason})",
+        f"this process cannot use its address {cluster.own_address} of TF_CONFIG ({reason(error)})",
         "give each process an address of its own machine, and a free port",
     )
 
 
 def gather(strategy: tf.distribute.Strategy, numbers: list[int]) -> np.ndarray:
     """Returns the `numbers` of every replica, `[replicas, n]`; all processes must call it."""
-    return _gatherer(strategy)(tf.constant([numbers], tf.int64)).numpy()
+    return _gather_function(strategy)(tf.constant([numbers], tf.int64)).numpy()
 
 
 @functools.lru_cache(maxsize=1)  # called after every loop and traced once
-def _gatherer(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+def _gather_function(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
     @tf.function
-    def of_all(own: tf.Tensor) -> tf.Tensor:
-        return strategy.gather(strategy.run(lambda: tf.identity(own)), axis=0)
+    def gather_rows(row: tf.Tensor) -> tf.Tensor:
+        return strategy.gather(strategy.run(lambda: tf.identity(row)), axis=0)
 
-    return of_all
+    return gather_rows
 
 
 def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int | None:
@@ -200,17 +217,17 @@ def check_same_flags(strategy: tf.distribute.Strategy, config: Config) -> None:
     ]
     if _differ(gather(strategy, [_digest([tf.__version__, names])])[:, 0]):
         raise UserError(
-            "the processes of TF_CONFIG are of different versions of this program or of TensorFlow",
-            "install the same on every machine",
+            "the processes of TF_CONFIG run different versions of this program or of TensorFlow",
+            "install the same versions on every machine",
         )
     digests = gather(strategy, [_digest(getattr(config, name)) for name in names])
-    differing = [name for name, each in zip(names, digests.T, strict=True) if _differ(each)]
+    differing = [name for name, column in zip(names, digests.T, strict=True) if _differ(column)]
     if differing:
-        here = ", ".join(
+        own_flags = ", ".join(
             f"--{name}={shorten(as_text(getattr(config, name)))}" for name in differing
         )
         raise UserError(
-            f"the processes of TF_CONFIG were not given the same flags (this one: {here})",
+            f"the processes of TF_CONFIG have different flags (this process: {own_flags})",
             "start the same command on every machine",
         )
 
@@ -232,29 +249,30 @@ def check_same_run(
       iteration: The iteration at which this process starts.
     """
     # File sizes are not compared, because they are known for local files only.
-    files = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
-    numbers = [examples or 0, files, int(held_out), iteration]
-    sizes, names, held_outs, iterations = gather(strategy, numbers).T
+    names_digest = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
+    numbers = [examples or 0, names_digest, int(held_out), iteration]
+    sizes, names_digests, held_outs, iterations = gather(strategy, numbers).T
     if _differ(sizes):
         raise UserError(
-            f"the processes of TF_CONFIG find {_distinct(sizes)} images: their --data_dir differ",
-            "give all machines the same files",
+            f"the processes of TF_CONFIG find different numbers of images {_distinct(sizes)} in "
+            "--data_dir",
+            "provide the same files on all machines",
         )
-    if _differ(names):
+    if _differ(names_digests):
         raise UserError(
-            "the processes of TF_CONFIG find files or classes of other names: their --data_dir "
-            "differ",
-            "give all machines the same files",
+            "the processes of TF_CONFIG find different file names or classes in --data_dir",
+            "provide the same files on all machines",
         )
     if _differ(held_outs):
         raise UserError(
-            "some processes of TF_CONFIG have data that is not trained on, and others have none",
-            "give all machines --test_data_dir, or none, and the same splits of a dataset",
+            "some processes of TF_CONFIG have held-out data, and others do not",
+            "give --test_data_dir on all machines or on none, and prepare the same splits of a "
+            "dataset everywhere",
         )
     if _differ(iterations):
         raise UserError(
-            f"the processes of TF_CONFIG stand at iterations {_distinct(iterations)}: "
-            "they do not read the same --model_dir",
+            f"the processes of TF_CONFIG start at different iterations {_distinct(iterations)}, "
+            "so they do not share one --model_dir",
             "give a directory that all machines share, such as gs://BUCKET/RUN",
         )
 

@@ -12,7 +12,7 @@ from wgan_gp.data.pipeline import untuned
 from wgan_gp.data.registry import Kind
 from wgan_gp.loop import make_train_loop
 from wgan_gp.randomness import Stream, normal, uniform
-from wgan_gp.strategy import create_strategy
+from wgan_gp.strategy import connect
 
 from .start import REPLAYED, Start
 from .work import Work
@@ -23,7 +23,7 @@ class Trainer:
 
     def __init__(self, work: Work, path: str):
         config = work.config
-        strategy = create_strategy(config)
+        strategy = connect(config).strategy
         state = train.make_state(config, strategy, Kind(work.example_shape, 0))
         self._loop = make_train_loop(
             train.make_step(config, state), strategy, n_critic=work.n_critic, jit_compile=False

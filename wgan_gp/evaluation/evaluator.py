@@ -46,7 +46,7 @@ def open_evaluator(
     A run with a single process caches the features of the real examples in the run directory.
     """
     # Processes that compute together must not find different caches on their disks.
-    alone = len(workers.find(config).addresses) == 1
+    alone = not workers.find_cluster(config).has_peers
     folder = RunDirectory(config.run_directory).evaluations if alone else None
     return make_evaluator(config, strategy, sampler, kind, folder)
 
