@@ -11,8 +11,8 @@ if __name__ == "__main__":
     # These come before the other imports, which take a while.
     from wgan_gp import signals, streams
 
-    streams.protect()
-    signals.end_at_ctrl_c()
+    streams.ignore_output_errors()
+    signals.exit_on_interrupt()
 
 import dataclasses
 import functools
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # after the flags are validated. By default it also logs CUDA errors on every machine without a
 # GPU; a user who sets TF_CPP_MIN_LOG_LEVEL still sees them.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-onednn.prefer()
+onednn.enable()
 
 
 def main(argv: list[str]) -> int:
@@ -162,10 +162,10 @@ def train(config: Config) -> int | None:
     directory = RunDirectory(config.run_directory)
     directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
     if config.restore_from is not None:
-        with directory.reporting("read"):
+        with directory.convert_file_errors("read"):
             begins = checkpointing.is_empty(directory.checkpoints)
         if begins:
-            checkpointing.find(config.restore_from)
+            checkpointing.resolve_restore_path(config.restore_from)
     try:
         run = open_run(config)
         trainer = make_trainer(run)
@@ -174,7 +174,7 @@ def train(config: Config) -> int | None:
             warn_of_padding(run)
         stopped_by = trainer.run()
     except tf.errors.OpError as error:
-        if explained := faults.explain(error, config, workers.find_cluster(config)):
+        if explained := faults.explain_error(error, config, workers.find_cluster(config)):
             raise explained from error
         raise
     print(f"samples, curves and checkpoints are in {config.run_directory}")
@@ -196,7 +196,7 @@ def compile_for_slice(config: Config) -> None:
     strategy = SliceStrategy(topology.replicas)
     step = make_step(config, make_state(config, strategy))
     directory = RunDirectory(config.run_directory)
-    with directory.reporting("written"):
+    with directory.convert_file_errors("written"):
         result = aot.compile_slice(
             config,
             step,
@@ -455,7 +455,7 @@ def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, A
         monitoring.JsonlWriter(directory.metrics),
         monitoring.ImageFileWriter(directory.samples),
         monitoring.EvaluationFileWriter(directory.evaluation, evaluated),
-        reporting=functools.partial(directory.reporting, "written"),
+        reporting=functools.partial(directory.convert_file_errors, "written"),
     )
     return monitoring.Writers(in_directory, monitoring.ConsoleWriter(config.train_steps))
 

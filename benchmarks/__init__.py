@@ -2,4 +2,4 @@
 
 from wgan_gp import onednn
 
-onednn.prefer()  # here and, through the environment, in every process that a program starts
+onednn.enable()  # here and, through the environment, in every process that a program starts

@@ -18,7 +18,7 @@ import models
 import train
 from wgan_gp import saved_run
 from wgan_gp.errors import UserError
-from wgan_gp.ownership import Ownership
+from wgan_gp.ownership import RunLock
 from wgan_gp.pictures import to_pixels
 from wgan_gp.run_directory import RunDirectory
 from wgan_gp.sampling import Sampler, interpolations
@@ -390,11 +390,11 @@ def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
-        mark = {**Ownership(str(tmp_path / "owner.json"))._mark, **mark}
+        mark = {**RunLock(str(tmp_path / "owner.json"))._mark, **mark}
         (tmp_path / "owner.json").write_text(json.dumps(mark))
         try:
             with pytest.raises(UserError, match=f"is being written by process {other.pid}"):
-                Ownership(RunDirectory(str(tmp_path)).owner).claim()
+                RunLock(RunDirectory(str(tmp_path)).owner).acquire()
             before = content_of(tmp_path)
             for sample_format in ("grid", "interpolation", "png", "npz"):
                 arguments = [f"--model_dir={tmp_path}", f"--sample_format={sample_format}"]

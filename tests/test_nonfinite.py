@@ -16,7 +16,7 @@ from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.loop import make_train_loop
 from wgan_gp.monitoring import Writer
 from wgan_gp.optimizer import GuardedAdam
-from wgan_gp.ownership import Ownership
+from wgan_gp.ownership import RunLock
 
 NAN = float("nan")
 
@@ -195,12 +195,12 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
 
 def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=1)
-    newcomer, lines = Ownership(f"{tmp_path}/owner.json"), []
+    newcomer, lines = RunLock(f"{tmp_path}/owner.json"), []
 
     class Taking(Writer):
         def scalars(self, step, values):
             if step == 10:
-                newcomer.claim()
+                newcomer.acquire()
                 lines.append((tmp_path / "metrics.jsonl").read_text())
 
     trainer = train.make_trainer(

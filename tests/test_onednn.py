@@ -67,7 +67,7 @@ def test_one_line_names_the_variable_where_tensorflow_came_first(monkeypatch, ca
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(onednn, "is_on", lambda: False)
     monkeypatch.delenv(onednn.VARIABLE, raising=False)
-    onednn.prefer()  # too late: this process has TensorFlow
+    onednn.enable()  # too late: this process has TensorFlow
     assert onednn.VARIABLE not in os.environ
     for given, lines in ((None, 1), ("1", 1), ("0", 0), ("false", 0)):
         if given is not None:

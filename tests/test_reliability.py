@@ -21,13 +21,12 @@ from conftest import TINY, call_main, train_tiny
 
 import train
 from benchmarks import corruptions, forks, fuzz, kills
-from wgan_gp import checkpointing
+from wgan_gp import checkpointing, files
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.files import sync
 from wgan_gp.monitoring import JsonlWriter
-from wgan_gp.ownership import Ownership
+from wgan_gp.ownership import RunLock
 from wgan_gp.run_directory import DataRecord, RunDirectory
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -172,7 +171,7 @@ def test_a_disk_that_cannot_flush_is_used_and_one_that_fails_is_not(tmp_path, mo
 
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(OSError) if fails else contextlib.nullcontext():  # noqa: PT011
-            sync(str(tmp_path))
+            files.fsync(str(tmp_path))
 
 
 def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
@@ -313,7 +312,7 @@ def test_a_disk_that_can_only_be_read_from_now_on_is_one_line(tmp_path, monkeypa
     def refuse(*_, **__):
         raise tf.errors.FailedPreconditionError(None, None, "Read-only file system")
 
-    monkeypatch.setattr(checkpointing, "replace_text", refuse)
+    monkeypatch.setattr(checkpointing, "write_atomic", refuse)
     monkeypatch.setattr(tf.io.gfile, "remove", refuse)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be saved \(Read-only file system\)"):
         trainer.run()
@@ -345,7 +344,7 @@ def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):
         assert run.poll() is None  # it waits for the loop's end
         run.send_signal(signal.SIGTERM)
         assert run.wait(timeout=10) == 143
-    assert checkpointing.newest_whole(f"{tmp_path}/checkpoints").endswith("ckpt-5")
+    assert checkpointing.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-5")
 
 
 def test_two_runs_do_not_write_one_directory(tmp_path):
@@ -373,8 +372,8 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
 )
 def test_a_marker_of_nobody_here_hinders_nobody(tmp_path, other):
     (tmp_path / "owner.json").write_text(json.dumps(other))
-    owner = Ownership(f"{tmp_path}/owner.json")
-    owner.claim()
+    owner = RunLock(f"{tmp_path}/owner.json")
+    owner.acquire()
     owner.check()
     owner.release()
     assert not (tmp_path / "owner.json").exists()
@@ -384,8 +383,8 @@ def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
     run = train.open_run(config)
     trainer = train.make_trainer(run)
-    newcomer = Ownership(f"{tmp_path}/owner.json")
-    newcomer.claim()
+    newcomer = RunLock(f"{tmp_path}/owner.json")
+    newcomer.acquire()
     with pytest.raises(UserError, match=r"owner.json no longer names this process, but \d+ on"):
         trainer.run()
     assert not list((tmp_path / "checkpoints").glob("ckpt-*"))

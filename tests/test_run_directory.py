@@ -18,7 +18,7 @@ from wgan_gp.data import fingerprint, folder, shards
 from wgan_gp.errors import UserError
 from wgan_gp.json_files import read_log
 from wgan_gp.monitoring import JsonlWriter
-from wgan_gp.ownership import Ownership
+from wgan_gp.ownership import RunLock
 from wgan_gp.run_directory import DataRecord, RunDirectory
 
 EVERY_5 = {"checkpoint_interval": 5, "summary_interval": 5}
@@ -412,13 +412,13 @@ def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
 
 @pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
 def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
-    owner = Ownership(f"{tmp_path}/owner.json")
+    owner = RunLock(f"{tmp_path}/owner.json")
     mark = {**owner._mark, "pid": pid}
     (tmp_path / "owner.json").write_text(json.dumps(mark))
-    owner.claim()
+    owner.acquire()
     owner.check()
     (tmp_path / "owner.json").write_text("[" * 100_000)
-    owner.claim()
+    owner.acquire()
 
 
 def test_what_was_written_is_not_written_over(run, tmp_path, capsys):

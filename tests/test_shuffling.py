@@ -10,7 +10,7 @@ import tensorflow as tf
 import train
 from wgan_gp import shuffling
 from wgan_gp.config import Config
-from wgan_gp.randomness import Stream, bits
+from wgan_gp.randomness import RngStream, bits
 from wgan_gp.run_directory import RunDirectory
 from wgan_gp.shuffling import shuffled
 
@@ -51,7 +51,9 @@ def unshuffled(seed, epoch, examples, size):
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
     rounds = shuffling._ROUNDS
-    words = bits(seed, Stream.SHUFFLE, step=0, first=epoch, count=1, size=rounds * rows + 1).numpy()
+    words = bits(
+        seed, RngStream.SHUFFLE, step=0, first=epoch, count=1, size=rounds * rows + 1
+    ).numpy()
     tables = words[0, :-1].astype(np.int64).reshape(rounds, rows)
     cells, outside = np.array(examples), np.ones(len(examples), bool)
     while outside.any():

@@ -246,7 +246,7 @@ def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, mes
     config = Config(
         dataset="tfrecord", data_dir="/pictures", test_data_dir="/held/out", num_classes=2
     )
-    explained = faults.explain(error, config, workers.SINGLE_PROCESS)
+    explained = faults.explain_error(error, config, workers.SINGLE_PROCESS)
     assert (explained is None) == (message is None)
     if message is not None:
         with pytest.raises(UserError, match=message):
@@ -255,7 +255,7 @@ def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, mes
 
 def test_a_wrong_label_of_a_prepared_dataset_is_not_num_classes_fault():
     error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {WRONG_LABEL}")
-    explained = faults.explain(error, Config(dataset="mnist"), workers.SINGLE_PROCESS)
+    explained = faults.explain_error(error, Config(dataset="mnist"), workers.SINGLE_PROCESS)
     assert str(explained).startswith("--dataset=mnist has a label beyond its classes — ")
 
 
@@ -368,10 +368,10 @@ def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_pat
 def test_a_failure_of_a_machine_is_not_called_a_lost_peer():
     cluster = workers.Cluster(("a:1", "b:2"), 0)
     error = tf.errors.InternalError(None, None, "cuDNN launch failure")
-    assert faults.explain(error, Config(), cluster) is None
+    assert faults.explain_error(error, Config(), cluster) is None
     lost = tf.errors.UnavailableError(None, None, "Connection reset by peer")
     with pytest.raises(UserError, match=r"is gone \(UnavailableError: Connection reset by peer\)"):
-        raise faults.explain(lost, Config(), cluster)
+        raise faults.explain_error(lost, Config(), cluster)
 
 
 def test_what_fails_before_training_is_explained_too(monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from .errors import NotFiniteError, UserError, reason
-from .files import paths_starting_with, replace_text, sync
+from .files import fsync, list_prefix, write_atomic
 from .json_files import digest
 from .state import TrainState
 
@@ -45,7 +45,7 @@ class Checkpoints:
       keep_interval: The first checkpoint at or after each multiple of this number of iterations
         is never deleted. 0 disables this.
       restore_from: A path of another run to start from if `directory` holds no checkpoint; see
-        `find`.
+        `resolve_restore_path`.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Checkpoints:
           UserError: If all saved checkpoints are damaged, or the checkpoint does not match this
             run's networks and optimizers exactly.
         """
-        path = newest_whole(self.directory)
+        path = latest_checkpoint(self.directory)
         if path is None and self._restore_from is not None:
-            path = find(self._restore_from)
+            path = resolve_restore_path(self._restore_from)
         return int(self._state.iteration.numpy()) if path is None else self.restore(path)
 
     @property
@@ -164,12 +164,12 @@ class Checkpoints:
         _delete(path)  # files that a crash left, or a damaged checkpoint that was skipped
         self._checkpoint.write(path)
         for file in _files_of(path):  # they must be on the disk before the seal is
-            sync(file)
-        replace_text(f"{path}.json", _seal(path))
+            fsync(file)
+        write_atomic(f"{path}.json", _seal(path))
         # This file lets TensorFlow's own functions find the checkpoint. It also shows that
         # checkpoints were saved when none is left.
         name = posixpath.basename(path)
-        replace_text(
+        write_atomic(
             posixpath.join(self.directory, RECORD),
             f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
         )
@@ -188,7 +188,7 @@ class Checkpoints:
                 _delete(posixpath.join(self.directory, f"ckpt-{match[1]}"))
 
 
-def find(path: str) -> str:
+def resolve_restore_path(path: str) -> str:
     """Returns the path of the checkpoint that --restore_from refers to.
 
     Args:
@@ -199,12 +199,12 @@ def find(path: str) -> str:
       UserError: If there is no checkpoint, or all checkpoints are damaged.
     """
     if re.search(r"ckpt-\d+$", path):
-        problem = find_problem(path)
+        problem = describe_damage(path)
         if problem is None:
             return path
     else:
         inside = posixpath.join(path, "checkpoints")
-        newest = newest_whole(inside if tf.io.gfile.isdir(inside) else path)
+        newest = latest_checkpoint(inside if tf.io.gfile.isdir(inside) else path)
         if newest is not None:
             return newest
         problem = "holds no checkpoint"
@@ -213,7 +213,7 @@ def find(path: str) -> str:
     )
 
 
-def newest_whole(directory: str) -> str | None:
+def latest_checkpoint(directory: str) -> str | None:
     """Returns the path of the newest undamaged checkpoint, or None if none was ever saved.
 
     Damaged and incomplete checkpoints are skipped with a warning on stderr.
@@ -223,7 +223,7 @@ def newest_whole(directory: str) -> str | None:
     """
     for number in reversed(_numbers(directory)):
         path = posixpath.join(directory, f"ckpt-{number}")
-        problem = find_problem(path)
+        problem = describe_damage(path)
         if problem is None:
             return path
         print(f"warning: {path} {problem}, and is passed over", file=sys.stderr)
@@ -240,7 +240,7 @@ def is_empty(directory: str) -> bool:
     return not (_sealed(directory) or tf.io.gfile.exists(posixpath.join(directory, RECORD)))
 
 
-def find_problem(path: str) -> str | None:
+def describe_damage(path: str) -> str | None:
     """Returns a description of a checkpoint's damage, such as "is damaged", or None.
 
     Raises:
@@ -259,7 +259,7 @@ def find_problem(path: str) -> str | None:
                 "install that version",
             )
         for suffix, (length, sha256) in content["files"].items():
-            if _look_at(path + suffix) != (length, sha256):
+            if _length_and_sha256(path + suffix) != (length, sha256):
                 return f"is damaged (its {suffix} is not what was saved)"
     except tf.errors.NotFoundError:
         return "is not whole (a file is missing)"
@@ -275,18 +275,18 @@ def _sealed(directory: str) -> list[int]:
 
 def _numbers(directory: str, pattern: str = r"ckpt-(\d+)[._]") -> list[int]:
     """Returns the numbers of the checkpoints with a file name that matches, in ascending order."""
-    paths = paths_starting_with(posixpath.join(directory, "ckpt-"))
+    paths = list_prefix(posixpath.join(directory, "ckpt-"))
     matches = (re.match(pattern, posixpath.basename(path)) for path in paths)
     return sorted({int(match[1]) for match in matches if match})
 
 
 def _seal(path: str) -> str:
-    files = {file[len(path) :]: _look_at(file) for file in paths_starting_with(f"{path}.")}
+    files = {file[len(path) :]: _length_and_sha256(file) for file in list_prefix(f"{path}.")}
     content = {"format": FORMAT, "files": files}
     return json.dumps({**content, "seal": digest(content)}, indent=2) + "\n"
 
 
-def _look_at(path: str) -> tuple[int, str]:
+def _length_and_sha256(path: str) -> tuple[int, str]:
     """Reads a file and returns its length in bytes and its SHA-256."""
     length, sha256 = 0, hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -308,11 +308,11 @@ def _without_pattern(path: str) -> Iterator[str]:
         return
     plain = f"ram://{uuid.uuid4().hex}/{posixpath.basename(path)}"
     try:
-        for file in paths_starting_with(f"{path}."):
+        for file in list_prefix(f"{path}."):
             tf.io.gfile.copy(file, plain + file[len(path) :])
         yield plain
     finally:
-        for copy in paths_starting_with(f"{plain}."):
+        for copy in list_prefix(f"{plain}."):
             tf.io.gfile.remove(copy)
 
 
@@ -323,5 +323,5 @@ def _delete(path: str) -> None:
 
 
 def _files_of(path: str) -> Iterator[str]:
-    files = [*paths_starting_with(f"{path}."), *paths_starting_with(f"{path}_temp")]
+    files = [*list_prefix(f"{path}."), *list_prefix(f"{path}_temp")]
     yield from sorted(files, key=lambda file: not file.endswith(".json"))

@@ -15,7 +15,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalar
 from tensorboard.plugins.hparams import api as hparams
 
-from .files import paths_starting_with
+from .files import list_prefix
 from .monitoring import Writer
 
 
@@ -117,7 +117,7 @@ class TensorBoardWriter(Writer):
     def begin(self, step: int) -> None:
         self.close()
         # As in metrics.jsonl, events that will be computed again are removed.
-        former = paths_starting_with(posixpath.join(self._directory, "events."))
+        former = list_prefix(posixpath.join(self._directory, "events."))
         for path in former:
             cut_events(path, step)
         self._events = tf.summary.create_file_writer(self._directory)

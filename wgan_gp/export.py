@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from .config import Config
 from .data.registry import Kind
-from .files import check_new_folder, replace_bytes, reporting
-from .randomness import Stream, normal
+from .files import check_new_folder, convert_file_errors, write_atomic
+from .randomness import RngStream, normal
 from .run_directory import RunDirectory
 
 SAVED_MODEL = "saved_model"
@@ -29,7 +29,7 @@ def check(config: Config) -> None:
     """Raises UserError unless the folder of the export is new or empty."""
     folder = _folder(config)
     flag = f"--output={config.output}" if config.output else folder
-    with reporting(flag, "read", REMEDY):
+    with convert_file_errors(flag, "read", REMEDY):
         check_new_folder(flag, folder)
 
 
@@ -49,7 +49,7 @@ def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
       UserError: If the files cannot be written.
     """
     folder = _folder(config)
-    with reporting(folder, "written", REMEDY):
+    with convert_file_errors(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
         functions = signatures(generator, config.latent_size, kind.classes)
         module = tf.Module()
@@ -57,7 +57,7 @@ def write(config: Config, kind: Kind, generator: tf.keras.Model) -> str:
         # use the layers.
         module.weights = [_plain(weight) for weight in generator.weights]
         tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
-        replace_bytes(posixpath.join(folder, KERAS_FILE), _keras_file(generator))
+        write_atomic(posixpath.join(folder, KERAS_FILE), _keras_file(generator))
     return folder
 
 
@@ -91,7 +91,7 @@ def signatures(
             first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
         places = first + stride * tf.range(count)
         latents = normal(
-            seed, Stream.SAMPLES, step=0, first=0, count=count * stride, size=latent_size
+            seed, RngStream.SAMPLES, step=0, first=0, count=count * stride, size=latent_size
         )
         return of_latents(tf.gather(latents, places), places % max(1, classes))
 

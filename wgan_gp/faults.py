@@ -18,7 +18,7 @@ _LOST = (
 )
 
 
-def explain(error: tf.errors.OpError, config: Config, cluster: Cluster) -> UserError | None:
+def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) -> UserError | None:
     """Returns the user's error that explains an error of TensorFlow, or None if unknown."""
     of_a_peer = isinstance(error, _LOST) or (
         isinstance(error, tf.errors.InternalError) and "ollective" in error.message

@@ -11,22 +11,17 @@ import tensorflow as tf
 from .errors import UserError, reason
 
 
-def replace_text(path: str, text: str) -> None:
-    """Writes text to a file atomically: a reader finds the old or the new content."""
-    replace_bytes(path, text.encode())
+def write_atomic(path: str, content: bytes | str) -> None:
+    """Writes a file atomically and durably: a reader finds either the old or the new content."""
+    temporary = f"{path}.new"
+    with tf.io.gfile.GFile(temporary, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    fsync(temporary)
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+    fsync(posixpath.dirname(path) or ".")
 
 
-def replace_bytes(path: str, content: bytes) -> None:
-    """Writes bytes to a file atomically: a reader finds the old or the new content."""
-    aside = f"{path}.new"
-    with tf.io.gfile.GFile(aside, "wb") as file:
-        file.write(content)
-    sync(aside)
-    tf.io.gfile.rename(aside, path, overwrite=True)
-    sync(posixpath.dirname(path) or ".")
-
-
-def sync(path: str) -> None:
+def fsync(path: str) -> None:
     """Waits until a local file or directory is on the disk and survives a power failure.
 
     Remote files, such as on gs://, are durable once they are closed, so nothing is done for them.
@@ -46,7 +41,7 @@ def sync(path: str) -> None:
         os.close(handle)
 
 
-def paths_starting_with(prefix: str) -> list[str]:
+def list_prefix(prefix: str) -> list[str]:
     """Returns the sorted paths that begin with `prefix`, in the directory of `prefix`.
 
     The result is empty if the directory does not exist. Unlike tf.io.gfile.glob, this function
@@ -71,7 +66,7 @@ def check_new_folder(flag: str, path: str) -> None:
 
 
 @contextlib.contextmanager
-def reporting(what: str, done: str, remedy: str) -> Iterator[None]:
+def convert_file_errors(what: str, done: str, remedy: str) -> Iterator[None]:
     """Turns file errors inside the context into a UserError.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from .errors import UserError
-from .files import replace_text
+from .files import write_atomic
 
 _CHECKSUM = "checksum"
 _REMEDY = "restore the file as it was, or give another --model_dir"
@@ -25,7 +25,7 @@ def digest(content: Any) -> str:
 
 def write_object(path: str, content: Mapping[str, Any]) -> None:
     """Writes an object with its checksum atomically."""
-    replace_text(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
+    write_atomic(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
 
 
 def read_object(path: str) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from .files import replace_bytes, sync
+from .files import fsync, write_atomic
 from .json_files import read_log
 
 _NAMED = 10  # damaged lines named in a warning; the others are only counted
@@ -129,7 +129,7 @@ class JsonlWriter(Writer):
                 file=sys.stderr,
             )
         if kept != log.content:
-            replace_bytes(self._path, kept)
+            write_atomic(self._path, kept)
 
     def end_line(self) -> None:
         """Ends an incomplete last line, so that it does not spoil the next one."""
@@ -168,7 +168,7 @@ class EvaluationFileWriter(JsonlWriter):
 def _append(path: str, content: bytes) -> None:
     with tf.io.gfile.GFile(path, "ab") as file:
         file.write(content)
-    sync(path)  # after the next checkpoint, this content will not be written again
+    fsync(path)  # after the next checkpoint, this content will not be written again
 
 
 class ImageFileWriter(Writer):

@@ -14,7 +14,7 @@ import sys
 VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
 
-def prefer() -> None:
+def enable() -> None:
     """Selects oneDNN unless the variable is set. Call it before TensorFlow is imported."""
     if is_x86() and "tensorflow" not in sys.modules and not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = "1"

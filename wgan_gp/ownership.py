@@ -13,10 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from .errors import UserError
-from .files import replace_text
+from .files import write_atomic
 
 
-class Ownership:
+class RunLock:
     """A lock on the run directory, held by one process and recorded in a file.
 
     The lock cannot be taken from a running process on the same machine. A process on another
@@ -36,7 +36,7 @@ class Ownership:
             "token": uuid.uuid4().hex,
         }
 
-    def claim(self) -> None:
+    def acquire(self) -> None:
         """Takes the lock.
 
         Raises:
@@ -54,7 +54,7 @@ class Ownership:
                 f"{found['pid']} on this machine",
                 "stop that one first, or give another --model_dir",
             )
-        replace_text(self._path, json.dumps(self._mark) + "\n")
+        write_atomic(self._path, json.dumps(self._mark) + "\n")
 
     def check(self) -> None:
         """Raises UserError if this process no longer holds the lock; call it before each write."""

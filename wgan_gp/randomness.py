@@ -20,7 +20,7 @@ _PHILOX = 1  # tf.random.Algorithm.PHILOX
 _WORDS_PER_BLOCK = 4
 
 
-class Stream(enum.IntEnum):
+class RngStream(enum.IntEnum):
     """Independent streams of random numbers, one for each purpose.
 
     Never renumber them, because a resumed run would then draw different numbers.
@@ -41,7 +41,7 @@ class Stream(enum.IntEnum):
 
 def bits(
     seed: int | tf.Tensor,
-    stream: Stream,
+    stream: RngStream,
     *,
     step: tf.Tensor,
     first: tf.Tensor,
@@ -74,7 +74,7 @@ def bits(
 
 def uniform(
     seed: int | tf.Tensor,
-    stream: Stream,
+    stream: RngStream,
     *,
     step: tf.Tensor,
     first: tf.Tensor,
@@ -89,7 +89,7 @@ def uniform(
 
 
 def uncorrelated_bits(
-    seed: int, stream: Stream, *, first: tf.Tensor, count: int, size: int
+    seed: int, stream: RngStream, *, first: tf.Tensor, count: int, size: int
 ) -> tf.Tensor:
     """Returns random words for noise on whole images, faster than `bits`.
 
@@ -116,7 +116,7 @@ def uncorrelated_bits(
 
 def normal(
     seed: int | tf.Tensor,
-    stream: Stream,
+    stream: RngStream,
     *,
     step: tf.Tensor,
     first: tf.Tensor,

@@ -17,9 +17,9 @@ from .config import Config
 from .config.resume import resume_remedy
 from .data.fingerprint import describe_changes
 from .errors import UserError
-from .files import paths_starting_with, reporting
+from .files import convert_file_errors, list_prefix
 from .json_files import read_log, read_object, write_object
-from .ownership import Ownership
+from .ownership import RunLock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RunDirectory:
         This is the case if the run has an incompatible configuration, or if its configuration or
         its checkpoints are missing.
         """
-        with self.reporting("read"):
+        with self.convert_file_errors("read"):
             saved = self.saved_config()
             if saved is None and self._has_checkpoints():
                 raise UserError(
@@ -152,7 +152,7 @@ class RunDirectory:
             changed.
         """
         self.check(config)
-        with self.reporting("read"):
+        with self.convert_file_errors("read"):
             if not self._has_checkpoints():
                 self._warn_of_a_new_start()
                 return
@@ -191,7 +191,7 @@ class RunDirectory:
                 "checkpoint of its own: training starts again and replaces the summaries"
             )
 
-    def claim(self, config: Config, data: DataRecord) -> Ownership:
+    def claim(self, config: Config, data: DataRecord) -> RunLock:
         """Creates and locks the directory, and writes config.json and data.json.
 
         Call `check_data` first, which changes nothing in the directory.
@@ -202,17 +202,17 @@ class RunDirectory:
         Raises:
           UserError: If the directory cannot be written or another process is writing to it.
         """
-        owner = Ownership(self.owner)
-        with self.reporting("written"):
+        owner = RunLock(self.owner)
+        with self.convert_file_errors("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
-            owner.claim()
+            owner.acquire()
             write_object(self.config, config.to_dict())
             write_object(self.data, dataclasses.asdict(data))
         return owner
 
     def _has_checkpoints(self) -> bool:
-        return bool(paths_starting_with(posixpath.join(self.checkpoints, "ckpt-")))
+        return bool(list_prefix(posixpath.join(self.checkpoints, "ckpt-")))
 
     def saved_config(self) -> dict[str, Any] | None:
         """Returns the content of config.json, or None if the file does not exist.
@@ -243,7 +243,7 @@ class RunDirectory:
         Raises:
           UserError: If the directory does not hold a run, or one of the files is damaged.
         """
-        with self.reporting("read"):
+        with self.convert_file_errors("read"):
             saved = self.saved_config()
             if saved is None or "train_steps" not in saved:
                 raise UserError(
@@ -252,13 +252,13 @@ class RunDirectory:
                 )
             return saved, DataRecord.from_dict(read_object(self.data) or {}, self.data)
 
-    def reporting(self, done: str) -> contextlib.AbstractContextManager[None]:
+    def convert_file_errors(self, done: str) -> contextlib.AbstractContextManager[None]:
         """Returns a context that turns file errors into a UserError that names the directory.
 
         Args:
           done: The operation in the error message, "read" or "written".
         """
-        return reporting(
+        return convert_file_errors(
             f"--model_dir={self.path}",
             done,
             "make room there, or give a directory you may write to; then start again",

@@ -12,7 +12,7 @@ import tqdm
 from .config import Config
 from .data.registry import Kind
 from .errors import UserError
-from .files import check_new_folder, replace_bytes, reporting
+from .files import check_new_folder, convert_file_errors, write_atomic
 from .pictures import image_grid, point_plot, to_pixels
 from .run_directory import RunDirectory
 from .sampling import GRID_SIDE, Sampler, grid_columns, interpolations
@@ -59,7 +59,7 @@ def _check_output(path: str, sample_format: str) -> None:
             f"{flag} does not end in {ending}, as --sample_format={sample_format} does",
             f"give a file {ending}",
         )
-    with reporting(flag, "read", REMEDY):
+    with convert_file_errors(flag, "read", REMEDY):
         if not ending:  # the folder must not mix images of different runs
             check_new_folder(flag, path)
         elif tf.io.gfile.isdir(path):
@@ -89,12 +89,12 @@ def write(config: Config, kind: Kind, sampler: Sampler, iteration: int) -> str:
         files = _pictures(_samples(config, sampler), path)
     else:
         files = iter([(path, _png(_overview(config, kind, sampler)))])
-    with reporting(path, "written", REMEDY):
+    with convert_file_errors(path, "written", REMEDY):
         folder = path if config.sample_format == "png" else posixpath.dirname(path)
         if folder:
             tf.io.gfile.makedirs(folder)
         for name, content in files:
-            replace_bytes(name, content)
+            write_atomic(name, content)
     return path
 
 

@@ -12,7 +12,7 @@ from .data.pipeline import first_examples
 from .data.registry import Kind
 from .networks import conditioned
 from .pictures import image_grid, point_plot
-from .randomness import Stream, normal
+from .randomness import RngStream, normal
 
 GRID_SIDE = 8  # images; a conditional grid has a column for each of up to 2 * GRID_SIDE classes
 PLOT_POINTS = 2500
@@ -93,7 +93,7 @@ class Sampler:
         places = first + stride * np.arange(count)
         latents = normal(
             self._seed,
-            Stream.SAMPLES,
+            RngStream.SAMPLES,
             step=0,
             first=0,
             count=count * stride,
@@ -135,7 +135,7 @@ class Sampler:
         first += self._first_of_replica()
         latents = normal(
             self._seed,
-            Stream.SAMPLES,
+            RngStream.SAMPLES,
             step=0,
             first=first,
             count=self._share,

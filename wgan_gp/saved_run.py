@@ -39,7 +39,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], make_state: MakeState) -
     try:
         uses[mode](config, kind, make_state)
     except tf.errors.OpError as error:
-        if explained := faults.explain(error, config, workers.find_cluster(config)):
+        if explained := faults.explain_error(error, config, workers.find_cluster(config)):
             raise explained from error
         raise
 
@@ -104,11 +104,11 @@ def open_saved_run(
       UserError: If there is no checkpoint, or the devices are unavailable.
     """
     directory = RunDirectory(config.run_directory)
-    with directory.reporting("read"):
+    with directory.convert_file_errors("read"):
         path = (
-            checkpointing.newest_whole(directory.checkpoints)
+            checkpointing.latest_checkpoint(directory.checkpoints)
             if config.restore_from is None
-            else checkpointing.find(config.restore_from)
+            else checkpointing.resolve_restore_path(config.restore_from)
         )
     if path is None:
         raise UserError(f"--model_dir={directory.path} has no checkpoint yet", "let it train on")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from .randomness import Stream, bits
+from .randomness import RngStream, bits
 
 ORDER = 2  # version of the order, in data.json; 1 was TensorFlow's RandomIndexShuffle
 _ROUNDS = 8
@@ -60,7 +60,7 @@ def _shuffled(seed: int, size: int, positions: tf.Tensor) -> tf.Tensor:
     rows = math.isqrt(size - 1) + 1
     words = bits(
         seed,
-        Stream.SHUFFLE,
+        RngStream.SHUFFLE,
         step=0,
         first=first,
         count=tf.cast(count, tf.int32),

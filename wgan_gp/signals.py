@@ -9,7 +9,7 @@ import threading
 from types import FrameType, TracebackType
 
 
-def end_at_ctrl_c() -> None:
+def exit_on_interrupt() -> None:
     """Makes Ctrl-C end the program at once with status 130 and without a traceback.
 
     This is for the time before training, when nothing needs to be saved. By default, Python would

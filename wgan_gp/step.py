@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from .networks import conditioned, move_towards
-from .randomness import Stream, normal, uniform
+from .randomness import RngStream, normal, uniform
 from .state import TrainState
 
 Terms = dict[str, tf.Tensor]
@@ -127,10 +127,10 @@ class ReplicaStep:
         """
         state, seed = self.state, self.seed
         part = _replica_part(self.batch_size, step, rollbacks)
-        latents = normal(seed, Stream.CRITIC_LATENTS, size=self.latent_size, **part)
-        alpha = uniform(seed, Stream.INTERPOLATION, size=1, **part)[:, 0]
+        latents = normal(seed, RngStream.CRITIC_LATENTS, size=self.latent_size, **part)
+        alpha = uniform(seed, RngStream.INTERPOLATION, size=1, **part)[:, 0]
         # A penalty uses at most one of alpha and noise; unused values are pruned from the graph.
-        noise = normal(seed, Stream.PERTURBATION, size=math.prod(real.shape[1:]), **part)
+        noise = normal(seed, RngStream.PERTURBATION, size=math.prod(real.shape[1:]), **part)
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
         fake = self._generator(labels, training=True)(latents)
@@ -171,7 +171,7 @@ class ReplicaStep:
         part = _replica_part(self.batch_size, tf.constant(0), 0)
         shape = math.prod(real.shape[1:])
         latents, alpha, noise = (
-            draw(self.seed, Stream.PROBE, size=size, **{**part, "step": number})
+            draw(self.seed, RngStream.PROBE, size=size, **{**part, "step": number})
             for number, (draw, size) in enumerate(
                 [(normal, self.latent_size), (uniform, 1), (normal, shape)]
             )
@@ -200,8 +200,8 @@ class ReplicaStep:
         """
         state, seed = self.state, self.seed
         part = _replica_part(self.generator_batch_size, step, rollbacks)
-        latents = normal(seed, Stream.GENERATOR_LATENTS, size=self.latent_size, **part)
-        place = uniform(seed, Stream.GENERATOR_LABELS, size=1, **part)[:, 0]
+        latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
+        place = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
         labels = tf.cast(self.classes * place, tf.int32)
         with tf.GradientTape() as tape:
             fake = self._generator(labels, training=True)(latents)

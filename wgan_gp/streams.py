@@ -9,7 +9,7 @@ import sys
 _stdout_failed = False
 
 
-def protect() -> None:
+def ignore_output_errors() -> None:
     """Makes writes to stdout and stderr never fail. Call it once, before anything is printed.
 
     Output to a closed pipe (`| head -1`), a full disk or a closed terminal is lost, and training

@@ -18,7 +18,7 @@ from .config import Config
 from .errors import NotFiniteError, UserError
 from .loop import TrainLoop
 from .monitoring import Writer
-from .ownership import Ownership
+from .ownership import RunLock
 from .probe import Look
 from .profiling import Profiler
 from .signals import StopRequest
@@ -62,7 +62,7 @@ class Trainer:
         draw_real: Callable[[], Mapping[str, np.ndarray]] | None = None,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         begin: Callable[[int], None] | None = None,
-        owner: Ownership | None = None,
+        owner: RunLock | None = None,
         agree: Callable[[int | None], int | None] | None = None,
         profiler: Profiler | None = None,
         probe: Callable[[], Look] | None = None,

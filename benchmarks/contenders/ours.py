@@ -11,7 +11,7 @@ import train
 from wgan_gp.data.pipeline import untuned
 from wgan_gp.data.registry import Kind
 from wgan_gp.loop import make_train_loop
-from wgan_gp.randomness import Stream, normal, uniform
+from wgan_gp.randomness import RngStream, normal, uniform
 from wgan_gp.strategy import connect
 
 from .start import REPLAYED, Start
@@ -34,7 +34,9 @@ class Trainer:
         batches = untuned(tf.data.Dataset.from_tensor_slices((real, labels)).cache().repeat())
         self._batches: Iterator = iter(strategy.experimental_distribute_dataset(batches))
 
-        def noise(draw: Callable, stream: Stream, steps: int, count: int, size: int) -> np.ndarray:
+        def noise(
+            draw: Callable, stream: RngStream, steps: int, count: int, size: int
+        ) -> np.ndarray:
             """As the steps of the first iterations draw it."""
             return np.stack(
                 [
@@ -44,8 +46,8 @@ class Trainer:
             )
 
         critic_steps, batch = REPLAYED * work.n_critic, work.batch_size
-        latents = noise(normal, Stream.CRITIC_LATENTS, critic_steps, batch, work.latent_size)
-        alpha = noise(uniform, Stream.INTERPOLATION, critic_steps, batch, 1)
+        latents = noise(normal, RngStream.CRITIC_LATENTS, critic_steps, batch, work.latent_size)
+        alpha = noise(uniform, RngStream.INTERPOLATION, critic_steps, batch, 1)
         Start(
             generator={layer.name: layer.get_weights() for layer in state.generator.layers},
             critic={layer.name: layer.get_weights() for layer in state.critic.layers},
@@ -54,7 +56,7 @@ class Trainer:
             alpha=alpha.reshape(REPLAYED, work.n_critic, batch),
             generator_latents=noise(
                 normal,
-                Stream.GENERATOR_LATENTS,
+                RngStream.GENERATOR_LATENTS,
                 REPLAYED,
                 work.generator_batch_size,
                 work.latent_size,

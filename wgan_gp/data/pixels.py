@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config
-from ..randomness import Stream, uncorrelated_bits, uniform
+from ..randomness import RngStream, uncorrelated_bits, uniform
 
 # The limit protects the memory: a file of a few hundred kilobytes can declare more pixels than
 # this, and many files are decoded in parallel. Decoded, this many pixels take 400 MB.
@@ -171,7 +171,7 @@ def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         return images / 127.5 - 1
     count, *rest = levels.shape
     words = uncorrelated_bits(
-        config.seed, Stream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
+        config.seed, RngStream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
     )
     # 16 bits match the resolution of float32 near 1, so the sum is exact and stays below 1.
     high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
@@ -183,5 +183,5 @@ def flipped(config: Config, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     """Every image or its mirror image, as (seed, position) says; all as they are unless asked."""
     if not config.random_flips:
         return images
-    coin = uniform(config.seed, Stream.FLIPS, step=0, first=first, count=images.shape[0], size=1)
+    coin = uniform(config.seed, RngStream.FLIPS, step=0, first=first, count=images.shape[0], size=1)
     return tf.where(coin[:, :, None, None] < 0.5, images[:, :, ::-1], images)

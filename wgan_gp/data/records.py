@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
-from ..randomness import Stream, bits
+from ..randomness import RngStream, bits
 from ..shuffling import shuffled
 from .collection import Collection
 from .shards import SHARDS_AT_ONCE, Segment, Shards, records, survey
@@ -50,7 +50,7 @@ def collection(config: Config, shards: Shards) -> Collection:
         """Returns an epoch: files in random order, interleaved, then a shuffle buffer."""
         first = number * len(segments) + tf.range(len(segments), dtype=tf.int64)
         order = shuffled(config.seed, first, len(segments))
-        words = bits(config.seed, Stream.SHUFFLE, step=1, first=number, count=1, size=2)
+        words = bits(config.seed, RngStream.SHUFFLE, step=1, first=number, count=1, size=2)
         files_at_once = tf.data.Dataset.from_tensor_slices(order).interleave(
             elements,
             cycle_length=min(SHARDS_AT_ONCE, len(segments)),

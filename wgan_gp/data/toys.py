@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import Config
-from ..randomness import Stream, normal, uniform
+from ..randomness import RngStream, normal, uniform
 from .source import Source
 
 # The standard deviation around each mode, for the distributions that have modes.
@@ -80,8 +80,8 @@ def source(config: Config, example_shape: tuple[int, ...]) -> Source:
     draw, modes = _DRAW[config.dataset]
 
     def read(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        choice = uniform(config.seed, Stream.DATA, step=0, first=first, count=count, size=1)
-        noise = normal(config.seed, Stream.DATA, step=1, first=first, count=count, size=2)
+        choice = uniform(config.seed, RngStream.DATA, step=0, first=first, count=count, size=1)
+        noise = normal(config.seed, RngStream.DATA, step=1, first=first, count=count, size=2)
         return draw(choice, noise), tf.cast(modes * choice[:, 0], tf.int32)
 
     return Source(example_shape, read)

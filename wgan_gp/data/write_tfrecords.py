@@ -19,7 +19,7 @@ import tensorflow as tf
 import tqdm
 
 from ..errors import UserError, reason
-from ..files import paths_starting_with
+from ..files import list_prefix
 from . import folder as folders
 from . import listing, pixels
 
@@ -69,7 +69,7 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     count = math.ceil(len(order) / images_per_file)
     others = [
         file
-        for file in paths_starting_with(f"{prefix}-")
+        for file in list_prefix(f"{prefix}-")
         if re.search(r"-\d+-of-\d+\.tfrecord$", file)
         and not file.endswith(f"-of-{count:05}.tfrecord")
     ]

@@ -18,7 +18,7 @@ from ..config import Config
 from ..data import registry
 from ..data.pipeline import distributed_batches
 from ..errors import UserError, reason
-from ..files import replace_bytes
+from ..files import write_atomic
 from ..json_files import digest
 from ..shuffling import ORDER
 
@@ -175,7 +175,7 @@ class Kept:
         for path, archive in self._unwritten.items():
             try:
                 tf.io.gfile.makedirs(posixpath.dirname(path))
-                replace_bytes(path, archive)
+                write_atomic(path, archive)
             except (tf.errors.OpError, OSError) as error:
                 print(f"warning: {path} cannot be written ({reason(error)})", file=sys.stderr)
         self._unwritten.clear()

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
-from ..files import paths_starting_with, replace_text
+from ..files import list_prefix, write_atomic
 from ..loop import replica_programs
 from ..step import ReplicaStep
 from . import compiler, faults, lowering, report
@@ -73,18 +73,18 @@ def compile_slice(
         ) from None
     tf.io.gfile.makedirs(directory)
     base = posixpath.join(directory, topology.file_name)
-    for old in paths_starting_with(f"{base}."):  # removes the files of an earlier compilation
+    for old in list_prefix(f"{base}."):  # removes the files of an earlier compilation
         tf.io.gfile.remove(old)
     compiled, networks = {}, [step.state.critic, step.state.generator]
     for program in _programs(step, strategy, example_shape):
         began = time.perf_counter()
         say(f"{program.name}: compiling for {topology.replicas} x {topology.name}")
         executable = compile_program(program, networks, devices, topology.core, base)
-        replace_text(f"{base}.{program.name}.hlo.txt", executable.hlo)
+        write_atomic(f"{base}.{program.name}.hlo.txt", executable.hlo)
         say(f"{program.name}: compiled in {time.perf_counter() - began:.0f} s")
         compiled[program.name] = executable
     result = report.build(config, topology, step, compiled, compiler.versions())
-    replace_text(f"{base}.json", json.dumps(result, indent=2) + "\n")
+    write_atomic(f"{base}.json", json.dumps(result, indent=2) + "\n")
     return result
 
 
@@ -132,7 +132,7 @@ def compile_program(
     try:
         hlo = program.trace(program.batch)
     except Exception as error:  # a user's model can make TensorFlow raise any exception
-        replace_text(refusal, str(error))
+        write_atomic(refusal, str(error))
         raise faults.of_tracing(str(error), networks, refusal) from None
     text = compiler.hlo_text(hlo)
     fault = faults.in_program(text, networks)
@@ -141,10 +141,10 @@ def compile_program(
     try:
         return _fitting(hlo, devices, core)
     except compiler.CompileError as error:
-        replace_text(refusal, str(error))
+        write_atomic(refusal, str(error))
         raise faults.of_compiler(str(error), program.name, refusal) from None
     except _TooLargeError as error:
-        replace_text(refusal, error.text)
+        write_atomic(refusal, error.text)
         fits = _batch_that_fits(program, devices, core, error.memory.available / error.memory.total)
         raise faults.too_large(
             program.name, program.batch_flag, program.batch, error.memory, fits
