@@ -182,10 +182,10 @@ class Fuzz:
         if used is None:
             return ["nobody knows which checkpoint was used"]
         problems = [
-            f"ckpt-{newer} was passed over silently"
+            f"ckpt-{newer} was skipped silently"
             for newer in SAVED
             if newer > int(used[1])
-            and not re.search(rf"^warning: .*/ckpt-{newer}\b.* passed over", ended.err, re.M)
+            and not re.search(rf"^warning: .*/ckpt-{newer}\b.* is skipped", ended.err, re.M)
         ]
         found = RESULTS[use](path, ended)
         problems += different(found, self._expected(dataset, use, int(used[1])))

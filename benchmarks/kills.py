@@ -92,7 +92,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def newest(model_dir: pathlib.Path) -> int:
-    """The number of the newest sealed checkpoint; 0: there is none."""
+    """The number of the newest complete checkpoint; 0: there is none."""
     numbers = [int(path.stem[5:]) for path in (model_dir / "checkpoints").glob("ckpt-*.json")]
     return max(numbers, default=0)
 

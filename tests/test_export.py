@@ -341,7 +341,7 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
         ("sample", "digits", ["--output=FILE/in.png"], "FILE/in.png cannot be written ("),
         ("sample", "digits", ["--model_width=8"], "configuration (--model_width: 4 -> 8) — leave"),
         ("export", "points", ["--dataset=digits"], "(--dataset: gaussians_8 -> digits) — leave"),
-        ("export", "digits", ["--restore_from=FILE"], "FILE holds no checkpoint — give"),
+        ("export", "digits", ["--restore_from=FILE"], "FILE contains no checkpoint — give"),
     ],
 )
 def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_path, capsys):

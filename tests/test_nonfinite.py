@@ -105,7 +105,9 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     statistics = run.state.generator.non_trainable_variables[0]
     statistics.assign(tf.fill(statistics.shape, NAN))
     run.state.iteration.assign(6)
-    with pytest.raises(NotFiniteError, match=r"after iteration 6, generator/\S+: not finite, so"):
+    with pytest.raises(
+        NotFiniteError, match=r"state after iteration 6 is not saved, .* \(generator/\S"
+    ):
         run.checkpoints.save()
     assert not list((tmp_path / "checkpoints").glob("ckpt-6*"))
 
@@ -217,7 +219,7 @@ def test_every_process_refuses_what_is_not_finite(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=5)
     run.state.generator.trainable_variables[0].assign_add([[NAN] * 4] * 8)
     checkpoints = Checkpoints(run.state, f"{tmp_path}/elsewhere", writes=False)
-    with pytest.raises(NotFiniteError, match="not finite, so not saved"):
+    with pytest.raises(NotFiniteError, match="is not saved, because it is not finite"):
         checkpoints.save()
 
 

@@ -21,7 +21,7 @@ from conftest import TINY, call_main, train_tiny
 
 import train
 from benchmarks import corruptions, forks, fuzz, kills
-from wgan_gp import checkpointing, files
+from wgan_gp import checkpoint_manifest, checkpointing, files
 from wgan_gp.checkpointing import Checkpoints
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
@@ -91,7 +91,7 @@ def damage(dice, file):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
+def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
     """In ten ways for each seed: the newest whole one is restored, or a line says there is none."""
     run, original = saved
     dice = random.Random(seed)
@@ -107,9 +107,11 @@ def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
         if whole:
             assert checkpoints.restore_latest() == max(whole)
         else:
-            with pytest.raises(UserError, match="has held checkpoints, of which not one is whole"):
+            with pytest.raises(UserError, match="contains no undamaged checkpoint, although"):
                 checkpoints.restore_latest()
-        warned = re.findall(r"warning: \S+/ckpt-(\d+) is .* passed over\n", capsys.readouterr().err)
+        warned = re.findall(
+            r"warning: \S+/ckpt-(\d+) is .* and is skipped\n", capsys.readouterr().err
+        )
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
@@ -147,7 +149,7 @@ def test_a_run_directory_is_no_pattern_of_its_neighbors(tmp_path):
 
 
 def test_what_a_power_failure_may_not_lose_is_on_the_disk_in_order(tmp_path, monkeypatch):
-    """The seal of a checkpoint reaches the disk after its files, and before its directory."""
+    """The manifest of a checkpoint reaches the disk after its files and before its directory."""
     synced, fsync = [], os.fsync
 
     def record(handle):
@@ -194,9 +196,9 @@ def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpointing, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 2)
     run, _ = train_tiny(tmp_path, train_steps=5)
-    monkeypatch.setattr(checkpointing, "FORMAT", 1)
+    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 1)
     with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
         run.checkpoints.restore_latest()
 
@@ -234,8 +236,8 @@ def test_a_run_begins_where_another_stands(tmp_path, which):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("none", "--restore_from=none holds no checkpoint — give a run directory"),
-        ("none/ckpt-3", "--restore_from=none/ckpt-3 is not whole"),
+        ("none", "--restore_from=none contains no checkpoint — give a run directory"),
+        ("none/ckpt-3", "--restore_from=none/ckpt-3 is incomplete"),
     ],
 )
 def test_nothing_to_begin_with_is_one_line(tmp_path, path, message):
@@ -268,7 +270,7 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
     with program(tmp_path, *arguments, "--train_steps=20", preexec_fn=limit) as run:
         *_, error = run.stderr.read().splitlines()
         assert run.wait(timeout=120) == 2
-    assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — make room there, .*", error)
+    assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — free disk space .*", error)
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=10")) == 0
     # A run that had begun again would have cut off the line of its fifth iteration.
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()

@@ -240,14 +240,17 @@ def test_a_renamed_checkpoint_is_not_taken_for_another(run, capsys):
     for file in sorted((run / "checkpoints").glob("ckpt-5.*")):
         file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-18")))
     assert call_main("--mode=sample", f"--model_dir={run}") == 2
-    assert "ckpt-18 holds the state after 5 iterations — call it ckpt-5" in capsys.readouterr().err
+    assert (
+        "ckpt-18 contains the state after 5 iterations — rename its files to ckpt-5"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_checkpoint_without_its_seal_is_named(run, capsys):
+def test_a_checkpoint_without_its_manifest_is_named(run, capsys):
     (run / "checkpoints" / "ckpt-10.json").unlink()
     assert call_main("--mode=sample", f"--model_dir={run}") == 0
     said = capsys.readouterr().err
-    assert f"warning: {run}/checkpoints/ckpt-10 is not whole (a file is missing), and" in said
+    assert f"warning: {run}/checkpoints/ckpt-10 is incomplete (a file is missing) and" in said
     assert "ckpt-5: 5 iterations" in said
 
 

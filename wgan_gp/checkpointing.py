@@ -1,14 +1,11 @@
-"""Saves and restores checkpoints.
+"""Saves, restores and deletes checkpoints.
 
-ckpt-N.* hold the state after N iterations. ckpt-N.json, which is written last, is the seal: a
-manifest with the lengths and hashes of the checkpoint's files.
+ckpt-N.* contain the state after N iterations; checkpoint_manifest.py describes ckpt-N.json.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import posixpath
 import re
 import sys
@@ -17,34 +14,34 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from .checkpoint_manifest import (
+    complete_checkpoints,
+    describe_damage,
+    list_checkpoints,
+    make_manifest,
+)
 from .errors import NotFiniteError, UserError, reason
 from .files import fsync, list_prefix, write_atomic
-from .json_files import digest
 from .state import TrainState
 
-FORMAT = 1  # the version of the seal's and the checkpoint's format
-RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
-_BLOCK_BYTES = 2**20  # bytes per read
-# The exceptions that reading a damaged seal can raise.
-_OF_DAMAGED_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+_RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
 
 
 class Checkpoints:
     """Saves and restores the state of a run.
 
-    A checkpoint is complete once its seal exists. Files without a seal, left by a crash, are
-    not a checkpoint, and a checkpoint that does not match its seal is damaged. The constructor
-    neither reads nor writes files.
+    A checkpoint is complete once its manifest exists. The constructor neither reads nor writes
+    files.
 
     Args:
       state: The state to save.
       directory: The checkpoint directory, any path that tf.io.gfile can open; also an attribute.
-      writes: True if this process saves. When several processes train together, one of them
-        does.
+      writes: Whether this process writes checkpoints. If several processes train together, only
+        the chief does.
       keep: The number of newest checkpoints to keep.
       keep_interval: The first checkpoint at or after each multiple of this number of iterations
         is never deleted. 0 disables this.
-      restore_from: A path of another run to start from if `directory` holds no checkpoint; see
+      restore_from: A path of another run to start from if `directory` contains no checkpoint; see
         `resolve_restore_path`.
     """
 
@@ -69,9 +66,9 @@ class Checkpoints:
     def restore_latest(self) -> int:
         """Restores the newest undamaged checkpoint and returns its number of iterations.
 
-        If the directory holds no checkpoint, `restore_from` is restored. Without `restore_from`,
+        If the directory contains no checkpoint, `restore_from` is restored. Without `restore_from`,
         the state is left unchanged. Damaged and incomplete checkpoints are skipped with a
-        warning on stderr. TensorFlow's file `checkpoint` is not used to find the newest one.
+        warning on stderr. TensorFlow's file `checkpoint` is not read.
 
         Raises:
           UserError: If all saved checkpoints are damaged, or the checkpoint does not match this
@@ -85,7 +82,7 @@ class Checkpoints:
     @property
     def newest(self) -> int:
         """The number of the newest complete checkpoint in `directory`, or 0 if there is none."""
-        return max(_sealed(self.directory), default=0)
+        return max(complete_checkpoints(self.directory), default=0)
 
     def restore(self, path: str) -> int:
         """Restores a checkpoint and returns its number of iterations.
@@ -99,8 +96,8 @@ class Checkpoints:
         """
         status = None
         try:
-            # Strict in both directions: an unused or missing value would silently reset a part
-            # of the run.
+            # A missing or unused value is an error, because it would silently reset a part of the
+            # run.
             with _without_pattern(path) as readable:
                 status = self._checkpoint.read(readable)
             status.assert_consumed()
@@ -109,22 +106,26 @@ class Checkpoints:
                 status.expect_partial()  # avoids a warning per value in addition to the error
             raise UserError(
                 f"{path} cannot be restored into this run's model ({reason(error)})",
-                "give the flags, and the TF_USE_LEGACY_KERAS, it was trained with, or "
+                "use the flags and the TF_USE_LEGACY_KERAS that it was trained with, or give "
                 "another --model_dir",
             ) from error
         iteration = int(self._state.iteration.numpy())
         if not path.endswith(f"ckpt-{iteration}"):
             raise UserError(
-                f"{path} holds the state after {iteration} iterations",
-                f"call it ckpt-{iteration}, as it was saved",
+                f"{path} contains the state after {iteration} iterations",
+                f"rename its files to ckpt-{iteration}",
             )
         return iteration
 
     def roll_back(self) -> int:
-        """Calls `restore_latest` and increases `rollbacks`, so that new noise is drawn."""
-        tried = self.rollbacks
+        """Calls `restore_latest` and increments `rollbacks`, so that different noise is drawn.
+
+        Returns:
+          The number of iterations of the restored state.
+        """
+        before = self.rollbacks
         iteration = self.restore_latest()
-        self._state.rollbacks.assign(max(tried, self.rollbacks) + 1)
+        self._state.rollbacks.assign(max(before, self.rollbacks) + 1)
         return iteration
 
     @property
@@ -133,21 +134,22 @@ class Checkpoints:
         return int(self._state.rollbacks.numpy())
 
     def save(self) -> None:
-        """Saves the state as ckpt-<iterations done> and deletes old checkpoints.
+        """Saves the state as ckpt-N after N iterations, and deletes old checkpoints.
 
         Raises:
-          NotFiniteError: If the state is not finite; nothing is saved.
+          NotFiniteError: If the state contains NaN or infinity; nothing is saved.
           UserError: If the checkpoint cannot be written or an old one cannot be deleted.
         """
         number = int(self._state.iteration.numpy())
         if bad := self._state.not_finite():
             raise NotFiniteError(
-                f"after iteration {number}, {', '.join(bad[:3])}"
-                f"{' and more' if len(bad) > 3 else ''}: not finite, so not saved",
-                "lower the learning rates and begin, with another --model_dir, where "
-                f"--restore_from={self.directory} stands",
+                f"the state after iteration {number} is not saved, because it is not finite "
+                f"({', '.join(bad[:3])}{' and more' if len(bad) > 3 else ''})",
+                "lower the learning rates and start a new run with another --model_dir and "
+                f"--restore_from={self.directory}",
             )
-        if not self._writes:  # after the check above: all processes roll back together
+        # This comes after the check above, because all processes must roll back together.
+        if not self._writes:
             return
         path = posixpath.join(self.directory, f"ckpt-{number}")
         try:
@@ -156,32 +158,32 @@ class Checkpoints:
         except (tf.errors.OpError, OSError) as error:
             raise UserError(
                 f"{path} cannot be saved ({reason(error)})",
-                "make room there, or see to the right to write; then start again, and training "
-                "goes on from the last checkpoint",
+                "free disk space or check the permissions, then start again: training continues "
+                "from the last checkpoint",
             ) from error
 
     def _write(self, path: str) -> None:
-        _delete(path)  # files that a crash left, or a damaged checkpoint that was skipped
+        _delete(path)  # files left by a crash, or a damaged checkpoint that was skipped
         self._checkpoint.write(path)
-        for file in _files_of(path):  # they must be on the disk before the seal is
+        for file in _files_of(path):  # these must be on the disk before the manifest
             fsync(file)
-        write_atomic(f"{path}.json", _seal(path))
-        # This file lets TensorFlow's own functions find the checkpoint. It also shows that
-        # checkpoints were saved when none is left.
+        write_atomic(f"{path}.json", make_manifest(path))
+        # TensorFlow's own functions find the checkpoint by this file. If all checkpoints are lost,
+        # it also shows that there were some.
         name = posixpath.basename(path)
         write_atomic(
-            posixpath.join(self.directory, RECORD),
+            posixpath.join(self.directory, _RECORD),
             f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
         )
 
     def _delete_old(self, newest: int) -> None:
-        sealed = [number for number in _sealed(self.directory) if number <= newest]
-        kept = set(sealed[-self._keep :])
+        complete = [number for number in complete_checkpoints(self.directory) if number <= newest]
+        kept = set(complete[-self._keep :])
         if self._keep_interval:
-            blocks: dict[int, int] = {}
-            for number in sealed:
-                blocks.setdefault(number // self._keep_interval, number)
-            kept |= {number for block, number in blocks.items() if block}
+            first_of_interval: dict[int, int] = {}
+            for number in complete:
+                first_of_interval.setdefault(number // self._keep_interval, number)
+            kept |= {number for interval, number in first_of_interval.items() if interval}
         for name in tf.io.gfile.listdir(self.directory):
             match = re.match(r"ckpt-(\d+)[._]", name)
             if match and int(match[1]) < newest and int(match[1]) not in kept:
@@ -189,7 +191,7 @@ class Checkpoints:
 
 
 def resolve_restore_path(path: str) -> str:
-    """Returns the path of the checkpoint that --restore_from refers to.
+    """Returns the path of the checkpoint to which --restore_from refers.
 
     Args:
       path: A checkpoint, a run directory or a checkpoint directory. For a directory, the newest
@@ -202,15 +204,15 @@ def resolve_restore_path(path: str) -> str:
         problem = describe_damage(path)
         if problem is None:
             return path
+        remedy = "give another checkpoint, or the run directory to use its newest undamaged one"
     else:
         inside = posixpath.join(path, "checkpoints")
         newest = latest_checkpoint(inside if tf.io.gfile.isdir(inside) else path)
         if newest is not None:
             return newest
-        problem = "holds no checkpoint"
-    raise UserError(
-        f"--restore_from={path} {problem}", "give a run directory, or one of its ckpt-N"
-    )
+        problem = "contains no checkpoint"
+        remedy = "give a run directory, or a checkpoint such as RUN/checkpoints/ckpt-100"
+    raise UserError(f"--restore_from={path} {problem}", remedy)
 
 
 def latest_checkpoint(directory: str) -> str | None:
@@ -221,87 +223,33 @@ def latest_checkpoint(directory: str) -> str | None:
     Raises:
       UserError: If all saved checkpoints are damaged or incomplete.
     """
-    for number in reversed(_numbers(directory)):
+    for number in reversed(list_checkpoints(directory)):
         path = posixpath.join(directory, f"ckpt-{number}")
         problem = describe_damage(path)
         if problem is None:
             return path
-        print(f"warning: {path} {problem}, and is passed over", file=sys.stderr)
+        print(f"warning: {path} {problem} and is skipped", file=sys.stderr)
     if not is_empty(directory):
         raise UserError(
-            f"{directory} has held checkpoints, of which not one is whole",
-            "restore them from elsewhere, or begin again with another --model_dir",
+            f"{directory} contains no undamaged checkpoint, although checkpoints were saved there",
+            "restore them from a backup, or start again with another --model_dir",
         )
     return None
 
 
 def is_empty(directory: str) -> bool:
     """Returns True if no checkpoint was ever saved in a directory."""
-    return not (_sealed(directory) or tf.io.gfile.exists(posixpath.join(directory, RECORD)))
-
-
-def describe_damage(path: str) -> str | None:
-    """Returns a description of a checkpoint's damage, such as "is damaged", or None.
-
-    Raises:
-      UserError: If the checkpoint was saved by a newer version of this program.
-    """
-    try:
-        with tf.io.gfile.GFile(f"{path}.json", "rb") as file:
-            content = json.loads(file.read())
-        seal = content.pop("seal")
-        if seal != digest(content):
-            return "is damaged (its .json is)"
-        if content["format"] > FORMAT:
-            raise UserError(
-                f"{path} was saved by a newer version of this program "
-                f"(format {content['format']}, here {FORMAT})",
-                "install that version",
-            )
-        for suffix, (length, sha256) in content["files"].items():
-            if _length_and_sha256(path + suffix) != (length, sha256):
-                return f"is damaged (its {suffix} is not what was saved)"
-    except tf.errors.NotFoundError:
-        return "is not whole (a file is missing)"
-    except (tf.errors.OpError, OSError, *_OF_DAMAGED_JSON) as error:
-        return f"is damaged ({type(error).__name__})"
-    return None
-
-
-def _sealed(directory: str) -> list[int]:
-    """Returns the numbers of the checkpoints with a seal, in ascending order."""
-    return _numbers(directory, r"ckpt-(\d+)\.json$")
-
-
-def _numbers(directory: str, pattern: str = r"ckpt-(\d+)[._]") -> list[int]:
-    """Returns the numbers of the checkpoints with a file name that matches, in ascending order."""
-    paths = list_prefix(posixpath.join(directory, "ckpt-"))
-    matches = (re.match(pattern, posixpath.basename(path)) for path in paths)
-    return sorted({int(match[1]) for match in matches if match})
-
-
-def _seal(path: str) -> str:
-    files = {file[len(path) :]: _length_and_sha256(file) for file in list_prefix(f"{path}.")}
-    content = {"format": FORMAT, "files": files}
-    return json.dumps({**content, "seal": digest(content)}, indent=2) + "\n"
-
-
-def _length_and_sha256(path: str) -> tuple[int, str]:
-    """Reads a file and returns its length in bytes and its SHA-256."""
-    length, sha256 = 0, hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            length += len(block)
-            sha256.update(block)
-    return length, sha256.hexdigest()
+    return not (
+        complete_checkpoints(directory) or tf.io.gfile.exists(posixpath.join(directory, _RECORD))
+    )
 
 
 @contextlib.contextmanager
 def _without_pattern(path: str) -> Iterator[str]:
-    """Yields a path of the checkpoint without characters of a glob pattern.
+    """Yields a path of the checkpoint without special characters of a glob pattern.
 
-    TensorFlow's restore treats the path as a glob pattern. A checkpoint whose path contains such
-    characters is therefore copied to ram:// for the duration of the context.
+    TensorFlow's restore interprets the path as a glob pattern. A checkpoint whose path contains
+    such characters is therefore copied to ram:// for the duration of the context.
     """
     if not re.search(r"[][*?\\]", path):
         yield path
@@ -317,7 +265,10 @@ def _without_pattern(path: str) -> Iterator[str]:
 
 
 def _delete(path: str) -> None:
-    """Deletes the files of a checkpoint, its seal first so that no partial one looks complete."""
+    """Deletes the files of a checkpoint.
+
+    The manifest is deleted first, so that a partly deleted checkpoint does not appear complete.
+    """
     for file in _files_of(path):
         (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
 
