@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from wgan_gp.data.source import Source, Stream
     from wgan_gp.monitoring import Writer
     from wgan_gp.probe import Probe
-    from wgan_gp.run_directory import DataRecord
+    from wgan_gp.run_directory import DataRecord, RunDirectory
     from wgan_gp.sampling import Sampler
     from wgan_gp.state import TrainState
     from wgan_gp.step import ReplicaStep
@@ -167,7 +167,7 @@ def train(config: Config) -> int | None:
         if begins:
             checkpointing.resolve_restore_path(config.restore_from)
     try:
-        run = open_run(config)
+        run = open_run(config, directory)
         trainer = make_trainer(run)
         print(f"training on {run.devices.describe()}", file=sys.stderr)
         if config.tpu is not None:
@@ -215,6 +215,7 @@ class Run:
 
     Attributes:
       config: The resolved configuration.
+      directory: The run directory.
       devices: The devices.
       kind: The shape and the number of classes of the data.
       source: The training data.
@@ -224,6 +225,7 @@ class Run:
     """
 
     config: Config
+    directory: RunDirectory
     devices: Devices
     kind: datasets.Kind
     source: Source | Stream
@@ -237,10 +239,14 @@ class Run:
         return self.devices.strategy
 
 
-def open_run(config: Config) -> Run:
+def open_run(config: Config, directory: RunDirectory | None = None) -> Run:
     """Connects to the devices, opens the data and creates newly initialized networks.
 
     No file of the run directory is read or written.
+
+    Args:
+      config: The resolved configuration.
+      directory: The run directory. Defaults to that of the configuration.
 
     Raises:
       UserError: If the devices or the dataset are unavailable.
@@ -250,19 +256,21 @@ def open_run(config: Config) -> Run:
     from wgan_gp.sampling import make_sampler
     from wgan_gp.strategy import connect
 
+    directory = directory or RunDirectory(config.run_directory)
     devices = connect(config)
     source = datasets.open_source(config)
     kind = datasets.kind(config)
     state = make_state(config, devices.strategy, kind)
     return Run(
         config=config,
+        directory=directory,
         devices=devices,
         kind=kind,
         source=source,
         state=state,
         checkpoints=Checkpoints(
             state,
-            RunDirectory(config.run_directory).checkpoints,
+            directory.checkpoints,
             writes=devices.cluster.is_chief,
             keep=config.keep_checkpoints,
             keep_interval=config.keep_checkpoint_interval,
@@ -438,9 +446,8 @@ def make_writer(run: Run, critic_terms: Sequence[str], evaluated: Mapping[str, A
     from wgan_gp import monitoring
     from wgan_gp.events import COMPARED, TensorBoardWriter
     from wgan_gp.networks import summary_of
-    from wgan_gp.run_directory import RunDirectory
 
-    config, directory = run.config, RunDirectory(run.config.run_directory)
+    config, directory = run.config, run.directory
     in_directory = monitoring.Writers(
         TensorBoardWriter(
             directory.events,
@@ -488,11 +495,10 @@ def make_trainer(run: Run, *more_writers: Writer) -> Trainer:
     from wgan_gp.loop import make_train_loop
     from wgan_gp.monitoring import Writers
     from wgan_gp.profiling import Profiler
-    from wgan_gp.run_directory import RunDirectory
     from wgan_gp.trainer import Trainer
     from wgan_gp.verdict import Judge
 
-    config, directory = run.config, RunDirectory(run.config.run_directory)
+    config, directory = run.config, run.directory
     jit_compile = run.devices.use_jit(config.jit_compile)
     check_critic(run)
     cluster = run.devices.cluster

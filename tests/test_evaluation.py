@@ -1024,7 +1024,7 @@ def test_a_run_whose_extractor_is_not_to_be_had_does_not_begin(tmp_path):
 
 def test_mode_evaluate_without_a_run_is_one_line(tmp_path, capsys):
     assert call_main(f"--model_dir={tmp_path}", "--mode=evaluate") == 2
-    assert f"--model_dir={tmp_path} holds no run" in capsys.readouterr().err
+    assert f"--model_dir={tmp_path} contains no run" in capsys.readouterr().err
 
 
 def test_copies_of_the_data_lie_in_every_ball_that_they_should():

@@ -334,9 +334,14 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
         ("sample", "digits", ["--output=a.npz"], "--output=a.npz does not end in .png, as"),
         ("sample", "digits", ["--sample_format=npz", "--output=a.png"], "end in .npz, as"),
         ("sample", "digits", ["--output=FOLDER.png"], "FOLDER.png is a folder — give a file"),
-        ("sample", "digits", ["--sample_format=png", "--output=FOLDER.png"], "holds files already"),
-        ("sample", "digits", ["--sample_format=png", "--output=FILE"], "FILE is a file — give a f"),
-        ("export", "digits", ["--output=FILE"], "FILE is a file — give a folder that"),
+        (
+            "sample",
+            "digits",
+            ["--sample_format=png", "--output=FOLDER.png"],
+            "already contains files",
+        ),
+        ("sample", "digits", ["--sample_format=png", "--output=FILE"], "FILE is a file — give a n"),
+        ("export", "digits", ["--output=FILE"], "FILE is a file — give a new or empty"),
         ("export", "digits", ["--output=FILE/in"], "FILE/in cannot be written ("),
         ("sample", "digits", ["--output=FILE/in.png"], "FILE/in.png cannot be written ("),
         ("sample", "digits", ["--model_width=8"], "configuration (--model_width: 4 -> 8) — leave"),
@@ -365,9 +370,12 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no run (no config.json of one) — train one there"),
-        ({"config.json": '{"name": "a page"}'}, "holds no run (no config.json of one)"),
-        ({"config.json": "[1"}, "config.json is damaged: it holds no JSON object — restore"),
+        ({}, "contains no run (config.json is missing or"),
+        ({"config.json": '{"name": "a page"}'}, "contains no run (config.json is missing or"),
+        (
+            {"config.json": "[1"},
+            "config.json is damaged: it does not contain a JSON object — restore",
+        ),
         ({"config.json": None, "data.json": None}, "has no checkpoint yet — let it train on"),
         ({"config.json": None}, "data.json is missing or damaged — start"),
     ],
@@ -390,10 +398,12 @@ def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
-        mark = {**RunLock(str(tmp_path / "owner.json"))._mark, **mark}
+        mark = {**RunLock(str(tmp_path / "owner.json"))._holder, **mark}
         (tmp_path / "owner.json").write_text(json.dumps(mark))
         try:
-            with pytest.raises(UserError, match=f"is being written by process {other.pid}"):
+            with pytest.raises(
+                UserError, match=f"process {other.pid} on this machine is writing to"
+            ):
                 RunLock(RunDirectory(str(tmp_path)).owner).acquire()
             before = content_of(tmp_path)
             for sample_format in ("grid", "interpolation", "png", "npz"):

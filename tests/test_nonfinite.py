@@ -209,7 +209,7 @@ def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
         train.open_run(config_of(tmp_path, on_nonfinite="rollback", checkpoint_interval=0)),
         Taking(),
     )
-    with pytest.raises(UserError, match=r"owner.json no longer names this process"):
+    with pytest.raises(UserError, match=r"this process no longer holds the lock"):
         trainer.run()
     assert [(tmp_path / "metrics.jsonl").read_text()] == lines
 

@@ -301,7 +301,7 @@ def test_a_directory_that_can_only_be_read_is_one_line(tmp_path, monkeypatch):
         raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
 
     monkeypatch.setattr(tf.io.gfile, "makedirs", refuse)
-    with pytest.raises(UserError, match=r"cannot be written \(\S+; Read-only file system\) — make"):
+    with pytest.raises(UserError, match=r"cannot be written \(\S+; Read-only file system\) — free"):
         train.train(config)
 
 
@@ -356,7 +356,9 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
             settings = {**TINY, "dataset": "digits"}
             config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
             config = train.resolve(config)
-            with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
+            with pytest.raises(
+                UserError, match=f"process {first.pid} on this machine is writing to"
+            ):
                 RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
         finally:
             first.kill()
@@ -374,10 +376,10 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
 )
 def test_a_marker_of_nobody_here_hinders_nobody(tmp_path, other):
     (tmp_path / "owner.json").write_text(json.dumps(other))
-    owner = RunLock(f"{tmp_path}/owner.json")
-    owner.acquire()
-    owner.check()
-    owner.release()
+    lock = RunLock(f"{tmp_path}/owner.json")
+    lock.acquire()
+    lock.check()
+    lock.release()
     assert not (tmp_path / "owner.json").exists()
 
 
@@ -387,7 +389,7 @@ def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
     trainer = train.make_trainer(run)
     newcomer = RunLock(f"{tmp_path}/owner.json")
     newcomer.acquire()
-    with pytest.raises(UserError, match=r"owner.json no longer names this process, but \d+ on"):
+    with pytest.raises(UserError, match=r"no longer holds the lock \S+owner.json; process \d+ on"):
         trainer.run()
     assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
     newcomer.check()

@@ -12,7 +12,7 @@ import tensorflow as tf
 from conftest import TINY, call_main, train_tiny
 
 import train
-from wgan_gp import saved_run
+from wgan_gp import run_directory, saved_run
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint, folder, shards
 from wgan_gp.errors import UserError
@@ -74,7 +74,9 @@ def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
     resume(run, train_steps=5, **settings)
     picture(pictures / "c" / "1.bmp")
     before = content_of(run)
-    with pytest.raises(UserError, match=r"was trained on data with classes=2, and --dataset has 3"):
+    with pytest.raises(
+        UserError, match=r"was trained on data with classes=2, but --dataset has classes=3"
+    ):
         resume(run, train_steps=10, **settings)
     assert content_of(run) == before
     assert call_main("--mode=sample", f"--model_dir={run}", "--num_samples=4") == 0
@@ -142,7 +144,9 @@ def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
     assert start() == ""
     (tmp_path / "run" / "checkpoints" / "ckpt-5.json").write_text("{}")
     rename_classes(pictures)
-    assert start().startswith(f"warning: the data is not what --model_dir={tmp_path}/run was tr")
+    assert start().startswith(
+        f"warning: the data differs from the data of --model_dir={tmp_path}/run: "
+    )
     assert start() == ""
     # A run of before has no fingerprint, and is given one.
     (tmp_path / "run" / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0}')
@@ -268,7 +272,7 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, ca
     lines = "".join(f'{{"step": {step}}}\n' for step in (5, 10, 15, 20))
     (run / "metrics.jsonl").write_text(lines)
     before = content_of(run)
-    message = r"no checkpoint, but \S+/metrics.jsonl holds summaries of the iterations 5 to 20"
+    message = r"no checkpoint, but \S+/metrics.jsonl contains summaries of iterations 5 to 20"
     with pytest.raises(UserError, match=message):
         resume(run, train_steps=10)
     assert content_of(run) == before
@@ -276,10 +280,24 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, ca
     (run / "metrics.jsonl").write_text(whole)
     resumed, _ = resume(run, train_steps=5)
     said = capsys.readouterr().err
-    assert (
-        "holds summaries up to iteration 10 but no checkpoint of its own: training starts" in said
-    )
+    assert "contains summaries up to iteration 10 but no checkpoint — training starts again" in said
     assert int(resumed.state.iteration) == 5
+
+
+def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch):
+    shutil.rmtree(run / "checkpoints")
+    config = Config.from_dict(RunDirectory(str(run)).saved_config())
+    directory, paths = RunDirectory(str(run)), []
+    for name in ("read_object", "read_log"):
+        read = getattr(run_directory, name)
+        monkeypatch.setattr(
+            run_directory, name, lambda path, read=read: paths.append(path) or read(path)
+        )
+    data = DataRecord((2,), 0)
+    directory.check(config)
+    directory.check_data(config, data)
+    directory.claim(config, data)
+    assert paths == [f"{run}/config.json", f"{run}/metrics.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +320,7 @@ def test_only_checkpoints_that_must_have_been_saved_are_missed(tmp_path, setting
     if not refused:
         directory.check(config)
         return
-    with pytest.raises(UserError, match="holds no checkpoint, but"):
+    with pytest.raises(UserError, match="contains no checkpoint, but"):
         directory.check(config)
 
 
@@ -356,7 +374,7 @@ def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
     changed = {"config.json": {"seed": 8}, "data.json": {"order": 1}}[name]
     path.write_text(json.dumps({**saved, **changed}))
     assert call_main("--mode=sample", f"--model_dir={run}") == 2
-    assert f"error: {path} is damaged or was edited: its checksum differs — restore" in (
+    assert f"error: {path} is damaged or was edited: its checksum does not match — restore" in (
         capsys.readouterr().err
     )
     del saved["checksum"]
@@ -379,7 +397,9 @@ def test_what_is_no_json_object_is_one_line(run, capsys, content):
         (run / name).write_bytes(content)
         assert call_main("--mode=sample", f"--model_dir={run}") == 2
         error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith(f"error: {run}/{name} is damaged: it holds no JSON object — ")
+        assert error.startswith(
+            f"error: {run}/{name} is damaged: it does not contain a JSON object — "
+        )
         (run / name).write_bytes(whole)
 
 
@@ -415,13 +435,13 @@ def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
 
 @pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
 def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
-    owner = RunLock(f"{tmp_path}/owner.json")
-    mark = {**owner._mark, "pid": pid}
+    lock = RunLock(f"{tmp_path}/owner.json")
+    mark = {**lock._holder, "pid": pid}
     (tmp_path / "owner.json").write_text(json.dumps(mark))
-    owner.acquire()
-    owner.check()
+    lock.acquire()
+    lock.check()
     (tmp_path / "owner.json").write_text("[" * 100_000)
-    owner.acquire()
+    lock.acquire()
 
 
 def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
@@ -434,8 +454,11 @@ def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
     capsys.readouterr()
     for command, says in (
         (sample, f"--output={tmp_path}/a.png exists already — give a new file, or delete"),
-        (exports[0], f"{run}/exported holds files already — delete them, or give a new --output"),
-        (exports[1], f"--output={tmp_path}/export holds files already — delete them"),
+        (
+            exports[0],
+            f"{run}/exported already contains files — delete them, or give a new --output",
+        ),
+        (exports[1], f"--output={tmp_path}/export already contains files — delete them"),
     ):
         assert call_main(*command) == 2
         assert f"error: {says}" in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_a_run_begun_in_the_old_order_says_so_once(tmp_path, capsys, dataset):
         """Does with the directory what a start does; returns what it says of the order."""
         directory.check_data(config, data)
         directory.claim(config, data).release()
-        return capsys.readouterr().err.count("read the examples in another order")
+        return capsys.readouterr().err.count("read the examples in a different order")
 
     assert start() == 0
     (tmp_path / "checkpoints" / "ckpt-5.json").write_text("{}")

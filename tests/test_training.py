@@ -236,7 +236,9 @@ def test_the_newest_checkpoints_are_kept(tmp_path):
 def test_checkpoints_without_their_configuration_are_refused(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=5)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match=r"config\.json is missing beside checkpoints"):
+    with pytest.raises(
+        UserError, match=r"config\.json is missing, but \S+/checkpoints contains checkpoints"
+    ):
         RunDirectory(str(tmp_path)).check(run.config)
     assert not (tmp_path / "config.json").exists()
 
@@ -244,7 +246,9 @@ def test_checkpoints_without_their_configuration_are_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe\x00"])
 def test_a_broken_configuration_is_refused_and_kept(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.json is damaged: it holds no JSON object"):
+    with pytest.raises(
+        UserError, match=r"config\.json is damaged: it does not contain a JSON object"
+    ):
         RunDirectory(str(tmp_path)).check(Config())
     assert (tmp_path / "config.json").read_bytes() == content
 

@@ -375,7 +375,7 @@ def test_a_failure_of_a_machine_is_not_called_a_lost_peer():
 
 
 def test_what_fails_before_training_is_explained_too(monkeypatch, tmp_path):
-    def fail(config):
+    def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM")
 
     monkeypatch.setattr(train, "open_run", fail)

@@ -1,4 +1,4 @@
-"""Atomic and durable file writes, directory listings and error reports."""
+"""Atomic and durable writes, directory listings, and the conversion of file errors."""
 
 import contextlib
 import errno
@@ -22,10 +22,10 @@ def write_atomic(path: str, content: bytes | str) -> None:
 
 
 def fsync(path: str) -> None:
-    """Waits until a local file or directory is on the disk and survives a power failure.
+    """Waits until a local file or directory is on the disk, so that it survives a power failure.
 
-    Remote files, such as on gs://, are durable once they are closed, so nothing is done for them.
-    tf.io.gfile has no function for this: flushing a GFile leaves the data in the operating
+    Remote files, such as on gs://, are durable once they are closed, so this function ignores
+    them. tf.io.gfile has no such function: flushing a GFile leaves the data in the operating
     system's cache.
     """
     if "://" in path:
@@ -42,17 +42,17 @@ def fsync(path: str) -> None:
 
 
 def list_prefix(prefix: str) -> list[str]:
-    """Returns the sorted paths that begin with `prefix`, in the directory of `prefix`.
+    """Returns the sorted paths in the directory of `prefix` that start with `prefix`.
 
     The result is empty if the directory does not exist. Unlike tf.io.gfile.glob, this function
-    does not interpret the characters [ ] * ? and \\ of a user's path as a pattern.
+    does not interpret the characters [ ] * ? and \\ in a user's path as a pattern.
     """
-    directory, beginning = posixpath.split(prefix)
+    directory, name_prefix = posixpath.split(prefix)
     if not tf.io.gfile.isdir(directory or "."):
         return []
     # On gs://, the names of folders end with a slash.
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory or "."))
-    return sorted(posixpath.join(directory, name) for name in names if name.startswith(beginning))
+    return sorted(posixpath.join(directory, name) for name in names if name.startswith(name_prefix))
 
 
 def check_new_folder(flag: str, path: str) -> None:
@@ -60,22 +60,22 @@ def check_new_folder(flag: str, path: str) -> None:
     if not tf.io.gfile.exists(path):
         return
     if not tf.io.gfile.isdir(path):
-        raise UserError(f"{flag} is a file", "give a folder that is new or empty")
+        raise UserError(f"{flag} is a file", "give a new or empty folder")
     if tf.io.gfile.listdir(path):
-        raise UserError(f"{flag} holds files already", "delete them, or give a new --output")
+        raise UserError(f"{flag} already contains files", "delete them, or give a new --output")
 
 
 @contextlib.contextmanager
 def convert_file_errors(what: str, done: str, remedy: str) -> Iterator[None]:
-    """Turns file errors inside the context into a UserError.
+    """Converts file errors inside the context to a UserError.
 
     Args:
-      what: The flag or the path.
+      what: The flag or the path, for the error message.
       done: The operation in the error message, "read" or "written".
       remedy: See `UserError`.
 
     Raises:
-      UserError: If the code inside raises such an error.
+      UserError: If the code inside the context raises a file error.
     """
     try:
         yield

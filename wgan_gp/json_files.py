@@ -1,4 +1,4 @@
-"""JSON files of a run directory: objects with a checksum, and logs of one object per line."""
+"""The JSON files of a run directory: objects with a checksum, and logs with one object per line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .errors import UserError
 from .files import write_atomic
 
 _CHECKSUM = "checksum"
-_REMEDY = "restore the file as it was, or give another --model_dir"
+_REMEDY = "restore the original file, or give another --model_dir"
 
 
 def digest(content: Any) -> str:
-    """Returns the SHA-256 of JSON content, which does not depend on the order of keys."""
+    """Returns the SHA-256 of JSON content, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -47,10 +47,10 @@ def read_object(path: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
         content = None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object", _REMEDY)
+        raise UserError(f"{path} is damaged: it does not contain a JSON object", _REMEDY)
     checksum = content.pop(_CHECKSUM, None)
     if checksum is not None and checksum != digest(content):
-        raise UserError(f"{path} is damaged or was edited: its checksum differs", _REMEDY)
+        raise UserError(f"{path} is damaged or was edited: its checksum does not match", _REMEDY)
     return content
 
 
@@ -68,34 +68,28 @@ class Log:
     damaged: list[tuple[int, bytes]]
     content: bytes
 
-    @property
-    def last_step(self) -> int:
-        """The largest step of a valid line, or 0 if there is none."""
-        return max((step for step, _ in self.lines), default=0)
-
 
 def read_log(path: str, *, ascending: bool = True) -> Log:
-    """Reads a log. A file that does not exist is treated as empty.
+    """Reads a log; a missing file is treated as empty.
 
     Args:
       path: The path of the file.
-      ascending: Whether each step must be larger than the previous one. Lines that are not part of
-        the longest ascending sequence are damaged.
+      ascending: Whether each step must be larger than the previous one. Lines outside the longest
+        ascending sequence then count as damaged.
     """
     if not tf.io.gfile.exists(path):
         return Log([], [], b"")
     with tf.io.gfile.GFile(path, "rb") as file:
         log = Log([], [], file.read())
-    *whole, torn = log.content.split(b"\n")
-    if _step_of(torn) is not None:  # only its line break is missing
-        whole.append(torn)
-    steps = [_step_of(line) for line in whole]
+    *lines, last = log.content.split(b"\n")
+    if _step_of(last) is not None:  # only its line break is missing
+        lines.append(last)
+    steps = [_step_of(line) for line in lines]
     valid = [index for index, step in enumerate(steps) if step is not None]
     if ascending:
-        places = longest_ascending([steps[index] for index in valid])
-        valid = [valid[place] for place in places]
+        valid = [valid[i] for i in longest_ascending([steps[index] for index in valid])]
     kept = set(valid)
-    for index, (step, line) in enumerate(zip(steps, whole, strict=True)):
+    for index, (step, line) in enumerate(zip(steps, lines, strict=True)):
         if step is not None and index in kept:
             log.lines.append((step, line + b"\n"))
         else:
@@ -106,24 +100,24 @@ def read_log(path: str, *, ascending: bool = True) -> Log:
 def longest_ascending(numbers: Sequence[Any]) -> list[int]:
     """Returns the indices of a longest strictly ascending subsequence of some numbers.
 
-    If one number of an ascending sequence was changed, it is the one that is left out, whether it
-    is too large or too small.
+    If one number of an ascending sequence was changed, exactly that number is left out, whether it
+    became too large or too small.
     """
     # The smallest last number of an ascending subsequence of each length, and its index.
-    ends: list[Any] = []
-    indices: list[int] = []
-    before: list[int | None] = []
+    last_numbers: list[Any] = []
+    last_indices: list[int] = []
+    predecessors: list[int | None] = []
     for index, number in enumerate(numbers):
-        length = bisect.bisect_left(ends, number)
-        ends[length : length + 1] = [number]
-        indices[length : length + 1] = [index]
-        before.append(indices[length - 1] if length else None)
-    found: list[int] = []
-    place = indices[-1] if indices else None
-    while place is not None:
-        found.append(place)
-        place = before[place]
-    return found[::-1]
+        length = bisect.bisect_left(last_numbers, number)
+        last_numbers[length : length + 1] = [number]
+        last_indices[length : length + 1] = [index]
+        predecessors.append(last_indices[length - 1] if length else None)
+    reversed_result: list[int] = []
+    current = last_indices[-1] if last_indices else None
+    while current is not None:
+        reversed_result.append(current)
+        current = predecessors[current]
+    return reversed_result[::-1]
 
 
 def _step_of(line: bytes) -> int | None:

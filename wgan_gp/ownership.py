@@ -1,4 +1,4 @@
-"""Ensures that only one process at a time writes to a run directory."""
+"""The lock that permits only one process at a time to write to a run directory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .files import write_atomic
 
 
 class RunLock:
-    """A lock on the run directory, held by one process and recorded in a file.
+    """A lock on a run directory, recorded in a file that names the process that holds it.
 
-    The lock cannot be taken from a running process on the same machine. A process on another
-    machine may have been preempted, which cannot be detected from here, so a new process takes
-    the lock over. If the former owner is still running, it stops before its next write.
+    A process cannot take the lock from a running process on the same machine. It can take the lock
+    from a process on another machine, because that process may have been preempted, which cannot
+    be detected from here. If the previous holder still runs, it stops before its next write.
 
     Args:
       path: The path of the lock file.
@@ -29,50 +29,50 @@ class RunLock:
 
     def __init__(self, path: str):
         self._path = path
-        self._mark = {
+        self._holder = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "started": _started(os.getpid()),
+            "started": _start_time(os.getpid()),
             "token": uuid.uuid4().hex,
         }
 
     def acquire(self) -> None:
-        """Takes the lock.
+        """Acquires the lock.
 
         Raises:
-          UserError: If another process on this machine holds it.
+          UserError: If another process on this machine holds the lock.
         """
         found = self._read()
         if (
-            found.get("host") == self._mark["host"]
-            and found.get("pid") != self._mark["pid"]
+            found.get("host") == self._holder["host"]
+            and found.get("pid") != self._holder["pid"]
             and found.get("started") is not None
-            and found["started"] == _started(found.get("pid"))
+            and found["started"] == _start_time(found.get("pid"))
         ):
             raise UserError(
-                f"--model_dir={os.path.dirname(self._path)} is being written by process "
-                f"{found['pid']} on this machine",
-                "stop that one first, or give another --model_dir",
+                f"process {found['pid']} on this machine is writing to "
+                f"--model_dir={os.path.dirname(self._path)}",
+                "stop that process first, or give another --model_dir",
             )
-        write_atomic(self._path, json.dumps(self._mark) + "\n")
+        write_atomic(self._path, json.dumps(self._holder) + "\n")
 
     def check(self) -> None:
         """Raises UserError if this process no longer holds the lock; call it before each write."""
         found = self._read()
-        if found.get("token") != self._mark["token"]:
+        if found.get("token") != self._holder["token"]:
             raise UserError(
-                f"{self._path} no longer names this process"
-                + (f", but {found.get('pid')} on {found.get('host')}" if found else ""),
-                "this run stops, and leaves everything as it is: give each run its own --model_dir",
+                f"this process no longer holds the lock {self._path}"
+                + (f"; process {found.get('pid')} on {found.get('host')} does" if found else ""),
+                "give each run its own --model_dir; this run has stopped and changed no more files",
             )
 
     def release(self) -> None:
         """Releases the lock if this process still holds it.
 
-        Errors are ignored, because the lock file of a process that has ended blocks no other.
+        Errors are ignored, because the lock file of an ended process does not block others.
         """
         with contextlib.suppress(tf.errors.OpError):
-            if self._read().get("token") == self._mark["token"]:
+            if self._read().get("token") == self._holder["token"]:
                 tf.io.gfile.remove(self._path)
 
     def _read(self) -> dict[str, Any]:
@@ -84,10 +84,10 @@ class RunLock:
         return found if isinstance(found, dict) else {}
 
 
-def _started(pid: Any) -> str | None:
+def _start_time(pid: Any) -> str | None:
     """Returns the start time of a process on this machine in kernel ticks, or None if unknown.
 
-    The start time distinguishes the process from a later one with the same process number.
+    The start time distinguishes the process from a later process with the same ID.
     """
     if type(pid) is not int:  # the lock file is damaged
         return None
