@@ -1,4 +1,4 @@
-"""A loss or gradient that is not finite changes nothing, stops the run, and is never saved."""
+"""Tests that a loss or gradient that is not finite changes no weight and stops the run."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_guarded_adam_is_adam():
 
 @pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf"), 1e30])
 def test_guarded_adam_keeps_a_weight_that_would_not_be_finite(bad):
-    """1e30 is finite; its square is not, and the update is 0."""
+    """The value 1e30 is finite, but its square is not, so the update is 0."""
     weight = tf.Variable([1.0, 2.0])
     optimizer = GuardedAdam(0.01, beta_1=0.5)
     optimizer.build([weight])
@@ -66,7 +66,7 @@ PLACES = ["data", "critic", "generator", "nowhere"]
         *(pytest.param(1, True, where, marks=pytest.mark.slow) for where in PLACES[1:]),
     ],
 )
-def test_no_replica_updates_what_one_finds_not_finite(replicas, jit_compile, where):
+def test_no_replica_updates_a_network_whose_loss_is_not_finite_on_one(replicas, jit_compile, where):
     config = train.resolve(Config(**{**TINY, "dataset": "digits"}))
     strategy = strategy_over(replicas)
     state = train.make_state(config, strategy)
@@ -86,21 +86,21 @@ def test_no_replica_updates_what_one_finds_not_finite(replicas, jit_compile, whe
     _, _, bad = loop(
         iter(strategy.experimental_distribute_dataset(batch)), tf.constant(3, tf.int64)
     )
-    # What the critic saw in the data does not reach the generator.
-    spoilt = {"data": {"critic"}, "nowhere": set()}.get(where, {"critic", "generator"})
+    # NaN in the data affects only the critic.
+    affected = {"data": {"critic"}, "nowhere": set()}.get(where, {"critic", "generator"})
     assert {name: int(step) for name, step in bad.items()} == {
-        name: 0 if name in spoilt else -1 for name in before
+        name: 0 if name in affected else -1 for name in before
     }
     for name, values in before.items():
         same = [
             np.array_equal(*pair, equal_nan=True)
             for pair in zip(values_of(getattr(state, name)), values, strict=True)
         ]
-        assert all(same) == (name in spoilt), name
+        assert all(same) == (name in affected), name
 
 
-def test_what_is_not_finite_is_never_saved(tmp_path):
-    """Nothing that a loss shows: a statistic of the generator's."""
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
+    """A batch-norm statistic of the generator does not affect the losses."""
     run, _ = train_tiny(tmp_path, train_steps=5, **DCGAN)
     statistics = run.state.generator.non_trainable_variables[0]
     statistics.assign(tf.fill(statistics.shape, NAN))
@@ -114,8 +114,8 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
 
 @pytest.fixture
 def spoiled(monkeypatch):
-    """Makes the data not finite, the first so many times that a critic step is given it."""
-    monkeypatch.setattr(train, "check_critic", lambda run: None)  # which reads ahead
+    """Makes the data of a critic step NaN the first `times` times that it is read."""
+    monkeypatch.setattr(train, "check_critic", lambda run: None)  # it reads the data, too
 
     def spoil(critic_step, times):
         open_source = registry.open_source
@@ -143,7 +143,7 @@ def spoiled(monkeypatch):
 
 
 EVERY_5 = {"summary_interval": 5, "checkpoint_interval": 5, "steps_per_loop": 5}
-# The first of iteration 14, whose loop has saved nothing yet.
+# The first critic step of iteration 14, whose loop has not saved a checkpoint yet.
 CRITIC_STEP = 26
 
 
@@ -152,9 +152,9 @@ def config_of(path, **settings):
     return train.resolve(Config(model_dir=str(path), **settings))
 
 
-def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
+def test_the_run_stops_and_names_the_last_checkpoint(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=99)
-    for _ in range(2):  # started again, it goes on from there, and meets the same
+    for _ in range(2):  # a restarted run continues from there and fails in the same way
         with pytest.raises(
             NotFiniteError,
             match=r"iteration 14: the critic's loss or gradient is not finite \(critic/loss\) — no "
@@ -171,10 +171,10 @@ def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
 
 
 @pytest.mark.parametrize("critic_step", [1, pytest.param(CRITIC_STEP, marks=pytest.mark.slow)])
-def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
+def test_a_rollback_continues_from_the_last_checkpoint_with_different_noise(
     tmp_path, spoiled, capsys, critic_step
 ):
-    """From the start too, when there is no other checkpoint yet."""
+    """Without another checkpoint, the rollback returns to iteration 0."""
     train.train(config_of(tmp_path / "sound"))
     spoiled(critic_step, times=2)
     train.train(config_of(tmp_path / "spoiled", on_nonfinite="rollback"))
@@ -195,7 +195,7 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
     assert run.checkpoints.rollbacks == 2
 
 
-def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
+def test_a_run_that_lost_its_lock_does_not_roll_back(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=1)
     newcomer, lines = RunLock(f"{tmp_path}/owner.json"), []
 
@@ -214,8 +214,8 @@ def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
     assert [(tmp_path / "metrics.jsonl").read_text()] == lines
 
 
-def test_every_process_refuses_what_is_not_finite(tmp_path):
-    """Of several that train together one writes, but all must go back."""
+def test_every_process_refuses_a_state_that_is_not_finite(tmp_path):
+    """If several processes train together, only one writes, but all must roll back."""
     run, _ = train_tiny(tmp_path, train_steps=5)
     run.state.generator.trainable_variables[0].assign_add([[NAN] * 4] * 8)
     checkpoints = Checkpoints(run.state, f"{tmp_path}/elsewhere", writes=False)
@@ -223,7 +223,7 @@ def test_every_process_refuses_what_is_not_finite(tmp_path):
         checkpoints.save()
 
 
-def test_rollbacks_come_to_an_end(tmp_path, spoiled, capsys):
+def test_the_number_of_rollbacks_is_limited(tmp_path, spoiled, capsys):
     spoiled(CRITIC_STEP, times=99)
     config = config_of(tmp_path, on_nonfinite="rollback", max_rollbacks=2)
     with pytest.raises(NotFiniteError, match="after 2 rollbacks again: iteration 14: the critic"):

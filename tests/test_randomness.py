@@ -1,4 +1,4 @@
-"""Numbers keyed by (seed, stream, step, example): the same on any number of replicas."""
+"""Tests of the random numbers, which are keyed by (seed, stream, step, example)."""
 
 import functools
 
@@ -39,7 +39,7 @@ def test_seed_and_count_may_be_known_later_than_the_graph(draw, seed):
 
 
 def test_the_key_is_seed_and_stream():
-    """The numbers of a resumed run: those that were drawn before."""
+    """The key must not change, because a resumed run would then draw different numbers."""
     expected = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[64, 4],
         key=tf.constant([3 << 32 | RngStream.SAMPLES], tf.uint64),

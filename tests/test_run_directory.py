@@ -1,4 +1,4 @@
-"""What a run directory that is not as it was left does to the next command."""
+"""Tests of commands on a run directory whose files or data have changed since the last command."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ def content_of(path):
 
 
 def resume(path, **settings):
-    """Resumes the run of `path` in a fresh program, which lists its files anew."""
+    """Resumes the run in `path`, and lists the files of the data again, as a new process does."""
     folder.find.cache_clear()
     shards.find.cache_clear()
     return train_tiny(path, **{**EVERY_5, **settings})
@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of it."""
+    """A copy of the trained run."""
     return pathlib.Path(shutil.copytree(trained, tmp_path / "run"))
 
 
@@ -89,7 +89,7 @@ def test_a_checkpoint_that_cannot_be_restored_changes_nothing(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**saved, "model_width": 8}))
     before = content_of(tmp_path)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored into this run's model"):
-        # It would fit a classifier, and keep it.
+        # Otherwise the run would fit a classifier and save it.
         resume(tmp_path, train_steps=10, dataset="digits", model_width=8)
     assert content_of(tmp_path) == before
 
@@ -131,11 +131,11 @@ def fingerprint_of(pictures):
     return train.datasets.fingerprint(Config(**of(pictures)))
 
 
-def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
+def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
     config, directory = Config(**of(pictures)), RunDirectory(str(tmp_path / "run"))
 
     def start():
-        """Does with the directory what a start does; returns what it says."""
+        """Uses the directory as a start of training does, and returns the output on stderr."""
         data = DataRecord((8, 8, 3), 0, fingerprint=fingerprint_of(pictures))
         directory.check_data(config, data)
         directory.claim(config, data).release()
@@ -148,14 +148,14 @@ def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
         f"warning: the data differs from the data of --model_dir={tmp_path}/run: "
     )
     assert start() == ""
-    # A run of before has no fingerprint, and is given one.
+    # The run of an earlier version has no fingerprint; it is added.
     (tmp_path / "run" / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0}')
     assert start() == ""
     assert directory.find_run()[1].fingerprint == fingerprint_of(pictures)
 
 
-def test_copies_elsewhere_are_told_apart_by_their_names_alone(monkeypatch, tmp_path):
-    """A size would cost a request for each file."""
+def test_remote_copies_are_compared_by_their_names_only(monkeypatch, tmp_path):
+    """Sizes would require a request for each file."""
     (tmp_path / "a.png").write_bytes(b"1234")
     local = fingerprint.fingerprint(str(tmp_path), ["a.png"], ["one"])
     monkeypatch.setattr(fingerprint.os, "stat", None)
@@ -183,7 +183,7 @@ def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
     assert train.datasets.fingerprint(Config()) is None
 
 
-def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp_path, capsys):
+def test_images_replaced_by_others_of_the_same_size_are_evaluated_again(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     resume(run, train_steps=5, **of(pictures, evaluate_interval=0))
     flags = ["--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=8"]
@@ -202,7 +202,7 @@ def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp
     assert fresh.out == after.out != before.out and "have changed since" not in fresh.err
 
 
-def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
+def test_damaged_lines_are_moved_and_training_continues(run, capsys):
     whole = {}
     for name in ("metrics.jsonl", "evaluation.jsonl"):
         path = run / name
@@ -224,7 +224,7 @@ def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
         assert found[:2] == lines and len(found) == 3 and json.loads(found[2])["step"] == 15
 
 
-def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
+def test_a_warning_lists_the_first_damaged_lines(tmp_path, capsys):
     path = tmp_path / "metrics.jsonl"
     path.write_text("?\n" * 12 + '{"step": 5}\n')
     JsonlWriter(str(path)).begin(10)
@@ -232,7 +232,7 @@ def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
     assert path.read_text() == '{"step": 5}\n'
 
 
-def test_a_line_that_lacks_only_its_end_is_kept_and_a_repeated_one_is_damaged(tmp_path):
+def test_a_line_without_a_line_break_is_kept_and_a_repeated_step_is_damaged(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 5}\n{"step": 10}\n{"step": 5}\n{"step": 15}')
     JsonlWriter(str(path)).begin(15)
@@ -240,7 +240,7 @@ def test_a_line_that_lacks_only_its_end_is_kept_and_a_repeated_one_is_damaged(tm
     assert (tmp_path / "metrics.jsonl.damaged").read_text() == '{"step": 5}\n'
 
 
-def test_a_renamed_checkpoint_is_not_taken_for_another(run, capsys):
+def test_a_renamed_checkpoint_is_refused(run, capsys):
     for file in sorted((run / "checkpoints").glob("ckpt-5.*")):
         file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-18")))
     assert call_main("--mode=sample", f"--model_dir={run}") == 2
@@ -250,7 +250,7 @@ def test_a_renamed_checkpoint_is_not_taken_for_another(run, capsys):
     )
 
 
-def test_a_checkpoint_without_its_manifest_is_named(run, capsys):
+def test_a_checkpoint_without_its_manifest_is_skipped_with_a_warning(run, capsys):
     (run / "checkpoints" / "ckpt-10.json").unlink()
     assert call_main("--mode=sample", f"--model_dir={run}") == 0
     said = capsys.readouterr().err
@@ -258,7 +258,7 @@ def test_a_checkpoint_without_its_manifest_is_named(run, capsys):
     assert "ckpt-5: 5 iterations" in said
 
 
-def test_a_torn_line_does_not_spoil_the_next_evaluation(run):
+def test_an_incomplete_line_does_not_damage_the_next_evaluation(run):
     log = run / "evaluation.jsonl"
     log.write_text('{"step": 5, "samp')
     assert call_main("--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=10") == 0
@@ -266,7 +266,7 @@ def test_a_torn_line_does_not_spoil_the_next_evaluation(run):
     assert torn == '{"step": 5, "samp' and json.loads(line)["samples"] == 10
 
 
-def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, capsys):
+def test_a_run_without_its_checkpoints_does_not_silently_start_from_scratch(run, capsys):
     shutil.rmtree(run / "checkpoints")
     whole = (run / "metrics.jsonl").read_text()
     lines = "".join(f'{{"step": {step}}}\n' for step in (5, 10, 15, 20))
@@ -276,7 +276,7 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, ca
     with pytest.raises(UserError, match=message):
         resume(run, train_steps=10)
     assert content_of(run) == before
-    # Killed before its first checkpoint, a run has nothing to restore.
+    # A run that was killed before its first checkpoint starts from scratch.
     (run / "metrics.jsonl").write_text(whole)
     resumed, _ = resume(run, train_steps=5)
     said = capsys.readouterr().err
@@ -312,7 +312,9 @@ def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch
         ({"checkpoint_interval": 5}, [], False),
     ],
 )
-def test_only_checkpoints_that_must_have_been_saved_are_missed(tmp_path, settings, steps, refused):
+def test_missing_checkpoints_are_an_error_only_if_they_must_have_been_saved(
+    tmp_path, settings, steps, refused
+):
     config = Config(model_dir=str(tmp_path), **settings)
     directory = RunDirectory(str(tmp_path))
     directory.claim(config, DataRecord((8, 8, 1), 0)).release()
@@ -331,7 +333,7 @@ def test_a_resume_that_cannot_be_evaluated_changes_nothing(run):
     assert content_of(run) == before
 
 
-def test_what_the_former_owner_saves_in_the_meantime_is_restored(run, tmp_path, monkeypatch):
+def test_a_checkpoint_that_the_previous_process_saves_late_is_restored(run, tmp_path, monkeypatch):
     for file in sorted((run / "checkpoints").glob("ckpt-10.*")):
         file.rename(tmp_path / file.name)
     claim = RunDirectory.claim
@@ -358,7 +360,7 @@ def test_what_the_former_owner_saves_in_the_meantime_is_restored(run, tmp_path, 
         ([], []),
     ],
 )
-def test_of_steps_that_do_not_ascend_the_fewest_are_damaged(tmp_path, steps, damaged):
+def test_the_fewest_steps_of_a_sequence_that_is_not_ascending_are_damaged(tmp_path, steps, damaged):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"step": {step}}}\n' for step in steps))
     log = read_log(str(path))
@@ -368,7 +370,7 @@ def test_of_steps_that_do_not_ascend_the_fewest_are_damaged(tmp_path, steps, dam
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json"])
-def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
+def test_an_edit_is_detected_and_a_file_without_a_checksum_is_accepted(run, capsys, name):
     path = run / name
     saved = json.loads(path.read_text())
     changed = {"config.json": {"seed": 8}, "data.json": {"order": 1}}[name]
@@ -383,7 +385,7 @@ def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
     config = Config.from_dict(RunDirectory(str(run)).saved_config())
     data = RunDirectory(str(run)).find_run()[1]
     RunDirectory(str(run)).check_data(config, data)
-    RunDirectory(str(run)).claim(config, data)  # which completes it
+    RunDirectory(str(run)).claim(config, data)  # adds the checksum
     assert "checksum" in json.loads(path.read_text())
 
 
@@ -391,7 +393,7 @@ def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
     "content",
     [b"[1", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 100_000, b"1" * 5000, b""],
 )
-def test_what_is_no_json_object_is_one_line(run, capsys, content):
+def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, content):
     for name in ("config.json", "data.json"):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(content)
@@ -418,14 +420,14 @@ def test_what_is_no_json_object_is_one_line(run, capsys, content):
         {"fingerprint": [1]},
     ],
 )
-def test_a_data_record_of_wrong_values_is_one_line(tmp_path, change):
+def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):
     saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
     assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, 2, None)
     with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
         DataRecord.from_dict({**saved, **change}, "data.json")
 
 
-def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
+def test_training_replaces_a_damaged_data_record(run, capsys):
     whole = (run / "data.json").read_bytes()
     (run / "data.json").write_bytes(whole.replace(b"2", b"3"))
     resume(run, train_steps=10)
@@ -434,7 +436,7 @@ def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
 
 
 @pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
-def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
+def test_a_damaged_lock_file_does_not_block_a_run(tmp_path, pid):
     lock = RunLock(f"{tmp_path}/owner.json")
     mark = {**lock._holder, "pid": pid}
     (tmp_path / "owner.json").write_text(json.dumps(mark))
@@ -444,7 +446,7 @@ def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
     lock.acquire()
 
 
-def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
+def test_existing_output_is_not_replaced(run, tmp_path, capsys):
     sample = ["--mode=sample", f"--model_dir={run}", f"--output={tmp_path}/a.png"]
     exports = [["--mode=export", f"--model_dir={run}"]]
     exports.append([*exports[0], f"--output={tmp_path}/export"])
@@ -465,8 +467,8 @@ def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
     assert content_of(tmp_path) == before
 
 
-def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeypatch):
-    """Root may write everywhere, so the refusal is an imitation."""
+def test_a_read_only_run_can_be_evaluated(run, capsys, monkeypatch):
+    """The error is simulated, because the tests may run as root, who can write everywhere."""
     before = content_of(run)
 
     def refuse(path):
@@ -491,8 +493,8 @@ def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeyp
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_is_one_line(run, capsys, change, says):
-    """In a file of before, which has no checksum."""
+def test_an_impossible_configuration_is_a_one_line_error(run, capsys, change, says):
+    """The file has no checksum, as in earlier versions."""
     config = Config(**TINY, model_dir=str(run)).to_dict()
     (run / "config.json").write_text(json.dumps({**config, **change}))
     for mode in ("sample", "export", "evaluate"):
@@ -501,8 +503,8 @@ def test_a_configuration_that_cannot_be_is_one_line(run, capsys, change, says):
         assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_run_whose_switches_were_saved_as_words_is_resumed_and_sampled(tmp_path, capsys):
-    """In a file of before, which has no checksum."""
+def test_a_run_with_booleans_saved_as_words_is_resumed_and_sampled(tmp_path, capsys):
+    """The file has no checksum, as in earlier versions."""
     settings = {"dataset": "digits", "dequantization": False, "train_steps": 5}
     run, _ = train_tiny(tmp_path, **settings, learning_rate_schedule="constant")
     path = tmp_path / "config.json"
@@ -521,7 +523,7 @@ def test_a_run_whose_switches_were_saved_as_words_is_resumed_and_sampled(tmp_pat
     assert (saved["random_flips"], saved["dequantization"]) == (False, False)
 
 
-def test_what_fails_in_the_midst_of_using_a_run_is_one_line(run, capsys, monkeypatch):
+def test_an_error_while_a_run_is_used_is_one_line(run, capsys, monkeypatch):
 
     def fail(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
@@ -529,4 +531,4 @@ def test_what_fails_in_the_midst_of_using_a_run_is_one_line(run, capsys, monkeyp
     for mode in ("sample", "export", "evaluate"):
         monkeypatch.setattr(saved_run, f"_{mode}", fail)
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
-        assert "error: the memory does not hold this run (OOM" in capsys.readouterr().err
+        assert "error: the run does not fit in memory (OOM" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The way to a TPU, step by step, with fakes in the place of Google's machines."""
+"""Tests of the selection of devices, and of the connection to a TPU with fakes for its steps."""
 
 import pathlib
 import subprocess
@@ -53,7 +53,7 @@ def fake_steps(calls, failing=None):
         ({"fused_resampling": "off"}, [], False),
     ],
 )
-def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monkeypatch):
+def test_resampling_is_fused_where_fusing_is_faster(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     config = Config(**settings)
     devices = devices_over(strategy_over(1), find_platform(config))
@@ -70,13 +70,13 @@ def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monk
         ({"mode": "sample"}, [], True),
     ],
 )
-def test_strides_are_by_blocks_on_a_cpu(settings, gpus, expected, monkeypatch):
+def test_strides_by_blocks_are_used_on_a_cpu(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     devices = devices_over(strategy_over(1), find_platform(Config(**settings)))
     assert devices.use_strides_by_blocks == expected
 
 
-def test_tpu_is_resolved_connected_initialised_in_that_order():
+def test_tpu_is_resolved_connected_and_initialized_in_this_order():
     calls = []
     steps = fake_steps(calls)
     assert connect_tpu("my-tpu", zone="z", project="p", **steps) == "the strategy"
@@ -89,7 +89,7 @@ def test_tpu_is_resolved_connected_initialised_in_that_order():
 
 
 @pytest.mark.parametrize("failing", ["resolver", "connect", "initialize", "strategy"])
-def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
+def test_unreachable_tpu_is_a_one_line_error_with_a_remedy(failing):
     with pytest.raises(UserError) as caught:
         connect_tpu("my-tpu", **fake_steps([], failing))
     message = str(caught.value)
@@ -104,7 +104,7 @@ def test_batch_must_divide_over_the_tpus_cores(monkeypatch):
 
 
 @pytest.mark.parametrize("jit_compile", ["auto", "off"])
-def test_a_tpu_is_never_asked_to_jit_compile(jit_compile):
+def test_jit_compile_is_never_used_on_a_tpu(jit_compile):
     assert not devices_over(strategy_over(1), "TPU").use_jit(jit_compile)
 
 
@@ -113,7 +113,7 @@ def test_jit_compile_on_with_a_tpu_is_refused():
         Config(tpu="my-tpu", jit_compile="on")
 
 
-def test_jit_compile_elsewhere():
+def test_jit_compile_on_other_devices():
     assert not devices_over(strategy_over(1)).use_jit("auto")
     assert devices_over(strategy_over(1)).use_jit("on")
     assert not devices_over(strategy_over(4)).use_jit("auto")
@@ -121,7 +121,7 @@ def test_jit_compile_elsewhere():
         Config(jit_compile="on").check_replicas(4)
 
 
-def test_strategies_say_what_they_are():
+def test_devices_are_described():
     assert devices_over(strategy_over(1)).describe() == "1 CPU replica"
     assert devices_over(strategy_over(4)).describe() == "4 CPU replicas"
 
@@ -129,7 +129,7 @@ def test_strategies_say_what_they_are():
 @pytest.mark.parametrize(
     ("gpus", "expected"), [(0, "one CPU:0"), (1, "one GPU:0"), (4, "mirrored over all")]
 )
-def test_devices_follow_from_the_gpus_there_are(monkeypatch, gpus, expected):
+def test_all_visible_gpus_are_used(monkeypatch, gpus, expected):
     made = type("Made", (str,), {"num_replicas_in_sync": 1})
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: made("mirrored over all"))
@@ -162,7 +162,7 @@ def test_cpu_replicas_mirror_over_logical_devices():
     ],
     ids=["unknown", "not ready", "no metadata server", "no client"],
 )
-def test_a_tpu_that_cannot_be_resolved_is_named_with_its_state(error):
+def test_an_error_of_the_resolver_is_reported_with_a_remedy(error):
     def resolver(tpu, zone, project):
         raise error
 
@@ -174,7 +174,7 @@ def test_a_tpu_that_cannot_be_resolved_is_named_with_its_state(error):
     assert "tpu-vm stop my-tpu --zone=us-z" in message
 
 
-def test_a_tpu_that_does_not_answer_ends_the_program_in_a_line():
+def test_a_tpu_that_does_not_respond_ends_the_program_with_one_line():
     program = (
         "import time\n"
         "from wgan_gp.strategy import connect_tpu\n"
@@ -189,7 +189,7 @@ def test_a_tpu_that_does_not_answer_ends_the_program_in_a_line():
     assert "READY" in line
 
 
-def test_a_deadline_that_is_met_ends_nothing():
+def test_only_a_missed_deadline_ends_the_program():
     ended = []
     with deadline(0.05, "late", "hurry", end=ended.append):
         pass
@@ -216,13 +216,13 @@ def test_a_deadline_that_is_met_ends_nothing():
         ),
     ],
 )
-def test_a_remote_tpu_is_given_no_local_path(settings, flag):
+def test_local_paths_are_refused_for_a_remote_tpu(settings, flag):
     with pytest.raises(UserError, match=rf"{flag}.* is on this machine.*gs://BUCKET"):
         train.resolve(Config(**{"tpu": "my-tpu", **settings}))
 
 
 @pytest.mark.parametrize("tpu", ["local", None])
-def test_what_a_tpu_would_pad_is_said(tpu, tmp_path, monkeypatch, capsys):
+def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(2))
     settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
     train.train(train.resolve(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
@@ -234,12 +234,12 @@ def test_what_a_tpu_would_pad_is_said(tpu, tmp_path, monkeypatch, capsys):
     assert "--generator_batch_size" not in errors
 
 
-def test_paths_that_a_tpu_can_read_are_taken():
+def test_paths_that_a_tpu_can_read_are_accepted():
     remote = train.resolve(Config(tpu="my-tpu", model_dir="gs://b/run"))
     assert remote.model_dir == "gs://b/run"
     assert train.resolve(Config(tpu="local")).model_dir == "runs/digits"
 
 
-def test_a_zone_is_of_a_tpu():
+def test_a_zone_requires_a_tpu():
     with pytest.raises(UserError, match="--tpu_zone and --tpu_project require a TPU — add --tpu"):
         Config(tpu_zone="us-z")

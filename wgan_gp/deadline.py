@@ -12,16 +12,16 @@ from .errors import UserError
 
 
 def end_program(message: str) -> None:
-    """Prints an error and ends the program with status 2, even if its threads are waiting."""
+    """Prints an error and ends the program with status 2, even if a thread waits in TensorFlow."""
     print(f"error: {message}", file=sys.stderr, flush=True)
-    os._exit(2)  # sys.exit cannot end a thread that waits inside TensorFlow
+    os._exit(2)  # sys.exit would not end such a thread
 
 
 @contextlib.contextmanager
 def deadline(
     seconds: float, what: str, remedy: str, *, end: Callable[[str], None] = end_program
 ) -> Iterator[None]:
-    """Ends the program with an error unless the code inside ends in time.
+    """Ends the program with an error if the code inside the context takes too long.
 
     Args:
       seconds: The time limit.
@@ -42,8 +42,8 @@ def deadline(
 _WATCHDOG = """
 import os, signal, sys, time
 parent, seconds, line = os.getppid(), float(sys.argv[1]), sys.argv[2]
-until = time.monotonic() + seconds
-while time.monotonic() < until:
+end = time.monotonic() + seconds
+while time.monotonic() < end:
     time.sleep(0.2)
     if os.getppid() != parent:
         sys.exit()
@@ -56,8 +56,9 @@ os.kill(parent, signal.SIGKILL)
 def deadline_from_outside(seconds: float, what: str, remedy: str) -> Iterator[None]:
     """Limits the time like `deadline`, but from another process.
 
-    It is needed where TensorFlow waits while it holds Python's global interpreter lock, so that
-    no thread can run. The program is killed, so its exit status is that of SIGKILL.
+    It is necessary where TensorFlow waits while it holds Python's global interpreter lock, because
+    no thread of this process can then run. The program is killed, so its exit status is that of
+    SIGKILL.
 
     Args:
       seconds: The time limit.

@@ -1,8 +1,8 @@
-"""Selects oneDNN for TensorFlow's convolutions and matrix products on an x86 CPU.
+"""oneDNN for TensorFlow's convolutions and matrix products on x86 CPUs.
 
-By default, TensorFlow uses oneDNN on CPUs with AVX-512 VNNI and Eigen on others. On a CPU with
-AVX2 only, Eigen takes seven times as long for some gradients of convolutions. TensorFlow reads
-the setting from the environment once, when it is imported.
+By default, TensorFlow uses oneDNN only on CPUs with AVX-512 VNNI, and Eigen on all others. On a
+CPU with AVX2 only, Eigen takes seven times as long for some gradients of convolutions. TensorFlow
+reads the environment variable once, when it is imported.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def enable() -> None:
-    """Selects oneDNN unless the variable is set. Call it before TensorFlow is imported."""
+    """Enables oneDNN unless the variable is set. Call it before TensorFlow is imported."""
     if is_x86() and "tensorflow" not in sys.modules and not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = "1"
 
 
 def warn_if_off() -> None:
-    """Warns on stderr if oneDNN is off although the user did not turn it off."""
-    turned_off = os.environ.get(VARIABLE, "").lower() in ("0", "false")
-    if is_x86() and not turned_off and is_on() is False:
+    """Warns on stderr if oneDNN is disabled, but not by the user."""
+    disabled_by_user = os.environ.get(VARIABLE, "").lower() in ("0", "false")
+    if is_x86() and not disabled_by_user and is_on() is False:
         print(
-            "warning: TensorFlow runs without oneDNN, so convolutions on this CPU are slow — set "
+            "warning: TensorFlow does not use oneDNN, so convolutions on this CPU are slow — set "
             f"{VARIABLE}=1 in the environment before Python starts",
             file=sys.stderr,
         )

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 
 class GuardedAdam(tf.keras.optimizers.Adam):
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980) without updates that are not finite.
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) that never makes a weight NaN or infinite.
 
-    A weight whose new value would be NaN or infinite keeps its old value. It keeps this value in
-    later updates, too, because its moments are no longer finite.
+    A weight whose new value would be NaN or infinite keeps its old value. It also keeps this value
+    in later updates, because its moments are no longer finite.
     """
 
     def update_step(self, gradient: tf.Tensor, variable: Any, *learning_rate: tf.Tensor) -> None:
-        """Updates one weight; Keras 3 passes the learning rate, Keras 2 does not."""
+        """Updates one variable; Keras 3 passes the learning rate, and Keras 2 does not."""
         before = tf.identity(variable)
         super().update_step(gradient, variable, *learning_rate)
         # XLA fuses this with the update, at no cost.

@@ -1,14 +1,12 @@
 """Stateless random numbers keyed by (seed, stream, step, global example index).
 
-Each replica draws the numbers of its slice of the global batch, so a seed gives the same
-noise on one CPU, on eight cores or on a pod, and also after a resume. There is no
-generator state to save.
+Each replica draws the numbers for its slice of the global batch, so a seed gives the same noise on
+one CPU, on eight cores or on a pod, and also after a resume. There is no generator state to save.
 
-The numbers are Philox 4x32-10 blocks (Salmon et al. 2011, "Parallel Random Numbers: As
-Easy as 1, 2, 3"), addressed directly: the key holds the seed and the stream, the high word of
-the counter holds the step, and its low word the position of the example. The bits are converted
-to uniform and normal values here, because TensorFlow's kernels convert them differently on the
-CPU and under XLA.
+The numbers are Philox 4x32-10 blocks (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1,
+2, 3"), addressed directly: the key contains the seed and the stream, the high word of the counter
+is the step, and its low word is the position of the example. The bits are converted to uniform and
+normal values here, because TensorFlow's kernels convert them differently on the CPU and under XLA.
 """
 
 import enum
@@ -21,9 +19,9 @@ _WORDS_PER_BLOCK = 4
 
 
 class RngStream(enum.IntEnum):
-    """Independent streams of random numbers, one for each purpose.
+    """The independent streams of random numbers, one for each purpose.
 
-    Never renumber them, because a resumed run would then draw different numbers.
+    Their numbers must not change, because a resumed run would then draw different numbers.
     """
 
     CRITIC_LATENTS = 0
@@ -52,7 +50,7 @@ def bits(
 
     Args:
       seed: The seed in [0, 2^31), a Python integer or a scalar int64 tensor.
-      stream: The purpose of the numbers.
+      stream: The stream of random numbers.
       step: The index of the draw from the stream, scalar integer.
       first: The global index of the first example, scalar integer.
       count: The number of examples, a Python integer or a scalar int32 tensor.
@@ -62,11 +60,11 @@ def bits(
       `[count, size]`, uint32. Row i depends on (seed, stream, step, first + i) only.
     """
     blocks = -(-size // _WORDS_PER_BLOCK)
-    place = tf.cast(first, tf.int64) * blocks
+    first_block = tf.cast(first, tf.int64) * blocks
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tf.stack([count, blocks * _WORDS_PER_BLOCK]),
-        key=tf.cast([seed * 2**32 + int(stream)], tf.uint64),  # the seed in its high word
-        counter=tf.cast(tf.stack([place, tf.cast(step, tf.int64)]), tf.uint64),
+        key=tf.cast([seed * 2**32 + int(stream)], tf.uint64),  # the high word is the seed
+        counter=tf.cast(tf.stack([first_block, tf.cast(step, tf.int64)]), tf.uint64),
         alg=_PHILOX,
         dtype=tf.uint32,
     )[:, :size]
@@ -91,16 +89,16 @@ def uniform(
 def uncorrelated_bits(
     seed: int, stream: RngStream, *, first: tf.Tensor, count: int, size: int
 ) -> tf.Tensor:
-    """Returns random words for noise on whole images, faster than `bits`.
+    """Returns random 32-bit words for noise on whole images, faster than `bits`.
 
-    The words are hashes by multiply-add (Carter and Wegman 1979): word p of an example is
+    The words are multiply-add hashes (Carter and Wegman 1979): word p of an example is
     a x_p + b modulo 2^32, where a and b are random for each example and the x_p are random for
     the run. Each word is uniform, and any two words of an example are uncorrelated. Higher-order
     products of the words may be correlated.
 
     Args:
       seed: The seed, see `bits`.
-      stream: The purpose of the numbers. Its steps 0 and 1 are used.
+      stream: The stream of random numbers, of which steps 0 and 1 are used.
       first: The global index of the first example, scalar integer.
       count: The number of examples.
       size: The number of words per example.
@@ -125,8 +123,8 @@ def normal(
 ) -> tf.Tensor:
     """Returns standard normal values, `[count, size]` float32; see `bits` for the arguments.
 
-    By the transform of Box and Muller 1958, each pair of uniform values gives a pair of normal
-    values. With 24 bits, the largest magnitude is 5.77.
+    The Box-Muller transform (Box and Muller 1958) converts each pair of uniform values to a pair of
+    normal values. With 24 bits, the largest magnitude is 5.77.
     """
     pairs = -(-size // 2)
     u = uniform(seed, stream, step=step, first=first, count=count, size=2 * pairs)

@@ -1,4 +1,4 @@
-"""Keeps a run alive when its terminal or the reader of its output has closed."""
+"""Output streams that let a run continue when stdout or stderr cannot be written."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _stdout_failed = False
 
 
 def ignore_output_errors() -> None:
-    """Makes writes to stdout and stderr never fail. Call it once, before anything is printed.
+    """Makes writes to stdout and stderr never fail. Call it once, before the first output.
 
     Output to a closed pipe (`| head -1`), a full disk or a closed terminal is lost, and training
     continues. A stream that is closed at the start (`2>&-`) is redirected to the null device.
-    Otherwise the next file that the program opens would get its number and would receive the
-    output that TensorFlow writes to stderr.
+    Otherwise the next file that the program opens would get the stream's file descriptor, and
+    TensorFlow would write its messages to that file.
     """
     for number in (0, 1, 2):
         _open_if_closed(number)
@@ -26,12 +26,13 @@ def _open_if_closed(number: int) -> None:
     try:
         os.fstat(number)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
-        os.set_inheritable(nowhere, True)
+        # This gets the lowest free file descriptor, which is `number`.
+        null_device = os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(null_device, True)
 
 
 class _Stream(io.TextIOWrapper):
-    """A text stream over stdout or stderr; a line is written when it is complete."""
+    """A line-buffered text stream over stdout or stderr."""
 
     def __init__(self, number: int):
         encoding = getattr(sys.__stderr__, "encoding", "utf-8")
@@ -59,7 +60,7 @@ class _Output(io.FileIO):
                 return len(content) if written is None else written
             except OSError as error:
                 self._lost = True
-                # The reader of a pipe that was closed has seen enough.
+                # A closed pipe is not an error: its reader needs no more output.
                 if self._number == 1 and not isinstance(error, BrokenPipeError):
                     self._warn(error)
         return len(content)
@@ -71,5 +72,5 @@ class _Output(io.FileIO):
 
 
 def stdout_failed() -> bool:
-    """Returns True if stdout could not be written, for another reason than a closed pipe."""
+    """Returns True if a write to stdout failed for a reason other than a closed pipe."""
     return _stdout_failed
