@@ -1,57 +1,65 @@
-# Everything a newcomer needs. `make train` and `make test` set up .venv when it is missing.
-# Arguments for train.py and the benchmarks go through ARGS: make train ARGS="--seed=1"
+# `make train` and `make test` create .venv if it does not exist.
+# ARGS passes arguments to train.py, pytest and the benchmarks: make train ARGS="--seed=1"
 
 PYTHON ?= python3
 BIN := .venv/bin
 LOGDIR ?= runs
-# One more than there are cores: some tests wait, for processes of their own.
+# One more than the number of cores, because some tests wait for other processes.
 TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
 BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
 
-.PHONY: help setup setup-compile setup-bench train tensorboard test test-all lint format judge bench clean
+DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
+
+.PHONY: help setup setup-compile setup-bench train tensorboard test test-all lint format docs sample-quality judge bench clean
 
 help:  ## lists the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
 
-setup: .venv/.runtime .venv/.development .venv/.compile  ## installs everything, for training and for development
+setup: .venv/.runtime .venv/.development .venv/.compile  ## installs everything for training and development
 
-setup-compile: .venv/.compile  ## installs the TPU's compiler, for --mode=compile
+setup-compile: .venv/.compile  ## installs the TPU's compiler for --mode=compile
 
-setup-bench: .venv/.bench .venv/.compile  ## installs what the benchmarks compare with: PyTorch
+setup-bench: .venv/.bench .venv/.compile  ## installs PyTorch, which the benchmarks compare with
 
-train: .venv/.runtime  ## trains; on scikit-learn's digits by default, no network needed
+train: .venv/.runtime  ## trains, by default on scikit-learn's digits; needs no network
 	$(BIN)/python train.py $(ARGS)
 
 tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(BIN)/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint, types and the fast tests, in 10 minutes; ARGS go to pytest
+test: lint .venv/.compile  ## lint and the fast tests, in 10 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: lint .venv/.compile  ## lint, types and every test, as CI does, in 25 minutes; ARGS go to pytest
+test-all: lint .venv/.compile  ## lint and all tests, as in CI, in 25 minutes; ARGS go to pytest
 	$(PYTEST) $(ARGS)
 
-lint: .venv/.development  ## style and types
+lint: .venv/.development  ## style, types and the layers of wgan_gp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
-format: .venv/.development  ## fixes what ruff can fix
+format: .venv/.development  ## fixes style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-judge: .venv/.runtime  ## judges the samples of the runs under runs/ (train them first)
+sample-quality: .venv/.runtime  ## checks the samples of the runs under runs/ (train them first)
 	$(BIN)/python -m benchmarks.sample_quality $(ARGS)
 
-bench: setup-bench  ## measures speed, an hour of it; one of it with BENCHMARKS=step_time
+judge: sample-quality
+
+docs: .venv/.development  ## writes the API reference to build/api/index.html
+	$(BIN)/python -m pdoc --docformat google --output-directory build/api $(DOCUMENTED)
+
+bench: setup-bench  ## measures speed for an hour; BENCHMARKS=step_time runs one benchmark
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
-clean:  ## removes .venv and caches; never a run
+clean:  ## removes .venv and caches, but no runs
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build *.egg-info
 
-# A stamp is newer than its requirements only after pip succeeded, so that an interrupted
-# installation is taken up again.
+# A stamp is newer than its requirements only after pip has succeeded, so an interrupted installation
+# is repeated.
 .venv/.runtime: requirements.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import pathlib
 import re
 import sys
 from collections.abc import Callable
@@ -20,7 +22,8 @@ _DEFINE: dict[type, Callable] = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
-_HELP = "python train.py --help lists the flags"
+# The flagfiles of the experiments: next to this file in a checkout and in the installed package.
+EXPERIMENTS = pathlib.Path(__file__).parent / "configs"
 
 
 class _Switch(flags.BooleanParser):
@@ -70,7 +73,8 @@ def _help(field: dataclasses.Field) -> str:
 def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     """Returns the configuration that a command line describes.
 
-    `--flagfile=FILE` reads flags from a file.
+    `--flagfile=FILE` reads flags from a file. If there is no such file, the experiment of that
+    name is read, so that configs/mnist.flags can be given in any directory.
 
     Raises:
       UserError: If a flag is unknown, a value has the wrong type or is out of range, or a
@@ -82,10 +86,10 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl ignores it
         raise UserError("--flagfile= is empty", "give a file, or omit the flag")
     try:
-        rest = values(argv)
+        rest = values([_find_experiment(argument) for argument in argv])
     except flags.UnrecognizedFlagError as error:
         guess = str(error).partition("Did you mean: ")[2].rstrip(" ?")
-        remedy = f"did you mean --{guess}?" if guess else _HELP
+        remedy = f"did you mean --{guess}?" if guess else _see_help()
         raise UserError(f"--{shorten(error.flagname)} is unknown", remedy) from None
     except flags.IllegalFlagValueError as error:
         raise _illegal_value(str(error)) from None
@@ -93,15 +97,31 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
         reason = str(error).partition("flagfile: ")[2]
         raise UserError(f"--flagfile cannot be read: {reason}", "give a file that exists") from None
     except UnicodeDecodeError:
-        raise UserError("--flagfile is no text", "give a file of flags, one a line") from None
+        raise UserError("--flagfile is not text", "give a file with one flag per line") from None
     except flags.Error as error:
-        raise UserError(shorten(str(error)), _HELP) from None
+        raise UserError(shorten(str(error)), _see_help()) from None
     except (ValueError, OSError, RecursionError) as error:
         # absl raises these for some of its own flags, for a flagfile and for a very long name.
-        raise UserError(f"the flags cannot be read ({shorten(str(error))})", _HELP) from None
+        raise UserError(f"the flags cannot be read ({shorten(str(error))})", _see_help()) from None
     if rest[1:]:
-        raise UserError(f"{shorten(rest[1])} is no flag", "give every setting as --name=value")
+        raise UserError(
+            f"unexpected argument {shorten(repr(rest[1]))}", "pass settings as --name=value"
+        )
     return to_config(values)
+
+
+def _see_help() -> str:
+    program = "python train.py" if sys.argv[0].endswith("train.py") else "wgan-gp"
+    return f"{program} --help lists the flags"
+
+
+def _find_experiment(argument: str) -> str:
+    """Returns a --flagfile argument with the path of an experiment if it names no other file."""
+    match = re.fullmatch(r"(--?flagfile=)(.+)", argument)
+    if match is None or os.path.exists(match[2]):
+        return argument
+    experiment = EXPERIMENTS / os.path.basename(match[2])
+    return f"{match[1]}{experiment}" if experiment.is_file() else argument
 
 
 def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
@@ -130,7 +150,7 @@ def _illegal_value(message: str) -> UserError:
     match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
     settings = {field.name: field for field in dataclasses.fields(Config)}
     if match is None or match[2] not in settings:  # one of absl's own flags
-        return UserError(shorten(message), _HELP)
+        return UserError(shorten(message), _see_help())
     flag, name = match.groups()
     if _is_closed(settings[name]):
         # A value may contain ": ", too.

@@ -1,5 +1,5 @@
-"""Programs that measure and print figures; never run as tests."""
+"""Programs that measure speed, memory, sample quality and reliability."""
 
-from wgan_gp import onednn
+from wgan_gp.runtime import onednn
 
-onednn.prefer()  # here and, through the environment, in every process that a program starts
+onednn.enable()  # in this process and, through the environment, in all that it starts

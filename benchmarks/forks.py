@@ -1,4 +1,4 @@
-"""Runs the program in forks of a process that has imported everything it needs."""
+"""Forks of a process that has already imported everything that the program needs."""
 
 from __future__ import annotations
 
@@ -18,60 +18,68 @@ import tqdm
 
 import train
 
-# `train` first: it sets what TensorFlow reads when it is imported. Nothing here starts
-# TensorFlow's own threads, which a fork would not have.
-_PRELOADED = ["train", "tensorflow", "losses", "benchmarks.forks", "benchmarks.kills", "h5py"]
-_PRELOADED += ["wgan_gp.saved_run", "wgan_gp.events", "wgan_gp.loop", "wgan_gp.probe"]
-_PRELOADED += ["wgan_gp.trainer", "wgan_gp.evaluation.evaluator", "wgan_gp.evaluation.report"]
-# To start a process is to ask about all others, and of two threads that ask about the same process
-# one would miss its status.
+# `benchmarks` comes first because it sets variables that TensorFlow reads on import. None of these
+# modules may start TensorFlow's threads, because a fork does not copy threads.
+_PRELOADED = ["benchmarks", "train", "tensorflow", "losses", "benchmarks.kills", "h5py"]
+_PRELOADED += ["benchmarks.forks", "wgan_gp.app.training", "wgan_gp.app.saved_run"]
+_PRELOADED += ["wgan_gp.evaluation.evaluator", "wgan_gp.evaluation.results"]
+# Starting a process polls all others. If two threads polled the same process, one would miss its
+# exit status.
 _LOCK = threading.Lock()
-_SECONDS = 120  # after which a child hangs
-_BYTES = 2**33  # of memory that a child may ask for
+_TIMEOUT = 120  # seconds
+_MAX_BYTES = 2**33  # of address space for a child
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """How a child ended: its exit status, None if it hung, and what it wrote."""
+class ProcessResult:
+    """The result of a process.
+
+    Attributes:
+      status: The exit status. None if the process timed out.
+      out: The text that it wrote to stdout.
+      err: The text that it wrote to stderr.
+    """
 
     status: int | None
     out: str
     err: str
 
 
-def execute(arguments: list[str], target: Callable[[list[str]], int] | None = None) -> Ended:
+def run_in_fork(
+    arguments: list[str], target: Callable[[list[str]], int] | None = None
+) -> ProcessResult:
     """Runs the program, or another function of its arguments, to its end.
 
-    Several threads may call it.
+    It may be called from several threads.
 
     Args:
-      arguments: flags.
-      target: function of the program's name and the flags; None: train.main.
+      arguments: The flags.
+      target: [program name, *flags] -> exit status. None stands for `train.main`.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder, name) for name in ("out", "err")]
-        given = (target or train.main, ["train.py", *arguments], files)
-        child = context.Process(target=_child, args=given)
+        child_arguments = (target or train.main, ["train.py", *arguments], files)
+        child = context.Process(target=_child, args=child_arguments)
         with _LOCK:
             child.start()
-        multiprocessing.connection.wait([child.sentinel], _SECONDS)
+        multiprocessing.connection.wait([child.sentinel], _TIMEOUT)
         with _LOCK:
             status = child.exitcode
         if status is None:
             child.kill()
             child.join()
-        return Ended(status, *(file.read_text(errors="replace") for file in files))
+        return ProcessResult(status, *(file.read_text(errors="replace") for file in files))
 
 
 def _child(
     target: Callable[[list[str]], int], arguments: list[str], files: list[pathlib.Path]
 ) -> None:
-    gc.disable()  # it soon ends
-    tempfile.tempdir = str(files[0].parent)  # what TensorFlow writes there, nobody else deletes
-    tqdm.tqdm.set_lock(threading.RLock())  # tqdm's own would outlive a process that is killed
-    resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+    gc.disable()  # the process is short
+    tempfile.tempdir = str(files[0].parent)  # TensorFlow does not delete its temporary files
+    tqdm.tqdm.set_lock(threading.RLock())  # a killed process would leave tqdm's own lock behind
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     for number, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
     sys.exit(target(arguments))

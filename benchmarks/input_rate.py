@@ -1,11 +1,11 @@
-"""Images a second of each source, beside the usual ways to read the same files, in one run.
+"""Compares the speed of the input pipeline with usual ways of reading the same files.
 
-python -m benchmarks.input_rate
+  python -m benchmarks.input_rate
 
-Pictures of 178x218 pixels, JPEG, are written to a temporary folder and to TFRecords, and read at
-32 and at 64 pixels: by this project, from memory and as needed, and by the usual tf.data chains
-and Keras. Figures are medians, and ratios to the naive chain of the same files and size. The
-naive chains add no noise; where none is said, neither does this project.
+JPEG images of 178x218 pixels are written to a temporary folder and to TFRecords. They are read at
+32 and at 64 pixels by this project (from memory and from the files), by a naive tf.data pipeline
+and by Keras. Figures are medians; ratios are to the naive pipeline for the same files and size.
+Only the rows "with noise" add noise.
 """
 
 import argparse
@@ -24,21 +24,21 @@ import tensorflow as tf
 
 from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
+from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.pipeline import replica_batches
-from wgan_gp.data.registry import open_source
 
 from . import outcome
 
 BATCH = 64
-PICTURES = 1024
+IMAGES = 1024
 
 
-def write_pictures(folder: pathlib.Path) -> None:
-    """Smooth noise, so that files are about as long as photographs'."""
+def write_images(folder: pathlib.Path) -> None:
+    """Writes images of smooth noise, whose files are about as large as those of photographs."""
     random = np.random.default_rng(0)
     for label in range(4):
         (folder / str(label)).mkdir(parents=True)
-    for number in range(PICTURES):
+    for number in range(IMAGES):
         coarse = random.uniform(0, 255, [28, 23, 3]).astype(np.float32)
         image = tf.cast(tf.image.resize(coarse, [218, 178], "bicubic"), tf.uint8)
         path = folder / str(number % 4) / f"{number}.jpg"
@@ -46,14 +46,20 @@ def write_pictures(folder: pathlib.Path) -> None:
 
 
 def naive(files: tf.data.Dataset, side: int, encoded: Callable) -> tf.data.Dataset:
-    """What tutorials do; `encoded` gives a JPEG for an element of `files`."""
+    """Returns the usual tf.data pipeline.
+
+    Args:
+      files: The elements from which images are read.
+      side: The height and width of the images.
+      encoded: element of `files` -> JPEG.
+    """
 
     def load(element: tf.Tensor) -> tf.Tensor:
         image = tf.io.decode_jpeg(encoded(element), channels=3)
         return tf.image.resize(image, [side, side]) / 127.5 - 1
 
     return (
-        files.shuffle(PICTURES)
+        files.shuffle(IMAGES)
         .repeat()
         .map(load, num_parallel_calls=tf.data.AUTOTUNE)
         .batch(BATCH, drop_remainder=True)
@@ -62,13 +68,13 @@ def naive(files: tf.data.Dataset, side: int, encoded: Callable) -> tf.data.Datas
 
 
 def naive_folder(folder: pathlib.Path, side: int) -> tf.data.Dataset:
-    """Of a folder's files."""
+    """Returns the naive pipeline over the files of a folder."""
     files = tf.data.Dataset.list_files(f"{folder}/*/*.jpg", shuffle=False)
     return naive(files, side, tf.io.read_file)
 
 
 def naive_records(pattern: str, side: int) -> tf.data.Dataset:
-    """Of TFRecords."""
+    """Returns the naive pipeline over TFRecords."""
     features = {"image": tf.io.FixedLenFeature([], tf.string)}
     return naive(
         tf.data.TFRecordDataset(sorted(tf.io.gfile.glob(pattern))),
@@ -78,7 +84,7 @@ def naive_records(pattern: str, side: int) -> tf.data.Dataset:
 
 
 def keras(folder: pathlib.Path, side: int) -> tf.data.Dataset:
-    """keras.utils.image_dataset_from_directory, cropped to the middle as here."""
+    """Returns the pipeline of Keras, with the center crop that this project uses."""
     return (
         tf.keras.utils.image_dataset_from_directory(
             str(folder),
@@ -95,37 +101,39 @@ def keras(folder: pathlib.Path, side: int) -> tf.data.Dataset:
 
 
 def ours(side: int, noise: bool, **settings) -> tf.data.Dataset:
-    """A source of this project."""
-    source = open_source(
-        Config(image_size=side, batch_size=BATCH, dequantization=noise, **settings)
-    )
-    return replica_batches(source, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
+    """Returns the pipeline of this project."""
+    config = Config(image_size=side, batch_size=BATCH, dequantization=noise, **settings)
+    data = find_dataset(config).open(batch_size=BATCH)
+    return replica_batches(data, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
 
 
 def rate(batches: tf.data.Dataset, seconds: float) -> float:
-    """Images a second, after some to warm up.
+    """Returns images per second after a warm-up.
 
-    Of an iterator of its own: one that is left would go on reading ahead, on others' time.
+    Each call has a new iterator, because an unused one would continue to prefetch while others are
+    measured.
     """
     iterator = iter(batches)
-    count, begin = 0, time.perf_counter()
-    while (passed := time.perf_counter() - begin) < 1.5 * seconds:
-        if passed < seconds / 2:
-            first, since = count, passed  # tuned and warm from here on
+    count, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < 1.5 * seconds:
+        if elapsed < seconds / 2:
+            warm_up_count, warm_up_end = count, elapsed
         next(iterator)
         count += BATCH
-    return (count - first) / (passed - since)
+    return (count - warm_up_count) / (elapsed - warm_up_end)
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7, help="medians are over these; default: 7")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each; default: 2")
-    given = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=7, help="default: 7")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="duration of a measurement; default: 2"
+    )
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder, prefix = pathlib.Path(temporary) / "pictures", f"{temporary}/shards"
-        write_pictures(folder)
+        folder, prefix = pathlib.Path(temporary) / "images", f"{temporary}/shards"
+        write_images(folder)
         write_tfrecords.write(str(folder), prefix, 256, None)
         in_folder = {"dataset": "image_folder", "data_dir": str(folder)}
         in_records = {"dataset": "tfrecord", "data_dir": f"{prefix}-*"}
@@ -136,41 +144,52 @@ def main() -> None:
                 {
                     "naive tf.data, files": naive_folder(folder, side),
                     "image_dataset_from_directory": keras(folder, side),
-                    "image_folder, as needed": ours(side, False, cache="off", **in_folder),
+                    "image_folder, from files": ours(side, False, cache="off", **in_folder),
                     "  with noise": ours(side, True, cache="off", **in_folder),
                     "image_folder, in memory, with noise": ours(side, True, **in_folder),
                     "digits, in memory": ours(side, True, dataset="digits"),
                 },
-                given,
+                arguments,
             )
             rows += compare(
                 side,
                 {
                     "naive tf.data, TFRecords": naive_records(in_records["data_dir"], side),
-                    "tfrecord, as needed": ours(side, False, cache="off", **in_records),
+                    "tfrecord, from files": ours(side, False, cache="off", **in_records),
                     "  with noise": ours(side, True, cache="off", **in_records),
                     "tfrecord, in memory, with noise": ours(side, True, **in_records),
                 },
-                given,
+                arguments,
             )
 
         outcome.save("input_rate", rows)
 
 
 def compare(
-    side: int, sources: dict[str, tf.data.Dataset], given: argparse.Namespace
+    side: int, pipelines: dict[str, tf.data.Dataset], arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Prints a table: medians, and those of the ratios to the first, round for round."""
-    rates: dict[str, list[float]] = {name: [] for name in sources}
-    for _ in range(given.rounds):  # in turns, so that a busy machine is so for all
-        for name, batches in sources.items():
-            rates[name].append(rate(batches, given.seconds))
-    usual = next(iter(rates.values()))
+    """Measures pipelines in turns and prints their medians and their ratios to the first one.
+
+    Args:
+      side: The height and width of the images.
+      pipelines: The pipelines by name.
+      arguments: The arguments of the program.
+
+    Returns:
+      The rows of the table.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in pipelines}
+    for _ in range(
+        arguments.rounds
+    ):  # in turns, so that other load on the machine affects all alike
+        for name, batches in pipelines.items():
+            rates[name].append(rate(batches, arguments.seconds))
+    naive_rates = next(iter(rates.values()))
     rows: list[dict[str, Any]] = [
         {
             f"{side} pixels": name,
             "images/s": statistics.median(values),
-            "of the naive chain": outcome.ratio(values, usual),
+            "relative to naive": outcome.ratio(values, naive_rates),
         }
         for name, values in rates.items()
     ]

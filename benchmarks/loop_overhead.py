@@ -1,11 +1,11 @@
-"""What the framework costs: an iteration of a training run beside the two updates alone.
+"""Measures the overhead of the framework over the critic and generator updates alone.
 
   python -m benchmarks.loop_overhead
 
-"Alone" is a graph that calls one replica's critic step n_critic times and its generator step once,
-again and again, on a batch that lies there: no strategy, no data, no log. The run is train.py's
-own, with its input pipeline and its host loop; by default that of a DCGAN on the digits, images of
-8x8 pixels. The two take turns, and ratios are medians of the ratios of a round.
+The run is that of train.py, with its input pipeline and its host loop; by default, a DCGAN on the
+digits (8x8 pixels). The updates alone are a graph that repeats n_critic critic steps and a
+generator step of one replica on one batch in memory, without a strategy, input pipeline or log.
+Both take turns, and ratios are medians of the ratios within rounds.
 """
 
 from __future__ import annotations
@@ -22,25 +22,30 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-import train
-from wgan_gp import monitoring
+from wgan_gp.app.build import make_state, make_step
+from wgan_gp.app.library import bundled_library
+from wgan_gp.app.resolve import resolve
+from wgan_gp.app.run import Run, open_run
+from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import first_examples
-from wgan_gp.loop import replica_programs
+from wgan_gp.training.loop import replica_programs
+from wgan_gp.writers.writer import Writer
 
 from . import outcome
 
-ITERATIONS = 100  # of a round
+ITERATIONS = 100  # per round
 
 
-def updates_alone(run: train.Run) -> Callable[[int], float]:
-    """A function of a number of iterations that runs them: the seconds they take."""
+def make_updates(run: Run) -> Callable[[int], float]:
+    """Returns a function that runs a number of iterations of updates and returns their time."""
     config = run.config
-    state = train.make_state(config, run.strategy, run.kind)  # of its own: it trains
+    spec = run.dataset.spec
+    state = make_state(config, run.devices, spec, run.library.models)  # not the run's: it trains
     critic_step, generator_step = replica_programs(
-        train.make_step(config, state), jit_compile=False
+        make_step(config, state, spec, run.library), jit_compile=False
     )
-    real, labels = first_examples(run.source, config.batch_size)
+    real, labels = first_examples(run.data, config.batch_size)
     zero = tf.constant(0, tf.int64)
 
     @tf.function
@@ -51,18 +56,26 @@ def updates_alone(run: train.Run) -> Callable[[int], float]:
             generator_step(done, zero)
 
     def seconds(iterations: int) -> float:
-        began = time.perf_counter()
+        start = time.perf_counter()
         loop(tf.constant(iterations, tf.int64))
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     return seconds
 
 
-class TakingTurns(monitoring.Writer):
-    """Times the run's rounds; after each it times the updates alone."""
+class RoundTimer(Writer):
+    """A writer that times each round of the run, and then the updates alone.
 
-    def __init__(self, alone: Callable[[int], float]):
-        self._alone = alone
+    Args:
+      time_updates: iterations -> the time of this number of updates, in seconds.
+
+    Attributes:
+      run: The time of each round of the run, in seconds.
+      updates: The time of the updates alone after each round, in seconds.
+    """
+
+    def __init__(self, time_updates: Callable[[int], float]):
+        self._time_updates = time_updates
         self._since: float | None = None
         self.run: list[float] = []
         self.updates: list[float] = []
@@ -70,31 +83,32 @@ class TakingTurns(monitoring.Writer):
     def progress(self, step: int) -> None:
         if step % ITERATIONS:
             return
-        if self._since is None:  # the first round traced the programs
-            self._alone(ITERATIONS)
+        if self._since is None:  # the first round includes tracing
+            self._time_updates(ITERATIONS)
         else:
             self.run.append(time.perf_counter() - self._since)
-            self.updates.append(self._alone(ITERATIONS))
+            self.updates.append(self._time_updates(ITERATIONS))
         self._since = time.perf_counter()
 
 
 def compare(config: Config) -> tuple[list[float], list[float]]:
-    """Seconds of each round: of the run, and of the updates alone."""
+    """Returns the times of the run and of the updates alone in each round, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        config = train.resolve(dataclasses.replace(config, model_dir=f"{folder}/run"))
-        run = train.open_run(config)
-        times = TakingTurns(updates_alone(run))
-        train.make_trainer(run, times).run()
-    return times.run, times.updates
+        library = bundled_library()
+        config = dataclasses.replace(config, model_dir=f"{folder}/run")
+        run = open_run(*resolve(config, library.models), library)
+        timer = RoundTimer(make_updates(run))
+        make_trainer(run, writers=[timer]).run()
+    return timer.run, timer.updates
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=11, help="default: 11")
-    parser.add_argument("--model", default="dcgan", help="default: dcgan")
-    parser.add_argument("--width", type=int, help="default: the model's own")
-    given = parser.parse_args()
+    parser.add_argument("--model", default="dcgan", help="the networks; default: dcgan")
+    parser.add_argument("--width", type=int, help="their width; default: that of the model")
+    arguments = parser.parse_args()
     rows = []
     for name, steps_per_loop, summary_interval in (
         ("--steps_per_loop=1", 1, 0),
@@ -103,9 +117,9 @@ def main() -> None:
         ("  and a summary every 100 iterations", 100, 100),
     ):
         config = Config(
-            model=given.model,
-            model_width=given.width,
-            train_steps=(given.rounds + 1) * ITERATIONS,
+            model=arguments.model,
+            model_width=arguments.width,
+            train_steps=(arguments.rounds + 1) * ITERATIONS,
             steps_per_loop=steps_per_loop,
             summary_interval=summary_interval,
             sample_interval=0,
@@ -115,8 +129,8 @@ def main() -> None:
         rows.append(
             {
                 "": name,
-                "ms an iteration": 1e3 * statistics.median(ours) / ITERATIONS,
-                "the updates alone": 1e3 * statistics.median(alone) / ITERATIONS,
+                "ms per iteration": 1e3 * statistics.median(ours) / ITERATIONS,
+                "updates alone": 1e3 * statistics.median(alone) / ITERATIONS,
                 "ratio": outcome.ratio(ours, alone),
             }
         )

@@ -1,9 +1,9 @@
-"""How much memory training takes here, and as WGAN-GP is usually written; needs `make setup-bench`.
+"""Compares the memory of training with that of usual implementations of WGAN-GP.
 
   python -m benchmarks.memory
 
-The peak of the resident memory of a process that trains some iterations, for each way to train.
-Ratios are medians of the ratios of a round.
+Needs `make setup-bench`. The figure is the peak resident memory of a process that trains ten
+iterations. Ratios are medians of the ratios within rounds.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import statistics
 from typing import Any
 
 from . import outcome
-from .contenders.process import NAMES, OURS, contenders, parse
-from .contenders.work import BOTH, Work
+from .baselines.process import NAMES, OURS, parse, start_processes
+from .baselines.work import BOTH, Work
 
 ITERATIONS = 10
 
 
 def peaks(work: Work, names: list[str], rounds: int) -> list[dict[str, Any]]:
-    """A row for each way to train."""
-    found: dict[str, list[int]] = {name: [] for name in names}
+    """Returns a row for each implementation."""
+    peak_bytes: dict[str, list[int]] = {name: [] for name in names}
     for _ in range(rounds):
-        with contenders(names, work) as runs:
-            for run in runs:
-                run.seconds(ITERATIONS)
-                found[run.name].append(run.peak_bytes())
+        with start_processes(names, work) as processes:
+            for process in processes:
+                process.seconds(ITERATIONS)
+                peak_bytes[process.name].append(process.peak_bytes())
     rows: list[dict[str, Any]] = [
         {
             work.title: NAMES[name],
             "peak, MB": statistics.median(values) / 1e6,
-            "of ours": outcome.ratio(values, found[OURS]),
+            "relative to ours": outcome.ratio(values, peak_bytes[OURS]),
         }
-        for name, values in found.items()
+        for name, values in peak_bytes.items()
     ]
     return rows
 
@@ -42,11 +42,13 @@ def peaks(work: Work, names: list[str], rounds: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each; default: 5")
-    given, names = parse(parser)
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="processes per implementation; default: 5"
+    )
+    arguments, names = parse(parser)
     results = []
     for work in BOTH:
-        rows = peaks(work, names, given.rounds)
+        rows = peaks(work, names, arguments.rounds)
         print(outcome.table(rows), flush=True)
         results.append({"work": dataclasses.asdict(work), "rows": rows})
     outcome.save("memory", results)

@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: a table on the terminal and the same as JSON."""
+"""The output of benchmarks: a table for the terminal and a JSON file with the same rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = pathlib.Path("build/benchmarks")
 
 
 def machine() -> dict[str, Any]:
-    """The machine, and the versions that matter."""
+    """Returns the processor, the number of cores and the versions of the relevant packages."""
     versions = {}
     for package in ("tensorflow", "keras", "torch", "jax", "libtpu"):
         try:
@@ -40,9 +40,9 @@ def _processor() -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Columns by the keys of the rows; figures to the right."""
+    """Formats rows as a table; the keys are the column titles, and values are right-aligned."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    cells = [columns, *([_shown(row.get(column)) for column in columns] for row in rows)]
+    cells = [columns, *([_format(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     lines = [
         "  ".join(
@@ -54,7 +54,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, int):
@@ -67,7 +67,7 @@ def _shown(value: Any) -> str:
 
 
 def save(name: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
-    """Writes build/benchmarks/<name>.json and says so."""
+    """Writes build/benchmarks/<name>.json and prints its path."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), **more, "rows": list(rows)}, indent=2) + "\n")
@@ -75,5 +75,5 @@ def save(name: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
 
 
 def ratio(values: Sequence[float], to: Sequence[float]) -> float:
-    """The median of the ratios, round for round: what slows one round slows both."""
+    """Returns the median of the ratios within rounds; other load affects a whole round alike."""
     return statistics.median(a / b for a, b in zip(values, to, strict=True))

@@ -1,9 +1,9 @@
-"""How long a user waits: for --help, and for the first iteration of the default run.
+"""Measures the time of --help, and the time to the first iteration of the default run.
 
 python -m benchmarks.start
 
-From the start of a process to its end, or to when the trainer says that a loop is done. Everything
-but that word is train.py's own; the run directory is a new one every time.
+The time is measured from the start of a process to its end, or until the trainer reports the first
+loop. The program is train.py with one more writer; each run has a new run directory.
 """
 
 from __future__ import annotations
@@ -19,35 +19,39 @@ from wgan_gp.config import Config
 
 from . import outcome
 
-# train.py, with a writer more that leaves when it hears of progress.
+# The program of train.py with a writer that ends the process at the first progress report.
 TO_FIRST_LOOP = """
 import os, sys
-import flags, train
-from wgan_gp import monitoring
+import flags, wgan_gp
 
-class Leave(monitoring.Writer):
+flags.define()
+config = flags.parse(sys.argv)
+
+class ExitAtProgress(wgan_gp.Writer):
     def progress(self, step):
         print(step, flush=True)
         os._exit(0)
 
-make_trainer = train.make_trainer
-train.make_trainer = lambda run: make_trainer(run, Leave())
-sys.exit(train.main(["train.py", *sys.argv[1:]]))
+wgan_gp.train(config, writers=[ExitAtProgress()])
 """
 
 
 def seconds(command: list[str], expected: str) -> float:
-    """That the command takes.
+    """Returns the duration of a command.
+
+    Args:
+      command: The program and its arguments.
+      expected: Text that the command must print.
 
     Raises:
-      RuntimeError: it does not print what it should.
+      RuntimeError: If the command does not print the text.
     """
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True)
-    passed = time.perf_counter() - began
-    if expected not in done.stdout:
-        raise RuntimeError(f"{command} printed {done.stdout!r}, {done.stderr!r}")
-    return passed
+    start = time.perf_counter()
+    result = subprocess.run(command, capture_output=True, text=True)
+    duration = time.perf_counter() - start
+    if expected not in result.stdout:
+        raise RuntimeError(f"{command} printed {result.stdout!r}, {result.stderr!r}")
+    return duration
 
 
 def main() -> None:
@@ -59,14 +63,14 @@ def main() -> None:
     times: dict[str, list[float]] = {}
 
     def measure(name: str, command: list[str], expected: str) -> None:
-        """Once; `expected` is what it prints when it is there."""
+        """Runs a command once and records its duration."""
         times.setdefault(name, []).append(seconds(command, expected))
 
     for _ in range(rounds):
         measure("train.py --help", [python, "train.py", "--help"], "--model_dir")
         measure("import tensorflow", [python, "-c", "import tensorflow; print('done')"], "done")
         for name, iterations in (
-            (f"first loop of {Config.steps_per_loop}, as by default", Config.steps_per_loop),
+            (f"first loop of {Config.steps_per_loop}, the default", Config.steps_per_loop),
             ("first iteration", 1),
         ):
             with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +80,7 @@ def main() -> None:
         {
             "from the start of the process": name,
             "seconds": statistics.median(values),
-            "the slowest": max(values),
+            "slowest": max(values),
         }
         for name, values in times.items()
     ]

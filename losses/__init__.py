@@ -19,13 +19,13 @@ from .adversarial import (
 from .auxiliary import classification_loss, clip_weights, drift
 from .critic_check import check_critic
 from .findings import Finding
+from .lazy import lazy_regularization
 from .objectives import PENALTIES, GanObjective
 from .penalties import (
     dragan_penalty,
     gradient_norm,
     gradient_penalty,
     interpolate,
-    lazily,
     one_sided,
     perturb,
     r1_penalty,
@@ -41,6 +41,8 @@ from .reductions import (
     weighted_global_mean,
 )
 from .scores import score
+
+lazily = lazy_regularization  # the former name
 
 __all__ = [
     "ADVERSARIAL_LOSSES",
@@ -61,6 +63,7 @@ __all__ = [
     "hinge_critic_loss",
     "interpolate",
     "lazily",
+    "lazy_regularization",
     "least_squares_critic_loss",
     "least_squares_generator_loss",
     "logistic_critic_loss",

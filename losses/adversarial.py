@@ -15,8 +15,8 @@ class Adversarial(NamedTuple):
     """A pair of adversarial losses.
 
     Attributes:
-      critic: maps (real_scores, fake_scores) to the critic's loss, `[B]`.
-      generator: maps fake_scores to the generator's loss, `[B]`.
+      critic: Maps (real_scores, fake_scores) to the critic's loss, `[B]`.
+      generator: Maps fake_scores to the generator's loss, `[B]`.
     """
 
     critic: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -31,13 +31,13 @@ def critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
 
     Args:
       real_scores: `[B]` or `[B, 1]`, floating point.
-      fake_scores: as many scores as `real_scores`, of the same dtype.
+      fake_scores: As many scores as `real_scores`, of the same dtype.
 
     Returns:
       The loss of each pair of examples, `[B]`, in the dtype of the scores.
 
     Raises:
-      ValueError: if scores have another shape, are not floating-point, or differ in number or
+      ValueError: If scores have another shape, are not floating-point, or differ in number or
         dtype.
     """
     real_scores, fake_scores = _pair(real_scores, fake_scores)
@@ -56,7 +56,7 @@ def generator_loss(fake_scores: tf.Tensor) -> tf.Tensor:
       The loss of each sample, `[B]`, in the dtype of the scores.
 
     Raises:
-      ValueError: if the scores have another shape or are not floating-point.
+      ValueError: If the scores have another shape or are not floating-point.
     """
     return -per_example(fake_scores, "fake_scores")
 

@@ -21,7 +21,7 @@ def drift(real_scores: tf.Tensor) -> tf.Tensor:
       The penalty of each example, `[B]`, in the dtype of the scores.
 
     Raises:
-      ValueError: if the scores have another shape or are not floating-point.
+      ValueError: If the scores have another shape or are not floating-point.
     """
     return tf.square(per_example(real_scores, "real_scores"))
 
@@ -41,7 +41,7 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
       The cross-entropy of each example, `[B]`, float32 (float64 for float64 logits).
 
     Raises:
-      ValueError: if `logits` or `labels` have another shape or dtype.
+      ValueError: If `logits` or `labels` have another shape or dtype.
     """
     logits, labels = floating(logits, "logits"), tf.convert_to_tensor(labels)
     if logits.shape.rank != 2:
@@ -62,11 +62,11 @@ def clip_weights(weights: Sequence[tf.Variable], limit: float) -> None:
     1, line 7, where the limit is 0.01.
 
     Args:
-      weights: variables of TensorFlow or of Keras.
-      limit: largest absolute value that a weight may have, > 0.
+      weights: Variables of TensorFlow or of Keras.
+      limit: Largest absolute value that a weight may have, > 0.
 
     Raises:
-      ValueError: if `limit` is not positive.
+      ValueError: If `limit` is not positive.
     """
     if not limit > 0:
         raise ValueError(f"limit must be positive, got {limit}")

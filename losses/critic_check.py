@@ -17,28 +17,28 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
     state, such as moving averages.
 
     Findings, by name:
-      score_shape, score_dtype: the scores are not floating-point `[B]` or `[B, 1]`.
-      not_finite: a score or a gradient is infinite or NaN.
-      coupled_examples: the score of an example depends on other examples (batch normalization,
+      score_shape, score_dtype: The scores are not floating-point `[B]` or `[B, 1]`.
+      not_finite: A score or a gradient is infinite or NaN.
+      coupled_examples: The score of an example depends on other examples (batch normalization,
         minibatch statistics). The gradient of the sum of scores is then not the gradient of each
         score for its own example. Gulrajani et al. 2017 (arXiv:1704.00028), section 4.
-      no_gradient: the scores are not a differentiable function of the examples.
-      no_second_derivative: the gradient norm is not differentiable in the critic's weights.
-      zero_gradient: the gradient is zero at every example, so that the penalty is the constant
+      no_gradient: The scores are not a differentiable function of the examples.
+      no_second_derivative: The gradient norm is not differentiable in the critic's weights.
+      zero_gradient: The gradient is zero at every example, so that the penalty is the constant
         target^2. Not fatal, because some weights may be initialized to zero.
-      constant_gradient: the gradient is equal at all examples: the critic is linear. Not fatal.
-      random_scores: two calls return different scores for the same examples (dropout), so the
+      constant_gradient: The gradient is equal at all examples: the critic is linear. Not fatal.
+      random_scores: Two calls return different scores for the same examples (dropout), so the
         penalty and the loss see different functions. Not fatal.
 
     Args:
-      critic: maps `[B, ...]` to scores.
+      critic: Maps `[B, ...]` to scores.
       example_batch: `[B, ...]`, floating point, B >= 2, examples that differ from each other.
 
     Returns:
       The findings; [] if there are none.
 
     Raises:
-      ValueError: if `example_batch` has another shape or dtype, or its examples are all equal.
+      ValueError: If `example_batch` has another shape or dtype, or its examples are all equal.
     """
     examples = floating(example_batch, "example_batch")
     if examples.shape.rank < 2 or examples.shape[0] < 2:

@@ -7,8 +7,8 @@ class Finding(NamedTuple):
     """A mistake, or a probable mistake, that a conformance check found.
 
     Attributes:
-      name: a stable identifier of the mistake, such as "norm_over_batch".
-      message: one line that says what was measured, what it means and what to do.
+      name: A stable identifier of the mistake, such as "norm_over_batch".
+      message: One line that says what was measured, what it means and what to do.
       fatal: True if it is certainly a mistake; False if it may be intended or harmless.
     """
 

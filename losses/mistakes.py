@@ -4,24 +4,28 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from .probe import BATCH, Probe
+from .probe import BATCH, CheckedPenalty
 
 Value = Callable[[float], float]  # maps the norm of w to the value of the penalty
 
 
 def known_mistakes(
-    probe: Probe, measured: Sequence[float], norms: Sequence[float]
+    checked: CheckedPenalty, measured: Sequence[float], norms: Sequence[float]
 ) -> Iterator[tuple[str, str, Value]]:
     """Yields (name, message, value) for each mistake that a linear critic D(x) = w.x reveals.
 
     Args:
-      probe: the penalty to be checked.
-      measured: its values on linear critics with the first `norms`.
-      norms: norms of w.
+      checked: The penalty to be checked.
+      measured: The penalties of linear critics with the first `norms`.
+      norms: Norms of w.
     """
-    # All elements of w have the same absolute value, so the norm over a part of the elements is
-    # the norm over all of them times the square root of that part.
-    expected, root_elements = probe.expected, probe.elements**0.5
+    yield from _batch_mistakes(checked)
+    yield from _norm_mistakes(checked)
+    yield from _value_mistakes(checked, measured, norms)
+
+
+def _batch_mistakes(checked: CheckedPenalty) -> Iterator[tuple[str, str, Value]]:
+    expected = checked.expected
     yield (
         "norm_over_batch",
         "the norm is taken over the whole batch: take it over each example",
@@ -39,11 +43,17 @@ def known_mistakes(
         "differentiate the sum of the scores, and take the norm over each example",
         lambda norm: expected(norm / BATCH**0.5),
     )
-    rank = len(probe.shape)
+
+
+def _norm_mistakes(checked: CheckedPenalty) -> Iterator[tuple[str, str, Value]]:
+    # All elements of w have the same absolute value, so the norm over a fraction of the elements is
+    # the norm over all elements times the square root of that fraction.
+    expected, root_elements = checked.expected, checked.elements**0.5
+    rank = len(checked.shape)
     for count in range(1, rank):
         for axes in itertools.combinations(range(rank), count):
             if axes != tuple(range(1, rank)):
-                covered = math.prod(probe.shape[axis] for axis in axes)
+                covered = math.prod(checked.shape[axis] for axis in axes)
                 yield (
                     "norm_over_axes",
                     f"the norm is taken over axes {list(axes)}: take it over all axes but the "
@@ -65,14 +75,20 @@ def known_mistakes(
         "the norm is the sum of absolute values: use the Euclidean norm",
         lambda norm: expected(norm * root_elements),
     )
+
+
+def _value_mistakes(
+    checked: CheckedPenalty, measured: Sequence[float], norms: Sequence[float]
+) -> Iterator[tuple[str, str, Value]]:
+    expected = checked.expected
     yield (
-        "two_sided" if probe.one_sided else "one_sided",
+        "two_sided" if checked.one_sided else "one_sided",
         "norms below the target are penalized: clip (norm - target) at 0, or pass one_sided=False"
-        if probe.one_sided
+        if checked.one_sided
         else "norms below the target are not penalized: do not clip, or pass one_sided=True",
-        lambda norm: expected(norm, one_sided=not probe.one_sided),
+        lambda norm: expected(norm, one_sided=not checked.one_sided),
     )
-    at_half = probe.target - max(measured[2] / probe.weight, 0.0) ** 0.5
+    at_half = checked.target - max(measured[2] / checked.weight, 0.0) ** 0.5
     epsilon = at_half**2 - norms[2] ** 2
     if epsilon > 0:
         yield (

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from .adversarial import ADVERSARIAL_LOSSES
 from .auxiliary import classification_loss, clip_weights, drift
+from .lazy import lazy_regularization
 from .penalties import (
     gradient_norm,
     interpolate,
-    lazily,
     one_sided,
     perturb,
     two_sided,
@@ -26,16 +26,17 @@ class Penalty(NamedTuple):
     """A gradient penalty: the points of the gradient and a function of its norm.
 
     Attributes:
-      where: maps (real, fake, alpha, noise, scale of the noise) to points like `real`.
-      what: maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
+      points: Maps (real, fake, alpha, noise, scale of the noise) to points in the shape and dtype
+        of `real`.
+      function: Maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
         norm is then computed for the log only.
     """
 
-    where: Callable[..., tf.Tensor]
-    what: Callable[[tf.Tensor, float], tf.Tensor] | None
+    points: Callable[..., tf.Tensor]
+    function: Callable[[tf.Tensor, float], tf.Tensor] | None
 
 
-def _between(real, fake, alpha, noise, scale):
+def _interpolates(real, fake, alpha, noise, scale):
     return interpolate(real, fake, alpha)
 
 
@@ -57,14 +58,14 @@ def _zero_centred(norm, target):
 
 # The values of GanObjective.penalty.
 PENALTIES = {
-    "two_sided": Penalty(_between, two_sided),
-    "one_sided": Penalty(_between, one_sided),
-    "zero_centred": Penalty(_between, _zero_centred),
+    "two_sided": Penalty(_interpolates, two_sided),
+    "one_sided": Penalty(_interpolates, one_sided),
+    "zero_centred": Penalty(_interpolates, _zero_centred),
     "r1": Penalty(_at_real, _zero_centred),
     "r2": Penalty(_at_fake, _zero_centred),
     "dragan": Penalty(_around_real, two_sided),
-    "weight_clipping": Penalty(_between, None),
-    "none": Penalty(_between, None),
+    "weight_clipping": Penalty(_interpolates, None),
+    "none": Penalty(_interpolates, None),
 }
 
 
@@ -76,22 +77,22 @@ class GanObjective:
     the other values name cite their source.
 
     Attributes:
-      adversarial_loss: a key of ADVERSARIAL_LOSSES.
-      penalty: a key of PENALTIES.
-      penalty_weight: weight lambda of the penalty in the critic's loss, >= 0.
-      penalty_target: gradient norm at which the penalty is 0, >= 0. Zero-centered penalties
+      adversarial_loss: A key of ADVERSARIAL_LOSSES.
+      penalty: A key of PENALTIES.
+      penalty_weight: Weight lambda of the penalty in the critic's loss, >= 0.
+      penalty_target: Gradient norm at which the penalty is 0, >= 0. Zero-centered penalties
         ignore it.
-      penalty_interval: number of critic steps k per computation of the penalty, >= 1. Its weight
-        is then k * penalty_weight, see `lazily`.
-      penalty_noise: standard deviation of the noise of "dragan", >= 0, in units of the data.
-      clip_value: limit of "weight_clipping", > 0.
-      drift_weight: weight of `drift` in the critic's loss, >= 0.
-      critic_class_weight, generator_class_weight: weights of `classification_loss` in the losses
+      penalty_interval: Number of critic steps k per computation of the penalty, >= 1. Its weight
+        is then k * penalty_weight, see `lazy_regularization`.
+      penalty_noise: Standard deviation of the noise of "dragan", >= 0, in units of the data.
+      clip_value: Limit of "weight_clipping", > 0.
+      drift_weight: Weight of `drift` in the critic's loss, >= 0.
+      critic_class_weight, generator_class_weight: Weights of `classification_loss` in the losses
         of the two networks, >= 0. If one is not 0, the critic must return a pair: scores and
         class logits `[B, K]`.
 
     Raises:
-      ValueError: if a name is unknown or a number is out of range.
+      ValueError: If a name is unknown or a number is out of range.
     """
 
     adversarial_loss: str = "wasserstein"
@@ -158,12 +159,12 @@ class GanObjective:
         generator, because `fake` is treated as a constant.
 
         Args:
-          critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, or to scores and class logits.
+          critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, or to scores and class logits.
           real: `[B, ...]`, floating point.
-          fake: the shape and dtype of `real`.
+          fake: The shape and dtype of `real`.
           alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`.
-          noise: the shape and dtype of `real`, standard normal; used by "dragan" only.
-          step: scalar integer, number of critic steps completed.
+          noise: The shape and dtype of `real`, standard normal; used by "dragan" only.
+          step: Scalar integer, number of critic steps completed.
           labels: `[B]` integers, the classes of `real`; used by the classification term only.
 
         Returns:
@@ -171,14 +172,14 @@ class GanObjective:
           the mean of "loss"; the other terms are unweighted.
 
         Raises:
-          ValueError: if shapes or dtypes do not match, or the classification term lacks labels
+          ValueError: If shapes or dtypes do not match, or the classification term lacks labels
             or class logits.
         """
         real, fake = as_matching(real, "real", tf.stop_gradient(fake), "fake")
         # One call for both halves: no example influences another one's score.
         scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
         real_scores, fake_scores = tf.split(scores, 2)
-        norm, penalty = lazily(
+        norm, penalty = lazy_regularization(
             self.penalty_interval,
             step,
             lambda: self._norm_and_penalty(critic, real, fake, alpha, noise, after=scores),
@@ -209,8 +210,8 @@ class GanObjective:
             loss = adversarial + generator_class_weight * classification
 
         Args:
-          critic: see `critic_terms`.
-          fake: samples, `[B, ...]`, floating point.
+          critic: See `critic_terms`.
+          fake: Samples, `[B, ...]`, floating point.
           labels: `[B]` integers, the classes the samples were generated from; used by the
             classification term only.
 
@@ -219,7 +220,7 @@ class GanObjective:
           minimizes the mean of "loss"; the other term is unweighted.
 
         Raises:
-          ValueError: if shapes or dtypes do not match, or the classification term lacks labels
+          ValueError: If shapes or dtypes do not match, or the classification term lacks labels
             or class logits.
         """
         scores, logits = _outputs(critic, fake)
@@ -235,7 +236,7 @@ class GanObjective:
         It clips the weights, see `clip_weights`, if `penalty` is "weight_clipping".
 
         Args:
-          weights: the critic's trainable variables.
+          weights: The critic's trainable variables.
         """
         if self.penalty == "weight_clipping":
             clip_weights(weights, self.clip_value)
@@ -243,12 +244,13 @@ class GanObjective:
     def _norm_and_penalty(
         self, critic, real, fake, alpha, noise, *, after
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        where, what = PENALTIES[self.penalty]
-        points = _after(where(real, fake, alpha, noise, self.penalty_noise), after)
+        penalty = PENALTIES[self.penalty]
+        points = penalty.points(real, fake, alpha, noise, self.penalty_noise)
+        points = _after(points, after)
         norm = gradient_norm(lambda examples: _outputs(critic, examples)[0], points)
-        if what is None:  # the norm is logged without a penalty as well
+        if penalty.function is None:
             return norm, tf.zeros_like(norm)
-        return norm, what(norm, self.penalty_target)
+        return norm, penalty.function(norm, self.penalty_target)
 
 
 def _after(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

@@ -13,9 +13,6 @@ Training of Wasserstein GANs", arXiv:1704.00028, equation 3 and algorithm 1, lin
     penalty = (|grad_x^ D(x^)|_2 - 1)^2
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
 from .scores import Critic, as_matching, at_least_float32, floating, score
@@ -28,7 +25,7 @@ def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
 
     Args:
       real: `[B, ...]`, floating point.
-      fake: the shape and dtype of `real`.
+      fake: The shape and dtype of `real`.
       alpha: `[B]`, in [0, 1): 0 gives `real`, values near 1 give nearly `fake`. There is one
         value per example, because a value per pixel would leave the line.
 
@@ -36,7 +33,7 @@ def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
       real + alpha * (fake - real), in the shape and dtype of `real`.
 
     Raises:
-      ValueError: if `real` and `fake` differ in shape or dtype or are not floating-point, or
+      ValueError: If `real` and `fake` differ in shape or dtype or are not floating-point, or
         `alpha` does not have shape `[B]`.
     """
     real, fake = as_matching(real, "real", fake, "fake")
@@ -54,14 +51,14 @@ def perturb(real: tf.Tensor, noise: tf.Tensor, scale: float) -> tf.Tensor:
 
     Args:
       real: `[B, ...]`, floating point.
-      noise: the shape and dtype of `real`, standard normal.
-      scale: standard deviation of the perturbation, >= 0, in units of the data.
+      noise: The shape and dtype of `real`, standard normal.
+      scale: Standard deviation of the perturbation, >= 0, in units of the data.
 
     Returns:
       The points, in the shape and dtype of `real`.
 
     Raises:
-      ValueError: if `real` and `noise` differ in shape or dtype or are not floating-point, or
+      ValueError: If `real` and `noise` differ in shape or dtype or are not floating-point, or
         `scale` is negative.
     """
     real, noise = as_matching(real, "real", noise, "noise")
@@ -77,7 +74,7 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
     norm of 1 is exactly 1.
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`. Each score must depend on its own
+      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`. Each score must depend on its own
         example only, which batch normalization violates; `check_critic` tests this.
       points: `[B, ...]`, floating point.
 
@@ -85,7 +82,7 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
       `[B]`, float32 (float64 for float64 points).
 
     Raises:
-      ValueError: if the points are not floating-point, the scores have another shape or dtype,
+      ValueError: If the points are not floating-point, the scores have another shape or dtype,
         or the scores do not depend on the points.
     """
     points = floating(points, "points")
@@ -118,14 +115,14 @@ def two_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
     WGAN-GP: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3.
 
     Args:
-      norm: gradient norms, any shape.
-      target: the gradient norm at which the penalty is 0, >= 0.
+      norm: Gradient norms, any shape.
+      target: The gradient norm at which the penalty is 0, >= 0.
 
     Returns:
       The penalty, in the shape and dtype of `norm`.
 
     Raises:
-      ValueError: if `target` is negative.
+      ValueError: If `target` is negative.
     """
     return tf.square(norm - _not_negative("target", target))
 
@@ -147,7 +144,7 @@ def zero_centred(norm: tf.Tensor) -> tf.Tensor:
     arXiv:1902.03984).
 
     Args:
-      norm: gradient norms, any shape.
+      norm: Gradient norms, any shape.
 
     Returns:
       The penalty, in the shape and dtype of `norm`.
@@ -179,22 +176,22 @@ def gradient_penalty(
     interpolates (Thanh-Tung et al. 2019, arXiv:1902.03984).
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
       real: `[B, ...]`, floating point.
-      fake: the shape and dtype of `real`.
+      fake: The shape and dtype of `real`.
       alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`. Uniform
         random numbers by default.
       seed: `[2]` integers for stateless random numbers; by default they are stateful. Replicas
         with the same seed use the same numbers, so give each replica its own seed.
-      target: the gradient norm at which the penalty is 0, >= 0.
-      one_sided: whether to penalize only norms above `target` (WGAN-LP, Petzka et al. 2018,
+      target: The gradient norm at which the penalty is 0, >= 0.
+      one_sided: Whether to penalize only norms above `target` (WGAN-LP, Petzka et al. 2018,
         arXiv:1709.08894).
 
     Returns:
       `[B]`, float32 (float64 for float64 examples), >= 0.
 
     Raises:
-      ValueError: if `target` is negative, both `alpha` and `seed` are given, or `interpolate` or
+      ValueError: If `target` is negative, both `alpha` and `seed` are given, or `interpolate` or
         `gradient_norm` raises it.
     """
     real, fake = as_matching(real, "real", fake, "fake")
@@ -205,8 +202,8 @@ def gradient_penalty(
             tf.random.uniform(shape) if seed is None else tf.random.stateless_uniform(shape, seed)
         )
     points = interpolate(tf.stop_gradient(real), tf.stop_gradient(fake), alpha)
-    ask = _one_sided if one_sided else two_sided
-    return ask(gradient_norm(critic, points), target)
+    function = _one_sided if one_sided else two_sided
+    return function(gradient_norm(critic, points), target)
 
 
 def r1_penalty(critic: Critic, real: tf.Tensor) -> tf.Tensor:
@@ -215,14 +212,14 @@ def r1_penalty(critic: Critic, real: tf.Tensor) -> tf.Tensor:
     Mescheder et al. 2018 (arXiv:1801.04406), equation 9, where its weight is gamma / 2.
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
       real: `[B, ...]`, floating point.
 
     Returns:
       `[B]`, float32 (float64 for float64 examples), >= 0.
 
     Raises:
-      ValueError: if `real` is not floating-point, or `gradient_norm` raises it.
+      ValueError: If `real` is not floating-point, or `gradient_norm` raises it.
     """
     return zero_centred(gradient_norm(critic, tf.stop_gradient(floating(real, "real"))))
 
@@ -252,18 +249,18 @@ def dragan_penalty(
     of the batch instead, which makes the penalty of an example depend on the other examples.
 
     Args:
-      critic: maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
       real: `[B, ...]`, floating point.
-      noise: the shape and dtype of `real`, standard normal. Random numbers by default.
+      noise: The shape and dtype of `real`, standard normal. Random numbers by default.
       seed: `[2]` integers for stateless random numbers, see `gradient_penalty`.
-      scale: standard deviation of the perturbation, >= 0, in units of the data.
-      target: the gradient norm at which the penalty is 0, >= 0.
+      scale: Standard deviation of the perturbation, >= 0, in units of the data.
+      target: The gradient norm at which the penalty is 0, >= 0.
 
     Returns:
       `[B]`, float32 (float64 for float64 examples), >= 0.
 
     Raises:
-      ValueError: if both `noise` and `seed` are given, or `perturb`, `gradient_norm` or
+      ValueError: If both `noise` and `seed` are given, or `perturb`, `gradient_norm` or
         `two_sided` raises it.
     """
     real = tf.stop_gradient(floating(real, "real"))
@@ -276,45 +273,6 @@ def dragan_penalty(
             else tf.random.stateless_normal(shape, seed, dtype=real.dtype)
         )
     return two_sided(gradient_norm(critic, perturb(real, noise, scale)), target)
-
-
-# The steps at which a penalty is computed.
-
-
-def lazily(interval: int, step: tf.Tensor, compute: Callable, like: Any) -> Any:
-    """Computes a regularization term at every `interval`-th step only, times `interval`.
-
-    The other steps return zeros at no cost. The mean over steps, of the values and of their
-    gradients, is the same as if every step computed the term. Lazy regularization: Karras et al.
-    2020 (arXiv:1912.04958), section 3.1.
-
-    Args:
-      interval: k, >= 1; the term is computed at steps 0, k, 2k, ...
-      step: scalar integer, number of critic steps completed.
-      compute: function without arguments that returns a tensor, such as a penalty, or a
-        structure of tensors.
-      like: tensors with the shapes and dtypes of the result of `compute`.
-
-    Returns:
-      Tensors in the structure, shapes and dtypes of the result of `compute`.
-
-    Raises:
-      ValueError: if `interval` is not positive.
-    """
-    if interval < 1:
-        raise ValueError(f"interval must be positive, got {interval}")
-    if interval == 1:
-        return compute()
-
-    def on_this_step() -> Any:
-        return tf.nest.map_structure(lambda value: value * float(interval), compute())
-
-    def on_the_others() -> Any:
-        return tf.nest.map_structure(tf.zeros_like, like)
-
-    step = tf.convert_to_tensor(step)
-    due = tf.equal(tf.math.floormod(step, tf.cast(interval, step.dtype)), 0)
-    return tf.cond(due, on_this_step, on_the_others)
 
 
 def _not_negative(name: str, value: float) -> float:

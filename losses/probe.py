@@ -1,4 +1,4 @@
-"""A penalty under test and critics whose penalty is known in closed form."""
+"""A penalty to be checked, and critics whose penalty is known in closed form."""
 
 import dataclasses
 import math
@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .penalties import one_sided as one_sided_of
-from .penalties import two_sided as two_sided_of
+from . import penalties
 from .scores import at_least_float32
 
 # Maps (critic, real, fake) to the penalty: a scalar, the mean over the batch, or `[B]`.
@@ -17,11 +16,11 @@ PenaltyFunction = Callable[[Callable, tf.Tensor, tf.Tensor], Any]
 BATCH = 64
 
 
-class RaisedError(Exception):
-    """An error in the penalty under test, which is its cause (`__cause__`)."""
+class PenaltyError(Exception):
+    """An error that the penalty to be checked raised, which is the `__cause__`."""
 
 
-class ProbeCritic:
+class FormulaCritic:
     """A critic defined by a formula, with the interface of a Keras model with a Dense(1) head."""
 
     def __init__(self, formula: Callable[[tf.Tensor], tf.Tensor], *variables: tf.Variable):
@@ -33,8 +32,8 @@ class ProbeCritic:
 
 
 @dataclasses.dataclass(frozen=True)
-class Probe:
-    """A penalty under test and its specification; see `check_penalty` for the attributes."""
+class CheckedPenalty:
+    """A penalty to be checked and its specification; see `check_penalty` for the attributes."""
 
     penalty: PenaltyFunction
     weight: float
@@ -43,35 +42,45 @@ class Probe:
     example_shape: tuple[int, ...]
 
     def expected(self, norm: float, *, one_sided: bool | None = None) -> float:
-        ask = one_sided_of if (self.one_sided if one_sided is None else one_sided) else two_sided_of
-        return self.weight * float(ask(tf.constant(norm, tf.float64), self.target))
+        """Returns the correct penalty for a gradient norm.
+
+        Args:
+          norm: The gradient norm.
+          one_sided: Overrides the attribute.
+        """
+        if one_sided is None:
+            one_sided = self.one_sided
+        function = penalties.one_sided if one_sided else penalties.two_sided
+        return self.weight * float(function(tf.constant(norm, tf.float64), self.target))
 
     def __call__(self, critic: Callable, real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
         """Returns the penalty as a scalar, the mean over the batch.
 
         Raises:
-          RaisedError: if the penalty raises any error.
+          PenaltyError: If the penalty raises any error.
         """
         try:
             result = tf.convert_to_tensor(self.penalty(critic, real, fake))
         except Exception as error:
-            raise RaisedError from error
+            raise PenaltyError from error
         return tf.reduce_mean(at_least_float32(result))
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of a batch."""
         return (BATCH, *self.example_shape)
 
     @property
     def elements(self) -> int:
+        """The number of elements of an example."""
         return math.prod(self.example_shape)
 
-    def images(self) -> list[tf.Tensor]:
+    def examples(self) -> list[tf.Tensor]:
         """Returns real and fake examples."""
         seeds = ([0, 1], [0, 2])
         return [tf.random.stateless_uniform(self.shape, seed, -1.0, 1.0) for seed in seeds]
 
-    def linear_critic(self, norm: float | tf.Variable) -> ProbeCritic:
+    def linear_critic(self, norm: float | tf.Variable) -> FormulaCritic:
         """Returns D(x) = w.x with |w| = norm; the elements of w differ only in sign."""
         signs = [1.0 if element % 3 else -1.0 for element in range(self.elements)]
         direction = tf.constant(signs) / self.elements**0.5
@@ -80,38 +89,38 @@ class Probe:
             flat = tf.reshape(tf.cast(examples, tf.float32), [-1, self.elements])
             return norm * tf.linalg.matvec(flat, direction)
 
-        return ProbeCritic(formula, *([norm] if isinstance(norm, tf.Variable) else []))
+        return FormulaCritic(formula, *([norm] if isinstance(norm, tf.Variable) else []))
 
-    def curved_critic(self, seen: list | None = None) -> ProbeCritic:
-        """Returns D(x) = c |x|^2 / 2, whose gradient at x is c x; appends each x to `seen`."""
+    def curved_critic(self, record: list | None = None) -> FormulaCritic:
+        """Returns D(x) = c |x|^2 / 2, whose gradient at x is c x; appends each x to `record`."""
 
         def formula(examples: tf.Tensor) -> tf.Tensor:
-            if seen is not None:
-                tf.py_function(lambda values: seen.append(values.numpy()), [examples], [])
+            if record is not None:
+                tf.py_function(lambda values: record.append(values.numpy()), [examples], [])
             flat = tf.reshape(examples, [-1, self.elements])
             return self.curvature * tf.reduce_sum(tf.square(flat), axis=1) / 2
 
-        return ProbeCritic(formula)
+        return FormulaCritic(formula)
 
     @property
     def curvature(self) -> float:
-        """A c for which points between 0 and 1 have gradient norms on both sides of the target."""
+        """A value of c for which points between 0 and 1 have norms on both sides of the target."""
         return max(1.0, 2.0 * self.target / self.elements**0.5)
 
-    def draws_between(self, count: int) -> list[tuple[float, tf.Tensor]]:
-        """Returns the penalty of the curved critic and the points it was evaluated at, per call.
+    def record_interpolates(self, calls: int) -> list[tuple[float, tf.Tensor]]:
+        """Returns the penalty of the curved critic and the interpolates, for each call.
 
-        Real examples are 0 and fake examples are 1, so that all elements of an example equal its
-        alpha. The points are `[B, elements]`, float64. Calls that evaluate the critic at no point
-        between real and fake are omitted.
+        Real examples are 0 and fake examples are 1, so that all elements of an interpolate are its
+        alpha. The interpolates are `[B, elements]`, float64. Calls of the penalty that do not
+        evaluate the critic between real and fake examples are omitted.
         """
-        seen: list = []
-        critic = self.curved_critic(seen)  # the same in all calls, to trace a tf.function once
+        record: list = []
+        critic = self.curved_critic(record)  # one for all calls, to trace a tf.function once
         found = []
-        for _ in range(count):
-            seen.clear()
+        for _ in range(calls):
+            record.clear()
             value = float(self(critic, tf.zeros(self.shape), tf.ones(self.shape)))
-            for examples in reversed(seen):
+            for examples in reversed(record):
                 flat = examples.reshape(-1, self.elements).astype("float64")
                 # The penalty may also call the critic on real and fake examples, even together.
                 between = flat[(flat != 0).any(axis=1) & (flat != 1).any(axis=1)]

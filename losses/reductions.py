@@ -23,16 +23,16 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> t
 
     Args:
       per_example: `[B]`, floating point, values of this replica's examples.
-      global_batch_size: number of examples on all replicas, a scalar > 0.
+      global_batch_size: Number of examples on all replicas, a scalar > 0.
 
     Returns:
       A scalar, float32 (float64 for float64 values): float16 cannot represent a batch size
       above 65,504.
 
     Raises:
-      ValueError: if `per_example` is not floating-point `[B]`, or `global_batch_size` is not
+      ValueError: If `per_example` is not floating-point `[B]`, or `global_batch_size` is not
         positive.
-      tf.errors.InvalidArgumentError: if `global_batch_size` is not positive, but known only
+      tf.errors.InvalidArgumentError: If `global_batch_size` is not positive, but known only
         when a tf.function runs.
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
@@ -57,8 +57,8 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
     context, or outside any strategy.
 
     Args:
-      per_example: values of examples or tokens, any shape, floating point.
-      weights: the shape of `per_example`, >= 0. An entry of weight 0 is ignored even if it is
+      per_example: Values of examples or tokens, any shape, floating point.
+      weights: The shape of `per_example`, >= 0. An entry of weight 0 is ignored even if it is
         infinite or NaN. Its derivative is multiplied by 0, however: if that is infinite or NaN,
         the gradient is NaN.
 
@@ -67,9 +67,9 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
       raise an error, it is NaN where the weights are invalid.
 
     Raises:
-      ValueError: if the shapes differ, a weight is negative, all weights on all replicas are 0,
+      ValueError: If the shapes differ, a weight is negative, all weights on all replicas are 0,
         or the call is made in a cross-replica context.
-      tf.errors.InvalidArgumentError: if the weights are invalid, but known only when a
+      tf.errors.InvalidArgumentError: If the weights are invalid, but known only when a
         tf.function runs.
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
@@ -100,13 +100,13 @@ def regularization_share(regularization: tf.Tensor | Sequence[tf.Tensor]) -> tf.
     divided by R; without the division, the gradient would be R times too large.
 
     Args:
-      regularization: a scalar, or a list of scalars such as a Keras model's `losses`.
+      regularization: A scalar, or a list of scalars such as a Keras model's `losses`.
 
     Returns:
       A scalar, float32 (float64 for float64 losses); 0 for an empty list.
 
     Raises:
-      ValueError: if a loss is not a scalar, or the call is made in a cross-replica context.
+      ValueError: If a loss is not a scalar, or the call is made in a cross-replica context.
     """
     context = _replica_context("regularization_share")
     values = [
@@ -131,8 +131,8 @@ def reduce_over_replicas(
         sum over replicas of sum(l) / N  ==  mean over replicas of sum(l) / (N / R)
 
     Args:
-      strategy: the strategy that ran the step.
-      values: the result of `strategy.run`, a scalar per replica or a structure of them.
+      strategy: The strategy that ran the step.
+      values: The result of `strategy.run`, a scalar per replica or a structure of them.
       scaling: "share" if each scalar is the replica's share of the global mean, as `global_mean`
         returns it: they are summed. "mean" if each scalar is the replica's own mean, over the
         same number of examples on each replica: they are averaged.
@@ -141,7 +141,7 @@ def reduce_over_replicas(
       A structure like `values`, of scalar tensors.
 
     Raises:
-      ValueError: if `scaling` has another value.
+      ValueError: If `scaling` has another value.
     """
     operations = {
         "share": tf.distribute.ReduceOp.SUM,

@@ -13,7 +13,7 @@ def as_matching(
     """Converts both to tensors, which must be floating-point and equal in shape and dtype.
 
     Raises:
-      ValueError: if they are not; the message contains the names.
+      ValueError: If they are not; the message contains the names.
     """
     first, second = floating(first, first_name), floating(second, second_name)
     if first.dtype != second.dtype:
@@ -35,14 +35,14 @@ def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
     computed in float32 under any precision policy.
 
     Args:
-      critic: maps `[B, ...]` to floating-point scores `[B]` or `[B, 1]`.
+      critic: Maps `[B, ...]` to floating-point scores `[B]` or `[B, 1]`.
       examples: `[B, ...]`.
 
     Returns:
       `[B]`, float32 (float64 for float64 scores).
 
     Raises:
-      ValueError: if the scores have another shape or are not floating-point.
+      ValueError: If the scores have another shape or are not floating-point.
     """
     return scores_of(critic(examples), examples)
 
@@ -62,7 +62,7 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
     """Converts `[B]` or `[B, 1]` to `[B]`.
 
     Raises:
-      ValueError: if `values` have another shape or are not floating-point; the message contains
+      ValueError: If `values` have another shape or are not floating-point; the message contains
         `name`.
     """
     values = floating(values, name)
@@ -77,7 +77,7 @@ def floating(values: tf.Tensor, name: str) -> tf.Tensor:
     """Converts `values` to a tensor.
 
     Raises:
-      ValueError: if the tensor is not floating-point; the message contains `name`.
+      ValueError: If the tensor is not floating-point; the message contains `name`.
     """
     values = tf.convert_to_tensor(values)
     if not values.dtype.is_floating:

@@ -4,17 +4,18 @@ Importing this package does not import TensorFlow; building or loading a network
 Therefore a program can reject an invalid combination without waiting for that import.
 """
 
-from .errors import Choice, DesignError, spelled
-from .registry import LABELED_CRITICS, MODELS, build, check, default, load
+from .errors import DesignError, Setting, format_message
+from .registry import LABELED_CRITICS, MODELS, SETTINGS, build, check, default, load
 
 __all__ = [
     "LABELED_CRITICS",
     "MODELS",
-    "Choice",
+    "SETTINGS",
     "DesignError",
+    "Setting",
     "build",
     "check",
     "default",
+    "format_message",
     "load",
-    "spelled",
 ]

@@ -12,8 +12,8 @@ class LeakyReLU(tf.keras.layers.Layer):
     are the same.
 
     Args:
-      slope: slope for negative x, in [0, 1); 0 is ReLU.
-      after_few_channels: whether the input comes from a convolution with so few input channels
+      slope: Slope for negative x, in [0, 1); 0 is ReLU.
+      after_few_channels: Whether the input comes from a convolution with so few input channels
         that a TPU takes longer to write its output than to compute it. If so, the layer uses
         another form of the same function, which the compiler fuses into the operations that read
         it (docs/performance.md).
@@ -88,8 +88,8 @@ def critic_activation(
 
     Args:
       activation: "relu" or "tanh".
-      slope, after_few_channels: see `LeakyReLU`; ignored by other activations.
-      kwargs: arguments of the layer, such as its name.
+      slope, after_few_channels: See `LeakyReLU`; ignored by other activations.
+      kwargs: Arguments of the layer, such as its name.
     """
     if activation == "relu":
         return LeakyReLU(slope, after_few_channels=after_few_channels, **kwargs)

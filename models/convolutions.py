@@ -7,23 +7,13 @@ A convolution with resampling has two equivalent forms:
   to four positions. A kernel of 3x3 becomes 4x4: 16 products at a quarter of the positions
   replace 9 at each of them, and no full-size intermediate result is written.
 
-A convolution with stride 2 on the few channels of an image, and its transpose, also have two:
-
-- plain: the strided convolution;
-- by blocks: each block of 2x2 pixels becomes one pixel with four times the channels. Without
-  strides and with more channels, the convolution makes better use of a CPU's vector units.
-
 Both forms have the weights of the plain form, so checkpoints are interchangeable. The fused form
-is faster on TPUs and CPUs, blocks are faster on CPUs only (docs/performance.md).
+is faster on TPUs and CPUs (docs/performance.md).
 """
-
-from collections.abc import Sequence
 
 import tensorflow as tf
 
 from .spectral import spectrally_normalized
-
-FEW_CHANNELS = 4  # at most this many, as images have
 
 
 def he_uniform() -> tf.keras.initializers.Initializer:
@@ -39,13 +29,13 @@ class Linear(tf.keras.layers.Layer):
     """Base class of linear layers, product(x, kernel) + bias; subclasses define the product.
 
     Args:
-      filters: number of units or output channels.
-      kernel_initializer: initializer of the kernel; the bias is initialized to 0.
-      use_bias: whether to add a bias.
-      bias_cancelled: whether batch normalization follows that subtracts the bias again. The
-        gradient of the bias is then zero and is not computed: its rounding errors would be noise,
-        and its sum over all pixels is expensive.
-      spectral: whether to divide the kernel by its largest singular value, see spectral.
+      filters: Number of units or output channels.
+      kernel_initializer: Initializer of the kernel; the bias is initialized to 0.
+      use_bias: Whether to add a bias.
+      bias_cancelled: Whether the layer is followed by batch normalization, which subtracts the
+        bias again. The gradient of the bias is then zero and is not computed: its rounding errors
+        would be noise, and its sum over all pixels is expensive.
+      spectral: Whether to divide the kernel by its largest singular value, see spectral.
     """
 
     def __init__(
@@ -129,10 +119,7 @@ class Dense(Linear):
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class Conv2D(Linear):
-    """A convolution with SAME padding, `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`.
-
-    With `by_blocks`, it is computed by blocks if the strides are 2 and the shapes allow it.
-    """
+    """A convolution with SAME padding, `[B, H, W, I]` -> `[B, H/strides, W/strides, filters]`."""
 
     def __init__(
         self,
@@ -140,13 +127,11 @@ class Conv2D(Linear):
         kernel_size: int,
         *,
         strides: int = 1,
-        by_blocks: bool = False,
         **kwargs,
     ):
         super().__init__(filters, **kwargs)
         self.kernel_size = kernel_size
         self.strides = strides
-        self.by_blocks = by_blocks
 
     @property
     def window(self) -> list[int]:
@@ -158,17 +143,15 @@ class Conv2D(Linear):
             # The second derivative of a strided 1x1 convolution crashes TensorFlow on a CPU.
             inputs = inputs[:, :: self.strides, :: self.strides]
             return tf.nn.conv2d(inputs, kernel, 1, "SAME")
-        if self.by_blocks and self.strides == 2 and _has_blocks(inputs.shape, self.kernel_size):
-            return conv_by_blocks(inputs, kernel)
         return tf.nn.conv2d(inputs, kernel, self.strides, "SAME")
 
     def get_config(self) -> dict:
-        own = {
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "by_blocks": self.by_blocks,
-        }
+        own = {"kernel_size": self.kernel_size, "strides": self.strides}
         return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Conv2D":
+        return cls(**without_removed_arguments(config))
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -212,52 +195,12 @@ class UpsampleConv(Conv2D):
         return tf.nn.conv2d(upsample(inputs), kernel, 1, "SAME")
 
 
-def _has_blocks(shape: Sequence[int], kernel_size: int) -> bool:
-    """Returns whether `conv_by_blocks` can convolve `[B, H, W, C]`, and is faster there."""
-    _, height, width, channels = shape
-    even = height % 2 == width % 2 == 0
-    return even and channels <= FEW_CHANNELS and kernel_size % 4 == 1
+def without_removed_arguments(config: dict) -> dict:
+    """Returns the configuration of a layer without arguments that only earlier versions had.
 
-
-def conv_by_blocks(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Computes a convolution with stride 2 and SAME padding, by blocks of 2x2 pixels.
-
-    Args:
-      images: `[B, H, W, I]`, with even H and W.
-      kernel: `[k, k, I, O]`, with k = 5, 9, 13, ...
-
-    Returns:
-      `[B, H/2, W/2, O]`.
+    Keras files of these versions contain "by_blocks", which did not change the function.
     """
-    return tf.nn.conv2d(tf.nn.space_to_depth(images, 2), _over_blocks(kernel), 1, "SAME")
-
-
-def transposed_conv_by_blocks(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Computes the transpose of `conv_by_blocks`.
-
-    Args:
-      inputs: `[B, H, W, I]`.
-      kernel: `[k, k, O, I]`, with k = 5, 9, 13, ...
-
-    Returns:
-      `[B, 2H, 2W, O]`.
-    """
-    taps = tf.transpose(tf.reverse(_over_blocks(kernel), [0, 1]), [0, 1, 3, 2])
-    return tf.nn.depth_to_space(tf.nn.conv2d(inputs, taps, 1, "SAME"), 2)
-
-
-def _over_blocks(kernel: tf.Tensor) -> tf.Tensor:
-    """Converts a kernel of pixels `[k, k, I, O]` to one of blocks `[(k+1)/2, (k+1)/2, 4 I, O]`.
-
-    With stride 2, SAME padding starts an odd number of pixels before the image, in the middle of
-    a block. The kernel is therefore extended by a row and a column of zeros in front.
-    """
-    size, _, inputs, outputs = kernel.shape
-    half = (size + 1) // 2
-    taps = tf.reshape(
-        tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]]), [half, 2, half, 2, inputs, outputs]
-    )
-    return tf.reshape(tf.transpose(taps, [0, 2, 1, 3, 4, 5]), [half, half, 4 * inputs, outputs])
+    return {key: value for key, value in config.items() if key != "by_blocks"}
 
 
 def mean_pool(images: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from . import heads, normalization
 from .activations import critic_activation, generator_activation
-from .convolutions import FEW_CHANNELS, Conv2D, Dense, transposed_conv_by_blocks
+from .convolutions import Conv2D, Dense, without_removed_arguments
 from .design import Design
 
 LEAK = 0.2
@@ -40,12 +40,7 @@ def generator(design: Design) -> tf.keras.Model:
             design.activation, name=f"activation_{number}", dtype=design.precision
         )(x)
 
-    base = sizes[-1]
-    x = Dense(base * base * filters[-1], dtype=design.precision, name="dense")(latents)
-    x = tf.keras.layers.Reshape([base, base, filters[-1]], dtype=design.precision, name="reshape")(
-        x
-    )
-    x = activated(x, 0)
+    x = activated(_smallest_features(design, latents, sizes[-1], filters[-1]), 0)
     for number, size in enumerate(sizes[-2:0:-1], start=1):
         conv = _Upwards(
             filters[-1 - number],
@@ -55,16 +50,16 @@ def generator(design: Design) -> tf.keras.Model:
             name=f"conv_{number}",
         )
         x = activated(conv(x), number)
-    channels = design.example_shape[2]
-    x = _Upwards(
-        channels,
-        sizes[0],
-        by_blocks=design.strides_by_blocks and channels <= FEW_CHANNELS,
-        dtype=design.precision,
-        name="image",
-    )(x)
+    x = _Upwards(design.example_shape[2], sizes[0], dtype=design.precision, name="image")(x)
     x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
+
+
+def _smallest_features(design: Design, latents: tf.Tensor, size: int, filters: int) -> tf.Tensor:
+    """Maps latents to feature maps `[B, size, size, filters]`."""
+    x = Dense(size * size * filters, dtype=design.precision, name="dense")(latents)
+    shape = [size, size, filters]
+    return tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
 
 
 def critic(design: Design) -> tf.keras.Model:
@@ -80,7 +75,6 @@ def critic(design: Design) -> tf.keras.Model:
             filters,
             KERNEL,
             strides=2,
-            by_blocks=design.strides_by_blocks,
             spectral=design.critic_normalization == "spectral",
             dtype=design.precision,
             name=f"conv_{index + 1}",
@@ -110,28 +104,24 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
     """A transposed convolution with stride 2.
 
     Args:
-      filters: number of output channels.
-      size: side of the output in pixels, twice that of the input or one pixel less.
-      by_blocks: whether to compute it by blocks, see convolutions; requires a bias.
-      kwargs: further arguments of Conv2DTranspose.
+      filters: Number of output channels.
+      size: Side of the output in pixels, twice that of the input or one pixel less.
+      kwargs: Further arguments of Conv2DTranspose.
     """
 
-    def __init__(self, filters: int, size: int, *, by_blocks: bool = False, **kwargs):
+    def __init__(self, filters: int, size: int, **kwargs):
         super().__init__(filters, KERNEL, strides=2, padding="same", **kwargs)
         self.size = size
-        self.by_blocks = by_blocks
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        if self.by_blocks:
-            weights = (tf.convert_to_tensor(each) for each in (self.kernel, self.bias))
-            kernel, bias = (tf.cast(each, inputs.dtype) for each in weights)
-            images = transposed_conv_by_blocks(inputs, kernel) + bias
-        else:
-            images = super().call(inputs)
-        return images[:, : self.size, : self.size]
+        return super().call(inputs)[:, : self.size, : self.size]
 
     def get_config(self) -> dict:
         config = super().get_config()
         for fixed in ("kernel_size", "strides", "padding"):
             del config[fixed]
-        return {**config, "size": self.size, "by_blocks": self.by_blocks}
+        return {**config, "size": self.size}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "_Upwards":
+        return cls(**without_removed_arguments(config))

@@ -9,23 +9,23 @@ class Design:
 
     Attributes:
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
-      latent_size: length of a latent vector.
-      width: width of the critic: units of a hidden layer, or the number of channels that the
+      latent_size: Length of a latent vector.
+      width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
-      generator_width: the same for the generator.
-      depth: number of hidden layers of an mlp, or of blocks at each size of a resnet101.
-      classes: number of classes; 0 for unconditional networks.
-      conditioning: how labels enter the critic, "none", "acgan" or "projection", see heads.
-      activation: activation of all hidden layers, "relu" (leaky in the critic of a dcgan) or
+      generator_width: Width of the generator, likewise.
+      depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101.
+      classes: Number of classes; 0 for unconditional networks.
+      conditioning: How labels enter the critic, "none", "acgan" or "projection", see heads.
+      activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan) or
         "tanh".
       generator_normalization: "batch" or "none".
       generator_channels: "doubling" for twice the channels at half the size, or "constant".
-      critic_normalization: one of normalization.CRITIC_NORMALIZATIONS.
-      critic_pooling: reduction of the critic's last features over all pixels, "mean" or "sum".
-      batch_norm_momentum: momentum of the moments in normalization.BatchNormalization.
+      critic_normalization: One of normalization.CRITIC_NORMALIZATIONS.
+      critic_pooling: Reduction of the critic's last features over all pixels, "mean" or "sum".
+      batch_norm_momentum: Momentum of the moments in normalization.BatchNormalization.
       sampling_statistics: "accumulated" or "batch", see normalization.BatchNormalization.
-      fused_resampling, strides_by_blocks: whether to use these forms, see convolutions.
-      precision: precision of convolutions and matrix products, "float32" or "mixed_bfloat16".
+      fused_resampling: Whether to use this form, see convolutions.
+      precision: Precision of convolutions and matrix products, "float32" or "mixed_bfloat16".
         Variables, normalization and outputs are float32 in either case.
     """
 
@@ -44,5 +44,4 @@ class Design:
     batch_norm_momentum: float = 0.99
     sampling_statistics: str = "accumulated"
     fused_resampling: bool = False
-    strides_by_blocks: bool = False
     precision: str = "float32"

@@ -1,4 +1,4 @@
-"""The error for choices of networks that cannot be built."""
+"""The error for settings of networks that cannot be built."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """A parameter of `build` and a value, as part of a message.
+class Setting:
+    """A parameter of `build` and its value, as part of a message.
 
     Attributes:
-      name: the name of the parameter, or "image_size" for the sides of `example_shape`.
-      value: the value.
+      name: The name of the parameter, or "image_size" for the sides of `example_shape`.
+      value: The value.
     """
 
     name: str
@@ -22,26 +22,31 @@ class Choice:
         return f"{self.name}={self.value}"
 
 
-Message = Sequence[str | Choice]  # the parts of a text, in order
+Message = Sequence[str | Setting]  # the parts of a text, in order
 
 
 class DesignError(ValueError):
-    """A choice of networks that cannot be built.
+    """Settings of networks that cannot be built.
 
-    Its message names the parameters of `build`. A caller that calls them otherwise spells the two
-    parts of the message with `spelled`.
+    The message contains the names of the parameters of `build`. A program whose settings have
+    other names formats the two parts of the message with `format_message`.
 
     Attributes:
-      problem: what is wrong.
-      remedy: what to do about it.
+      problem: What is wrong.
+      remedy: What to do about it.
     """
 
     def __init__(self, problem: Message, remedy: Message):
-        super().__init__(f"{spelled(problem)}: {spelled(remedy)}")
+        super().__init__(f"{format_message(problem)}: {format_message(remedy)}")
         self.problem = problem
         self.remedy = remedy
 
 
-def spelled(message: Message, choice: Callable[[Choice], str] = str) -> str:
-    """Returns a message as text, with each of its choices spelled by `choice`."""
-    return "".join(part if isinstance(part, str) else choice(part) for part in message)
+def format_message(message: Message, format_setting: Callable[[Setting], str] = str) -> str:
+    """Returns a message as text.
+
+    Args:
+      message: The parts of the message.
+      format_setting: Maps each setting in it to text.
+    """
+    return "".join(part if isinstance(part, str) else format_setting(part) for part in message)

@@ -27,10 +27,10 @@ def critic(
         arXiv:1802.05637).
 
     Args:
-      design: specification of the networks.
-      images: input of the network, any shape.
-      features: features of `images`, `[B, F]`.
-      name: name of the Keras model.
+      design: Specification of the networks.
+      images: Input of the network, any shape.
+      features: Features of `images`, `[B, F]`.
+      name: Name of the Keras model.
     """
     spectral = design.critic_normalization == "spectral"
     score = Dense(1, spectral=spectral, dtype="float32", name="score")(features)

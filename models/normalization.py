@@ -26,8 +26,8 @@ def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> No
     """Returns the function that applies Design.generator_normalization.
 
     Args:
-      design: specification of the networks.
-      labels: label input of the network, to give each class its own scale and offset; empty for
+      design: Specification of the networks.
+      labels: Label input of the network, to give each class its own scale and offset; empty for
         one scale and offset.
     """
 
@@ -90,13 +90,13 @@ class BatchNormalization(tf.keras.layers.Layer):
     The layer computes in float32 for inputs of any dtype.
 
     Args:
-      classes: number of classes; 0 for a layer without labels.
-      sampling_statistics: the moments used with training=False. "accumulated": the moments
+      classes: Number of classes; 0 for a layer without labels.
+      sampling_statistics: The moments used with training=False. "accumulated": the moments
         accumulated in training, so that no sample depends on another. "batch": the moments of
         the current batch, as in the code of arXiv:1704.00028.
-      momentum: factor of the accumulated moments in each update, 1 - momentum in PyTorch's
+      momentum: Factor of the accumulated moments in each update, 1 - momentum in PyTorch's
         terms. Only calls with training=True update them.
-      kwargs: arguments of the layer, such as its name.
+      kwargs: Arguments of the layer, such as its name.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .design import Design
-from .errors import Choice, DesignError
+from .errors import DesignError, Setting
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -20,56 +20,67 @@ class Model:
     """A registry entry: a pair of networks and the settings that they support.
 
     Attributes:
-      module: name of the module of this package that defines `generator` and `critic`.
-      width: default of Design.width.
-      sizes: supported sides of square images, in words.
-      draws: maps the side of a square image, in pixels, to whether it is supported.
-      points: whether points `[D]` and images that are not square are supported.
-      depth: default of Design.depth; None if the depth is fixed.
-      narrowest: smallest supported width.
-      labels_by_norm: whether labels enter the generator as scales and offsets of batch
+      module: Name of the module of this package that defines `generator` and `critic`.
+      width: Default of Design.width.
+      sizes: Supported sides of square images, in words.
+      supports: Maps the side of a square image, in pixels, to whether it is supported.
+      points: Whether points `[D]` and images that are not square are supported.
+      depth: Default of Design.depth; None if the depth is fixed.
+      min_width: Smallest supported width.
+      labels_in_normalization: Whether labels enter the generator as scales and offsets of batch
         normalization.
-      pooled_size: side, in pixels, of the images for which the critic ends in global pooling;
-        None if there is no such size.
+      pooling_size: Side, in pixels, of the images for which the critic ends in global pooling;
+        None if it never does.
     """
 
     module: str
     width: int
     sizes: str
-    draws: Callable[[int], bool]
+    supports: Callable[[int], bool]
     points: bool = False
     depth: int | None = None
-    narrowest: int = 1
-    labels_by_norm: bool = True
-    pooled_size: int | None = None
+    min_width: int = 1
+    labels_in_normalization: bool = True
+    pooling_size: int | None = None
 
 
-# Side in pixels up to which the images of an mlp are as good as those of a dcgan, in half the time.
+# Up to this side in pixels, an mlp generates images as good as those of a dcgan, in half the time.
 TINY = 8
 
 LABELED_CRITICS = ("projection",)  # values of Design.conditioning whose critic takes labels
 
-# A new network is one module and one line here.
+# The parameters of `build` that depend neither on the dataset nor on the device. `check` accepts
+# them, too, so that a program can pass its settings to both.
+_NOT_SETTINGS = ("example_shape", "classes", "fused_resampling")
+SETTINGS = (
+    "name",
+    "generator_name",
+    *(field.name for field in dataclasses.fields(Design) if field.name not in _NOT_SETTINGS),
+)
+
+# To add a network, add a module and an entry.
 MODELS = {
-    "mlp": Model("mlp", 256, "any", lambda size: True, points=True, depth=3, labels_by_norm=False),
+    "mlp": Model(
+        "mlp", 256, "any", lambda size: True, points=True, depth=3, labels_in_normalization=False
+    ),
     "dcgan": Model("dcgan", 64, "8 or more", lambda size: size >= 8),
     "resnet": Model(
-        "resnet", 64, "32, 48, 64 or 128", (32, 48, 64, 128).__contains__, pooled_size=32
+        "resnet", 64, "32, 48, 64 or 128", (32, 48, 64, 128).__contains__, pooling_size=32
     ),
     "resnet101": Model(
-        "resnet101", 64, "32, 64 or 128", (32, 64, 128).__contains__, depth=6, narrowest=4
+        "resnet101", 64, "32, 64 or 128", (32, 64, 128).__contains__, depth=6, min_width=4
     ),
 }
 
 
 def default(example_shape: tuple[int, ...]) -> str:
     """Returns the key of MODELS to use by default for examples `(H, W, C)` or `(D,)`."""
-    is_tiny = len(example_shape) == 1 or max(example_shape[:2]) <= TINY
-    return "mlp" if is_tiny else "dcgan"
+    tiny = len(example_shape) == 1 or max(example_shape[:2]) <= TINY
+    return "mlp" if tiny else "dcgan"
 
 
 def check(
-    name: str,
+    name: str | None,
     example_shape: tuple[int, ...],
     *,
     generator_name: str | None = None,
@@ -79,107 +90,121 @@ def check(
     generator_normalization: str = "batch",
     critic_normalization: str = "none",
     critic_pooling: str = "mean",
+    **others: Any,
 ) -> tuple[Model, Model]:
-    """Checks that the networks support the settings and each other.
+    """Checks that the networks support the settings and each other, without building them.
 
     Args:
-      name: a key of MODELS.
+      name: A key of MODELS; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
-      generator_name, width, generator_width: see `build`.
-      conditioning, generator_normalization, critic_normalization, critic_pooling: see Design.
+      generator_name, width, generator_width: See `build`.
+      conditioning, generator_normalization, critic_normalization, critic_pooling: See Design.
+      others: Other members of SETTINGS, which all networks support.
 
     Returns:
       The entries of MODELS for the critic and for the generator.
 
     Raises:
-      DesignError: if they do not; it says what is wrong and what to do.
+      DesignError: If they do not. The message says what is wrong and what to do.
+      TypeError: If `others` contains a name that is not in SETTINGS.
     """
-    critic = _check_network("name", name, example_shape, width)
+    unknown = sorted(set(others).difference(SETTINGS))
+    if unknown:
+        raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
+    name = name or default(example_shape)
+    critic = generator = _check_network("name", name, example_shape, width)
     if critic_pooling == "sum":
-        _check_pools(name, example_shape)
-    generator = critic
+        _check_pooling(name, example_shape)
     if generator_name not in (None, name):
         generator = _check_network("generator_name", generator_name, example_shape, generator_width)
     elif generator_width is not None:
         _check_width("generator_width", generator_width, name)
-    if name == "mlp" and critic_normalization == "instance":
-        raise DesignError(
-            (
-                Choice("critic_normalization", "instance"),
-                " requires feature maps, which mlp does not have",
-            ),
-            ("use ", Choice("critic_normalization", "layer")),
-        )
-    if conditioning != "none" and generator.labels_by_norm and generator_normalization == "none":
-        raise DesignError(
-            (
-                Choice("generator_normalization", "none"),
-                " with ",
-                Choice("conditioning", conditioning),
-                " gives the generator no access to labels, which set the scales and offsets of its "
-                "batch normalization",
-            ),
-            (
-                "use ",
-                Choice("generator_normalization", "batch"),
-                ", or ",
-                Choice("generator_name", "mlp"),
-            ),
-        )
+    _check_critic_normalization(name, critic_normalization)
+    _check_labels(generator, conditioning, generator_normalization)
     return critic, generator
 
 
 def _check_network(
     parameter: str, name: str, example_shape: tuple[int, ...], width: int | None
 ) -> Model:
-    given = Choice(parameter, name)
+    setting = Setting(parameter, name)
     if name not in MODELS:
-        raise DesignError((given, " is unknown"), (f"use one of {', '.join(MODELS)}",))
+        raise DesignError((setting, " is unknown"), (f"use one of {', '.join(MODELS)}",))
     model = MODELS[name]
     if width is not None:
         _check_width("width" if parameter == "name" else "generator_width", width, name)
     if model.points:
         return model
     if len(example_shape) == 1:
-        able = ", ".join(key for key, other in MODELS.items() if other.points)
+        supported = ", ".join(key for key, other in MODELS.items() if other.points)
         raise DesignError(
-            (given, " generates images, but the dataset contains points"),
-            ("use ", Choice(parameter, able)),
+            (setting, " generates images, but the dataset contains points"),
+            ("use ", Setting(parameter, supported)),
         )
-    height, across = example_shape[:2]
-    if height != across or not model.draws(height):
+    height, width_in_pixels = example_shape[:2]
+    if height != width_in_pixels or not model.supports(height):
         raise DesignError(
-            (given, f" does not support images of {height}x{across} pixels"),
-            ("use ", Choice("image_size", model.sizes)),
+            (setting, f" does not support images of {height}x{width_in_pixels} pixels"),
+            ("use ", Setting("image_size", model.sizes)),
         )
     return model
 
 
 def _check_width(parameter: str, width: int, name: str) -> None:
-    if width < MODELS[name].narrowest:
+    if width < MODELS[name].min_width:
         raise DesignError(
-            (Choice(parameter, width), f" is too narrow for {name}"),
-            (f"give at least {MODELS[name].narrowest}",),
+            (Setting(parameter, width), f" is too narrow for {name}"),
+            (f"give at least {MODELS[name].min_width}",),
         )
 
 
-def _check_pools(name: str, example_shape: tuple[int, ...]) -> None:
-    if example_shape[0] == MODELS[name].pooled_size:
+def _check_pooling(name: str, example_shape: tuple[int, ...]) -> None:
+    if example_shape[0] == MODELS[name].pooling_size:
         return
-    able: list[str | Choice] = []
+    alternatives: list[str | Setting] = []
     for key, model in MODELS.items():
-        if model.pooled_size is not None:
-            size = Choice("image_size", model.pooled_size)
-            able += [" or " if able else "", Choice("name", key), " ", size]
+        if model.pooling_size is not None:
+            size = Setting("image_size", model.pooling_size)
+            alternatives += [" or " if alternatives else "", Setting("name", key), " ", size]
     raise DesignError(
         (
-            Choice("critic_pooling", "sum"),
+            Setting("critic_pooling", "sum"),
             " requires global pooling, which the critic of ",
-            Choice("name", name),
+            Setting("name", name),
             " does not have at this image size",
         ),
-        ("omit it, or use ", *able),
+        ("omit it, or use ", *alternatives),
     )
+
+
+def _check_critic_normalization(name: str, critic_normalization: str) -> None:
+    if name == "mlp" and critic_normalization == "instance":
+        raise DesignError(
+            (
+                Setting("critic_normalization", "instance"),
+                " requires feature maps, which mlp does not have",
+            ),
+            ("use ", Setting("critic_normalization", "layer")),
+        )
+
+
+def _check_labels(generator: Model, conditioning: str, normalization: str) -> None:
+    if conditioning != "none" and generator.labels_in_normalization and normalization == "none":
+        raise DesignError(
+            (
+                Setting("generator_normalization", "none"),
+                " with ",
+                Setting("conditioning", conditioning),
+                " gives the generator no access to labels, which select the scales and offsets of "
+                "its batch normalization",
+            ),
+            (
+                "use ",
+                Setting("generator_normalization", "batch"),
+                ", or ",
+                Setting("generator_name", "mlp"),
+            ),
+        )
 
 
 def build(
@@ -191,56 +216,58 @@ def build(
     generator_name: str | None = None,
     generator_width: int | None = None,
     depth: int | None = None,
-    **choices: Any,
+    **design: Any,
 ) -> tuple[tf.keras.Model, tf.keras.Model]:
     """Builds a generator and a critic with new weights.
 
+    The parameters are `name`, `generator_name` and the attributes of Design.
+
     Args:
-      name: a key of MODELS; None for the `default` of the shape.
+      name: A key of MODELS; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
-      latent_size: length of a latent vector.
+      latent_size: Length of a latent vector.
       width: Design.width; None for the default of the network.
-      generator_name: a key of MODELS for the generator; None for `name`.
+      generator_name: A key of MODELS for the generator; None for `name`.
       generator_width: Design.generator_width; None for `width`, or for the default of the
         generator's network if `generator_name` differs from `name`.
       depth: Design.depth; None for the default of the network.
-      choices: other attributes of Design.
+      design: Other attributes of Design.
 
     Returns:
       A pair of Keras models:
-        generator: maps latents `[B, latent_size]` float32 to `[B, *example_shape]` float32. A
+        generator: Maps latents `[B, latent_size]` float32 to `[B, *example_shape]` float32. A
           conditional generator takes a list of latents and labels `[B]` int32.
-        critic: maps `[B, *example_shape]` float32 to scores `[B, 1]` float32. See heads for
+        critic: Maps `[B, *example_shape]` float32 to scores `[B, 1]` float32. See heads for
           conditional critics.
 
     Raises:
-      DesignError: see `check`.
+      DesignError: See `check`.
+      TypeError: If `design` contains a name that is not an attribute of Design.
     """
     name = name or default(example_shape)
     generator_name = generator_name or name
-    checked = ("conditioning", "generator_normalization", "critic_normalization", "critic_pooling")
     model, generator_model = check(
         name,
         example_shape,
         generator_name=generator_name,
         width=width,
         generator_width=generator_width,
-        **{choice: choices[choice] for choice in checked if choice in choices},
+        **{key: value for key, value in design.items() if key in SETTINGS},
     )
     critic_width = width or model.width
     if generator_width is None:
         generator_width = critic_width if generator_name == name else generator_model.width
-    shared = {
-        "example_shape": example_shape,
-        "latent_size": latent_size,
-        "width": critic_width,
-        "generator_width": generator_width,
-        **choices,
-    }
 
     def module_and_design(model: Model) -> tuple[Any, Design]:
         module = importlib.import_module(f".{model.module}", __package__)
-        return module, Design(depth=depth or model.depth or 0, **shared)
+        return module, Design(
+            example_shape=example_shape,
+            latent_size=latent_size,
+            width=critic_width,
+            generator_width=generator_width,
+            depth=depth or model.depth or 0,
+            **design,
+        )
 
     generator_module, generator_design = module_and_design(generator_model)
     critic_module, critic_design = module_and_design(model)
@@ -254,7 +281,7 @@ def load(path: str) -> tf.keras.Model:
     registered when their modules are imported.
 
     Args:
-      path: a file on this machine.
+      path: A file on this machine.
     """
     import tensorflow as tf  # noqa: PLC0415
 

@@ -31,7 +31,7 @@ from .design import Design
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
 
-    `generator_width` takes the place of `width`.
+    The description above applies with `generator_width` in place of `width`.
     """
     channels = _channels(design.example_shape[0], design.generator_width)[::-1]
     base = design.example_shape[0] // 2 ** (len(channels) - 1)
@@ -94,9 +94,9 @@ class _Block:
     """A builder of residual blocks.
 
     Attributes:
-      design: specification of the networks.
-      normalize: maps (features, name) to normalized features.
-      in_generator: whether the blocks belong to a generator. There, batch normalization precedes
+      design: Specification of the networks.
+      normalize: Maps (features, name) to normalized features.
+      in_generator: Whether the blocks belong to a generator. There, batch normalization precedes
         every activation and follows the last block, so that it cancels the biases of all blocks:
         they reach it along the shortcuts as constants.
     """
@@ -111,9 +111,9 @@ class _Block:
         """Applies a new residual block.
 
         Args:
-          x: features, `[B, H, W, C]`.
-          filters: number of output channels.
-          name: prefix of the names of the layers.
+          x: Features, `[B, H, W, C]`.
+          filters: Number of output channels.
+          name: Prefix of the names of the layers.
           resample: "up" to upsample before the first convolution and in the shortcut, "down" to
             mean-pool after the second convolution and in the shortcut, or None.
 

@@ -23,7 +23,7 @@ OUTPUT_SCALE = 0.2
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
 
-    `generator_width` takes the place of `width`.
+    The description above applies with `generator_width` in place of `width`.
     """
     channels = _channels(design.example_shape[0], design.generator_width)
     latents = tf.keras.Input([design.latent_size], name="latents")
@@ -101,15 +101,7 @@ def _block(
             h
         )
         if number == 2 and resample == "up":
-            h = tf.keras.layers.Conv2DTranspose(
-                channels,
-                size,
-                strides=2,
-                padding="same",
-                kernel_initializer=he_uniform(),
-                dtype=design.precision,
-                name=f"{name}_conv_2",
-            )(h)
+            h = _transposed_conv(design, channels, size, f"{name}_conv_2")(h)
         else:
             strides = 2 if number == 2 and resample == "down" else 1
             h = _conv(
@@ -130,6 +122,20 @@ def _block(
         x = _conv(design, filters, 1, f"{name}_shortcut", "glorot_uniform", 2, critic=critic)(x)
     h = _scaled(h, RESIDUAL_SCALE, f"{name}_scale", design.precision)
     return tf.keras.layers.Add(dtype=design.precision, name=f"{name}_add")([x, h])
+
+
+def _transposed_conv(
+    design: Design, filters: int, size: int, name: str
+) -> tf.keras.layers.Conv2DTranspose:
+    return tf.keras.layers.Conv2DTranspose(
+        filters,
+        size,
+        strides=2,
+        padding="same",
+        kernel_initializer=he_uniform(),
+        dtype=design.precision,
+        name=name,
+    )
 
 
 def _conv(

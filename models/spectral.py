@@ -12,7 +12,7 @@ def spectrally_normalized(kernel: tf.Tensor, direction: tf.Variable, *, update: 
     Args:
       kernel: `[..., O]`.
       direction: `[O, 1]`, the current estimate of the singular vector, kept between calls.
-      update: whether to store the improved estimate in `direction`. It depends on the kernel
+      update: Whether to store the improved estimate in `direction`. It depends on the kernel
         only, so all replicas write equal values to their own copies.
 
     Returns:

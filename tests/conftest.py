@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import gc
 import os
+import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in train.py, before TensorFlow is imported
@@ -17,10 +18,20 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 import train
+from wgan_gp.app import build, run, training
+from wgan_gp.app.library import Library, bundled_library
+from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
-from wgan_gp.monitoring import MemoryWriter
-from wgan_gp.strategy import create_strategy
+from wgan_gp.data.datasets import Dataset, find_dataset
+from wgan_gp.data.source import InMemoryData, StreamedData
+from wgan_gp.runtime.cluster import SINGLE_PROCESS
+from wgan_gp.runtime.devices import Devices, connect
+from wgan_gp.runtime.log import show_log_lines
+from wgan_gp.training.state import TrainState
+from wgan_gp.training.step import ReplicaStep
+from wgan_gp.writers.writer import MemoryWriter
 
+show_log_lines()
 tf.config.set_visible_devices([], "GPU")  # bit-exact results hold on the CPU only
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 8
@@ -45,16 +56,59 @@ TINY = {
 DCGAN = {"dataset": "digits", "model": "dcgan"}
 
 
+LIBRARY = bundled_library()
+
+
+def library_with(build_networks) -> Library:
+    """Returns the library with another function in place of models.build."""
+    models = types.SimpleNamespace(**{**vars(LIBRARY.models), "build": build_networks})
+    return dataclasses.replace(LIBRARY, models=models)
+
+
 def strategy_over(replicas: int) -> tf.distribute.Strategy:
-    return create_strategy(Config(cpu_replicas=replicas, batch_size=replicas))
+    return connect(Config(cpu_replicas=replicas, batch_size=replicas)).strategy
 
 
-def train_tiny(model_dir, **settings) -> tuple[train.Run, MemoryWriter]:
+def resolved(config: Config) -> Config:
+    return resolve(config, LIBRARY.models)[0]
+
+
+def open_run(config: Config, library: Library = LIBRARY) -> run.Run:
+    return run.open_run(*resolve(config, library.models), library)
+
+
+def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
+    config, dataset = resolve(config, LIBRARY.models)
+    devices = Devices(strategy, SINGLE_PROCESS, "CPU")
+    return build.make_state(config, devices, dataset.spec, LIBRARY.models)
+
+
+def make_replica_step(config: Config, state: TrainState) -> ReplicaStep:
+    config, dataset = resolve(config, LIBRARY.models)
+    return build.make_step(config, state, dataset.spec, LIBRARY)
+
+
+def train_config(config: Config, **options) -> int | None:
+    """Trains as the program does, and returns the signal that stopped training, or None."""
+    return training.train(*resolve(config, LIBRARY.models), LIBRARY, **options).stopped_by
+
+
+def find_data(config: Config) -> Dataset:
+    """Finds the dataset of a run, as training does."""
+    return find_dataset(config, conditioning=config.conditioning, devices=config)
+
+
+def open_data(config: Config) -> InMemoryData | StreamedData:
+    """Opens the dataset of a run, as training does."""
+    return find_data(config).open(batch_size=config.batch_size)
+
+
+def train_tiny(model_dir, library: Library = LIBRARY, **settings) -> tuple[run.Run, MemoryWriter]:
     """Trains a tiny run to its end and returns the run and its writer."""
     config = Config(model_dir=str(model_dir), **{**TINY, **settings})
-    run, writer = train.open_run(config), MemoryWriter()
-    assert train.make_trainer(run, writer).run() is None
-    return run, writer
+    tiny, writer = open_run(config, library), MemoryWriter()
+    assert training.make_trainer(tiny, writers=[writer]).run() is None
+    return tiny, writer
 
 
 def call_main(*arguments) -> int:

@@ -14,13 +14,13 @@ import re
 import jax
 import numpy as np
 import tensorflow as tf
+from conftest import make_replica_step, make_state
 from jax._src.lib import _jax
 
-import train
 from wgan_gp.config import Config
-from wgan_gp.loop import replica_programs
 from wgan_gp.tpu import compiler, lowering
 from wgan_gp.tpu.slice_strategy import SliceStrategy
+from wgan_gp.training.loop import replica_programs
 
 REPLICAS = 8
 CONFIG = Config(model="dcgan", batch_size=32, model_width=4, latent_size=8)
@@ -31,7 +31,7 @@ DONE = np.int64(3)
 
 def make_step(strategy):
     """Plain gradient descent: Adam would hide a gradient that is 8 times too large."""
-    state = train.make_state(CONFIG, strategy)
+    state = make_state(CONFIG, strategy)
     with strategy.scope():
         optimizers = [tf.keras.optimizers.SGD(1.0) for _ in range(2)]
         optimizers[0].build(state.critic.trainable_variables)
@@ -39,7 +39,7 @@ def make_step(strategy):
     state = dataclasses.replace(
         state, critic_optimizer=optimizers[0], generator_optimizer=optimizers[1]
     )
-    return train.make_step(CONFIG, state)
+    return make_replica_step(CONFIG, state)
 
 
 def model_variables(step):
@@ -68,18 +68,18 @@ def updates_of_one(network):
 
 
 def updates_of_slice(network):
-    """Of each replica, `[8, ...]` for every weight."""
+    """Returns the weights of each replica, `[8, ...]` each."""
     strategy = SliceStrategy(REPLICAS)
     step = make_step(strategy)
     critic_step, generator_step = replica_programs(step, jit_compile=False)
     step_of = {"critic": critic_step, "generator": generator_step}
-    program = lowering.as_program(step_of[network], strategy)
+    program = lowering.make_program(step_of[network], strategy)
     done = tf.TensorSpec([], tf.int64)
     share = len(EXAMPLES) // REPLICAS
     real = tf.TensorSpec([share, *EXAMPLES.shape[1:]])
     labels = tf.TensorSpec([share], tf.int32)
     specs = (real, labels, done, done) if network == "critic" else (done, done)
-    hlo = lowering.to_hlo(program, *specs)
+    hlo = lowering.lower_to_hlo(program, *specs)
     variables = {
         id(variable.handle): variable
         for variable in map(

@@ -1,34 +1,42 @@
-"""The arrows of docs/architecture.md: who may import whom."""
+"""The rules of docs/architecture.md: permitted imports, and the sizes of files and signatures.
+
+The layers inside wgan_gp are contracts of import-linter, in pyproject.toml.
+"""
 
 import ast
+import importlib
 import pathlib
+import subprocess
 import sys
+import types
 
 import pytest
 
+from wgan_gp.app.library import bundled
+
 ROOT = pathlib.Path(__file__).parent.parent
 
-# What each part may import beside the standard library and itself. train.py composes, so
-# everything of the project is open to it.
+# The packages that each part may import, in addition to the standard library and itself.
 ALLOWED = {
     "losses": {"tensorflow"},
     "models": {"tensorflow"},
     "wgan_gp": {
+        "absl",
         "tensorflow",
         "tensorflow_datasets",
         "google",
         "numpy",
         "PIL",
-        "requests",  # what tensorflow-datasets downloads with
-        "scipy",  # with threadpoolctl, what scikit-learn itself needs
+        "requests",  # with which tensorflow-datasets downloads
+        "scipy",  # scikit-learn requires it and threadpoolctl
         "sklearn",
         "tensorboard",
         "threadpoolctl",
         "tqdm",
     },
-    "wgan_gp/tpu": {"tensorflow", "numpy", "jax", "jaxlib"},
+    "wgan_gp/tpu": {"absl", "tensorflow", "numpy", "jax", "jaxlib"},
     "flags.py": {"absl", "wgan_gp.config.checks", "wgan_gp.config", "wgan_gp.errors"},
-    "train.py": {"tensorflow", "flags", "models", "losses", "wgan_gp"},
+    "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
 }
 FILES = [
     (part, path)
@@ -36,10 +44,12 @@ FILES = [
     for path in sorted([*(ROOT / part).rglob("*.py")] or [ROOT / part])
     if part == "wgan_gp/tpu" or ROOT / "wgan_gp" / "tpu" not in path.parents
 ]
+# The only module of the engine that imports by a computed name: it finds losses, models and flags.
+RESOLVER = ROOT / "wgan_gp" / "app" / "library.py"
 
 
 def imports(path):
-    """Absolute names of the modules that a file imports, anywhere in it."""
+    """Returns the absolute names of the modules that a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -50,7 +60,7 @@ def imports(path):
 @pytest.mark.parametrize(
     ("part", "path"), FILES, ids=lambda value: str(value).removeprefix(f"{ROOT}/")
 )
-def test_imports_follow_the_arrows(part, path):
+def test_imports_are_permitted(part, path):
     for name in imports(path):
         top = name.partition(".")[0]
         allowed = {top, name} & (ALLOWED[part] | sys.stdlib_module_names)
@@ -58,10 +68,59 @@ def test_imports_follow_the_arrows(part, path):
 
 
 @pytest.mark.parametrize("part", ["losses", "models"])
-def test_reusable_packages_stay_inside_themselves(part):
-    """Only relative imports, so that they also work as wgan_gp.losses and wgan_gp.models."""
+def test_reusable_packages_use_only_relative_imports_of_themselves(part):
+    """They therefore also work as wgan_gp.losses and wgan_gp.models."""
     for path in (ROOT / part).rglob("*.py"):
         depth = len(path.relative_to(ROOT / part).parts)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 assert node.level <= depth, path
+
+
+def test_one_function_imports_the_packages_that_the_engine_is_handed():
+    for name in ("flags", "losses", "models"):
+        module = bundled(name)
+        assert isinstance(module, types.ModuleType)
+        assert ROOT in pathlib.Path(module.__file__).parents
+    for path in (ROOT / "wgan_gp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if getattr(getattr(node, "func", None), "attr", "") == "import_module":
+                # With a second argument, the name is relative to the package itself.
+                assert len(node.args) == 2 or path == RESOLVER, path
+
+
+def test_a_missing_dependency_of_a_bundled_package_is_not_hidden(monkeypatch):
+    def fail(name):
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(ModuleNotFoundError, match="numpy"):
+        bundled("losses")
+
+
+def test_the_layers_of_the_engine_are_kept():
+    program = pathlib.Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([program, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def functions(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            yield node
+
+
+def test_the_entry_point_and_the_files_of_the_engine_stay_small():
+    assert len((ROOT / "train.py").read_text().splitlines()) <= 80
+    for part in ("wgan_gp", "losses", "models"):
+        for path in (ROOT / part).rglob("*.py"):
+            assert len(path.read_text().splitlines()) <= 300, path
+
+
+def test_constructors_take_at_most_seven_arguments():
+    for part in ("wgan_gp", "losses", "models"):
+        for path in (ROOT / part).rglob("*.py"):
+            for function in functions(path):
+                given = function.args.args + function.args.kwonlyargs
+                if function.name == "__init__":
+                    assert len(given) - 1 <= 7, f"{path}:{function.lineno}"

@@ -1,14 +1,13 @@
-"""The moving average of the generator: what it is, on any strategy, and who draws from it."""
+"""Tests of the moving average of the generator."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, strategy_over, train_tiny
+from conftest import DCGAN, TINY, make_replica_step, make_state, open_run, strategy_over, train_tiny
 
-import train
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.run_directory import RunDirectory
+from wgan_gp.run_directory.directory import RunDirectory
 
 CONFIG = Config(**{**TINY, **DCGAN}, generator_ema_decay=0.3)
 
@@ -18,14 +17,14 @@ def values(model):
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_it_follows_every_weight_and_statistic(replicas):
-    """decay * average + (1 - decay) * generator; less of the average while there are few."""
+def test_the_average_of_all_weights_and_statistics(replicas):
+    """Tests decay * average + (1 - decay) * generator, with a lower decay at first."""
     strategy = strategy_over(replicas)
-    state = train.make_state(CONFIG, strategy)
+    state = make_state(CONFIG, strategy)
     expected = values(state.generator)
     for average, weight in zip(values(state.generator_average), expected, strict=True):
         np.testing.assert_array_equal(average, weight)
-    step = train.make_step(CONFIG, state)
+    step = make_replica_step(CONFIG, state)
     update = tf.function(lambda done: strategy.run(step.generator_step, args=(done,)))
     for done in range(5):
         update(tf.constant(done, tf.int64))
@@ -35,35 +34,35 @@ def test_it_follows_every_weight_and_statistic(replicas):
             for average, weight in zip(expected, values(state.generator), strict=True)
         ]
     moved = 0
-    for average, want, initial in zip(
+    for average, target, initial in zip(
         state.generator_average.weights, expected, values(state.generator), strict=True
     ):
         copies = strategy.experimental_local_results(getattr(average, "_value", average))
         assert len(copies) == replicas
         for copy in copies:
-            np.testing.assert_allclose(copy, want, rtol=1e-4, atol=1e-6)
-        moved += (np.abs(want - initial) > 1e-6).any()
+            np.testing.assert_allclose(copy, target, rtol=1e-4, atol=1e-6)
+        moved += (np.abs(target - initial) > 1e-6).any()
     assert moved > 5
 
 
-def test_samples_come_from_it_and_a_checkpoint_holds_it(tmp_path):
+def test_samples_are_from_the_average_which_checkpoints_contain(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=10, generator_ema_decay=0.9)
     assert run.state.sampling_generator is run.state.generator_average
     samples = run.sampler.sample(4)
     run.state.generator_average.set_weights(run.state.generator.get_weights())
     assert np.abs(run.sampler.sample(4) - samples).max() > 1e-3
-    again = train.open_run(run.config)
+    again = open_run(run.config)
     assert again.checkpoints.restore_latest() == 10
     np.testing.assert_array_equal(again.sampler.sample(4), samples)
 
 
-def test_without_it_samples_come_from_the_generator(tmp_path):
+def test_without_an_average_samples_are_from_the_generator(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=5)
     assert run.state.generator_average is None
     assert run.state.sampling_generator is run.state.generator
 
 
-def test_a_run_cannot_lose_it(tmp_path):
+def test_a_run_cannot_be_resumed_without_its_average(tmp_path):
     train_tiny(tmp_path, train_steps=5, generator_ema_decay=0.9)
     config = Config(model_dir=str(tmp_path), train_steps=5, **TINY)
     with pytest.raises(UserError, match=r"--generator_ema_decay: 0\.9 -> 0\.0"):

@@ -1,4 +1,4 @@
-"""What somebody sees who opens TensorBoard on a run: in Chromium, by its DevTools protocol."""
+"""The view of a run in TensorBoard, in Chromium through its DevTools protocol."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ import time
 import pytest
 from conftest import train_tiny
 
-from wgan_gp.events import LAYOUT
+from wgan_gp.writers.tensorboard import LAYOUT
 
 # Every text on the page, in the shadow trees of TensorBoard's elements too.
 TEXTS = """(() => {

@@ -1,4 +1,4 @@
-"""--mode=compile: real programs for slices that are not there, and their faults by name."""
+"""Tests of --mode=compile: compilation for TPU slices, its report and its error messages."""
 
 import json
 import os
@@ -9,27 +9,29 @@ import sys
 
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY
+from conftest import DCGAN, LIBRARY, TINY, library_with, resolved
 
 import flags
 import models.registry
-import train
+from wgan_gp import tpu
+from wgan_gp.app.compiling import compile_for_slice
+from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.tpu import advice, aot, compiler, faults, hlo, layers, lowering, report, topologies
+from wgan_gp.tpu import advice, aot, compiler, error_messages, hlo, layers, lowering, topologies
+from wgan_gp.tpu.compile_report import count_gradient_all_reduces
 from wgan_gp.tpu.slice_strategy import SliceStrategy
 
 ROOT = pathlib.Path(__file__).parent.parent
 TOY = {"dataset": "swiss_roll", "model": "mlp", "model_width": 16}
 
 
-def compile_report(directory, topology="v5e-8", **settings):
-    """What the mode wrote."""
+def compile_report(directory, topology="v5e-8", library=LIBRARY, **settings):
+    """Runs the mode and returns the report that it wrote."""
     tf.keras.backend.clear_session()  # Keras numbers layers by process, and the mode has its own
-    config = train.resolve(
-        Config(model_dir=str(directory), compile_topology=topology, mode="compile", **settings)
-    )
-    train.compile_for_slice(config)
+    config = Config(model_dir=str(directory), compile_topology=topology, mode="compile", **settings)
+    config, dataset = resolve(config, library.models)
+    compile_for_slice(config, dataset.spec, library)
     name = topology.replace(":", "_")
     return json.loads((directory / "compile" / f"{name}.json").read_text())
 
@@ -44,14 +46,14 @@ def compile_report(directory, topology="v5e-8", **settings):
         ),
     ],
 )
-def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas):
+def test_gradients_are_summed_in_one_all_reduce(tmp_path, topology, replicas):
     settings = {**TINY, **DCGAN, "batch_size": 2 * replicas}
     report = compile_report(tmp_path, topology, **settings)
     assert (report["topology"], report["replicas"]) == (topology, replicas)
     assert report["per_replica_batch"] == 2
     for program in report["programs"].values():
         assert program["replica_count"] == replicas
-        # Beside the gradients, batch-norm sums its moments.
+        # The other all-reduces sum the moments of batch normalization.
         sums = [each["bytes"] for each in program["all_reduces"] if each["layer"] == "adam"]
         assert sums == [program["gradient_bytes"]]
         assert program["gradient_all_reduce_count"] == 1
@@ -59,13 +61,13 @@ def test_the_slices_program_sums_its_gradients_once(tmp_path, topology, replicas
         assert program["all_reduce_bytes"] > program["gradient_bytes"]
     generator = report["programs"]["generator_step"]
     norms = [each["layer"] for each in generator["all_reduces"] if each["layer"] != "adam"]
-    # Two batch-norms, forward and backward.
+    # Two batch normalizations, forward and backward.
     assert sorted(norms) == sorted(2 * ["generator/normalization_0", "generator/normalization_1"])
 
 
 @pytest.mark.slow
-def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
-    """docs/performance.md: the estimates of the steps as usually written are 103,576 and 91,631."""
+def test_cycles_of_the_cifar10_resnet_are_as_documented(tmp_path):
+    """Compares with the 103,576 and 91,631 cycles of a common implementation (performance.md)."""
     report = compile_report(
         tmp_path,
         "v5e-8",
@@ -85,14 +87,14 @@ def test_the_cifar10_resnet_costs_no_more_cycles_than_promised(tmp_path):
     assert critic["gradient_all_reduce_count"] == generator["gradient_all_reduce_count"] == 1
 
 
-def test_one_core_sums_nothing(tmp_path):
+def test_one_core_needs_no_all_reduces(tmp_path):
     report = compile_report(tmp_path, "v5e-1", **TINY)
     for program in report["programs"].values():
         assert (program["replica_count"], program["all_reduce_count"]) == (1, 0)
 
 
 @pytest.mark.slow
-def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
+def test_estimates_are_deterministic_and_consistent(tmp_path):
     first, second = (
         compile_report(tmp_path / run, **TOY, batch_size=256, train_steps=1000)
         for run in ("first", "second")
@@ -122,7 +124,7 @@ def test_figures_are_repeatable_and_follow_from_each_other(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_wider_network_costs_more(tmp_path):
+def test_a_wider_network_has_higher_estimates(tmp_path):
     settings = {**TOY, "batch_size": 4096}
     narrow = compile_report(tmp_path, **settings)
     wide = compile_report(tmp_path, **{**settings, "model_width": 512})
@@ -131,8 +133,8 @@ def test_a_wider_network_costs_more(tmp_path):
             assert wide["programs"][name][figure] > 2 * program[figure], (name, figure)
 
 
-def test_the_program_of_a_slice_computes_what_one_replica_does():
-    """On 8 virtual CPU devices, by plain gradient descent, from the same global batch."""
+def test_the_program_of_a_slice_computes_the_updates_of_one_replica():
+    """Runs on 8 virtual CPU devices, with gradient descent and the same global batch."""
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "replicated_program.py"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -149,7 +151,7 @@ def test_the_program_of_a_slice_computes_what_one_replica_does():
 
 
 def test_the_command_line(tmp_path):
-    """Nothing of a run is written: it may still be trained with other settings."""
+    """Writes only the report, so that the directory can be used for a run with other settings."""
     done = subprocess.run(
         [
             sys.executable,
@@ -165,9 +167,9 @@ def test_the_command_line(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "v5e-1: 1 replicas, 64 real images each" in done.stdout
-    for word in ("estimated cycles", "matrix units busy, est.", "costliest operations", "advice:"):
-        assert word in done.stdout
+    assert "v5e-1: 1 replicas with 64 real examples each" in done.stdout
+    for text in ("estimated cycles", "matrix unit utilization", "most expensive", "advice:"):
+        assert text in done.stdout
     assert "critic_step: compiled in" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["compile"]
     files = {path.name for path in (tmp_path / "compile").iterdir()}
@@ -219,27 +221,26 @@ def models_with(layer):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (DynamicShape, "has a dynamic shape: its size depends on values — keep every element"),
-        (ShapeFromValues, "has a dynamic shape: Range takes it from values — compute shapes in"),
-        (Strings, "uses AsString, which no TPU can run — do it in the input pipeline"),
-        (Float64, "computes in float64, which a TPU has not — cast to float32 before it"),
+        (DynamicShape, "has a dynamic shape: its size depends on values — keep all elements"),
+        (ShapeFromValues, "has a dynamic shape: Range computes it from values — compute shapes in"),
+        (Strings, "uses AsString, which TPUs do not support — move it to the input pipeline"),
+        (Float64, "uses float64, which TPUs do not support — cast its inputs to float32"),
     ],
 )
-def test_a_layer_that_no_tpu_can_run_is_named(tmp_path, monkeypatch, layer, message):
-    monkeypatch.setattr(train.models, "build", models_with(layer))
+def test_errors_name_the_layer_that_a_tpu_does_not_support(tmp_path, layer, message):
     with pytest.raises(UserError) as caught:
-        compile_report(tmp_path, **TOY)
+        compile_report(tmp_path, library=library_with(models_with(layer)), **TOY)
     assert str(caught.value).startswith("layer critic/troublesome ")
     assert message in str(caught.value) and "\n" not in str(caught.value)
-    if "(" in message or layer in (Strings, ShapeFromValues):  # TensorFlow says where it is
+    if "(" in message or layer in (Strings, ShapeFromValues):  # TensorFlow reports the line
         assert "tests/test_compile.py:" in str(caught.value)
         (text,) = (tmp_path / "compile").glob("v5e-8.critic_step.error.txt")
         assert "troublesome" in text.read_text()
 
 
 @pytest.mark.parametrize("kind", [pytest.param("arguments", marks=pytest.mark.slow), "temporaries"])
-def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
-    """A program that needs 8 MiB an example, and little of this machine's own memory."""
+def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, kind):
+    """Compiles a program that requires 8 MiB per example, but little memory to compile."""
     strategy = SliceStrategy(2)
     topology = topologies.find("v2-8")
     devices = compiler.slice_devices(topology)[:2]
@@ -251,7 +252,7 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     def trace(batch):
         width = 2**20 if kind == "arguments" else 1
         spec = tf.TensorSpec([batch // 2, width])
-        return lowering.to_hlo(lowering.as_program(step, strategy), spec)
+        return lowering.lower_to_hlo(lowering.make_program(step, strategy), spec)
 
     def compile_batch(batch):
         program = aot.Program("critic_step", "batch_size", batch, trace)
@@ -260,28 +261,32 @@ def test_a_batch_too_large_is_refused_with_one_that_fits(tmp_path, kind):
     with pytest.raises(UserError) as caught:
         compile_batch(8192)
     message = str(caught.value)
-    assert message.startswith("--batch_size=8192 is too large: critic_step needs ")
-    assert "GiB a core, which has " in message and "\n" not in message
+    assert message.startswith("--batch_size=8192 is too large: critic_step requires ")
+    assert "GiB per core, but a core has " in message and "\n" not in message
     assert (tmp_path / "v2-8.critic_step.error.txt").read_text()
-    fits = int(message.rpartition("--batch_size=")[2].removesuffix(" fits"))
+    fits = int(message.rpartition("--batch_size=")[2])
     assert 256 <= fits <= 2048
-    compile_batch(fits)  # its word is good
+    compile_batch(fits)
     with pytest.raises(UserError, match="is too large"):
         compile_batch(8 * fits)
 
 
-def test_the_mode_says_how_to_get_the_compiler(tmp_path, monkeypatch):
-    monkeypatch.setitem(train.tpu.REQUIRED, "libtpu", "0.0.52")
-    with pytest.raises(UserError, match=r"needs libtpu 0\.0\.52 .*; it is 0\.0\.51 — make setup-c"):
+def test_the_error_for_a_missing_compiler_contains_the_command_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(tpu.REQUIRED, "libtpu", "0.0.52")
+    with pytest.raises(
+        UserError, match=r"requires libtpu 0\.0\.52 .* version 0\.0\.51 is installed — run"
+    ):
         compile_report(tmp_path)
-    monkeypatch.setitem(train.tpu.REQUIRED, "no-such-package", "1.0")
-    monkeypatch.delitem(train.tpu.REQUIRED, "libtpu")
-    with pytest.raises(UserError, match=r"needs no-such-package 1\.0 .*; it is not installed"):
+    monkeypatch.setitem(tpu.REQUIRED, "no-such-package", "1.0")
+    monkeypatch.delitem(tpu.REQUIRED, "libtpu")
+    with pytest.raises(
+        UserError, match=r"requires no-such-package 1\.0 .*, but it is not installed"
+    ):
         compile_report(tmp_path)
 
 
-def test_the_pins_are_the_same_everywhere():
-    pins = {f"{package}=={version}" for package, version in train.tpu.REQUIRED.items()}
+def test_required_versions_are_equal_everywhere():
+    pins = {f"{package}=={version}" for package, version in tpu.REQUIRED.items()}
     lines = (ROOT / "requirements-compile.txt").read_text().splitlines()
     assert {line for line in lines if not line.startswith("#")} == pins
     extra = re.search(r"^compile = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
@@ -289,12 +294,12 @@ def test_the_pins_are_the_same_everywhere():
 
 
 @pytest.mark.slow
-def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
+def test_a_lazy_penalty_has_a_lower_estimate(tmp_path):
     every, fourth = (
         compile_report(
             tmp_path,
             "v5e-1",
-            # Large enough that the penalty costs more than the choice whether to take it.
+            # Large enough that the penalty costs more than the conditional.
             image_size=16,
             model_width=16,
             batch_size=256,
@@ -309,7 +314,7 @@ def test_a_lazy_penalty_is_estimated_cheaper(tmp_path):
 
 
 class SubclassedCritic(tf.keras.Model):
-    """Of layers without one input of their own, for the advice to stumble over."""
+    """A critic whose layers have no symbolic inputs."""
 
     def __init__(self):
         super().__init__(name="critic")
@@ -326,33 +331,31 @@ class SubclassedCritic(tf.keras.Model):
 
 
 @pytest.mark.slow
-def test_a_subclassed_model_is_reported_like_any_other(tmp_path, monkeypatch):
+def test_the_report_supports_subclassed_models(tmp_path):
     def build(*arguments, **options):
         generator, _ = models.registry.build(*arguments, **options)
         return generator, SubclassedCritic()
 
-    monkeypatch.setattr(train.models, "build", build)
-    report = compile_report(tmp_path, "v5e-1", **TOY)
+    report = compile_report(tmp_path, "v5e-1", library_with(build), **TOY)
     assert report["programs"]["critic_step"]["gradient_bytes"] == 4 * (2 * 8 + 8 + 8 + 1)
 
 
-def test_nothing_stale_stays_beside_a_refusal(tmp_path, monkeypatch):
+def test_an_error_removes_the_files_of_an_earlier_compilation(tmp_path):
     compile_report(tmp_path, "v5e-1", **TOY)
-    monkeypatch.setattr(train.models, "build", models_with(Strings))
     with pytest.raises(UserError):
-        compile_report(tmp_path, "v5e-1", **TOY)
+        compile_report(tmp_path, "v5e-1", library_with(models_with(Strings)), **TOY)
     files = [path.name for path in (tmp_path / "compile").iterdir()]
     assert files == ["v5e-1.critic_step.error.txt"]
 
 
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+def test_the_error_for_an_unwritable_directory_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"--model_dir=\S+/file/run cannot be written"):
         compile_report(tmp_path / "file" / "run", "v5e-1", **TOY)
 
 
-def test_the_first_of_two_layers_of_a_kind_is_told_from_the_second(tmp_path, monkeypatch):
-    """Named by Keras: strings and strings_1, of which one is at fault."""
+def test_errors_distinguish_layers_of_one_class(tmp_path):
+    """Keras names the layers probe and probe_1; one of the two is at fault."""
 
     class Probe(tf.keras.layers.Layer):
         def __init__(self, *, bad):
@@ -371,9 +374,8 @@ def test_the_first_of_two_layers_of_a_kind_is_told_from_the_second(tmp_path, mon
             critic = tf.keras.Sequential([tf.keras.Input([2]), *probes, head], name="critic")
             return generator, critic
 
-        monkeypatch.setattr(train.models, "build", build)
         with pytest.raises(UserError, match=f"layer {name}"):
-            compile_report(tmp_path, "v5e-1", **TOY, penalty="none")
+            compile_report(tmp_path, "v5e-1", library_with(build), **TOY, penalty="none")
 
 
 @pytest.mark.parametrize(
@@ -382,27 +384,27 @@ def test_the_first_of_two_layers_of_a_kind_is_told_from_the_second(tmp_path, mon
         (["--compile_topology=v5e-7"], "--compile_topology=v5e-7 is unknown — use one of v2-8, "),
         (["--compile_topology=v9:2x2"], "--compile_topology=v9:2x2 is unknown"),
         (["--compile_topology=v5e:0x4"], "--compile_topology=v5e:0x4 is unknown"),
-        (["--tpu=local"], "--tpu says where to train, but --mode=compile trains nowhere"),
-        (["--cpu_replicas=2"], "--cpu_replicas says where to train"),
+        (["--tpu=local"], "--tpu chooses devices to train on, but --mode=compile does not train"),
+        (["--cpu_replicas=2"], "--cpu_replicas chooses devices to train on"),
         (["--compile_topology=v5e-256"], "--batch_size=64 does not divide over 256 replicas"),
     ],
 )
-def test_a_bad_slice_is_refused_before_tensorflow_starts(arguments, message):
+def test_an_invalid_topology_is_an_error_before_tensorflow_is_imported(arguments, message):
     values = flags.flags.FlagValues()
     flags.define(values)
     config = flags.parse(["train.py", "--mode=compile", *arguments], values)
     with pytest.raises(UserError) as caught:
-        train.resolve(config)
+        resolved(config)
     assert message in str(caught.value)
 
 
-def test_a_layout_that_libtpu_refuses(tmp_path):
-    with pytest.raises(UserError, match="--compile_topology=v5e:3x3 is refused by libtpu"):
+def test_an_unsupported_layout_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="libtpu does not support --compile_topology=v5e:3x3"):
         compile_report(tmp_path, "v5e:3x3", batch_size=72)
 
 
 @pytest.mark.parametrize("name", topologies.KNOWN)
-def test_every_known_slice_has_as_many_devices_as_it_says(name):
+def test_the_number_of_devices_matches_the_topology(name):
     topology = topologies.find(name)
     assert len(compiler.slice_devices(topology)) == topology.replicas
     generation, _, size = name.partition("-")
@@ -410,8 +412,8 @@ def test_every_known_slice_has_as_many_devices_as_it_says(name):
     assert counted == int(size)
 
 
-def test_layers_are_told_from_their_second_use():
-    """Keras numbers "relu", "relu_1"; TensorFlow numbers the second use of "relu" alike."""
+def test_layer_names_are_distinguished_from_repeated_scopes():
+    """Keras names layers "relu" and "relu_1"; TensorFlow names the second scope "relu" likewise."""
     network = tf.keras.Sequential(
         [
             tf.keras.Input([2]),
@@ -421,18 +423,18 @@ def test_layers_are_told_from_their_second_use():
     )
     used = [f"critic_3/{scope}/Mul" for scope in ("relu_1", "relu_1_2", "relu_2_1")]
     names = layers.LayerNames([network], used)
-    found = [names.layer(name) for name in used]
+    found = [names.find_layer(name) for name in used]
     assert found == ["critic/relu", "critic/relu_1", "critic/relu_2"]
-    assert names.layer("gradient_tape/gradient_tape/critic_3/relu_1/Mul/Mul") == "critic/relu"
-    assert names.layer("PartitionedCall_1/adam/Assign") == "adam"
-    assert names.layer("critic_3/concat") == "critic"
-    assert names.layer("mul_5") == names.layer("") == ""
+    assert names.find_layer("gradient_tape/gradient_tape/critic_3/relu_1/Mul/Mul") == "critic/relu"
+    assert names.find_layer("PartitionedCall_1/adam/Assign") == "adam"
+    assert names.find_layer("critic_3/concat") == "critic"
+    assert names.find_layer("mul_5") == names.find_layer("") == ""
 
 
-def test_passes_are_told_apart():
-    assert layers.derivative("critic/conv2d/Conv2D") == "forward"
-    assert layers.derivative("gradient_tape/critic/conv2d/Conv2D") == "gradient"
-    assert layers.derivative("gradient_tape/gradient_tape/c/d/E") == "second-order gradient"
+def test_find_pass():
+    assert layers.find_pass("critic/conv2d/Conv2D") == "forward"
+    assert layers.find_pass("gradient_tape/critic/conv2d/Conv2D") == "gradient"
+    assert layers.find_pass("gradient_tape/gradient_tape/c/d/E") == "second-order gradient"
 
 
 FUSION = (
@@ -473,50 +475,52 @@ ENTRY %main (a: f32[8]) -> f32[] {{
 """
 
 
-def test_a_program_is_read():
-    assert hlo.replica_count(PROGRAM) == 8
+def test_hlo_is_parsed():
+    assert hlo.parse_replica_count(PROGRAM) == 8
     always = [hlo.Operation("critic/conv/Conv2D", "fusion", 70)]
     copies = [hlo.Operation("", "copy", cycles) for cycles in (400, 5, 3, 0)]
-    assert hlo.operations(PROGRAM) == [copies[0], *always, *copies[1:]]
-    # The costlier branch every fourth time, the other one three times of four.
-    assert [each.cycles for each in hlo.operations(PROGRAM, costlier_share=0.25)] == [
+    assert hlo.parse_operations(PROGRAM) == [copies[0], *always, *copies[1:]]
+    # The more expensive branch has a weight of 1/4, the other branch 3/4.
+    assert [each.cycles for each in hlo.parse_operations(PROGRAM, costlier_share=0.25)] == [
         100,
         70,
         30,
         5,
         3,
     ]
-    assert hlo.loops(PROGRAM) == 1
-    assert hlo.all_reduces(PROGRAM) == [
+    assert hlo.count_loops(PROGRAM) == 1
+    assert hlo.parse_all_reduces(PROGRAM) == [
         hlo.AllReduce("adam/CollectiveReduceV2", 4 * 6 + 4),
         hlo.AllReduce("", 40),
     ]
-    assert "critic/inner/Mul" in hlo.op_names(PROGRAM)
+    assert "critic/inner/Mul" in hlo.parse_op_names(PROGRAM)
 
 
 @pytest.mark.parametrize(
     ("sizes", "count"), [([8, 100, 8], 1), ([60, 8, 40], 2), ([], 0), ([30, 30], 2)]
 )
-def test_gradient_sums_are_as_few_as_hold_the_gradients(sizes, count):
-    assert report.covering(100, sizes) == count
+def test_count_gradient_all_reduces(sizes, count):
+    assert count_gradient_all_reduces(100, sizes) == count
 
 
-def test_refusals_of_memory_are_read():
+def test_memory_errors_are_parsed():
     text = (
         "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
         "required for HLO temporaries (2.50T) exceeds available HBM (15.75G). HLO module: a_step."
     )
-    assert faults.memory_needed(text) == (2.5 * 2**40, 15.75 * 2**30)
+    assert error_messages.parse_memory_error(text) == (2.5 * 2**40, 15.75 * 2**30)
     used = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm."
-    assert faults.memory_needed(used) == (20.5 * 2**30, 15.75 * 2**30)
+    assert error_messages.parse_memory_error(used) == (20.5 * 2**30, 15.75 * 2**30)
     for other in (
         "INVALID_ARGUMENT: 3.0G and 4.0G",
         "RESOURCE_EXHAUSTED: Scoped allocation with size 20.00M and limit 16.00M exceeded vmem",
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem",
     ):
-        assert faults.memory_needed(other) is None
-    none = faults.too_large("critic_step", "batch_size", 8, faults.Memory(2**40, 2**30), None)
-    assert "no batch fits: use a smaller network" in str(none)
+        assert error_messages.parse_memory_error(other) is None
+    none = error_messages.out_of_memory_error(
+        "critic_step", "batch_size", 8, error_messages.Memory(2**40, 2**30), None
+    )
+    assert "use a smaller network, because no batch size fits" in str(none)
 
 
 def program_figures(**changes):
@@ -542,21 +546,24 @@ def advise(network=(), per_replica=8, **changes):
     return advice.advise(report, [critic], topologies.CORES["v5e"])
 
 
-def test_nothing_to_advise():
+def test_a_suitable_network_gets_no_advice():
     assert advise([tf.keras.layers.Conv2D(256, 3)]) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"memory_share": 0.95}, ["critic_step takes 95% of a core's memory"]),
-        ({"per_replica": 5}, ["--batch_size", "5 examples", "padded to 8", "64 would cost"]),
+        ({"memory_share": 0.95}, ["critic_step uses 95% of a core's memory"]),
+        (
+            {"per_replica": 5},
+            ["--batch_size", "5 examples", "padded to 8", "--batch_size=64 would cost"],
+        ),
         (
             {"gradient_all_reduce_count": 2},
-            ["critic_step sums its gradients in 2 all-reduces, which did not fuse"],
+            ["critic_step sums its gradients in 2 all-reduces"],
         ),
         ({"loops": 2}, ["critic_step has 2 loops, whose bodies are counted once"]),
-        ({"estimated_seconds": 1e-5}, ["launching them will take longer"]),
+        ({"estimated_seconds": 1e-5}, ["less than a launch takes"]),
         (
             {"network": [tf.keras.layers.Conv2D(100, 3, name="odd")]},
             ["multiples of 8", "odd (100)"],
@@ -573,18 +580,18 @@ def test_nothing_to_advise():
                 ]
             },
             [
-                "critic/image has 128 channels in and 3 out",
-                "critic/first has 3 channels in and 128 out",
+                "critic/image has 128 input and 3 output channels",
+                "critic/first has 3 input and 128 output channels",
             ],
         ),
     ],
 )
-def test_advice_names_what_holds_the_program_back(changes, words):
+def test_advice_names_the_cause(changes, words):
     given = " ".join(advise(**changes))
     for word in words:
         assert word in given
 
 
-def test_advice_says_what_a_thin_layer_costs():
+def test_advice_contains_the_cost_of_a_layer_with_few_channels():
     thin = [tf.keras.layers.Conv2D(3, 3), tf.keras.layers.Conv2D(128, 3, name="first")]
     assert "up to 25% of a program's cycles" in " ".join(advise(thin))

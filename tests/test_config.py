@@ -10,7 +10,7 @@ import flags
 import models
 from wgan_gp.config import PENALTIES, Config, value_type
 from wgan_gp.config.checks import LARGEST, largest
-from wgan_gp.data import registry
+from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 
 FIELDS = dataclasses.fields(Config)
@@ -99,7 +99,7 @@ def test_help_lists_the_values_of_every_choice():
     """Enum flags do so themselves; flags that take any text name their values in the help text."""
     values = absl_flags.FlagValues()
     flags.define(values)
-    open_ended = {"penalty": PENALTIES, "model": models.MODELS, "dataset": registry.BUILT_IN}
+    open_ended = {"penalty": PENALTIES, "model": models.MODELS, "dataset": datasets.BUILT_IN}
     for name, choices in open_ended.items():
         assert not isinstance(values[name], absl_flags.EnumFlag)
         assert [choice for choice in choices if choice not in values[name].help] == []
@@ -144,8 +144,8 @@ def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     for name in PATHS:
         assert getattr(parse(f"--{name}=~/a/~b"), name) == "/home/of me/a/~b"
         assert getattr(parse(f"--{name}=gs://b/~/a"), name) == "gs://b/~/a"
-        with pytest.raises(UserError, match=f"--{name}=~nobody-here/a begins with ~, but"):
-            parse(f"--{name}=~nobody-here/a")
+        with pytest.raises(UserError, match=f"--{name}=~unknown-user/a begins with ~, but"):
+            parse(f"--{name}=~unknown-user/a")
     values = absl_flags.FlagValues()
     flags.define(values)
     flags.parse(["train.py", "--model_dir=~/a"], values)

@@ -1,4 +1,4 @@
-"""check_critic and check_penalty: every known mistake, planted, is found by its name."""
+"""Tests of check_critic and check_penalty with implementations that make known mistakes."""
 
 import functools
 import math
@@ -28,7 +28,7 @@ def gradient_penalty(
     detach=tf.stop_gradient,
     reduce=tf.reduce_mean,
 ):
-    """As people write it, right unless an argument plants a mistake."""
+    """Computes the penalty as commonly implemented; the arguments introduce mistakes."""
     real, fake = detach(real), detach(fake)
     points = real + tf.cast(alpha(real.shape[0]), real.dtype) * (fake - real)
     with tf.GradientTape() as tape:
@@ -38,12 +38,12 @@ def gradient_penalty(
     return reduce((norm - 1.0) ** 2)
 
 
-def planted(**mistake):
+def with_mistake(**mistake):
     return lambda critic, real, fake: gradient_penalty(critic, real, fake, **mistake)
 
 
-# Each mistake of the known ones that a penalty function can make, and its name.
-PLANTED = {
+# For each mistake: the name of the finding, and the arguments that introduce the mistake.
+MISTAKES = {
     "alpha per pixel": ("alpha_per_element", {"alpha": lambda n: tf.random.uniform([n, 8, 6, 3])}),
     "alpha per channel": (
         "alpha_per_element",
@@ -115,10 +115,10 @@ def names(findings):
 
 
 @pytest.mark.parametrize("kind", ["eager", "tf.function"])
-def test_a_right_penalty_passes(kind):
+def test_a_correct_penalty_has_no_findings(kind):
     wrap = tf.function if kind == "tf.function" else lambda function: function
-    assert losses.check_penalty(wrap(planted())) == []
-    assert losses.check_penalty(wrap(planted(reduce=tf.identity))) == []
+    assert losses.check_penalty(wrap(with_mistake())) == []
+    assert losses.check_penalty(wrap(with_mistake(reduce=tf.identity))) == []
     assert losses.check_penalty(wrap(losses.gradient_penalty)) == []
 
 
@@ -126,7 +126,7 @@ def test_a_right_penalty_passes(kind):
     "options",
     [{"one_sided": True}, {"target": 0.0}, {"target": 2.5}, {"target": 2.5, "one_sided": True}],
 )
-def test_our_own_family_passes_and_is_told_from_the_default(options):
+def test_gradient_penalty_has_no_findings_for_its_own_options_only(options):
     def penalty(*arguments):
         return 10.0 * losses.gradient_penalty(*arguments, **options)
 
@@ -135,21 +135,21 @@ def test_our_own_family_passes_and_is_told_from_the_default(options):
     assert names(losses.check_penalty(penalty, **options)) == ["scaled"]
 
 
-def test_one_sided_and_two_sided_are_told_apart():
+def test_a_two_sided_penalty_is_not_one_sided():
     assert names(losses.check_penalty(losses.gradient_penalty, one_sided=True)) == ["two_sided"]
 
 
-@pytest.mark.parametrize("case", PLANTED)
-def test_a_planted_mistake_is_named(case):
-    name, mistake = PLANTED[case]
-    findings = losses.check_penalty(planted(**mistake))
+@pytest.mark.parametrize("case", MISTAKES)
+def test_known_mistakes_are_found(case):
+    name, mistake = MISTAKES[case]
+    findings = losses.check_penalty(with_mistake(**mistake))
     assert names(findings) == [name]
     assert len(findings[0].message) > 30 and "\n" not in str(findings[0])
     harmless = name == "fake_not_detached" or case == "norm in half precision"
     assert findings[0].fatal is not harmless
 
 
-def test_a_penalty_that_takes_float32_only_passes():
+def test_a_penalty_may_require_float32():
     def penalty(critic, real, fake):
         tf.debugging.assert_type(real, tf.float32)
         return gradient_penalty(critic, real, fake)
@@ -157,31 +157,31 @@ def test_a_penalty_that_takes_float32_only_passes():
     assert losses.check_penalty(penalty) == []
 
 
-def test_mistakes_over_replicas_are_named():
+def test_mistakes_on_several_replicas_are_found():
     strategy = strategy_over(4)
-    mean_per_replica = planted()
+    mean_per_replica = with_mistake()
     assert names(losses.check_penalty(mean_per_replica, strategy=strategy)) == ["mean_per_replica"]
 
     def share_of(per_example):
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
         return losses.global_mean(per_example, 64 * replicas)
 
-    for right in (planted(reduce=share_of), planted(reduce=tf.identity)):
-        assert losses.check_penalty(right, strategy=strategy) == []
+    for correct in (with_mistake(reduce=share_of), with_mistake(reduce=tf.identity)):
+        assert losses.check_penalty(correct, strategy=strategy) == []
     one_seed = functools.partial(losses.gradient_penalty, seed=[7, 7])
     assert names(losses.check_penalty(one_seed, strategy=strategy)) == [
         "same_alpha_every_call",
         "same_alpha_on_every_replica",
     ]
     far = {"target": 20.0, "one_sided": True}
-    right = functools.partial(losses.gradient_penalty, **far)
-    assert losses.check_penalty(right, strategy=strategy, **far) == []
+    correct = functools.partial(losses.gradient_penalty, **far)
+    assert losses.check_penalty(correct, strategy=strategy, **far) == []
 
 
 @pytest.mark.parametrize(
     "seeds", [range(5), pytest.param(range(5, 60), marks=pytest.mark.slow)], ids=str
 )
-def test_a_fixed_seed_is_mentioned_whichever_it_is(seeds):
+def test_a_fixed_seed_is_found(seeds):
     for seed in seeds:
         one_seed = functools.partial(losses.gradient_penalty, seed=[seed, 0])
         (finding,) = losses.check_penalty(one_seed)
@@ -189,13 +189,13 @@ def test_a_fixed_seed_is_mentioned_whichever_it_is(seeds):
 
 
 @pytest.mark.parametrize("target", [0.1, 1.0, 30.0, 1000.0])
-def test_any_target_will_do(target):
-    right = functools.partial(losses.gradient_penalty, target=target)
-    assert losses.check_penalty(right, target=target) == []
+def test_any_target_is_supported(target):
+    correct = functools.partial(losses.gradient_penalty, target=target)
+    assert losses.check_penalty(correct, target=target) == []
 
 
 def in_one_call(critic, real, fake):
-    """Scores and penalty from one call, as some write it."""
+    """Computes scores and penalty from one call of the critic."""
     alpha = tf.random.uniform([real.shape[0], 1, 1, 1])
     points = tf.stop_gradient(real + alpha * (fake - real))
     with tf.GradientTape() as tape:
@@ -206,8 +206,8 @@ def in_one_call(critic, real, fake):
     return tf.reduce_mean((tf.sqrt(tf.maximum(squared, 1e-12)) - 1.0) ** 2)
 
 
-def of_keras(critic, real, fake):
-    """Relies on scores [B, 1] and on the model's weights, and regularises nothing by them."""
+def for_keras_models(critic, real, fake):
+    """Computes the penalty of a critic that must have weights and return scores [B, 1]."""
     assert isinstance(critic.trainable_variables, list)
 
     def scores(x):
@@ -216,13 +216,13 @@ def of_keras(critic, real, fake):
     return gradient_penalty(lambda x, training: scores(x)[:, tf.newaxis][:, 0], real, fake)
 
 
-@pytest.mark.parametrize("penalty", [in_one_call, of_keras])
-def test_other_ways_to_write_it_pass(penalty):
+@pytest.mark.parametrize("penalty", [in_one_call, for_keras_models])
+def test_other_correct_implementations_have_no_findings(penalty):
     assert losses.check_penalty(penalty) == []
 
 
-def on_points(critic, real, fake, axis=1):
-    """For examples [D] only."""
+def for_points(critic, real, fake, axis=1):
+    """Computes the penalty for examples `[D]` only."""
     points = tf.stop_gradient(real + tf.random.uniform([len(real), 1]) * (fake - real))
     with tf.GradientTape() as tape:
         tape.watch(points)
@@ -232,12 +232,12 @@ def on_points(critic, real, fake, axis=1):
     return tf.reduce_mean((tf.sqrt(tf.maximum(squared, 1e-12)) - 1.0) ** 2)
 
 
-def test_a_penalty_for_points_is_asked_about_points():
-    assert losses.check_penalty(on_points, example_shape=[2]) == []
-    wrong = functools.partial(on_points, axis=None)
+def test_example_shape_selects_the_examples():
+    assert losses.check_penalty(for_points, example_shape=[2]) == []
+    wrong = functools.partial(for_points, axis=None)
     assert names(losses.check_penalty(wrong, example_shape=[2])) == ["norm_over_batch"]
-    # At the images it is asked about by default, it raises: said in words, like the rest.
-    (finding,) = losses.check_penalty(on_points)
+    # By default, the examples are images.
+    (finding,) = losses.check_penalty(for_points)
     assert finding.name == "raises" and "Incompatible shapes" in finding.message
 
 
@@ -255,7 +255,7 @@ def test_a_constant_penalty_is_reported():
 
 
 @pytest.mark.parametrize("options", [{"weight": 0.0}, {"weight": -1.0}, {"target": -1.0}])
-def test_check_penalty_refuses_what_no_penalty_has(options):
+def test_check_penalty_rejects_invalid_weights_and_targets(options):
     with pytest.raises(ValueError, match="weight must be > 0 and target >= 0"):
         losses.check_penalty(losses.gradient_penalty, **options)
 
@@ -278,7 +278,7 @@ def training(model):
 
 
 def minibatch_stddev(x):
-    """Statistics over strided groups of 4, as in ProGAN, at the end of a critic."""
+    """Returns scores with statistics over strided groups of 4 examples, as in ProGAN."""
     features = tf.reshape(x, [12, -1])[:, :10]
     groups = tf.reshape(features, [4, 3, 10])
     deviation = tf.reduce_mean(tf.math.reduce_std(groups, axis=0), axis=1)
@@ -286,19 +286,19 @@ def minibatch_stddev(x):
 
 
 def weakly_coupled(x):
-    """A thousandth of the others' mean."""
+    """Returns scores that contain a thousandth of the mean over the batch."""
     own = tf.reduce_sum(tf.tanh(x), [1, 2, 3])
     return own + 0.001 * tf.reduce_mean(own)
 
 
 def even_batch_statistics(x):
-    """Coupled by value only, and blind to the others' signs."""
+    """Returns scores that are coupled by value only, and not by the signs of other examples."""
     scale = tf.math.rsqrt(tf.stop_gradient(tf.reduce_mean(x**2, axis=0)))
     return tf.reduce_sum(tf.tanh(x * scale), [1, 2, 3])
 
 
 def constant_batch_statistics(x):
-    """Coupled by value only: the gradient does not see it."""
+    """Returns scores that are coupled by value only, not in their gradients."""
     mean = tf.stop_gradient(tf.reduce_mean(x, axis=0))
     return tf.reduce_sum(tf.tanh(x - mean), [1, 2, 3])
 
@@ -318,7 +318,7 @@ def without_second_derivative(x):
     [
         (lambda: network(KERAS.LeakyReLU()), []),
         (lambda: network(KERAS.GroupNormalization(1), KERAS.ReLU()), []),
-        (lambda: network(KERAS.BatchNormalization(), KERAS.ReLU()), []),  # at inference
+        (lambda: network(KERAS.BatchNormalization(), KERAS.ReLU()), []),  # in inference mode
         (lambda: lambda x: tf.reduce_sum(tf.sin(x), [1, 2, 3], keepdims=True)[:, 0, 0], []),
         (
             lambda: training(network(KERAS.BatchNormalization(), KERAS.ReLU())),
@@ -363,7 +363,7 @@ def without_second_derivative(x):
         ),
     ],
 )
-def test_a_critics_trouble_is_named(critic, expected):
+def test_properties_of_critics_are_found(critic, expected):
     findings = losses.check_critic(critic(), EXAMPLES)
     assert names(findings) == expected
     harmless = {"zero_gradient", "constant_gradient", "random_scores"}
@@ -372,7 +372,7 @@ def test_a_critics_trouble_is_named(critic, expected):
         assert len(finding.message) > 30 and "\n" not in finding.message
 
 
-def test_the_missing_second_derivative_is_named():
+def test_the_finding_names_the_operation_without_a_second_derivative():
     (finding,) = losses.check_critic(
         lambda x: tf.reduce_sum(tf.tanh(tf.image.resize(x * WEIGHT, [9, 9], "bicubic")), [1, 2, 3]),
         EXAMPLES,
@@ -383,7 +383,7 @@ def test_the_missing_second_derivative_is_named():
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("normalization", [None, "batch"])
 def test_a_critic_in_mixed_precision(normalization, policy):
-    """Rounding to 8 bits is not taken for a dependence between examples, nor hides one."""
+    """Tests that rounding to 8 bits neither resembles nor conceals dependent examples."""
     tf.keras.mixed_precision.set_global_policy(policy)
     try:
         layers = [KERAS.BatchNormalization()] if normalization else []
@@ -394,8 +394,8 @@ def test_a_critic_in_mixed_precision(normalization, policy):
     assert found == (["coupled_examples"] if normalization else [])
 
 
-def test_batch_norm_before_a_linear_head_makes_the_penalty_one():
-    """What the check warns of: the penalty is its target squared, whatever the critic does."""
+def test_batch_normalization_before_a_linear_head_makes_the_penalty_one():
+    """Tests that the gradient is 0, so that the penalty is the squared target."""
     critic = training(network(KERAS.ReLU(), head=KERAS.BatchNormalization()))
     value = losses.gradient_penalty(critic, EXAMPLES, -EXAMPLES)
     np.testing.assert_allclose(value, 1.0, atol=1e-3)
@@ -410,13 +410,13 @@ def test_batch_norm_before_a_linear_head_makes_the_penalty_one():
         (tf.zeros([4, 2]), "must contain examples that differ"),
     ],
 )
-def test_check_critic_refuses_a_batch_that_shows_nothing(batch, message):
+def test_check_critic_rejects_unsuitable_batches(batch, message):
     with pytest.raises(ValueError, match=message):
         losses.check_critic(lambda x: x, batch)
 
 
-def test_penalty_over_the_batch_is_the_49_of_the_pitfall():
-    """The closed form behind a name: (8 - 1)^2 for 64 examples of gradient norm 1."""
-    (finding,) = losses.check_penalty(planted(squared_norm=lambda g: tf.reduce_sum(g**2)))
+def test_the_norm_over_a_batch_of_64_gives_a_penalty_of_49():
+    """Tests the closed form, (8 - 1)^2 for 64 examples with gradient norm 1."""
+    (finding,) = losses.check_penalty(with_mistake(squared_norm=lambda g: tf.reduce_sum(g**2)))
     assert "49 where |w| = 1" in finding.message
     assert math.isclose((64**0.5 - 1) ** 2, 49)

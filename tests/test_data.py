@@ -1,4 +1,4 @@
-"""Sources by position, and the pipeline that splits them over replicas."""
+"""The built-in and prepared datasets, and the pipeline that splits batches over replicas."""
 
 import itertools
 
@@ -7,42 +7,42 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from conftest import strategy_over
+from conftest import find_data, open_data, strategy_over
 
 from wgan_gp.config import Config
+from wgan_gp.data.datasets import BUILT_IN
 from wgan_gp.data.pipeline import distributed_batches, replica_batches
-from wgan_gp.data.registry import BUILT_IN, classes, example_shape, open_source
 from wgan_gp.errors import UserError
 
 
 def classes_of(dataset, data_dir=None):
     conditional = {"conditioning": "acgan"} if dataset != "swiss_roll" else {}
-    return classes(Config(dataset=dataset, data_dir=data_dir, **conditional))
+    return find_data(Config(dataset=dataset, data_dir=data_dir, **conditional)).spec.classes
 
 
-def read_labelled(dataset, count, first=0, **settings):
-    source = open_source(Config(dataset=dataset, batch_size=1, **settings))
-    return [values.numpy() for values in source.read(tf.constant(first, tf.int64), count)]
+def read_labeled(dataset, count, first=0, **settings):
+    data = open_data(Config(dataset=dataset, batch_size=1, **settings))
+    return [values.numpy() for values in data.read(tf.constant(first, tf.int64), count)]
 
 
 def read(dataset, count, first=0, **settings):
-    return read_labelled(dataset, count, first, **settings)[0]
+    return read_labeled(dataset, count, first, **settings)[0]
 
 
 @pytest.mark.parametrize("dataset", [*BUILT_IN, "mnist", "cifar10"])
-def test_every_source_is_static_float32_and_a_function_of_position(dataset, prepared):
+def test_batches_are_static_and_functions_of_position(dataset, prepared):
     config = Config(dataset=dataset, data_dir=prepared, batch_size=32)
-    source = open_source(config)
-    assert source.example_shape == example_shape(config)
-    batches = replica_batches(source, tf.distribute.InputContext(), batch_size=32, first_step=0)
+    data = open_data(config)
+    assert data.example_shape == find_data(config).spec.example_shape
+    batches = replica_batches(data, tf.distribute.InputContext(), batch_size=32, first_step=0)
     assert batches.element_spec == (
-        tf.TensorSpec([32, *source.example_shape], tf.float32),
+        tf.TensorSpec([32, *data.example_shape], tf.float32),
         tf.TensorSpec([32], tf.int32),
     )
-    # Or the end of a run would wait for the tuner's next look, up to a minute.
+    # With autotuning, the end of a run would wait for the tuner, up to a minute.
     assert batches.options().autotune.enabled is False
     both, second, other = (
-        read_labelled(dataset, count, first, data_dir=prepared, seed=seed)
+        read_labeled(dataset, count, first, data_dir=prepared, seed=seed)
         for count, first, seed in ((64, 0, 0), (32, 32, 0), (32, 32, 1))
     )
     for whole, part in zip(both, second, strict=True):
@@ -52,27 +52,27 @@ def test_every_source_is_static_float32_and_a_function_of_position(dataset, prep
     assert labels.min() == 0 and labels.max() < max(1, classes_of(dataset, prepared))
 
 
-def test_labels_are_those_of_their_images():
-    images, labels = read_labelled("digits", 1797)
+def test_labels_match_their_images():
+    images, labels = read_labeled("digits", 1797)
     digits = sklearn.datasets.load_digits()
     expected = {tuple(row): label for row, label in zip(digits.data, digits.target, strict=True)}
     pixels = np.rint((images + 1) * 8).reshape(1797, -1)
     assert [expected[tuple(row)] for row in pixels] == labels.tolist()
     for dataset in ("gaussians_8", "gaussians_25"):
-        points, labels = read_labelled(dataset, 4000)
+        points, labels = read_labeled(dataset, 4000)
         for label in range(classes_of(dataset)):
             assert points[labels == label].std(axis=0).max() < 0.1
 
 
-def test_grey_levels_become_numbers_without_gaps(prepared):
-    """2 (x / 256 - 1/2) plus noise on [0, 1/128), anew at every use."""
+def test_levels_are_dequantized_with_new_noise_at_every_use(prepared):
+    """Levels x become 2 (x / 256 - 1/2) + u, with u uniform on [0, 1/128)."""
     builder = tfds.builder("cifar10", data_dir=prepared)
     levels = {
         example["image"].tobytes(): int(example["label"])
         for example in tfds.as_numpy(builder.as_dataset(split="train"))
     }
-    first, labels = read_labelled("cifar10", 60, data_dir=prepared)
-    second, _ = read_labelled("cifar10", 60, 60, data_dir=prepared)
+    first, labels = read_labeled("cifar10", 60, data_dir=prepared)
+    second, _ = read_labeled("cifar10", 60, 60, data_dir=prepared)
     assert first.min() >= -1 and first.max() < 1
     uint8 = np.floor((first.astype(np.float64) + 1) * 128).astype(np.uint8)
     assert [levels[image.tobytes()] for image in uint8] == labels.tolist()
@@ -83,7 +83,7 @@ def test_grey_levels_become_numbers_without_gaps(prepared):
     assert not set(first.ravel()) & set(second.ravel()) > set(first.ravel())
 
 
-def test_half_of_the_images_are_mirrored_when_asked(prepared):
+def test_random_flips_mirror_half_of_the_images(prepared):
     plain = read("cifar10", 600, data_dir=prepared)
     mixed = read("cifar10", 600, data_dir=prepared, random_flips=True)
     same = [np.abs(a - b).max() < 0.01 for a, b in zip(plain, mixed, strict=True)]
@@ -96,12 +96,12 @@ def test_prepared_images_are_resized(prepared):
     assert images.shape == (8, 32, 32, 1) and images.min() >= -1 and images.max() < 1
 
 
-def test_a_dataset_that_is_not_prepared_is_refused_in_a_line(tmp_path):
-    with pytest.raises(UserError, match=r"--dataset=cifar10 is not prepared: there is no .*cifar"):
-        open_source(Config(dataset="cifar10", data_dir=str(tmp_path)))
+def test_an_unprepared_dataset_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"=cifar10 is not prepared: .*cifar.* does not exist"):
+        open_data(Config(dataset="cifar10", data_dir=str(tmp_path)))
 
 
-def test_digits_are_whole_once_an_epoch_and_in_range():
+def test_each_epoch_has_every_digit_once():
     images = read("digits", 1797)
     assert images.min() == -1 and images.max() == 1
     pixels = np.rint((images + 1) * 8).reshape(1797, -1)
@@ -115,27 +115,27 @@ def test_digits_are_resized():
     assert images.min() >= -1 and images.max() <= 1 and images.std() > 0.3
 
 
-def test_gaussians_25_has_its_modes_and_its_deviation():
+def test_gaussians_25_has_modes_on_a_grid():
     points = read("gaussians_25", 20_000)
-    centres = np.rint(points / 2) * 2
-    modes, counts = np.unique(centres, axis=0, return_counts=True)
+    centers = np.rint(points / 2) * 2
+    modes, counts = np.unique(centers, axis=0, return_counts=True)
     np.testing.assert_array_equal(modes, list(itertools.product([-4, -2, 0, 2, 4], repeat=2)))
     assert counts.min() > 650  # of 800
-    np.testing.assert_allclose((points - centres).std(axis=0), 0.05, rtol=0.03)
+    np.testing.assert_allclose((points - centers).std(axis=0), 0.05, rtol=0.03)
 
 
-def test_gaussians_8_lies_on_its_circle():
+def test_gaussians_8_has_modes_on_a_circle():
     points = read("gaussians_8", 8000)
     angle = np.rint(np.arctan2(points[:, 1], points[:, 0]) / (np.pi / 4)) * np.pi / 4
-    centres = 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    np.testing.assert_allclose((points - centres).std(axis=0), 0.02, rtol=0.05)
+    centers = 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    np.testing.assert_allclose((points - centers).std(axis=0), 0.02, rtol=0.05)
     assert np.unique(angle % (2 * np.pi), return_counts=True)[1].min() > 850
 
 
 def test_swiss_roll_is_a_spiral():
     points = read("swiss_roll", 8000) * 7.5
     angle = np.arctan2(points[:, 1], points[:, 0])
-    # On the spiral the radius is the angle, up to whole turns and the noise.
+    # On the spiral, the radius equals the angle, apart from full turns and the noise.
     turns = (np.linalg.norm(points, axis=1) - angle) / (2 * np.pi)
     residual = 2 * np.pi * (turns - np.rint(turns))
     assert residual.std() < 0.3
@@ -145,24 +145,24 @@ def test_swiss_roll_is_a_spiral():
 
 def global_batches(replicas, steps, first_step=0):
     strategy = strategy_over(replicas)
-    source = open_source(Config())
-    batches = distributed_batches(source, strategy, first_step, batch_size=60)
+    data = open_data(Config())
+    batches = distributed_batches(data, strategy, first_step, batch_size=60)
     return [
         np.concatenate(strategy.experimental_local_results(next(batches)[0])) for _ in range(steps)
     ]
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_read_the_slices_of_one_batch(replicas):
+def test_replicas_read_slices_of_the_global_batch(replicas):
     np.testing.assert_array_equal(global_batches(replicas, 3), global_batches(1, 3))
 
 
-def test_hosts_read_the_slices_of_one_batch():
+def test_hosts_read_slices_of_the_global_batch():
     """Two hosts of two replicas each: host h feeds the replicas 2h and 2h + 1."""
-    source = open_source(Config())
+    data = open_data(Config())
     hosts = [
         replica_batches(
-            source,
+            data,
             tf.distribute.InputContext(2, host, 4),
             batch_size=60,
             first_step=0,
@@ -174,26 +174,31 @@ def test_hosts_read_the_slices_of_one_batch():
         np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
-def test_restarting_at_a_step_gives_the_batches_of_an_uninterrupted_run():
+def test_a_restart_reads_the_same_batches():
     np.testing.assert_array_equal(global_batches(1, 2, first_step=40), global_batches(1, 42)[40:])
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dataset": "digit"}, "--dataset=digit is unknown, to tensorflow-datasets too .* — use"),
-        ({"num_classes": 3}, "--num_classes=3 is for --dataset=tfrecord"),
+        (
+            {"dataset": "digit"},
+            "--dataset=digit is neither built in nor known to .* — use",
+        ),
+        ({"num_classes": 3}, "--num_classes=3 applies only to --dataset=tfrecord"),
         ({"dataset": "swiss_roll", "image_channels": 3}, "--image_channels=3 .* — omit it"),
         ({"dataset": "swiss_roll", "image_size": 8}, "--image_size=8 .* — omit it"),
     ],
 )
-def test_bad_settings_are_named(settings, message):
+def test_invalid_settings_are_named(settings, message):
     with pytest.raises(UserError, match=message):
-        example_shape(Config(**settings))
+        find_data(Config(**settings))
 
 
-def test_labels_are_asked_for_by_conditional_runs_only():
-    assert classes(Config(dataset="swiss_roll")) == classes(Config(dataset="digits")) == 0
-    assert classes(Config(dataset="gaussians_8", conditioning="acgan")) == 8
-    with pytest.raises(UserError, match="--conditioning=acgan needs labels, which swiss_roll has"):
-        classes(Config(dataset="swiss_roll", conditioning="acgan"))
+def test_only_conditional_runs_require_labels():
+    for dataset, count in (("swiss_roll", 0), ("digits", 10)):
+        unconditional = find_data(Config(dataset=dataset))
+        assert (unconditional.spec.classes, unconditional.label_count) == (0, count)
+    assert find_data(Config(dataset="gaussians_8", conditioning="acgan")).spec.classes == 8
+    with pytest.raises(UserError, match="=acgan needs labels, but --dataset=swiss_roll has none"):
+        find_data(Config(dataset="swiss_roll", conditioning="acgan"))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
+from conftest import make_state, open_run, resolved
 
 import flags
-import train
 from models.normalization import BatchNormalization
-from wgan_gp.monitoring import MemoryWriter
+from wgan_gp.app import training
+from wgan_gp.writers.writer import MemoryWriter
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
 # The others on one replica alone, as tracing takes long; test_step.py has every kind on several.
@@ -33,7 +34,7 @@ def parse(path, **overrides):
     values = absl_flags.FlagValues()
     flags.define(values)
     given = [f"--{name}={value}" for name, value in overrides.items()]
-    return train.resolve(flags.parse(["train.py", f"--flagfile={path}", *given], values))
+    return resolved(flags.parse(["train.py", f"--flagfile={path}", *given], values))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path):
             model_dir=tmp_path / str(replicas),
         )
         writer = MemoryWriter()
-        assert train.make_trainer(train.open_run(config), writer).run() is None
+        assert training.make_trainer(open_run(config), writers=[writer]).run() is None
         ((step, values),) = writer.summaries
         assert step == 2 and all(np.isfinite(value) for value in values.values())
         logged.append({tag: value for tag, value in values.items() if "throughput" not in tag})
@@ -97,7 +98,7 @@ def test_the_settings_of_the_re_implementation_with_a_published_fid():
         "--batch_norm_momentum: 0.99 -> 0.9",
     }
     assert best.sampling_statistics == "accumulated"
-    state = train.make_state(parse(path, **SMALL), tf.distribute.get_strategy())
+    state = make_state(parse(path, **SMALL), tf.distribute.get_strategy())
     assert state.critic.get_layer("sum").scale == 64  # 8x8 pixels
     norms = [layer for layer in state.generator.layers if isinstance(layer, BatchNormalization)]
     # Three blocks of two and one behind them; PyTorch's momentum of 0.1.

@@ -12,16 +12,16 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, call_main, train_tiny
+from conftest import DCGAN, LIBRARY, TINY, call_main, train_tiny
 
 import models
-import train
-from wgan_gp import saved_run
+from wgan_gp.app import saved_run
 from wgan_gp.errors import UserError
-from wgan_gp.ownership import Ownership
-from wgan_gp.pictures import to_pixels
-from wgan_gp.run_directory import RunDirectory
-from wgan_gp.sampling import Sampler, interpolations
+from wgan_gp.inference.images import to_pixels
+from wgan_gp.inference.sampling import Sampler, interpolations
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.runtime.devices import connect
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETTINGS = {
@@ -60,7 +60,7 @@ def use(mode, run, output, *arguments):
 
 
 def draw(run, output, *arguments):
-    """The samples of --sample_format=npz, and what is beside them."""
+    """The samples of --sample_format=npz, and the other arrays of the file."""
     path = output / "samples.npz"
     path.unlink(missing_ok=True)
     use("sample", run, path, "--sample_format=npz", *arguments)
@@ -141,9 +141,14 @@ def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
         draw_seed(seed=seed, count=count, label=tf.constant(10))
 
 
+def restored(path, **given):
+    saved = saved_run.find_run(str(path), given, LIBRARY)
+    return saved_run.restore(saved, saved_run.find_checkpoint(saved), connect(saved.config))
+
+
 def test_samples_are_of_the_moving_average(runs, tmp_path):
     found = draw(runs["classes"], tmp_path, "--num_samples=16")
-    run = saved_run.open_saved_run(*saved_run.find_run(str(runs["classes"]), {}), train.make_state)
+    run = restored(runs["classes"])
     inputs = [tf.constant(found["latents"]), tf.constant(found["labels"])]
     averaged, last = (
         np.array(network(inputs, training=False))
@@ -205,7 +210,6 @@ def test_the_programs_of_the_documentation_run(runs, tmp_path):
     [
         ("mlp", 8, {"classes": 3, "conditioning": "acgan", "depth": 2}),
         ("dcgan", 28, {"precision": "mixed_bfloat16"}),
-        ("dcgan", 28, {"precision": "mixed_bfloat16", "strides_by_blocks": True}),
         ("dcgan", 8, {"generator_normalization": "none", "activation": "tanh"}),
         ("resnet", 32, {"classes": 3, "conditioning": "acgan", "fused_resampling": True}),
         ("resnet", 32, {"sampling_statistics": "batch"}),
@@ -235,9 +239,7 @@ def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path)
     assert (found["seed"], found["iteration"]) == (9, 5)
     assert found["samples"].shape == (200, 8, 8, 1) and found["samples"].dtype == np.float32
     assert len(np.unique(found["latents"], axis=0)) == 200
-    run = saved_run.open_saved_run(
-        *saved_run.find_run(str(runs["digits"]), {"cpu_replicas": 4}), train.make_state
-    )
+    run = restored(runs["digits"], cpu_replicas=4)
     again = run.sampler.generate(found["latents"], np.zeros(200, np.int32))
     np.testing.assert_allclose(again, found["samples"], atol=1e-5)
 
@@ -328,20 +330,30 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
 @pytest.mark.parametrize(
     ("mode", "name", "arguments", "message"),
     [
-        ("sample", "digits", ["--sample_class=0"], "digits knows no classes — omit it"),
+        ("sample", "digits", ["--sample_class=0"], "digits is unconditional — omit it"),
         ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
-        ("sample", "points", ["--sample_format=png"], "but the run's are points — use grid"),
-        ("sample", "digits", ["--output=a.npz"], "--output=a.npz does not end in .png, as"),
-        ("sample", "digits", ["--sample_format=npz", "--output=a.png"], "end in .npz, as"),
-        ("sample", "digits", ["--output=FOLDER.png"], "FOLDER.png is a folder — give a file"),
-        ("sample", "digits", ["--sample_format=png", "--output=FOLDER.png"], "holds files already"),
-        ("sample", "digits", ["--sample_format=png", "--output=FILE"], "FILE is a file — give a f"),
-        ("export", "digits", ["--output=FILE"], "FILE is a file — give a folder that"),
+        ("sample", "points", ["--sample_format=png"], "but this run generates points — use grid"),
+        ("sample", "digits", ["--output=a.npz"], "--output=a.npz does not end in .png, which"),
+        ("sample", "digits", ["--sample_format=npz", "--output=a.png"], "end in .npz, which"),
+        (
+            "sample",
+            "digits",
+            ["--output=FOLDER.png"],
+            "FOLDER.png is a folder — give the name of a file",
+        ),
+        (
+            "sample",
+            "digits",
+            ["--sample_format=png", "--output=FOLDER.png"],
+            "already contains files",
+        ),
+        ("sample", "digits", ["--sample_format=png", "--output=FILE"], "FILE is a file — give a n"),
+        ("export", "digits", ["--output=FILE"], "FILE is a file — give a new or empty"),
         ("export", "digits", ["--output=FILE/in"], "FILE/in cannot be written ("),
         ("sample", "digits", ["--output=FILE/in.png"], "FILE/in.png cannot be written ("),
-        ("sample", "digits", ["--model_width=8"], "configuration (--model_width: 4 -> 8) — leave"),
-        ("export", "points", ["--dataset=digits"], "(--dataset: gaussians_8 -> digits) — leave"),
-        ("export", "digits", ["--restore_from=FILE"], "FILE holds no checkpoint — give"),
+        ("sample", "digits", ["--model_width=8"], "configuration (--model_width: 4 -> 8) — omit"),
+        ("export", "points", ["--dataset=digits"], "(--dataset: gaussians_8 -> digits) — omit"),
+        ("export", "digits", ["--restore_from=FILE"], "FILE contains no checkpoint — give"),
     ],
 )
 def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_path, capsys):
@@ -365,10 +377,13 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no run (no config.json of one) — train one there"),
-        ({"config.json": '{"name": "a page"}'}, "holds no run (no config.json of one)"),
-        ({"config.json": "[1"}, "config.json is damaged: it holds no JSON object — restore"),
-        ({"config.json": None, "data.json": None}, "has no checkpoint yet — let it train on"),
+        ({}, "contains no run (config.json is missing or"),
+        ({"config.json": '{"name": "a page"}'}, "contains no run (config.json is missing or"),
+        (
+            {"config.json": "[1"},
+            "config.json is damaged: it does not contain a JSON object — restore",
+        ),
+        ({"config.json": None, "data.json": None}, "has no checkpoint yet — train it longer"),
         ({"config.json": None}, "data.json is missing or damaged — start"),
     ],
     ids=["empty", "foreign", "torn", "not saved yet", "of an older version"],
@@ -390,11 +405,13 @@ def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
-        mark = {**Ownership(str(tmp_path / "owner.json"))._mark, **mark}
+        mark = {**RunLock(str(tmp_path / "owner.json"))._holder, **mark}
         (tmp_path / "owner.json").write_text(json.dumps(mark))
         try:
-            with pytest.raises(UserError, match=f"is being written by process {other.pid}"):
-                Ownership(RunDirectory(str(tmp_path)).owner).claim()
+            with pytest.raises(
+                UserError, match=f"process {other.pid} on this machine is writing to"
+            ):
+                RunLock(RunDirectory(str(tmp_path)).owner).acquire()
             before = content_of(tmp_path)
             for sample_format in ("grid", "interpolation", "png", "npz"):
                 arguments = [f"--model_dir={tmp_path}", f"--sample_format={sample_format}"]
@@ -410,12 +427,11 @@ def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
 
 
 def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise AssertionError("a dataset was looked for")
 
     run = runs["points"]
-    for name in ("open_source", "kind", "classes", "example_shape"):
-        monkeypatch.setattr(train.datasets, name, refuse)
+    monkeypatch.setattr(saved_run, "find_dataset", refuse)
     assert len(draw(run, tmp_path, "--num_samples=3")["samples"]) == 3
     use("export", run, tmp_path / "out")
 

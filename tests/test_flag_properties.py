@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 from absl import flags as absl_flags
-from conftest import TINY, call_main
+from conftest import TINY, call_main, open_run, resolved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flags
-import train
+from wgan_gp.app import training
 from wgan_gp.config import Config, value_type
 from wgan_gp.errors import UserError
-from wgan_gp.monitoring import MemoryWriter
+from wgan_gp.writers.writer import MemoryWriter
 
 # The same examples every time, and no clock.
 repeatable = settings(
@@ -29,7 +29,7 @@ ODD += ["abc", "None", "3,1", "--seed", "größe", "a\nb", "a" * 300, "%s", "{}"
 
 
 def is_bad(field, text):
-    """Whether no setting can have this value, whatever the others are."""
+    """Returns True if no setting can have this value, whatever the others are."""
     limits = field.metadata
     if value_type(field) is bool:
         return text.lower() not in SWITCHES
@@ -108,7 +108,9 @@ def arguments(draw, bad):
 @settings(repeatable, max_examples=300)
 @given(line=arguments(bad=True))
 def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train, "train", lambda config: pytest.fail(f"it would train {config}"))
+    monkeypatch.setattr(
+        training, "train", lambda config, *_: pytest.fail(f"it would train {config}")
+    )
     assert call_main(f"--model_dir={tmp_path}", *line) == 2
     output = capsys.readouterr()
     (error,) = output.err.splitlines()
@@ -122,7 +124,7 @@ def test_any_command_line_is_a_configuration_or_one_line(line):
     values = absl_flags.FlagValues()
     flags.define(values)
     try:
-        config = train.resolve(flags.parse(["train.py", *line], values))
+        config = resolved(flags.parse(["train.py", *line], values))
     except UserError as error:
         assert error.what and error.remedy  # noqa: PT017
     else:
@@ -168,11 +170,11 @@ def is_trained(combination, path):
     """Trains with a combination of flags; returns False if the program refuses it."""
     settings = {**TINY, "steps_per_loop": 2, "train_steps": 2, "batch_size": 8, "model_width": 8}
     try:
-        config = train.resolve(Config(model_dir=path, **{**settings, **combination}))
+        config = resolved(Config(model_dir=path, **{**settings, **combination}))
     except UserError:
         return False
     writer = MemoryWriter()
-    assert train.make_trainer(train.open_run(config), writer).run() is None
+    assert training.make_trainer(open_run(config), writers=[writer]).run() is None
     ((step, values),) = writer.summaries
     assert step == 2 and all(np.isfinite(value) for value in values.values())
     return True

@@ -1,4 +1,4 @@
-"""Data that would hang, multiply, or be called what it is not: each ends in one true line."""
+"""Data that would block the program, be read twice, or cause misleading error messages."""
 
 import io
 import os
@@ -12,12 +12,12 @@ import PIL.Image
 import pytest
 import requests
 import tensorflow as tf
+from conftest import find_data, open_data
 
 from wgan_gp.config import Config
 from wgan_gp.data import downloads, listing, pixels, prepared, write_tfrecords
-from wgan_gp.data.folder import find
+from wgan_gp.data.folder import list_images
 from wgan_gp.data.pipeline import first_examples
-from wgan_gp.data.registry import example_shape, open_source
 from wgan_gp.errors import UserError, printable
 
 SIDE = 8
@@ -35,34 +35,33 @@ def put(path, content=None):
 
 
 def listed(folder):
-    find.cache_clear()
-    return find(str(folder)).files
+    return list_images(str(folder)).files
 
 
 def test_links_to_folders_are_followed_once(tmp_path, capsys):
     top = tmp_path / "top"
     put(top / "z" / "1.png")
     put(tmp_path / "elsewhere" / "deep" / "2.png")
-    (top / "a").symlink_to("z")  # comes before z, but what needs no link keeps its own path
+    (top / "a").symlink_to("z")  # is listed before z, but files keep their path without links
     (top / "b").symlink_to("../elsewhere")
     (top / "c").symlink_to("../elsewhere")
     assert listed(top) == ["b/deep/2.png", "z/1.png"]
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert f"--data_dir={top}: links to folders that are read already" in said
-    assert said.endswith("are skipped: a and 1 more\n")
+    assert f"--data_dir={top}: skipped links to folders that were already listed" in said
+    assert said.endswith("that contain the link: a and 1 more\n")
 
 
 @pytest.mark.parametrize("target", [".", "..", "../..", "/"])
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_link_to_what_holds_it_multiplies_nothing(tmp_path, capsys, target, scheme):
+def test_a_link_to_a_parent_folder_is_not_followed(tmp_path, capsys, target, scheme):
     put(tmp_path / "top" / "sub" / "1.png")
     (tmp_path / "top" / "sub" / "up").symlink_to(target)
     assert listed(f"{scheme}{tmp_path}/top") == ["sub/1.png"]
-    assert capsys.readouterr().err.endswith("are skipped: sub/up\n")
+    assert capsys.readouterr().err.endswith("that contain the link: sub/up\n")
 
 
-def test_what_is_no_regular_file_is_skipped_with_one_line(tmp_path, capsys):
+def test_special_files_are_skipped_with_one_warning(tmp_path, capsys):
     put(tmp_path / "1.png")
     os.mkfifo(tmp_path / "2.png")
     (tmp_path / "3.png").symlink_to("/dev/zero")
@@ -72,24 +71,24 @@ def test_what_is_no_regular_file_is_skipped_with_one_line(tmp_path, capsys):
         opened.bind(os.path.relpath(tmp_path / "6.png"))
     assert listed(tmp_path) == ["1.png"]
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "is no regular file, such as a pipe" in said
-    assert said.endswith("is skipped: 2.png and 4 more\n")
+    assert said.count("\n") == 1 and "skipped entries that are not regular files, such as" in said
+    assert said.endswith(": 2.png and 4 more\n")
 
 
-def test_a_name_that_is_not_utf8_is_skipped_and_shown(tmp_path, capsys):
+def test_a_name_that_is_not_utf8_is_skipped(tmp_path, capsys):
     put(tmp_path / "1.png")
     for name in (b"2\xff.png", b"\xfe"):
         os.mkdir(os.fsencode(tmp_path) + b"/" + name)
     assert listed(tmp_path) == ["1.png"]
     said = capsys.readouterr().err
-    assert said.endswith("names that are not UTF-8 are skipped: 2\\xff.png and 1 more\n")
+    assert said.endswith("skipped names that are not UTF-8: 2\\xff.png and 1 more\n")
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord", "mnist"])
-def test_a_place_that_is_not_utf8_is_one_line(tmp_path, dataset):
+def test_a_path_that_is_not_utf8_is_refused(tmp_path, dataset):
     place = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     with pytest.raises(UserError, match=r"^--data_dir=/.*/\\xff is not valid UTF-8 — give text"):
-        example_shape(Config(dataset=dataset, data_dir=place))
+        find_data(Config(dataset=dataset, data_dir=place))
 
 
 def test_a_record_file_whose_name_is_not_utf8_is_named(tmp_path):
@@ -97,27 +96,27 @@ def test_a_record_file_whose_name_is_not_utf8_is_named(tmp_path):
     with open(os.fsencode(tmp_path) + b"/\xff", "wb"):
         pass
     with pytest.raises(UserError, match=r"the name of /.*/\\xff is not UTF-8 — rename it"):
-        example_shape(Config(dataset="tfrecord", data_dir=f"{tmp_path}/*"))
+        find_data(Config(dataset="tfrecord", data_dir=f"{tmp_path}/*"))
 
 
-def test_names_are_shown_in_one_line(tmp_path, capsys):
+def test_names_are_printed_in_one_line(tmp_path, capsys):
     put(tmp_path / "1.png")
     put(tmp_path / "2\n\x1b[2J.png", b"no picture")
-    open_source(Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1))
+    open_data(Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1))
     said = capsys.readouterr().err
     assert said.endswith("is left out: 2\\n\\x1b[2J.png\n") and said.count("\n") == 1
     assert printable("größe 猫.png") == "größe 猫.png"
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "gone"])
-def test_a_folder_that_is_none_is_one_line(tmp_path, kind):
+def test_a_path_that_is_not_a_folder_is_refused(tmp_path, kind):
     place = tmp_path / "x"
     {"file": lambda: put(place), "pipe": lambda: os.mkfifo(place), "gone": str}[kind]()
-    with pytest.raises(UserError, match="/x is no folder — give the folder of the pictures"):
-        example_shape(Config(dataset="image_folder", data_dir=str(place)))
+    with pytest.raises(UserError, match="/x is not a folder — give the folder of the images"):
+        find_data(Config(dataset="image_folder", data_dir=str(place)))
 
 
-def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, capsys):
+def test_a_folder_without_read_permission_is_refused(tmp_path, monkeypatch, capsys):
     put(tmp_path / "a" / "1.png")
     allowed = os.scandir
 
@@ -128,14 +127,14 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UserError, match=r"cannot be read \(.*Permission denied: '/.*/a'\)"):
-        example_shape(Config(dataset="image_folder", data_dir=str(tmp_path)))
+        find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
     assert write_tfrecords.main([str(tmp_path), f"{tmp_path}/out"]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path} cannot be read (")
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord", "mnist"])
-def test_a_bucket_that_cannot_be_reached_is_one_line(monkeypatch, dataset):
-    """isdir says no of it, and listdir that there is no such folder."""
+def test_an_unreachable_bucket_is_refused(monkeypatch, dataset):
+    """isdir and listdir would report the bucket as missing."""
 
     def fail(path):
         raise tf.errors.FailedPreconditionError(None, None, "Could not resolve host\nwhen")
@@ -143,21 +142,21 @@ def test_a_bucket_that_cannot_be_reached_is_one_line(monkeypatch, dataset):
     monkeypatch.setattr(tf.io.gfile, "exists", fail)
     monkeypatch.setattr(tf.io.gfile, "isdir", lambda path: False)
     with pytest.raises(UserError, match=r"--data_dir=gs://b/c cannot be reached \(Could not res"):
-        example_shape(Config(dataset=dataset, data_dir="gs://b/c"))
+        find_data(Config(dataset=dataset, data_dir="gs://b/c"))
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord", "mnist"])
-def test_a_bucket_that_never_answers_is_one_line(monkeypatch, dataset):
+def test_a_bucket_that_does_not_answer_is_refused(monkeypatch, dataset):
     asked = threading.Event()
     monkeypatch.setattr(tf.io.gfile, "exists", lambda path: asked.wait())
-    monkeypatch.setattr(listing, "_REACHED_IN", 0.05)
+    monkeypatch.setattr(listing, "_LOOKUP_TIMEOUT", 0.05)
     with pytest.raises(UserError, match="--data_dir=gs://b/c cannot be reached: no answer within"):
-        example_shape(Config(dataset=dataset, data_dir="gs://b/c"))
+        find_data(Config(dataset=dataset, data_dir="gs://b/c"))
     asked.set()
 
 
 def huge_png():
-    """One bit a pixel, all black: 18 kB of a picture of 12,000 x 12,000."""
+    """Returns a black PNG of 12,000 x 12,000 pixels of one bit, 18 kB."""
 
     def chunk(kind, content):
         body = kind + content
@@ -174,22 +173,23 @@ def huge_png():
     )
 
 
-def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path, capfd, recwarn):
+def test_an_image_of_too_many_pixels_is_not_decoded(tmp_path, capfd, recwarn):
     put(tmp_path / "1.png", huge_png())
     put(tmp_path / "2.png")
     put(tmp_path / "3.png", b"")
     settings = {"data_dir": str(tmp_path), "image_size": SIDE, "batch_size": 1}
-    assert open_source(Config(dataset="image_folder", **settings)).size == 1
+    assert open_data(Config(dataset="image_folder", **settings)).size == 1
     assert "are left out: 1.png, 3.png\n" in capfd.readouterr().err
-    assert example_shape(Config(dataset="image_folder", data_dir=str(tmp_path))) == (64, 64, 3)
+    dataset = find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
+    assert dataset.spec.example_shape == (64, 64, 3)
     assert not [each for each in recwarn if "PIL" in str(each.category)]
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF"])
-def test_the_size_of_a_picture_is_in_its_head(kind):
+@pytest.mark.parametrize("kind", ["PNG", "GIF"])
+def test_the_size_is_read_from_the_header(kind):
     file = io.BytesIO()
     PIL.Image.new("RGB", (700, 300)).save(file, kind)
-    np.testing.assert_array_equal(pixels._stated_size(tf.constant(file.getvalue())), [700, 300])
+    np.testing.assert_array_equal(pixels._header_size(tf.constant(file.getvalue())), [700, 300])
 
 
 # Records.
@@ -218,38 +218,38 @@ IMAGE = feature("bytes", png())
 @pytest.mark.parametrize(
     ("features", "says"),
     [
-        ({"label": feature("bytes", b"cat")}, "label of .* is a string, not an integer — write"),
-        ({"label": feature("float", 1.0)}, "label of .* is a float, not an integer — write one"),
-        ({"label": feature("int64", 1, 2, 0)}, "label of the first example holds 3 values"),
-        ({"label": feature("int64")}, "label of the first example holds no values"),
-        ({"label": tf.train.Feature()}, "label of the first example holds no values"),
-        ({"image": feature("bytes", png(), png())}, "image of the first example holds 2 values"),
-        ({"image": feature("bytes")}, "image of the first example holds no values"),
-        ({"image": feature("int64", *range(9))}, "image of .* is an integer, not a string — wr"),
+        ({"label": feature("bytes", b"cat")}, "label of .* is a string, not an integer — store"),
+        ({"label": feature("float", 1.0)}, "label of .* is a float, not an integer — store one"),
+        ({"label": feature("int64", 1, 2, 0)}, "label of the first example has 3 values"),
+        ({"label": feature("int64")}, "label of the first example has no values"),
+        ({"label": tf.train.Feature()}, "label of the first example has no values"),
+        ({"image": feature("bytes", png(), png())}, "image of the first example has 2 values"),
+        ({"image": feature("bytes")}, "image of the first example has no values"),
+        ({"image": feature("int64", *range(9))}, "image of .* is an integer, not a string — store"),
     ],
 )
-def test_records_of_another_kind_are_called_what_they_are(tmp_path, features, says):
+def test_invalid_features_are_described(tmp_path, features, says):
     good = {"image": IMAGE, "label": feature("int64", 1)}
     path = write_records(tmp_path / "x", {**good, **features})
     with pytest.raises(UserError, match=f"--data_dir={path}: {says}"):
-        example_shape(Config(dataset="tfrecord", data_dir=path, num_classes=2))
+        find_data(Config(dataset="tfrecord", data_dir=path, num_classes=2))
 
 
-def test_labels_that_nobody_asks_for_may_be_anything(tmp_path):
+def test_unused_labels_may_have_any_type(tmp_path):
     path = write_records(tmp_path / "x", {"image": IMAGE, "label": feature("bytes", b"cat")})
-    source = open_source(Config(dataset="tfrecord", data_dir=path, batch_size=1))
-    assert source.size == 1
+    data = open_data(Config(dataset="tfrecord", data_dir=path, batch_size=1))
+    assert data.size == 1
 
 
 @pytest.mark.parametrize("label", [2**40, -1])
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_labels_are_checked_before_they_are_cast(tmp_path, label, cache):
-    """2**40 as int32 is 0, which is a class."""
+    """The label 2**40 would be the valid label 0 as int32."""
     path = write_records(tmp_path / "x", {"image": IMAGE, "label": feature("int64", label)})
     config = Config(dataset="tfrecord", data_dir=path, num_classes=2, batch_size=1, cache=cache)
     with pytest.raises((UserError, tf.errors.InvalidArgumentError)) as caught:
-        first_examples(open_source(config), 1)
-    says = f"labels {label} ... {label}, but" if cache == "on" else "a label is none of the classes"
+        first_examples(open_data(config), 1)
+    says = f"labels {label} ... {label}, but" if cache == "on" else "a label is out of range"
     assert f"--data_dir={path}" in str(caught.value) and says in str(caught.value)
 
 
@@ -258,10 +258,10 @@ def test_pipes_among_records_are_skipped(tmp_path, capsys):
     os.mkfifo(tmp_path / "2")
     (tmp_path / "3").mkdir()
     config = Config(dataset="tfrecord", data_dir=f"{tmp_path}/*", batch_size=1)
-    assert open_source(config).size == 1
-    assert capsys.readouterr().err.endswith(f"is skipped: {tmp_path}/2\n")
-    with pytest.raises(UserError, match="/2 stands for no file"):
-        example_shape(Config(dataset="tfrecord", data_dir=f"{tmp_path}/2"))
+    assert open_data(config).size == 1
+    assert capsys.readouterr().err.endswith(f"broken links: {tmp_path}/2\n")
+    with pytest.raises(UserError, match="/2 matches no files"):
+        find_data(Config(dataset="tfrecord", data_dir=f"{tmp_path}/2"))
 
 
 # tensorflow-datasets.
@@ -273,10 +273,10 @@ def test_a_damaged_description_is_named(tmp_path, name, content):
     folder = tmp_path / name / "3.0.1"
     put(folder / "dataset_info.json", content.encode("latin1"))
     with pytest.raises(UserError, match=f"--dataset={name}: {folder}/.*.json is damaged .* delete"):
-        example_shape(Config(dataset=name, data_dir=str(tmp_path)))
+        find_data(Config(dataset=name, data_dir=str(tmp_path)))
 
 
-def test_what_cannot_be_looked_up_is_not_the_data_directorys_fault(monkeypatch):
+def test_a_failed_lookup_names_the_dataset(monkeypatch):
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     def fail(*arguments, **given):
@@ -284,26 +284,26 @@ def test_what_cannot_be_looked_up_is_not_the_data_directorys_fault(monkeypatch):
 
     monkeypatch.setattr(tfds, "builder", fail)
     with pytest.raises(UserError, match=r"--dataset=kubric:x cannot be looked up .*resolve host"):
-        prepared.find("kubric:x", None)
+        prepared.find_builder("kubric:x", None)
 
 
 @pytest.fixture
-def bounded(monkeypatch):
-    """What the bounded requests ask of urllib3: timeouts and retries, instead of a network."""
-    asked = []
+def sent(monkeypatch):
+    """The timeout and the retries of each request; requests fail without a network."""
+    requests_sent = []
 
     def send(adapter, request, stream=False, timeout=None, **given):
-        asked.append((timeout, adapter.max_retries))
+        requests_sent.append((timeout, adapter.max_retries))
         raise requests.ConnectionError("no network")
 
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
-    downloads._bound_requests.cache_clear()
-    yield asked
-    downloads._bound_requests.cache_clear()
+    downloads._limit_requests.cache_clear()
+    yield requests_sent
+    downloads._limit_requests.cache_clear()
 
 
-def test_a_download_waits_for_no_one_for_long(bounded, tmp_path):
-    """As tensorflow-datasets downloads; a timeout counts from piece to piece, never in all."""
+def test_downloads_have_timeouts(sent, tmp_path):
+    """The timeout is the time between two parts of a response, not the total time."""
     from tensorflow_datasets.core.download import downloader  # noqa: PLC0415
 
     def download(**given):
@@ -313,21 +313,21 @@ def test_a_download_waits_for_no_one_for_long(bounded, tmp_path):
     builder = types.SimpleNamespace(data_path=tmp_path / "none", download_and_prepare=download)
     with pytest.raises(UserError, match=r"cannot be downloaded and prepared .*no network"):
         prepared.prepare(Config(dataset="mnist", download=True), builder)
-    ((timeout, retries),) = bounded
+    ((timeout, retries),) = sent
     assert timeout == (5, 60)
     assert (retries.connect, retries.read, retries.other) == (2, 1, 2)
-    assert retries.total == downloader.MAX_RETRIES  # of answers such as "503 busy"
+    assert retries.total == downloader.MAX_RETRIES  # for responses such as 503
     assert socket.getdefaulttimeout() is None
 
 
-def test_a_request_with_a_timeout_keeps_it(bounded):
-    with downloads.giving_up_in_time(), pytest.raises(requests.ConnectionError):
+def test_a_request_with_a_timeout_keeps_it(sent):
+    with downloads.limit_downloads(), pytest.raises(requests.ConnectionError):
         requests.get("https://example.org", timeout=7)
-    ((timeout, retries),) = bounded
+    ((timeout, retries),) = sent
     assert timeout == 7 and retries.connect is None
 
 
-def test_a_failed_download_says_why_in_the_end():
+def test_the_cause_of_a_failed_download_is_found():
     reason = OSError("Failed to resolve 'example.org'")
     exhausted = RuntimeError("Max retries exceeded with url: /long")
     exhausted.reason = reason

@@ -1,25 +1,30 @@
-"""Folders of pictures, TFRecords and prepared datasets, whole and damaged."""
+"""Folders of images, TFRecords and prepared datasets, undamaged and damaged."""
 
 import io
 import itertools
 import pathlib
+import types
 
 import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from conftest import train_tiny
+from conftest import (
+    TINY,
+    find_data,
+    open_data,
+    resolved,
+    train_config,
+    train_tiny,
+)
 
-import train
 from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
-from wgan_gp.data.collection import Collection, open_collection
-from wgan_gp.data.folder import find
-from wgan_gp.data.gaps import NOT_ONE
+from wgan_gp.data.encoded_images import open_images
 from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
-from wgan_gp.data.registry import classes, example_shape, open_source
-from wgan_gp.data.source import Source, Stream
+from wgan_gp.data.source import InMemoryData, StreamedData
+from wgan_gp.data.substitution import TOO_MANY_UNREADABLE
 from wgan_gp.errors import UserError
 
 SIDE = 16
@@ -27,7 +32,7 @@ PLAIN = {"dequantization": False, "image_size": SIDE}
 
 
 def picture(number):
-    """Each of one colour of its own, smooth, so that JPEG keeps it."""
+    """Returns an image of one color, a function of `number`, which JPEG preserves."""
     return np.full([SIDE, SIDE, 3], [number * 4 % 256, 128, 255 - number * 3 % 256], np.uint8)
 
 
@@ -50,11 +55,11 @@ def write_record_file(path, images, label_key="label", image_key="image"):
 
 @pytest.fixture
 def folder(tmp_path):
-    """30 good pictures in three folders, of every kind, and five bad ones."""
+    """A folder of 30 readable images of all formats in three classes, and of unreadable files."""
     for number in range(30):
         directory = tmp_path / "pictures" / "abc"[number % 3]
         directory.mkdir(parents=True, exist_ok=True)
-        kind = ["PNG", "JPEG", "BMP", "GIF"][number % 4]
+        kind = ["PNG", "JPEG", "GIF"][number % 3]
         options = {"quality": 100} if kind == "JPEG" else {}
         name = f"{number:02}.{kind.lower()}"
         (directory / name).write_bytes(encoded(picture(number), kind, **options))
@@ -62,16 +67,16 @@ def folder(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, [64, 64, 3]).astype(np.uint8)
     jpeg = encoded(noise, "JPEG")
     (top / "a" / "torn.jpg").write_bytes(jpeg[: len(jpeg) // 2])
-    (top / "a" / "text.png").write_bytes(b"no picture at all")
+    (top / "a" / "text.png").write_bytes(b"not an image")
     (top / "b" / "empty.png").write_bytes(b"")
-    (top / "b" / "notes.txt").write_text("not looked at")
+    (top / "b" / "notes.txt").write_text("ignored")
     (top / ".hidden").mkdir()
     (top / ".hidden" / "x.png").write_bytes(encoded(picture(0)))
     return str(top)
 
 
 def numbers_of(images):
-    """Which pictures these are, from their red and blue."""
+    """Returns the numbers of images of `picture`, from their red and blue values."""
     levels = (np.asarray(images, np.float64) + 1) * 127.5
     red, blue = levels[..., 0].mean((1, 2)), levels[..., 2].mean((1, 2))
     expected = np.array([[picture(n)[0, 0, 0], picture(n)[0, 0, 2]] for n in range(60)])
@@ -80,9 +85,9 @@ def numbers_of(images):
     return far.argmin(axis=1)
 
 
-def epoch(source, batch_size, count):
+def epoch(data, batch_size, count):
     batches = iter(
-        replica_batches(source, tf.distribute.InputContext(), batch_size=batch_size, first_step=0)
+        replica_batches(data, tf.distribute.InputContext(), batch_size=batch_size, first_step=0)
     )
     images, labels = zip(*(next(batches) for _ in range(count)), strict=True)
     return np.concatenate(images), np.concatenate(labels)
@@ -91,38 +96,38 @@ def epoch(source, batch_size, count):
 BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
 
 
-def test_a_folder_in_memory_loses_only_what_is_bad(folder, capsys):
+def test_a_folder_in_memory_leaves_out_unreadable_images(folder, capsys):
     config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
-    source = open_source(config)
-    assert isinstance(source, Source) and source.size == 30
+    data = open_data(config)
+    assert isinstance(data, InMemoryData) and data.size == 30
     said = capsys.readouterr().err
     assert said.count("\n") == 2 and "3 of 33 images cannot be read and are left out" in said
     assert all(said.count(name) == 1 for name in BAD)
-    images, labels = epoch(source, 10, 3)
+    images, labels = epoch(data, 10, 3)
     numbers = numbers_of(images)
     assert sorted(numbers) == list(range(30))
     np.testing.assert_array_equal(labels, numbers % 3)
 
 
-def test_a_folder_read_as_needed_loses_nothing_good(folder, capfd):
+def test_a_streamed_folder_replaces_unreadable_images(folder, capfd):
     config = Config(dataset="image_folder", data_dir=folder, batch_size=11, cache="off", **PLAIN)
-    source = open_source(config)
-    assert isinstance(source, Stream) and source.size == 33
-    images, labels = epoch(source, 11, 6)
+    data = open_data(config)
+    assert isinstance(data, StreamedData) and data.size == 33
+    images, labels = epoch(data, 11, 6)
     for part in (slice(0, 33), slice(33, 66)):
         numbers = numbers_of(images[part])
         assert set(numbers) == set(range(30))
         np.testing.assert_array_equal(labels[part], numbers % 3)
     said = capfd.readouterr().err
-    assert all(said.count(name) == 1 for name in BAD) and "(3 in all)" in said
+    assert all(said.count(name) == 1 for name in BAD) and "(3 in total)" in said
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
+def test_cmyk_images_keep_their_colors(tmp_path, channels):
     cmyk = PIL.Image.new("CMYK", (SIDE, SIDE), (0, 200, 100, 20))
     cmyk.save(tmp_path / "ink.jpg", quality=100)
     settings = {"data_dir": str(tmp_path), "batch_size": 1, "image_channels": channels, **PLAIN}
-    images, _ = first_examples(open_source(Config(dataset="image_folder", **settings)), 1)
+    images, _ = first_examples(open_data(Config(dataset="image_folder", **settings)), 1)
     expected = np.asarray(cmyk.convert("RGB").convert("L" if channels == 1 else "RGB"))[0, 0]
     expected = expected / 127.5 - 1
     np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
@@ -130,13 +135,13 @@ def test_a_cmyk_picture_is_read_in_its_colours(tmp_path, channels):
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "BMP", "GIF"], ["RGB", "L"])],
+    [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "GIF"], ["RGB", "L"])],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
+def test_all_formats_are_decoded_as_by_pillow(tmp_path, kind, mode, channels):
     ramp = np.add.outer(np.arange(40) * 3, np.arange(24) * 4).astype(np.uint8)
-    colours = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
-    colours.save(tmp_path / f"x.{kind.lower()}", kind)
+    colors = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
+    colors.save(tmp_path / f"x.{kind.lower()}", kind)
     config = Config(
         dataset="image_folder",
         data_dir=str(tmp_path),
@@ -144,58 +149,86 @@ def test_every_kind_is_decoded_as_pillow_does(tmp_path, kind, mode, channels):
         image_channels=channels,
         dequantization=False,
     )
-    assert example_shape(config) == (24, 24, channels)
-    images, _ = first_examples(open_source(config), 1)
+    assert find_data(config).spec.example_shape == (24, 24, channels)
+    images, _ = first_examples(open_data(config), 1)
     with PIL.Image.open(tmp_path / f"x.{kind.lower()}") as opened:
-        wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the middle
+        wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the center
     levels = (images[0].numpy() + 1) * 127.5
     assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
 
 
-def test_a_bmp_with_a_palette_of_colours_is_named(tmp_path, capsys):
-    """TensorFlow would read the numbers of its colours as grey levels."""
-    for number in range(2):
-        picture_of_two = PIL.Image.new("P", (SIDE, SIDE), 1)
-        picture_of_two.putpalette([200, 100, 50] * 256)
-        mode = "P" if number else "L"
-        picture_of_two.convert(mode).save(tmp_path / f"{mode}.bmp")
+def test_bmp_files_are_refused_by_name(tmp_path):
+    for name, kind in (("a.BMP", "BMP"), ("b.bmp", "BMP"), ("c.png", "PNG")):
+        (tmp_path / name).write_bytes(encoded(picture(1), kind))
     config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
-    assert open_source(config).size == 1
-    assert "1 of 2 images cannot be read and is left out: P.bmp\n" in capsys.readouterr().err
+    message = "contains BMP files, which are not supported: a.BMP and 1 more — convert them to PNG"
+    with pytest.raises(UserError, match=message):
+        find_data(config)
 
 
-def test_files_of_other_kinds_are_counted(tmp_path, capsys):
+@pytest.mark.parametrize("mode", ["RGB", "L", "P"])
+def test_a_bmp_under_another_name_cannot_be_read(tmp_path, capsys, mode):
+    """TensorFlow would take the palette's indices for gray levels."""
+    PIL.Image.fromarray(picture(1)).convert(mode).save(tmp_path / "a.png", "BMP")
+    (tmp_path / "b.png").write_bytes(encoded(picture(2)))
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
+    assert open_data(config).size == 1
+    assert "1 of 2 images cannot be read and is left out: a.png\n" in capsys.readouterr().err
+    assert write_tfrecords.main([str(tmp_path), f"{tmp_path}/out"]) == 0
+    assert "cannot be read: a.png\n" in capsys.readouterr().err
+
+
+def test_bmp_images_in_records_are_refused(tmp_path, capfd):
+    bmp, png = encoded(picture(1), "BMP"), encoded(picture(2))
+    for name, images in (("bmp", [(0, bmp)]), ("both", [(0, bmp), (1, png)])):
+        write_record_file(tmp_path / name, images)
+    settings = {"dataset": "tfrecord", "batch_size": 1, **PLAIN}
+    with pytest.raises(UserError, match="image of the first example is a BMP image, which is not"):
+        find_data(Config(data_dir=f"{tmp_path}/bmp", **settings))
+    assert open_data(Config(data_dir=f"{tmp_path}/both", **settings)).size == 1
+    assert "is left out: record 0 of" in capfd.readouterr().err
+
+
+def test_files_of_other_formats_are_counted(tmp_path, capsys):
     for name in ("a.webp", "b.webp", "c.png"):
         (tmp_path / name).write_bytes(encoded(picture(1)))
-    example_shape(Config(dataset="image_folder", data_dir=str(tmp_path)))
-    assert ".gif are passed over: 2\n" in capsys.readouterr().err
+    find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
+    assert ".gif are skipped: 2\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
-def test_a_place_that_cannot_be_read_is_one_line(dataset):
+def test_an_unreadable_location_is_refused(dataset):
     with pytest.raises(UserError, match="--data_dir=s3://a/b "):
-        example_shape(Config(dataset=dataset, data_dir="s3://a/b"))
+        find_data(Config(dataset=dataset, data_dir="s3://a/b"))
 
 
 @pytest.mark.parametrize("height", [34, 70, 140, 256, 700])
-def test_large_pictures_are_made_small_by_averaging(tmp_path, height):
-    """Stripes a pixel wide become grey; picking pixels would keep them."""
+def test_large_images_are_reduced_by_averaging(tmp_path, height):
+    """Stripes one pixel wide become gray; subsampling would keep them."""
     stripes = np.zeros([height, height + 44, 3], np.uint8)
     stripes[:, ::2] = 255
     (tmp_path / "x.png").write_bytes(encoded(stripes))
     (tmp_path / "y.jpg").write_bytes(encoded(stripes, "JPEG", quality=95))
     config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=2, **PLAIN)
-    images, _ = first_examples(open_source(config), 2)
+    images, _ = first_examples(open_data(config), 2)
     assert images.shape == (2, SIDE, SIDE, 3) and np.abs(images).max() < 0.1
 
 
 @pytest.mark.parametrize(
     ("files", "settings", "message"),
     [
-        (None, {}, "--data_dir=.* is no folder — give the folder"),
-        ([], {}, "--data_dir=.* holds no picture — put files ending in .jpg"),
-        (["x.png"], {"batch_size": 8}, "--batch_size=8 is more than the 1 image of .* at most 1"),
-        (["x.png"], {"conditioning": "acgan"}, "--conditioning=acgan needs labels, .* put the"),
+        (None, {}, "--data_dir=.* is not a folder — give the folder"),
+        ([], {}, "--data_dir=.* contains no images — add files that end in .jpg"),
+        (
+            ["x.png"],
+            {"batch_size": 8},
+            "--batch_size=8 is larger than .* 1 image — use at most 1",
+        ),
+        (
+            ["x.png"],
+            {"conditioning": "acgan"},
+            "--conditioning=acgan needs labels, .* put the images",
+        ),
     ],
 )
 def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings, message):
@@ -206,37 +239,38 @@ def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings
             (path / name).write_bytes(encoded(picture(1)))
     config = Config(dataset="image_folder", data_dir=str(path), **settings)
     with pytest.raises(UserError, match=message):
-        classes(config), open_source(config)
+        open_data(config)
 
 
-def test_a_slice_of_nothing_readable_is_filled_and_named(tmp_path, capfd):
+def test_a_batch_of_unreadable_images_is_replaced(tmp_path, capfd):
     for number in range(12):
         content = encoded(picture(number)) if number in (3, 7) else b"no"
         (tmp_path / f"{number:02}.png").write_bytes(content)
     config = Config(
         dataset="image_folder", data_dir=str(tmp_path), batch_size=2, cache="off", **PLAIN
     )
-    images, _ = epoch(open_source(config), 2, 60)
+    images, _ = epoch(open_data(config), 2, 60)
     assert set(numbers_of(images)) == {3, 7}
     said = capfd.readouterr().err
     assert all(said.count(f"{n:02}.png") == 1 for n in range(12) if n not in (3, 7))
 
 
-def test_a_folder_that_is_gone_is_no_endless_wait(folder):
+def test_a_deleted_folder_ends_the_run(folder):
     settings = {"data_dir": folder, "batch_size": 10, "cache": "off"}
-    source = open_source(Config(dataset="image_folder", **settings, **PLAIN))
+    data = open_data(Config(dataset="image_folder", **settings, **PLAIN))
     tf.io.gfile.rmtree(folder)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"--data_dir={folder}: {NOT_ONE}"):
-        first_examples(source, 10)
+    message = f"--data_dir={folder}: {TOO_MANY_UNREADABLE}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        first_examples(data, 10)
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_a_folder_of_nothing_readable_is_refused(tmp_path, cache):
+def test_a_folder_without_readable_images_is_refused(tmp_path, cache):
     (tmp_path / "x.png").write_bytes(b"no")
     settings = {"data_dir": str(tmp_path), "image_size": 8, "cache": cache}
     config = Config(dataset="image_folder", **settings)
-    with pytest.raises(UserError, match="holds no image that can be read"):
-        open_source(config)
+    with pytest.raises(UserError, match="contains no image that can be read"):
+        open_data(config)
 
 
 @pytest.fixture
@@ -254,15 +288,15 @@ def shards(tmp_path):
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_records_behind_a_damaged_one_are_read(shards, cache, capfd):
+def test_records_after_damage_are_read(shards, cache, capfd):
     config = Config(
         dataset="tfrecord", data_dir=shards, batch_size=59, cache=cache, num_classes=3, **PLAIN
     )
-    source = open_source(config)
-    assert source.size == 59
+    data = open_data(config)
+    assert data.size == 59
     said = capfd.readouterr().err
     assert said.count("images-1.tfrecord is damaged at byte") == said.count("\n") == 1
-    images, labels = epoch(source, 59, 2)
+    images, labels = epoch(data, 59, 2)
     orders = []
     for part in (slice(0, 59), slice(59, 118)):
         numbers = numbers_of(images[part])
@@ -272,11 +306,11 @@ def test_records_behind_a_damaged_one_are_read(shards, cache, capfd):
     assert (orders[0] != orders[1]).any()
 
 
-def test_a_file_that_ends_in_zeros_keeps_its_beginning(shards, tmp_path, capfd):
+def test_records_before_zeros_are_read(shards, tmp_path, capfd):
     path = tmp_path / "images-3.tfrecord"
     path.write_bytes(path.read_bytes() + bytes(10**6))
-    source = open_source(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
-    assert source.size == 59
+    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert data.size == 59
     assert capfd.readouterr().err.count("images-3.tfrecord is damaged at byte") == 1
 
 
@@ -284,38 +318,38 @@ def test_a_file_that_ends_in_zeros_keeps_its_beginning(shards, tmp_path, capfd):
 def test_a_label_beyond_the_classes_is_refused(shards, tmp_path, cache):
     settings = {"data_dir": shards, "batch_size": 16, "num_classes": 2, "cache": cache, **PLAIN}
     settings |= {"model": "mlp", "model_width": 4, "train_steps": 1}
-    config = train.resolve(Config(dataset="tfrecord", model_dir=f"{tmp_path}/run", **settings))
-    with pytest.raises(UserError, match=r"--num_classes=2.* — give as many classes as there are"):
-        train.train(config)
+    config = resolved(Config(dataset="tfrecord", model_dir=f"{tmp_path}/run", **settings))
+    with pytest.raises(UserError, match=r"--num_classes=2.* — (set --num_classes to|give as many)"):
+        train_config(config)
 
 
-def test_a_file_torn_at_its_end_keeps_its_beginning(shards, tmp_path, capfd):
+def test_records_of_a_truncated_file_are_read(shards, tmp_path, capfd):
     path = tmp_path / "images-3.tfrecord"
     content = path.read_bytes()
     path.write_bytes(content[:-30])
-    source = open_source(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
-    assert source.size == 58
+    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert data.size == 58
     assert "images-3.tfrecord is damaged" in capfd.readouterr().err
 
 
-def test_the_keys_of_imagenets_records_are_known(tmp_path):
+def test_the_feature_names_of_imagenet_are_supported(tmp_path):
     images = [(number, encoded(picture(number))) for number in range(6)]
     path = tmp_path / "x.tfrecord"
     write_record_file(path, images, label_key="image/class/label", image_key="image/encoded")
     config = Config(dataset="tfrecord", data_dir=str(path), batch_size=6, num_classes=3, **PLAIN)
-    images, labels = first_examples(open_source(config), 6)
+    images, labels = first_examples(open_data(config), 6)
     np.testing.assert_array_equal(labels, numbers_of(images) % 3)
 
 
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (None, {}, "stands for no file — give a pattern"),
-        ("text", {}, "holds no tf.train.Example — give uncompressed TFRecord"),
-        ({"image_key": "picture"}, {}, "the first example holds label, picture — call the image"),
-        ({"label_key": "name"}, {"num_classes": 3}, "has no label — omit it, or call the"),
+        (None, {}, "matches no files — give a pattern"),
+        ("text", {}, "contains no tf.train.Example — give uncompressed TFRecord"),
+        ({"image_key": "picture"}, {}, r"has no image \(its features: label, picture\) — name the"),
+        ({"label_key": "name"}, {"num_classes": 3}, "has no label — omit it, or name the"),
         ({}, {"conditioning": "acgan"}, "needs labels, .* add --num_classes=N"),
-        ({}, {"num_classes": 2}, r"has labels 2 \.\.\. 2, but --num_classes=2 means 0 \.\.\. 1"),
+        ({}, {"num_classes": 2}, r"has labels 2 \.\.\. 2, but --num_classes=2 allows 0 \.\.\. 1"),
     ],
 )
 def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settings, message):
@@ -326,7 +360,7 @@ def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settin
         write_record_file(path, [(2, encoded(picture(2)))], **content)
     config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1, **settings)
     with pytest.raises(UserError, match=message):
-        classes(config), open_source(config)
+        open_data(config)
 
 
 @pytest.mark.parametrize(
@@ -347,12 +381,12 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
         "mnist": {"dataset": "mnist", "data_dir": prepared},
     }[kind]
     config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips=True, **data)
-    source = open_source(config)
+    data = open_data(config)
 
     def read(steps, first_step=0, hosts=1, replicas=1):
         contexts = [tf.distribute.InputContext(hosts, host, replicas) for host in range(hosts)]
         streams = [
-            iter(replica_batches(source, context, batch_size=8, first_step=first_step))
+            iter(replica_batches(data, context, batch_size=8, first_step=first_step))
             for context in contexts
         ]
         local = replicas // hosts
@@ -366,43 +400,44 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
     whole = read(12)
     for replicas in (2, 4):
         np.testing.assert_array_equal(read(12, replicas=replicas), whole)
-    for name in BAD:  # what takes their places does depend on the hosts, each of which reads on
+    for name in BAD:  # their replacements depend on the number of hosts
         tf.io.gfile.remove(f"{folder}/{name}")
-    find.cache_clear()
-    source = open_source(config)
+    data = open_data(config)
     whole = read(12)
     for replicas in (2, 4):
         np.testing.assert_array_equal(read(12, hosts=2, replicas=replicas), whole)
     np.testing.assert_array_equal(read(3, first_step=9), whole[9:])
     np.testing.assert_array_equal(read(3, first_step=9, hosts=2, replicas=4), whole[9:])
-    other = open_source(Config(**{**config.to_dict(), "seed": 1}))
+    other = open_data(Config(**{**config.to_dict(), "seed": 1}))
     assert (first_examples(other, 8)[0].numpy() != whole[0]).any()
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_every_example_comes_once_an_epoch(prepared, cache):
+def test_each_epoch_has_every_example_once(prepared, cache):
     config = Config(
         dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization=False
     )
-    images, _ = epoch(open_source(config), 12, 10)
+    images, _ = epoch(open_data(config), 12, 10)
     first, second = ([image.tobytes() for image in part] for part in np.split(images, 2))
     assert len(set(first)) == 60 and set(first) == set(second) and first != second
 
 
-def test_a_stream_says_what_its_restart_costs(shards, capfd):
+def test_a_restart_prints_the_number_of_skipped_records(shards, capfd):
     config = Config(dataset="tfrecord", data_dir=shards, batch_size=10, cache="off", **PLAIN)
-    source = open_source(config)
+    data = open_data(config)
     capfd.readouterr()
-    replica_batches(source, tf.distribute.InputContext(), batch_size=10, first_step=0)
+    replica_batches(data, tf.distribute.InputContext(), batch_size=10, first_step=0)
     assert capfd.readouterr().err == ""
-    replica_batches(source, tf.distribute.InputContext(), batch_size=10, first_step=7)
-    assert "is streamed: reading past 11 records" in capfd.readouterr().err
+    replica_batches(data, tf.distribute.InputContext(), batch_size=10, first_step=7)
+    assert "is streamed: skipping 11 records" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_a_prepared_datasets_split_is_chosen(prepared, cache):
-    with pytest.raises(UserError, match="--split=dev is none of mnist — use one of test, train"):
-        open_source(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
+def test_an_unknown_split_is_refused(prepared, cache):
+    with pytest.raises(
+        UserError, match="=dev is not a split of --dataset=mnist — use one of test, train"
+    ):
+        open_data(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
 
 
 @pytest.mark.slow
@@ -417,32 +452,32 @@ def test_a_conditional_run_trains_on_a_folder(folder, tmp_path, cache):
         train_steps=2,
         cpu_replicas=2,
     )
-    assert classes(run.config) == 3
+    assert find_data(run.config).spec.classes == 3
     ((_, logged),) = writer.summaries
     assert all(np.isfinite(value) for value in logged.values())
 
 
-def test_what_a_tpu_cannot_be_fed_is_named():
-    with pytest.raises(UserError, match="yields uint8, which no TPU can be fed"):
+def test_elements_that_a_tpu_does_not_support_are_refused():
+    with pytest.raises(UserError, match="yields uint8, which a TPU does not support"):
         check_elements((tf.TensorSpec([2, 8], tf.uint8),))
-    with pytest.raises(UserError, match=r"no fixed shape: TensorSpec\(shape=\(None, 8\)"):
+    with pytest.raises(UserError, match=r"without a fixed shape: TensorSpec\(shape=\(None, 8\)"):
         check_elements((tf.TensorSpec([None, 8], tf.float32),))
 
 
 @pytest.mark.parametrize("side", [None, SIDE])
-def test_a_folder_is_written_as_records_and_read_back(folder, tmp_path, capsys, side):
+def test_records_of_a_folder_have_the_same_images(folder, tmp_path, capsys, side):
     prefix = f"{tmp_path}/new/shards"
     size = [f"--image_size={side}"] if side else []
     assert write_tfrecords.main([folder, prefix, "--images_per_file=10", *size]) == 0
     said = capsys.readouterr()
-    assert "30 images are in" in said.out and "--num_classes=3" in said.out
+    assert "wrote 30 images to" in said.out and "--num_classes=3" in said.out
     assert "0 a, 1 b, 2 c" in said.out and all(said.err.count(name) == 1 for name in BAD)
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names == [f"shards-{n:05}-of-00004.tfrecord" for n in range(4)]
     config = Config(
         dataset="tfrecord", data_dir=f"{prefix}-*", batch_size=30, num_classes=3, **PLAIN
     )
-    images, labels = first_examples(open_source(config), 30)
+    images, labels = first_examples(open_data(config), 30)
     numbers = numbers_of(images)
     assert sorted(numbers) == list(range(30))
     np.testing.assert_array_equal(labels, numbers % 3)
@@ -451,12 +486,12 @@ def test_a_folder_is_written_as_records_and_read_back(folder, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["/nowhere", "x"], "error: /nowhere is no folder"),
-        (["{bad}", "{tmp}/x"], "holds no image that can be read"),
+        (["/nowhere", "x"], "error: /nowhere is not a folder"),
+        (["{bad}", "{tmp}/x"], "contains no image that can be read"),
         (["{bad}", "/proc/no/x"], "cannot be written"),
     ],
 )
-def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments, message):
+def test_errors_of_write_tfrecords_are_one_line(tmp_path, capsys, arguments, message):
     bad = tmp_path / "bad"
     bad.mkdir()
     (bad / "x.png").write_bytes(b"no")
@@ -465,36 +500,44 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, capsys, arguments
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_second_writing_is_not_mixed_with_the_first(folder, tmp_path, capsys):
+def test_files_of_an_earlier_call_are_not_mixed_with_new_ones(folder, tmp_path, capsys):
     prefix = f"{tmp_path}/new/shards"
     for _ in range(2):
         assert write_tfrecords.main([folder, prefix, "--images_per_file=10"]) == 0
     assert write_tfrecords.main([folder, prefix, "--images_per_file=20"]) == 2
-    assert f"{prefix} has 4 files of an earlier writing" in capsys.readouterr().err
+    assert f"{prefix} has 4 files of an earlier call" in capsys.readouterr().err
 
 
-def test_no_more_is_sent_to_a_remote_tpu_than_it_can_be():
-    collection = Collection("--data_dir=gs://b/x", 10**6, *[None] * 4)
+def test_data_too_large_for_a_remote_tpu_is_refused():
+    images = types.SimpleNamespace(origin="--data_dir=gs://b/x", size=10**6)
     config = Config(tpu="my-tpu", cache="on")
-    with pytest.raises(UserError, match=r"2.9 GiB of --data_dir=gs://b/x are more than"):
-        open_collection(config, collection, (32, 32, 3))
+    with pytest.raises(UserError, match=r"--data_dir=gs://b/x has 2.9 GiB of images, which"):
+        open_images(images, (32, 32, 3), config, config)
 
 
-def test_records_whose_first_image_is_none_are_read(tmp_path, capfd):
+@pytest.mark.parametrize("tpu", [None, "my-tpu"])
+def test_a_remote_tpu_does_not_call_python(folder, capfd, tpu):
+    """Unreadable images are therefore named only if this machine decodes them."""
+    data = {"dataset": "image_folder", "data_dir": folder, "cache": "off", "tpu": tpu, **PLAIN}
+    first_examples(open_data(Config(**{**TINY, **data})), 33)
+    assert ("a/torn.jpg" in capfd.readouterr().err) == (tpu is None)
+
+
+def test_records_with_an_unreadable_first_image_are_read(tmp_path, capfd):
     path = tmp_path / "x.tfrecord"
     write_record_file(path, [(0, b"no picture"), (1, encoded(picture(1)))])
     config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1)
-    assert example_shape(config) == (64, 64, 3)
-    assert open_source(config).size == 1
+    assert find_data(config).spec.example_shape == (64, 64, 3)
+    assert open_data(config).size == 1
     assert "record 0 of" in capfd.readouterr().err
 
 
 class Squares(tfds.core.GeneratorBasedBuilder):
-    """A dataset that is made rather than downloaded."""
+    """A dataset that is generated instead of downloaded."""
 
     CHANNELS = 3
     VERSION = tfds.core.Version("1.0.0")
-    pkg_dir_path = pathlib.Path(__file__).parent  # it would look for a package around it
+    pkg_dir_path = pathlib.Path(__file__).parent  # the default searches for a package
 
     def _info(self):
         image = tfds.features.Image(shape=(SIDE, SIDE, self.CHANNELS))
@@ -509,7 +552,7 @@ class Squares(tfds.core.GeneratorBasedBuilder):
 
 
 class Transparent(Squares):
-    """Of four channels."""
+    """A dataset of images with an alpha channel."""
 
     CHANNELS = 4
 
@@ -517,33 +560,33 @@ class Transparent(Squares):
         yield 0, {"image": np.full([SIDE, SIDE, 4], 100, np.uint8)}
 
 
-def test_a_dataset_with_transparency_loses_it(tmp_path):
+def test_alpha_channels_are_dropped(tmp_path):
     settings = {"data_dir": str(tmp_path), "download": True, "batch_size": 1, **PLAIN}
-    images, _ = first_examples(open_source(Config(dataset="transparent", **settings)), 1)
+    images, _ = first_examples(open_data(Config(dataset="transparent", **settings)), 1)
     assert images.shape == (1, SIDE, SIDE, 3)
 
 
-def test_a_dataset_is_prepared_when_asked(tmp_path):
+def test_download_prepares_a_dataset(tmp_path):
     settings = {"dataset": "squares", "data_dir": str(tmp_path), "batch_size": 30, **PLAIN}
-    with pytest.raises(UserError, match=r"is not prepared: .* — add --download where"):
-        open_source(Config(**settings))
-    source = open_source(Config(download=True, **settings))
-    assert sorted(numbers_of(first_examples(source, 30)[0])) == list(range(30))
+    with pytest.raises(UserError, match=r"is not prepared: .* — add --download on"):
+        open_data(Config(**settings))
+    data = open_data(Config(download=True, **settings))
+    assert sorted(numbers_of(first_examples(data, 30)[0])) == list(range(30))
 
 
-def test_a_dataset_of_which_only_the_folder_is_there_is_refused(tmp_path, caplog):
+def test_an_incomplete_dataset_is_refused(tmp_path, caplog):
     (tmp_path / "squares" / "1.0.0").mkdir(parents=True)
     config = Config(dataset="squares", data_dir=str(tmp_path), download=True)
-    with pytest.raises(UserError, match=r"squares/1.0.0 holds no whole dataset — delete that"):
-        open_source(config)
+    with pytest.raises(UserError, match=r"squares/1.0.0 contains an incomplete dataset — del"):
+        open_data(config)
     assert not caplog.records
 
 
-def test_a_download_that_fails_is_one_line(tmp_path, monkeypatch):
+def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
     def fail(self, **given):
         raise ConnectionError("no network\nat all")
 
     monkeypatch.setattr(Squares, "download_and_prepare", fail)
     config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download=True)
-    with pytest.raises(UserError, match=r"ConnectionError: no network\) — see to the network, or"):
-        open_source(config)
+    with pytest.raises(UserError, match=r"ConnectionError: no network\) — check the network, or"):
+        open_data(config)

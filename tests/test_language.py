@@ -7,8 +7,14 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PACKAGES = ("losses", "models")
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+PACKAGES = ("losses", "models", "wgan_gp", "benchmarks")
+FILES = [ROOT / name for name in ("train.py", "flags.py", "setup.py")] + sorted(
+    path for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+)
+# This file quotes what it forbids.
+TESTS = sorted(path for path in (ROOT / "tests").glob("*.py") if path.name != "test_language.py")
+PATTERNS = ("*.md", "docs/*.md", "configs/*.flags", "requirements*.txt", "*.toml", "Makefile")
+DOCUMENTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
 
 # A first line that begins with one of these is half a sentence, or a question.
 HALF_SENTENCE = re.compile(
@@ -36,8 +42,8 @@ BRITISH = re.compile(
     re.IGNORECASE,
 )
 DIALECT = re.compile(r"\b(anew|beside|lest|mend|nobody|somebody)\b|\bis no flag\b", re.IGNORECASE)
-# Public names that stay: values and functions of the interface, and fields of saved models.
-EXCEPTIONS = ("zero_centred", "bias_cancelled")
+# Public names that stay: values of flags, functions, and keys of files of earlier versions.
+EXCEPTIONS = ("zero_centred", "bias_cancelled", "matrix_unit_utilisation")
 
 
 def misspelled(text: str) -> list[tuple[int, str]]:
@@ -84,13 +90,33 @@ def wrong_first_line(line: str, *, verb: bool) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_text_keeps_the_rules(path):
-    text = path.read_text()
-    problems = sorted(misworded(text) + misspelled(text))
+def check(path, problems):
     assert not problems, "".join(
-        f"\n{path.relative_to(ROOT)}:{number}: {problem}" for number, problem in problems
+        f"\n{path.relative_to(ROOT)}:{number}: {problem}" for number, problem in sorted(problems)
     )
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_code_keeps_the_rules(path):
+    text = path.read_text()
+    check(path, misworded(text) + misspelled(text))
+
+
+@pytest.mark.parametrize("path", TESTS, ids=name_of)
+def test_tests_keep_the_rules(path):
+    """The docstring of a test is a sentence about it, which need not begin with a verb."""
+    text = path.read_text()
+    problems = [each for each in misworded(text) if "no verb" not in each[1]]
+    check(path, problems + misspelled(text))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_documents_keep_the_rules_of_spelling(path):
+    check(path, misspelled(path.read_text()))
 
 
 @pytest.mark.parametrize(

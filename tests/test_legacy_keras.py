@@ -17,16 +17,16 @@ NETWORKS = ["normalization", "resnet", "average", "sampling"]
 # One test of each kind that Keras has a part in, and little time.
 OF_EACH_KIND = [
     "test_adversarial.py::test_clip_weights[1-keras]",
-    "test_average.py::test_it_follows_every_weight_and_statistic[1]",
-    "test_conformance.py::test_a_critics_trouble_is_named",
-    "test_evaluation.py::test_a_network_from_a_file_makes_the_features[1-model.keras]",
+    "test_average.py::test_the_average_of_all_weights_and_statistics[1]",
+    "test_conformance.py::test_properties_of_critics_are_found",
+    "test_evaluation.py::test_a_network_from_a_file_computes_the_features[1-model.keras]",
     "test_evaluation.py::test_code_in_a_keras_file_is_not_run",
     "test_export.py::test_every_generator_can_be_kept_in_a_keras_file[mlp-8-choices0]",
     "test_labels.py",
-    "test_normalization.py::test_gradients_are_those_of_keras_layer",
-    "test_normalization.py::test_moments_and_gradients_are_those_of_all_replicas[4]",
-    "test_penalties.py::test_penalty_under_mixed_bfloat16_is_that_of_float32[graph]",
-    "test_resnet.py::test_order_of_blocks_and_shortcuts_is_the_papers[False]",
+    "test_normalization.py::test_gradients_are_those_of_the_keras_layer",
+    "test_normalization.py::test_moments_and_gradients_are_those_of_the_global_batch[4]",
+    "test_penalties.py::test_penalty_in_mixed_bfloat16_is_close_to_float32[graph]",
+    "test_resnet.py::test_blocks_and_shortcuts_are_those_of_the_paper[False]",
     "test_sampling.py::test_classes_come_in_turn_or_as_asked_for",
 ]
 

@@ -1,4 +1,7 @@
-"""The networks: shapes, ranges, and what a gradient penalty asks of a critic."""
+"""Tests of the networks: shapes, ranges, and the requirements of a gradient penalty."""
+
+import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -9,12 +12,12 @@ import losses
 import models
 from models import resnet
 from models.activations import LeakyReLU
-from models.convolutions import Conv2D, transposed_conv_by_blocks
+from models.design import Design
 from models.heads import CONDITIONINGS
 from models.normalization import CRITIC_NORMALIZATIONS
 from wgan_gp import config
 
-# What each draws, at the smallest size that shows its form.
+# The examples that each network supports, at the smallest size that has its structure.
 IMAGES = [
     *(("dcgan", (size, size, channels)) for size in (8, 28, 48, 64) for channels in (1, 3)),
     *(("resnet", (size, size, 3)) for size in (32, 48, 64, 128)),
@@ -41,7 +44,7 @@ def trainable(model):
 
 
 @pytest.mark.parametrize(("name", "shape"), ONE_EACH)
-def test_weights_follow_the_seed_and_no_two_layers_start_alike(name, shape):
+def test_initial_weights_depend_on_the_seed_and_differ_between_layers(name, shape):
     def kernels(seed):
         tf.keras.utils.set_random_seed(seed)
         pair = build(name, shape, depth=3, critic_normalization="spectral")
@@ -80,11 +83,11 @@ CRITICS = [
 
 
 @pytest.mark.parametrize(("name", "shape", "normalization"), CRITICS)
-def test_no_example_influences_another_ones_score(name, shape, normalization):
-    """A critic with batch-norm fails this: d D(x_i) / d x_j is 0 for i != j."""
+def test_scores_do_not_depend_on_other_examples(name, shape, normalization):
+    """Tests that d D(x_i) / d x_j is 0 for i != j, unlike with batch normalization."""
     _, critic = build(name, shape, width=16, critic_normalization=normalization)
     found = losses.check_critic(lambda x: critic(x, training=True), random(12, *shape))
-    # Power iteration gives another estimate, and so other scores, with every call.
+    # Power iteration changes the estimate, and therefore the scores, in every call.
     allowed = {"random_scores"} if normalization == "spectral" else set()
     assert {each.name for each in found} <= allowed
     points = random(5, *shape)
@@ -97,7 +100,7 @@ def test_no_example_influences_another_ones_score(name, shape, normalization):
 
 
 @pytest.mark.parametrize(("name", "shape", "normalization"), CRITICS)
-def test_the_penalty_reaches_every_kernel_of_the_critic(name, shape, normalization):
+def test_the_penalty_has_a_gradient_in_every_kernel_of_the_critic(name, shape, normalization):
     _, critic = build(name, shape, width=16, critic_normalization=normalization)
     with tf.GradientTape() as tape:
         penalty = tf.reduce_mean(
@@ -109,7 +112,7 @@ def test_the_penalty_reaches_every_kernel_of_the_critic(name, shape, normalizati
 
 
 def double_gradients(function, points):
-    """Its value, the gradient of the value's square, and that of the gradient's square."""
+    """Returns the square of a function, its gradient, and the gradient of the squared gradient."""
     with tf.GradientTape() as outer:
         outer.watch(points)
         with tf.GradientTape() as inner:
@@ -122,7 +125,7 @@ def double_gradients(function, points):
 
 @pytest.mark.parametrize("after_few_channels", [False, True])
 @pytest.mark.parametrize("slope", [0.0, 0.2])
-def test_leaky_relu_is_the_plain_one_in_value_and_both_gradients(slope, after_few_channels):
+def test_leaky_relu_has_the_values_and_gradients_of_tensorflow(slope, after_few_channels):
     points = random(64, 5)
     fast = double_gradients(LeakyReLU(slope, after_few_channels=after_few_channels), points)
     plain = double_gradients(lambda x: tf.nn.leaky_relu(x, slope), points)
@@ -131,8 +134,8 @@ def test_leaky_relu_is_the_plain_one_in_value_and_both_gradients(slope, after_fe
 
 
 @pytest.mark.parametrize("after_few_channels", [False, True])
-def test_leaky_relu_sends_no_zeros_back_through_the_network(after_few_channels):
-    """d (d relu / d x) / d x does not exist, rather than being a tensor of zeros."""
+def test_leaky_relu_has_no_second_derivative(after_few_channels):
+    """Tests that the second derivative is None, not zeros that flow through the network."""
     points, upstream = random(64), random(64)
     with tf.GradientTape() as outer:
         outer.watch(points)
@@ -143,48 +146,21 @@ def test_leaky_relu_sends_no_zeros_back_through_the_network(after_few_channels):
     assert outer.gradient(gradient, points) is None
 
 
-@pytest.mark.parametrize("kernel_size", [3, 5, 7, 9])
-@pytest.mark.parametrize("shape", [(8, 6, 1), (6, 8, 3), (7, 8, 3), (8, 7, 3), (8, 8, 6)])
-def test_a_strided_convolution_is_one_however_it_is_done(shape, kernel_size):
-    """By blocks where they suit, in value and derivatives of both orders."""
-    images, kernel = random(2, *shape), random(kernel_size, kernel_size, shape[-1], 5)
-    layer = Conv2D(5, kernel_size, strides=2, by_blocks=True)
-    ours, plain = layer.product, lambda x, kernel: tf.nn.conv2d(x, kernel, 2, "SAME")
-    check_alike(lambda x: ours(x, kernel), lambda x: plain(x, kernel), images)
-    check_alike(lambda each: ours(images, each), lambda each: plain(images, each), kernel)
+@pytest.mark.parametrize("name", ["dcgan", "resnet"])
+def test_generators_of_earlier_versions_can_be_loaded(name):
+    """Keras files of earlier versions contain the argument "by_blocks" of some layers."""
+    generator, _ = build(name, (32, 32, 3))
+    old = [
+        (type(layer), {**layer.get_config(), "by_blocks": True})
+        for layer in generator.layers
+        if {"size", "kernel_size"} & layer.get_config().keys()
+    ]
+    assert old
+    for kind, settings in old:
+        assert "by_blocks" not in kind.from_config(settings).get_config()
 
 
-@pytest.mark.parametrize("kernel_size", [5, 9])
-def test_a_convolution_transposed_by_blocks_is_one(kernel_size):
-    inputs, kernel = random(2, 6, 4, 5), random(kernel_size, kernel_size, 3, 5)
-    ours = transposed_conv_by_blocks
-
-    def plain(x, kernel):
-        return tf.nn.conv2d_transpose(x, kernel, [2, 12, 8, 3], 2, "SAME")
-
-    check_alike(lambda x: ours(x, kernel), lambda x: plain(x, kernel), inputs)
-    check_alike(lambda each: ours(inputs, each), lambda each: plain(inputs, each), kernel)
-
-
-@pytest.mark.parametrize("shape", [(28, 28, 1), (25, 25, 1), (16, 16, 3)])
-def test_a_dcgan_by_blocks_is_the_plain_one(shape):
-    """From the same weights; at 25 pixels its generator alone has blocks."""
-    tf.keras.utils.set_random_seed(0)
-    plain = build("dcgan", shape)
-    by_blocks = build("dcgan", shape, strides_by_blocks=True)
-    operations = []
-    for ours, theirs, inputs in zip(
-        by_blocks, plain, (random(3, 6), random(3, *shape)), strict=True
-    ):
-        ours.set_weights(theirs.get_weights())
-        np.testing.assert_allclose(ours(inputs), theirs(inputs), rtol=1e-4, atol=1e-5)
-        graph = tf.function(ours).get_concrete_function(inputs).graph
-        operations += [operation.type for operation in graph.get_operations()]
-    assert "DepthToSpace" in operations
-    assert ("SpaceToDepth" in operations) == (shape[0] % 2 == 0)
-
-
-def check_alike(ours, plain, points):
+def assert_equal_with_derivatives(ours, plain, points):
     for one, other in zip(
         double_gradients(ours, points), double_gradients(plain, points), strict=True
     ):
@@ -202,14 +178,14 @@ def check_alike(ours, plain, points):
         ("dcgan", (16, 16, 3), "instance", 0),
     ],
 )
-def test_a_critics_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
-    """Moments over (H, W, some channels) are 0 and 1; each channel has a scale and an offset."""
+def test_critic_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
+    """Tests mean 0 and variance 1 of each group, and a scale and an offset of each channel."""
     monkeypatch.setattr("models.normalization.GROUPS", 8)
     _, critic = build(name, shape, width=16, depth=2, critic_normalization=kind)
     added = [layer for layer in critic.layers if "norm" in layer.name]
     assert added
     for layer in added:
-        assert len(layer._inbound_nodes) == 1  # once, not over and over
+        assert len(layer._inbound_nodes) == 1  # each layer is used once
         before = 3 + 2 * tf.random.normal([5, *layer.input.shape[1:]])
         channels = before.shape[-1]
         count = groups if kind != "instance" else channels
@@ -222,7 +198,7 @@ def test_a_critics_normalization_is_over_each_example(name, shape, kind, groups,
 
 
 @pytest.mark.parametrize(("name", "shape"), ONE_EACH)
-def test_spectral_normalization_leaves_no_kernel_a_larger_singular_value_than_1(name, shape):
+def test_spectral_normalization_divides_by_the_largest_singular_value(name, shape):
     _, critic = build(name, shape, critic_normalization="spectral")
     layers = [layer for layer in critic.layers if getattr(layer, "kernel", None) is not None]
     assert layers
@@ -230,19 +206,19 @@ def test_spectral_normalization_leaves_no_kernel_a_larger_singular_value_than_1(
         assert layer.spectral, layer.name
     inner = layers[-2]
     shaped = [int(side) for side in inner.input.shape[1:]]
-    for _ in range(50):  # power iteration, a step a call
+    for _ in range(50):  # one power iteration per call
         inner(tf.zeros([1, *shaped]), training=True)
     matrix = np.reshape(inner.kernel, [-1, inner.kernel.shape[-1]])
     largest = np.linalg.svd(matrix, compute_uv=False)[0]
     direction = np.array(inner.direction)
     examples = random(3, *shaped)
-    outputs = inner(examples)  # in inference the estimate stays
+    outputs = inner(examples)  # inference does not update the estimate
     np.testing.assert_array_equal(inner.direction, direction)
     unbiased = inner.product(examples, tf.convert_to_tensor(inner.kernel)) / largest
     np.testing.assert_allclose(outputs, unbiased, rtol=1e-3, atol=1e-5)
 
 
-def test_spectral_normalization_is_that_of_one_on_four_replicas():
+def test_spectral_normalization_is_equal_on_one_and_four_replicas():
     def scores(replicas):
         strategy = strategy_over(replicas)
         tf.keras.utils.set_random_seed(0)
@@ -262,7 +238,7 @@ def test_spectral_normalization_is_that_of_one_on_four_replicas():
 @pytest.mark.parametrize(("name", "shape"), ONE_EACH)
 def test_labels_reach_generator_and_critic(name, shape, conditioning):
     generator, critic = build(name, shape, classes=3, conditioning=conditioning)
-    for weight in generator.weights:  # classes start alike
+    for weight in generator.weights:  # all classes have equal initial values
         if weight.shape[:1] == (3,):
             weight.assign(random(*weight.shape))
     latents = tf.tile(random(1, 6), [3, 1])
@@ -277,7 +253,7 @@ def test_labels_reach_generator_and_critic(name, shape, conditioning):
         assert scores.shape == (3, 1) and len(np.unique(scores)) == 3
 
 
-def test_projection_is_the_inner_product_with_the_labels_row():
+def test_projection_is_the_inner_product_with_the_embedding_of_the_label():
     _, critic = build("mlp", (2,), classes=3, conditioning="projection")
     points, labels = random(4, 2), tf.constant([0, 2, 1, 2])
     features = tf.keras.Model(critic.inputs[0], critic.get_layer("activation_1").output)(points)
@@ -287,14 +263,14 @@ def test_projection_is_the_inner_product_with_the_labels_row():
     np.testing.assert_allclose(critic([points, labels])[:, 0], expected, rtol=1e-5)
 
 
-def test_the_configuration_knows_the_choices_there_are():
+def test_the_choices_are_those_of_the_configuration():
     assert config.CRITIC_NORMALIZATIONS == CRITIC_NORMALIZATIONS
     assert config.CONDITIONINGS == CONDITIONINGS
 
 
 @pytest.mark.parametrize(("name", "shape"), ONE_EACH)
 def test_bfloat16_keeps_variables_outputs_and_the_penalty_in_float32(name, shape):
-    """And changes no number by more than its eight bits explain."""
+    """Tests that results differ from those in float32 only by the rounding of bfloat16."""
     tf.keras.utils.set_random_seed(0)
     plain_generator, plain = build(name, shape, width=32)
     tf.keras.utils.set_random_seed(0)
@@ -315,7 +291,7 @@ def test_bfloat16_keeps_variables_outputs_and_the_penalty_in_float32(name, shape
     np.testing.assert_allclose(penalties[1], penalties[0], rtol=0.05, atol=0.01)
 
 
-def test_the_papers_choices_for_hard_networks():
+def test_settings_of_the_hard_networks():
     tanh = {"activation": "tanh"}
     for model in build("dcgan", (16, 16, 3), **tanh):
         kinds = {type(layer).__name__ for layer in model.layers}
@@ -333,18 +309,18 @@ def test_the_papers_choices_for_hard_networks():
     assert units == [512] * 4 + [64 * 64 * 3] and critic.get_layer("conv_4").filters == 512
 
 
-def test_resnet101_has_101_layers_that_learn_a_product():
+def test_resnet101_has_101_layers_with_kernels():
     for model in models.build("resnet101", (64, 64, 3), 128, 8):
         kernels = [weight for weight in model.trainable_variables if len(weight.shape) > 1]
         assert len(kernels) - sum("shortcut" in layer.name for layer in model.layers) == 101
 
 
-def test_default_width_is_the_registrys():
+def test_default_widths_are_those_of_the_registry():
     generator, critic = models.build("mlp", (2,), latent_size=6)
     width = models.MODELS["mlp"].width
     assert critic.count_params() == (2 + 1) * width + 2 * (width + 1) * width + width + 1
     assert generator.count_params() == (6 + 1) * width + 2 * (width + 1) * width + 2 * (width + 1)
-    # A generator of another kind has its own default.
+    # A generator of a different network has the default of that network.
     generator, critic = models.build("dcgan", (8, 8, 1), 6, 16, generator_name="mlp")
     assert generator.get_layer("dense_1").filters == width
     generator, _ = models.build("resnet101", (32, 32, 3), 6, 4, generator_name="mlp")
@@ -371,13 +347,56 @@ def test_default_width_is_the_registrys():
         ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128"),
     ],
 )
-def test_impossible_combinations_are_refused(name, shape, message):
+def test_unsupported_combinations_are_errors(name, shape, message):
     with pytest.raises(models.DesignError, match=message) as caught:
         models.build(name, shape, latent_size=6)
-    assert_it_knows_no_command_line(caught.value)
+    assert_no_command_line_syntax(caught.value)
 
 
-def assert_it_knows_no_command_line(error):
+def test_settings_are_the_parameters_that_a_user_sets():
+    assert set(inspect.signature(models.build).parameters) - {"design"} <= {
+        *models.SETTINGS,
+        "example_shape",
+    }
+    fixed = {"example_shape", "classes", "fused_resampling"}
+    fields = {field.name for field in dataclasses.fields(Design)}
+    assert set(models.SETTINGS) == {"name", "generator_name", *fields} - fixed
+
+
+def test_build_and_check_accept_all_settings():
+    settings = {
+        "name": "resnet101",
+        "generator_name": "mlp",
+        "latent_size": 6,
+        "width": 4,
+        "generator_width": None,
+        "depth": None,
+        "conditioning": "projection",
+        "activation": "tanh",
+        "generator_normalization": "none",
+        "generator_channels": "constant",
+        "critic_normalization": "layer",
+        "critic_pooling": "mean",
+        "batch_norm_momentum": 0.9,
+        "sampling_statistics": "batch",
+        "precision": "float32",
+    }
+    assert set(settings) == set(models.SETTINGS)
+    pair = models.check(**settings, example_shape=(32, 32, 3))
+    assert pair == (models.MODELS["resnet101"], models.MODELS["mlp"])
+    generator, critic = models.build(**settings, example_shape=(32, 32, 3), classes=3)
+    assert len(generator.inputs) == len(critic.inputs) == 2
+    assert generator.get_layer("dense_1").filters == models.MODELS["mlp"].width
+    assert models.check(None, (2,)) == 2 * (models.MODELS["mlp"],)
+
+
+@pytest.mark.parametrize("function", [models.build, models.check])
+def test_an_unknown_setting_is_an_error(function):
+    with pytest.raises(TypeError, match="widht"):
+        function("mlp", (2,), latent_size=6, widht=4)
+
+
+def assert_no_command_line_syntax(error):
     assert isinstance(error, ValueError)
     assert "--" not in str(error) and " — " not in str(error)
 
@@ -393,13 +412,13 @@ def assert_it_knows_no_command_line(error):
         ),
     ],
 )
-def test_choices_that_leave_nothing_are_refused(choices, message):
+def test_unsupported_settings_are_errors(choices, message):
     with pytest.raises(models.DesignError, match=message) as caught:
         models.build("resnet101", (32, 32, 3), 6, **choices)
-    assert_it_knows_no_command_line(caught.value)
+    assert_no_command_line_syntax(caught.value)
 
 
-def test_a_critic_that_does_not_pool_refuses_to_sum():
+def test_critic_pooling_requires_a_critic_with_pooling():
     pooled = [("resnet", (resnet.SMALL, resnet.SMALL, 3))]
     for name, shape in ALL:
         if (name, shape) in pooled:
@@ -412,8 +431,8 @@ def test_a_critic_that_does_not_pool_refuses_to_sum():
         models.build("dcgan", (32, 32, 3), 6, 8, critic_pooling="sum", generator_name="resnet")
 
 
-def test_a_bias_is_left_out_only_where_a_norm_takes_it_away():
-    """One for each place of the first feature map is not what a norm over places takes away."""
+def test_only_biases_before_batch_normalization_are_omitted():
+    """Tests that the first layer keeps its biases, of which it has one per pixel and channel."""
     generator, _ = build("dcgan", (16, 16, 3))
     assert generator.get_layer("dense").use_bias
     assert not generator.get_layer("conv_1").use_bias and generator.get_layer("image").use_bias

@@ -1,24 +1,26 @@
-"""What TensorBoard and the terminal are given."""
+"""Tests of the writers of TensorBoard's events, of logs and of the terminal."""
 
+import dataclasses
 import io
 import re
+import types
 
 import pytest
 import tensorflow as tf
-from conftest import train_tiny
+from conftest import LIBRARY, train_tiny
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import losses
-import train
-from wgan_gp import monitoring
-from wgan_gp.events import COMPARED, LAYOUT
+from wgan_gp.writers.console import ConsoleWriter
+from wgan_gp.writers.files import JsonlWriter
+from wgan_gp.writers.tensorboard import COMPARED_SETTINGS, LAYOUT
 
 LOSS_AND_RATE = ("loss", "learning_rate")
 
 
 def events_of(model_dir):
-    """(tag, value) of everything in a run's event files."""
+    """Returns (tag, value) of every summary in a run's event files."""
     return [
         (value.tag, value)
         for path in sorted((model_dir / "train").glob("events.*"))
@@ -48,7 +50,7 @@ def events(tmp_path_factory, prepared):
     return events_of(path)
 
 
-def test_every_chart_of_the_layout_has_its_curves(events):
+def test_every_chart_of_the_layout_has_curves(events):
     (value,) = [value for tag, value in events if tag == "custom_scalars__config__"]
     layout = layout_pb2.Layout.FromString(tf.make_ndarray(value.tensor).item())
     questions = [category.title for category in layout.category]
@@ -65,8 +67,8 @@ def test_every_chart_of_the_layout_has_its_curves(events):
     assert [band.upper for band in second[0].margin.series] == ["probe/gradient_norm_upper"]
 
 
-class LossesAlone:
-    """The least that the engine asks of an objective: the critic has no other term."""
+class LossesOnly:
+    """The smallest objective that the engine accepts: it has no other terms than the losses."""
 
     critic_term_names = generator_term_names = ("loss",)
 
@@ -80,10 +82,12 @@ class LossesAlone:
         losses.clip_weights(weights, 0.1)
 
 
-def test_an_objective_of_losses_alone_trains_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "make_objective", lambda config: LossesAlone())
+def test_an_objective_with_losses_only_can_be_trained(tmp_path):
+    losses = types.SimpleNamespace(
+        **{**vars(LIBRARY.losses), "GanObjective": lambda **settings: LossesOnly()}
+    )
     often = {"train_steps": 5, "steps_per_loop": 1, "summary_interval": 1}
-    _, writer = train_tiny(tmp_path, **often)
+    _, writer = train_tiny(tmp_path, dataclasses.replace(LIBRARY, losses=losses), **often)
     tags = set(writer.summaries[-1][1])
     assert {tag for tag in tags if tag.partition("/")[0] in ("critic", "generator")} == {
         f"{network}/{name}" for network in ("critic", "generator") for name in LOSS_AND_RATE
@@ -95,7 +99,7 @@ def test_an_objective_of_losses_alone_trains_to_its_end(tmp_path, monkeypatch):
     }
     assert [tag for _, tag, _ in writer.texts] == ["verdict"]
     terminal = io.StringIO()
-    console = monitoring.ConsoleWriter(5, file=terminal)
+    console = ConsoleWriter(5, file=terminal)
     console.begin(0)
     console.scalars(*writer.summaries[-1])
     assert re.match(r"5/5: losses \S+ \S+, \d+ images/s, ", terminal.getvalue())
@@ -116,7 +120,7 @@ def test_an_objective_of_losses_alone_trains_to_its_end(tmp_path, monkeypatch):
     assert outcomes == ["throughput/images_per_second"]
 
 
-def test_the_norms_of_the_gradient_are_there_as_histograms(events):
+def test_gradient_norms_are_written_as_histograms(events):
     histograms = [
         value
         for tag, value in events
@@ -126,15 +130,15 @@ def test_the_norms_of_the_gradient_are_there_as_histograms(events):
     assert all(tf.make_ndarray(each.tensor)[:, 2].sum() == 256 for each in histograms)
 
 
-def test_samples_interpolation_and_real_images_are_there(events):
+def test_samples_interpolations_and_real_images_are_written(events):
     images = [tag for tag, value in events if value.metadata.plugin_data.plugin_name == "images"]
     assert images == ["real", *["samples", "interpolation"] * 2]
 
 
-def test_runs_are_compared_by_their_settings(events):
+def test_settings_and_metrics_are_written_for_hparams(events):
     (experiment,) = [v for tag, v in events if tag == "_hparams_/experiment"]
-    named = [each.name for each in hparams_of(experiment).experiment.hparam_infos]
-    assert named == list(COMPARED)
+    names = [each.name for each in hparams_of(experiment).experiment.hparam_infos]
+    assert names == list(COMPARED_SETTINGS)
     metrics = [each.name.tag for each in hparams_of(experiment).experiment.metric_infos]
     assert set(metrics) <= {tag for tag, _ in events}
     (session,) = [v for tag, v in events if tag == "_hparams_/session_start_info"]
@@ -143,7 +147,7 @@ def test_runs_are_compared_by_their_settings(events):
     assert values["penalty"].string_value == "two_sided"
 
 
-def test_configuration_and_networks_are_there_as_text(events):
+def test_configuration_and_networks_are_written_as_text(events):
     texts = {
         tag: tf.make_ndarray(value.tensor).item().decode()
         for tag, value in events
@@ -156,17 +160,36 @@ def test_configuration_and_networks_are_there_as_text(events):
         assert all(line.startswith("    ") for line in texts[network].splitlines() if line)
 
 
-def test_the_line_says_how_long_it_will_take():
+def test_the_terminal_shows_the_remaining_time():
     file, now = io.StringIO(), iter([0.0, 10.0, 70.0])
-    writer = monitoring.ConsoleWriter(100, file=file, clock=lambda: next(now))
+    writer = ConsoleWriter(100, file=file, clock=lambda: next(now))
     charts = [chart for charts in LAYOUT.values() for chart in charts.values()]
     tags = {"critic/gradient_norm", *(tag for chart in charts for tag in chart.tags)}
     values = dict.fromkeys(tags, 0.25)
     writer.begin(10)
     writer.scalars(20, values)  # 10 iterations in 10 seconds
     writer.scalars(40, values)  # 20 in 60
-    writer.text(40, "verdict", "healthy: so it is")
+    writer.text(40, "verdict", "healthy: diversity 90%")
     _, *lines, verdict = file.getvalue().splitlines()
-    assert verdict == "40/100: verdict: healthy: so it is"
+    assert verdict == "40/100: verdict: healthy: diversity 90%"
     assert [line.rpartition(", ")[2] for line in lines] == ["01:20 left", "03:00 left"]
     assert lines[0].startswith("20/100: wasserstein 0.250, losses 0.250 0.250, penalty 0.250")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(None, None), (b"", b""), (b"{}\n", b"{}\n"), (b'{}\n{"st', b'{}\n{"st\n')],
+)
+@pytest.mark.parametrize("folder", ["", "ram://terminated"])
+def test_an_incomplete_last_line_is_terminated(tmp_path, folder, before, after):
+    path = f"{folder or tmp_path}/evaluation.jsonl"
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)
+    if before is not None:
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(before)
+    JsonlWriter(path).terminate_last_line()
+    assert tf.io.gfile.exists(path) == (after is not None)
+    if after is not None:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            assert file.read() == after

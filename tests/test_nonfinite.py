@@ -1,22 +1,32 @@
-"""A loss or gradient that is not finite changes nothing, stops the run, and is never saved."""
+"""Tests that a loss or gradient that is not finite changes no weight and stops the run."""
 
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, strategy_over, train_tiny
+from conftest import (
+    DCGAN,
+    TINY,
+    make_replica_step,
+    make_state,
+    open_run,
+    resolved,
+    strategy_over,
+    train_config,
+    train_tiny,
+)
 
-import train
-from wgan_gp.checkpointing import Checkpoints
+from wgan_gp.app import training
 from wgan_gp.config import Config
-from wgan_gp.data import registry
-from wgan_gp.data.source import Source
+from wgan_gp.data.datasets import Dataset
+from wgan_gp.data.source import InMemoryData
 from wgan_gp.errors import NotFiniteError, UserError
-from wgan_gp.loop import make_train_loop
-from wgan_gp.monitoring import Writer
-from wgan_gp.optimizer import GuardedAdam
-from wgan_gp.ownership import Ownership
+from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.training.checkpointing import Checkpoints
+from wgan_gp.training.loop import make_train_loop
+from wgan_gp.training.optimizer import GuardedAdam
+from wgan_gp.writers.writer import Writer
 
 NAN = float("nan")
 
@@ -37,7 +47,7 @@ def test_guarded_adam_is_adam():
 
 @pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf"), 1e30])
 def test_guarded_adam_keeps_a_weight_that_would_not_be_finite(bad):
-    """1e30 is finite; its square is not, and the update is 0."""
+    """The value 1e30 is finite, but its square is not, so the update is 0."""
     weight = tf.Variable([1.0, 2.0])
     optimizer = GuardedAdam(0.01, beta_1=0.5)
     optimizer.build([weight])
@@ -55,7 +65,7 @@ def values_of(network):
 PLACES = ["data", "critic", "generator", "nowhere"]
 
 
-# XLA does not compile over mirrored replicas: see strategy.use_jit.
+# XLA does not compile over mirrored replicas: see Devices.use_jit.
 @pytest.mark.parametrize(
     ("replicas", "jit_compile", "where"),
     [
@@ -66,11 +76,11 @@ PLACES = ["data", "critic", "generator", "nowhere"]
         *(pytest.param(1, True, where, marks=pytest.mark.slow) for where in PLACES[1:]),
     ],
 )
-def test_no_replica_updates_what_one_finds_not_finite(replicas, jit_compile, where):
-    config = train.resolve(Config(**{**TINY, "dataset": "digits"}))
+def test_no_replica_updates_a_network_whose_loss_is_not_finite_on_one(replicas, jit_compile, where):
+    config = resolved(Config(**{**TINY, "dataset": "digits"}))
     strategy = strategy_over(replicas)
-    state = train.make_state(config, strategy)
-    step = train.make_step(config, state)
+    state = make_state(config, strategy)
+    step = make_replica_step(config, state)
     loop = make_train_loop(step, strategy, n_critic=1, jit_compile=jit_compile)
     images = np.zeros([16, 8, 8, 1], np.float32)
     if where == "data":
@@ -86,80 +96,85 @@ def test_no_replica_updates_what_one_finds_not_finite(replicas, jit_compile, whe
     _, _, bad = loop(
         iter(strategy.experimental_distribute_dataset(batch)), tf.constant(3, tf.int64)
     )
-    # What the critic saw in the data does not reach the generator.
-    spoilt = {"data": {"critic"}, "nowhere": set()}.get(where, {"critic", "generator"})
+    # NaN in the data affects only the critic.
+    affected = {"data": {"critic"}, "nowhere": set()}.get(where, {"critic", "generator"})
     assert {name: int(step) for name, step in bad.items()} == {
-        name: 0 if name in spoilt else -1 for name in before
+        name: 0 if name in affected else -1 for name in before
     }
     for name, values in before.items():
         same = [
             np.array_equal(*pair, equal_nan=True)
             for pair in zip(values_of(getattr(state, name)), values, strict=True)
         ]
-        assert all(same) == (name in spoilt), name
+        assert all(same) == (name in affected), name
 
 
-def test_what_is_not_finite_is_never_saved(tmp_path):
-    """Nothing that a loss shows: a statistic of the generator's."""
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
+    """A batch-norm statistic of the generator does not affect the losses."""
     run, _ = train_tiny(tmp_path, train_steps=5, **DCGAN)
     statistics = run.state.generator.non_trainable_variables[0]
     statistics.assign(tf.fill(statistics.shape, NAN))
     run.state.iteration.assign(6)
-    with pytest.raises(NotFiniteError, match=r"after iteration 6, generator/\S+: not finite, so"):
+    with pytest.raises(
+        NotFiniteError, match=r"state after iteration 6 is not saved, .* \(generator/\S"
+    ):
         run.checkpoints.save()
     assert not list((tmp_path / "checkpoints").glob("ckpt-6*"))
 
 
 @pytest.fixture
 def spoiled(monkeypatch):
-    """Makes the data not finite, the first so many times that a critic step is given it."""
-    monkeypatch.setattr(train, "check_critic", lambda run: None)  # which reads ahead
+    """Makes the data of a critic step NaN the first `times` times that it is read."""
+    monkeypatch.setattr(training, "check_critic", lambda run: None)  # it reads the data, too
 
     def spoil(critic_step, times):
-        open_source = registry.open_source
+        open_data = Dataset.open
 
-        def open_spoiled(config):
-            whole, left = open_source(config), [times]
+        def open_spoiled(dataset, *, batch_size):
+            whole, left = open_data(dataset, batch_size=batch_size), [times]
 
             def factor(first):
-                if first != critic_step * config.batch_size or not left[0]:
+                if first != critic_step * batch_size or not left[0]:
                     return np.float32(1)
                 left[0] -= 1
                 return np.float32(NAN)
 
-            def read(first, count):
-                images, labels = whole.read(first, count)
-                return images * tf.ensure_shape(
-                    tf.numpy_function(factor, [first], tf.float32), []
-                ), labels
+            class Spoiled(InMemoryData):
+                example_shape, size = whole.example_shape, whole.size
 
-            return Source(whole.example_shape, read, whole.size)
+                def read(self, first, count):
+                    images, labels = whole.read(first, count)
+                    return images * tf.ensure_shape(
+                        tf.numpy_function(factor, [first], tf.float32), []
+                    ), labels
 
-        monkeypatch.setattr(train.datasets, "open_source", open_spoiled)
+            return Spoiled()
+
+        monkeypatch.setattr(Dataset, "open", open_spoiled)
 
     return spoil
 
 
 EVERY_5 = {"summary_interval": 5, "checkpoint_interval": 5, "steps_per_loop": 5}
-# The first of iteration 14, whose loop has saved nothing yet.
+# The first critic step of iteration 14, whose loop has not saved a checkpoint yet.
 CRITIC_STEP = 26
 
 
 def config_of(path, **settings):
     settings = {**TINY, **EVERY_5, "train_steps": 20, **settings}
-    return train.resolve(Config(model_dir=str(path), **settings))
+    return resolved(Config(model_dir=str(path), **settings))
 
 
-def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
+def test_the_run_stops_and_names_the_last_checkpoint(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=99)
-    for _ in range(2):  # started again, it goes on from there, and meets the same
+    for _ in range(2):  # a restarted run continues from there and fails in the same way
         with pytest.raises(
             NotFiniteError,
             match=r"iteration 14: the critic's loss or gradient is not finite \(critic/loss\) — no "
-            r"weight took it on, and the same command goes on after iteration 10: .* lower "
-            r"--critic_learning_rate",
+            r"weight was updated with it, and the same command continues after iteration 10: .* "
+            r"lower --critic_learning_rate",
         ):
-            train.train(config_of(tmp_path))
+            train_config(config_of(tmp_path))
     steps = {path.stem for path in (tmp_path / "checkpoints").glob("*.json")}
     assert steps == {"ckpt-5", "ckpt-10"}
     reader = tf.train.load_checkpoint(f"{tmp_path}/checkpoints/ckpt-10")
@@ -169,13 +184,13 @@ def test_the_run_stops_and_says_where_it_was_good(tmp_path, spoiled):
 
 
 @pytest.mark.parametrize("critic_step", [1, pytest.param(CRITIC_STEP, marks=pytest.mark.slow)])
-def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
+def test_a_rollback_continues_from_the_last_checkpoint_with_different_noise(
     tmp_path, spoiled, capsys, critic_step
 ):
-    """From the start too, when there is no other checkpoint yet."""
-    train.train(config_of(tmp_path / "sound"))
+    """Without another checkpoint, the rollback returns to iteration 0."""
+    train_config(config_of(tmp_path / "sound"))
     spoiled(critic_step, times=2)
-    train.train(config_of(tmp_path / "spoiled", on_nonfinite="rollback"))
+    train_config(config_of(tmp_path / "spoiled", on_nonfinite="rollback"))
     back = 10 if critic_step > 10 else 0
     warnings = [line for line in capsys.readouterr().err.splitlines() if "other noise" in line]
     assert len(warnings) == 2
@@ -188,42 +203,42 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_with_other_noise(
     for before, after in zip(sound, rolled, strict=True):
         assert np.isfinite(after["critic/loss"])
         assert (before["critic/loss"] == after["critic/loss"]) == (after["step"] <= back)
-    run = train.open_run(config_of(tmp_path / "spoiled"))
+    run = open_run(config_of(tmp_path / "spoiled"))
     assert run.checkpoints.restore_latest() == 20
     assert run.checkpoints.rollbacks == 2
 
 
-def test_a_run_that_was_taken_over_does_not_roll_back(tmp_path, spoiled):
+def test_a_run_that_lost_its_lock_does_not_roll_back(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=1)
-    newcomer, lines = Ownership(f"{tmp_path}/owner.json"), []
+    newcomer, lines = RunLock(f"{tmp_path}/owner.json"), []
 
     class Taking(Writer):
         def scalars(self, step, values):
             if step == 10:
-                newcomer.claim()
+                newcomer.acquire()
                 lines.append((tmp_path / "metrics.jsonl").read_text())
 
-    trainer = train.make_trainer(
-        train.open_run(config_of(tmp_path, on_nonfinite="rollback", checkpoint_interval=0)),
-        Taking(),
+    trainer = training.make_trainer(
+        open_run(config_of(tmp_path, on_nonfinite="rollback", checkpoint_interval=0)),
+        writers=[Taking()],
     )
-    with pytest.raises(UserError, match=r"owner.json no longer names this process"):
+    with pytest.raises(UserError, match=r"this process no longer holds the lock"):
         trainer.run()
     assert [(tmp_path / "metrics.jsonl").read_text()] == lines
 
 
-def test_every_process_refuses_what_is_not_finite(tmp_path):
-    """Of several that train together one writes, but all must go back."""
+def test_every_process_refuses_a_state_that_is_not_finite(tmp_path):
+    """Only one of several processes writes, but all must roll back."""
     run, _ = train_tiny(tmp_path, train_steps=5)
     run.state.generator.trainable_variables[0].assign_add([[NAN] * 4] * 8)
     checkpoints = Checkpoints(run.state, f"{tmp_path}/elsewhere", writes=False)
-    with pytest.raises(NotFiniteError, match="not finite, so not saved"):
+    with pytest.raises(NotFiniteError, match="is not saved, because it is not finite"):
         checkpoints.save()
 
 
-def test_rollbacks_come_to_an_end(tmp_path, spoiled, capsys):
+def test_the_number_of_rollbacks_is_limited(tmp_path, spoiled, capsys):
     spoiled(CRITIC_STEP, times=99)
     config = config_of(tmp_path, on_nonfinite="rollback", max_rollbacks=2)
     with pytest.raises(NotFiniteError, match="after 2 rollbacks again: iteration 14: the critic"):
-        train.train(config)
+        train_config(config)
     assert capsys.readouterr().err.count("other noise") == 2

@@ -1,4 +1,4 @@
-"""Batch-norm over the global batch, critics' normalizations and spectral norm, against NumPy."""
+"""Comparison of batch, critic and spectral normalization with NumPy."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def expected(x, gamma=1.0, beta=0.0):
 
 
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
-def test_moments_in_one_pass_lose_nothing(mean):
-    """A mean fifty times the deviation costs digits only until it is accumulated."""
+def test_one_pass_moments_are_accurate(mean):
+    """Tests that a large mean reduces the accuracy only until it is accumulated."""
     x = features(mean=mean)
     norm = BatchNormalization()
     norm(x, training=True)
@@ -32,7 +32,7 @@ def test_moments_in_one_pass_lose_nothing(mean):
     np.testing.assert_allclose(outputs, expected(x.astype(np.float64)), atol=2e-5)
 
 
-def test_gradients_are_those_of_keras_layer():
+def test_gradients_are_those_of_the_keras_layer():
     x, upstream = tf.constant(features()), tf.constant(features()[::-1])
     ours, theirs = BatchNormalization(), tf.keras.layers.BatchNormalization(epsilon=1e-5)
 
@@ -49,7 +49,7 @@ def test_gradients_are_those_of_keras_layer():
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_moments_and_gradients_are_those_of_all_replicas(replicas):
+def test_moments_and_gradients_are_those_of_the_global_batch(replicas):
     strategy = strategy_over(replicas)
     with strategy.scope():
         norm = BatchNormalization()
@@ -82,7 +82,7 @@ def test_moments_and_gradients_are_those_of_all_replicas(replicas):
         np.testing.assert_allclose(copy, 0.01 * features().mean(axis=(0, 1, 2)), rtol=1e-5)
 
 
-def test_each_class_has_a_scale_and_an_offset_and_all_share_the_moments():
+def test_each_class_has_a_scale_and_an_offset_and_all_classes_share_the_moments():
     x, labels = features(), np.arange(12) % 3
     norm = BatchNormalization(classes=3)
     norm.build([[None, 5, 5, 4], [None]])
@@ -95,7 +95,7 @@ def test_each_class_has_a_scale_and_an_offset_and_all_share_the_moments():
     )
 
 
-def test_sampling_takes_accumulated_moments_or_those_of_the_batch():
+def test_sampling_uses_accumulated_moments_or_those_of_the_batch():
     x = features()
     norms = {
         kind: BatchNormalization(sampling_statistics=kind, momentum=0.5)
@@ -107,7 +107,7 @@ def test_sampling_takes_accumulated_moments_or_those_of_the_batch():
         before = [np.array(weight) for weight in norm.weights]
         norm(x[:4], training=False)
         for weight, value in zip(norm.weights, before, strict=True):
-            np.testing.assert_array_equal(weight, value)  # sampling changes nothing
+            np.testing.assert_array_equal(weight, value)  # sampling does not update weights
     mean = 0.875 * x.mean(axis=(0, 1, 2))
     variance = 0.875 * x.var(axis=(0, 1, 2)) + 0.125
     np.testing.assert_allclose(
@@ -117,8 +117,8 @@ def test_sampling_takes_accumulated_moments_or_those_of_the_batch():
 
 
 @pytest.mark.parametrize("shape", [(7, 4), (3, 3, 2, 5)])
-def test_spectral_norm_and_its_gradient_are_those_of_numpy(shape, compute):
-    """Three updates of the power iteration; Miyato et al. 2018, algorithm 1 and equation 12."""
+def test_spectral_normalization_and_its_gradient_are_those_of_numpy(shape, compute):
+    """Tests three power iterations (Miyato et al. 2018, algorithm 1 and equation 12)."""
     random = np.random.default_rng(0)
     kernel, upstream = (random.standard_normal(shape) for _ in range(2))
     start = random.standard_normal([shape[-1], 1])
@@ -141,7 +141,7 @@ def test_spectral_norm_and_its_gradient_are_those_of_numpy(shape, compute):
         value, gradient = value_and_gradient()
         np.testing.assert_allclose(value, kernel / largest, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(direction, right, rtol=1e-5, atol=1e-6)
-        # Of G . W / (u W v), in which u and v are constants.
+        # The gradient of G . W / (u W v), in which u and v are constants.
         by_kernel = upstream / largest
         by_kernel -= (upstream * kernel).sum() / largest**2 * (left @ right.T).reshape(shape)
         np.testing.assert_allclose(gradient, by_kernel, rtol=1e-4, atol=1e-5)
@@ -160,8 +160,8 @@ def test_spectral_norm_converges_to_the_largest_singular_value(shape):
 
 
 @pytest.mark.parametrize(("kind", "groups"), [("layer", 1), ("group", 2), ("instance", 8)])
-def test_a_critics_normalization_and_its_gradients_are_those_of_numpy(kind, groups, compute):
-    """By the definition; gradients by central differences of it in float64."""
+def test_critic_normalization_and_its_gradients_are_those_of_numpy(kind, groups, compute):
+    """Compares with the definition, and gradients with its central differences in float64."""
     random = np.random.default_rng(0)
     x, upstream = random.standard_normal([2, 2, 3, 3, 8])
     gamma, beta = random.standard_normal([2, 8])

@@ -1,4 +1,4 @@
-"""What the engine consumes: named terms that add up, and the critic's constraint."""
+"""Tests of GanObjective: its terms, their sum, and the constraint on the critic's weights."""
 
 import dataclasses
 
@@ -23,26 +23,31 @@ def two_headed(x):
     return critic(x), tf.stack([x[:, 0], x[:, 1], 2 * x[:, 2]], axis=1)
 
 
-def test_names_are_those_of_the_flags():
+def objective_with_all_terms(penalty, adversarial_loss, **options):
+    return losses.GanObjective(
+        penalty=penalty,
+        adversarial_loss=adversarial_loss,
+        penalty_weight=3.0,
+        drift_weight=0.5,
+        critic_class_weight=2.0,
+        **options,
+    )
+
+
+def test_names_and_defaults_are_those_of_the_configuration():
     assert tuple(losses.ADVERSARIAL_LOSSES) == config.ADVERSARIAL_LOSSES
     assert tuple(losses.PENALTIES) == config.PENALTIES
     defaults = {field.name: field.default for field in dataclasses.fields(config.Config)}
     for field in dataclasses.fields(losses.GanObjective):
-        # Without a classifier, as a critic has none unless told, those weights are 0.
+        # A critic has no classifier by default, so the default weights are 0.
         if field.name in defaults and not field.name.endswith("class_weight"):
             assert field.default == defaults[field.name], field.name
 
 
 @pytest.mark.parametrize("adversarial_loss", losses.ADVERSARIAL_LOSSES)
 @pytest.mark.parametrize("penalty", losses.PENALTIES)
-def test_logged_parts_add_up_to_the_loss(adversarial_loss, penalty):
-    objective = losses.GanObjective(
-        adversarial_loss=adversarial_loss,
-        penalty=penalty,
-        penalty_weight=3.0,
-        drift_weight=0.5,
-        critic_class_weight=2.0,
-    )
+def test_logged_terms_add_up_to_the_loss(adversarial_loss, penalty):
+    objective = objective_with_all_terms(penalty, adversarial_loss)
     labels = tf.constant([0, 1, 2, 0] * 4)
     terms = objective.critic_terms(two_headed, REAL, FAKE, step=0, labels=labels, **DRAWN)
     assert set(terms) == set(objective.critic_term_names)
@@ -64,11 +69,11 @@ def test_logged_parts_add_up_to_the_loss(adversarial_loss, penalty):
         rtol=1e-5,
         atol=1e-5,
     )
-    asked = losses.PENALTIES[penalty].what is not None
-    assert asked == bool(tf.reduce_any(terms["penalty"] > 0))
+    has_penalty = losses.PENALTIES[penalty].function is not None
+    assert has_penalty == bool(tf.reduce_any(terms["penalty"] > 0))
 
 
-def test_the_default_is_the_papers():
+def test_the_default_is_wgan_gp():
     terms = losses.GanObjective().critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
     penalty = losses.gradient_penalty(critic, REAL, FAKE, alpha=DRAWN["alpha"])
     expected = losses.critic_loss(critic(REAL), critic(FAKE)) + 10.0 * penalty
@@ -85,7 +90,7 @@ def test_target_and_noise_reach_the_penalty():
 
 
 @pytest.mark.parametrize("penalty", ["none", "weight_clipping"])
-def test_an_unasked_norm_is_logged_and_costs_nothing(penalty):
+def test_the_gradient_norm_is_logged_without_a_penalty(penalty):
     objective = losses.GanObjective(penalty=penalty)
     terms = objective.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
     between = losses.interpolate(REAL, FAKE, DRAWN["alpha"])
@@ -109,7 +114,7 @@ def test_penalty_interval():
 
 
 @pytest.mark.parametrize("penalty", losses.PENALTIES)
-def test_the_critics_loss_leaves_the_generator_alone(penalty):
+def test_the_loss_of_the_critic_has_no_gradient_in_the_generator(penalty):
     size = tf.Variable(2.0)
     with tf.GradientTape() as tape:
         terms = losses.GanObjective(penalty=penalty).critic_terms(
@@ -119,7 +124,7 @@ def test_the_critics_loss_leaves_the_generator_alone(penalty):
 
 
 @pytest.mark.parametrize("adversarial_loss", losses.ADVERSARIAL_LOSSES)
-def test_generator_terms_carry_the_gradient_to_the_fakes(adversarial_loss):
+def test_generator_terms_have_a_gradient_in_the_fakes(adversarial_loss):
     objective = losses.GanObjective(
         adversarial_loss=adversarial_loss, generator_class_weight=0.1, critic_class_weight=1.0
     )
@@ -134,7 +139,7 @@ def test_generator_terms_carry_the_gradient_to_the_fakes(adversarial_loss):
     assert np.abs(tape.gradient(terms["loss"], FAKE)).max() > 0.1
 
 
-def test_weight_clipping_constrains_and_others_do_not():
+def test_only_weight_clipping_constrains_weights():
     for penalty in losses.PENALTIES:
         weight = tf.Variable([-3.0, 0.001])
         losses.GanObjective(penalty=penalty, clip_value=0.5).constrain([weight])
@@ -157,12 +162,12 @@ def test_weight_clipping_constrains_and_others_do_not():
         ({"clip_value": 0.0}, "clip_value must be positive"),
     ],
 )
-def test_impossible_objectives_are_refused(options, message):
+def test_invalid_objectives_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
         losses.GanObjective(**options)
 
 
-def test_critic_terms_refuse_batches_that_do_not_match():
+def test_critic_terms_require_matching_batches():
     for penalty in losses.PENALTIES:
         objective = losses.GanObjective(penalty=penalty)
         with pytest.raises(ValueError, match=r"real \(16, 5\) and fake \(14, 5\) must have"):
@@ -171,8 +176,8 @@ def test_critic_terms_refuse_batches_that_do_not_match():
             objective.critic_terms(lambda x: tf.reduce_sum(x, 0), REAL, FAKE, step=0, **DRAWN)
 
 
-def test_half_precision_scores_are_widened_before_they_are_subtracted():
-    """1024 and 1026 are bfloat16 neighbours' sums: their small differences must survive."""
+def test_half_precision_scores_are_subtracted_in_float32():
+    """Tests scores whose small differences bfloat16 would round."""
 
     def half(x):
         return tf.cast(1000.0 + critic(x), tf.bfloat16)
@@ -186,7 +191,7 @@ def test_half_precision_scores_are_widened_before_they_are_subtracted():
         np.testing.assert_array_equal(terms["wasserstein"], real - fake)
 
 
-def test_a_class_weight_needs_classes():
+def test_class_weights_require_labels_and_logits():
     objective = losses.GanObjective(critic_class_weight=1.0, generator_class_weight=0.1)
     for network in (critic, two_headed):
         with pytest.raises(ValueError, match="require labels and a critic that returns"):

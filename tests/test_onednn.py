@@ -1,4 +1,4 @@
-"""The fast convolutions are chosen on every x86 CPU, and a user's own choice is kept."""
+"""Tests that oneDNN is enabled on every x86 CPU, unless the user disables it."""
 
 import os
 import pathlib
@@ -8,20 +8,20 @@ import sys
 
 import pytest
 
-from wgan_gp import onednn
+from wgan_gp.runtime import onednn
 
 ROOT = pathlib.Path(__file__).parent.parent
-# train.py as a program, and then what its process computes with.
+# Runs train.py as a program, and then a convolution in the same process.
 PROGRAM = """
 import os, runpy, sys
-sys.argv = ["train.py", "--cpu_replicas=2", "--batch_size=1"]  # ends before it trains
+sys.argv = ["train.py", "--model=gan"]  # ends before it trains
 try:
     runpy.run_path("train.py", run_name="__main__")
 except SystemExit as stop:
     assert stop.code == 2
 assert "tensorflow" not in sys.modules
 import tensorflow as tf
-from wgan_gp import onednn
+from wgan_gp.runtime import onednn
 print(os.environ.get(onednn.VARIABLE), onednn.is_on(), flush=True)
 images, kernel = tf.zeros([8, 14, 14, 64]), tf.zeros([5, 5, 64, 128])
 tf.function(tf.nn.conv2d)(images, kernel, 2, "SAME")
@@ -29,8 +29,8 @@ tf.function(tf.nn.conv2d)(images, kernel, 2, "SAME")
 LIBRARY = """
 import tensorflow as tf
 from wgan_gp.config import Config
-from wgan_gp.strategy import create_strategy
-create_strategy(Config())
+from wgan_gp.runtime.devices import connect
+connect(Config())
 """
 
 
@@ -46,7 +46,7 @@ def run(program, **variables):
     )
 
 
-on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is chosen on x86 alone")
+on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is enabled only on x86")
 
 
 @on_x86
@@ -54,20 +54,20 @@ on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is chosen on x86
     ("given", "on"),
     [(None, True), pytest.param("1", True, marks=pytest.mark.slow), ("0", False)],
 )
-def test_a_fresh_process_computes_convolutions_with_onednn_unless_it_is_turned_off(given, on):
+def test_a_new_process_uses_onednn_unless_it_is_disabled(given, on):
     variables = {"ONEDNN_VERBOSE": "1"} | ({} if given is None else {onednn.VARIABLE: given})
     said, *primitives = run(PROGRAM, **variables).stdout.splitlines()
     assert said == f"{given or '1'} {on}"
-    # What oneDNN itself says of each of its operations.
+    # oneDNN prints a line for each of its operations.
     assert any(",convolution," in line for line in primitives) == on
 
 
-def test_one_line_names_the_variable_where_tensorflow_came_first(monkeypatch, capsys):
-    """On a CPU on which TensorFlow does not choose oneDNN by itself."""
+def test_a_warning_names_the_variable_if_tensorflow_was_imported_first(monkeypatch, capsys):
+    """Imitates a CPU on which TensorFlow does not use oneDNN by default."""
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(onednn, "is_on", lambda: False)
     monkeypatch.delenv(onednn.VARIABLE, raising=False)
-    onednn.prefer()  # too late: this process has TensorFlow
+    onednn.enable()  # too late: this process has TensorFlow
     assert onednn.VARIABLE not in os.environ
     for given, lines in ((None, 1), ("1", 1), ("0", 0), ("false", 0)):
         if given is not None:
@@ -80,7 +80,7 @@ def test_one_line_names_the_variable_where_tensorflow_came_first(monkeypatch, ca
 
 @pytest.mark.slow
 @on_x86
-def test_training_from_python_looks_whether_it_is_on():
+def test_connecting_from_python_warns_if_onednn_is_off():
     warned = run(LIBRARY, **{onednn.VARIABLE: "0"}).stderr
     assert onednn.VARIABLE not in warned  # turned off by the user
     late = f"import os, tensorflow\nos.environ['{onednn.VARIABLE}'] = '1'\n{LIBRARY}"

@@ -14,7 +14,7 @@ SHAPE = (BATCH, 32, 32, 3)
 
 
 def linear_critic(norm, shape=SHAPE):
-    """x -> w.x with |w| = norm; returns `[B]`."""
+    """Returns the critic D(x) = w.x with |w| = norm, which returns `[B]`."""
     direction = np.random.default_rng(0).standard_normal(shape[1:])
     weights = tf.constant(norm * direction / np.linalg.norm(direction), tf.float32)
     return lambda x: tf.tensordot(tf.cast(x, tf.float32), weights, len(shape) - 1)
@@ -29,11 +29,11 @@ def penalty(critic, **options):
 
 
 class TwoLayers:
-    """D(x) = v . tanh(W x + b), and its gradients worked out by hand."""
+    """The critic D(x) = v . tanh(W x + b), with manually derived gradients."""
 
     def __init__(self, dtype):
         rng = np.random.default_rng(5)
-        # Gradient norms around 1, so that both sides of it are seen.
+        # The gradient norms are around 1, on both sides.
         self.w, self.b, self.v = (
             rng.standard_normal([6, 4]) * 0.6,
             rng.standard_normal([6]),
@@ -45,23 +45,23 @@ class TwoLayers:
         w, b, v = self.variables
         return tf.linalg.matvec(tf.tanh(tf.matmul(x, w, transpose_b=True) + b), v)
 
-    def expected(self, points, what, slope):
-        """Penalties `[B]`, and the gradients of their sum by W, b and v.
+    def expected(self, points, function, slope):
+        """Returns penalties `[B]`, and the gradients of their sum with respect to W, b and v.
 
         Args:
           points: `[B, 4]`.
-          what, slope: of a norm: the penalty, and its derivative.
+          function, slope: Map a norm to the penalty, and to its derivative.
         """
         penalties, by_w, by_b, by_v = [], 0.0, 0.0, 0.0
         for x in points:
             t = np.tanh(self.w @ x + self.b)
             s = self.v * (1 - t**2)
-            gradient = self.w.T @ s  # of D by x
+            gradient = self.w.T @ s  # dD / dx
             norm = np.linalg.norm(gradient)
-            penalties.append(what(norm))
-            q = slope(norm) * gradient / norm  # of the penalty by the gradient
-            r = self.w @ q  # by s
-            a = -2 * self.v * t * r * (1 - t**2)  # by W x + b
+            penalties.append(function(norm))
+            q = slope(norm) * gradient / norm  # dpenalty / dgradient
+            r = self.w @ q  # dpenalty / ds
+            a = -2 * self.v * t * r * (1 - t**2)  # dpenalty / d(W x + b)
             by_w = by_w + np.outer(s, q) + np.outer(a, x)
             by_b = by_b + a
             by_v = by_v + r * (1 - t**2)
@@ -82,8 +82,8 @@ def one_sided(target):
     return (lambda n: max(0, n - target) ** 2), (lambda n: 2 * max(0, n - target))
 
 
-# --penalty: how it is called by name, where its points are, and what is asked there.
-FAMILY = {
+# For each value of --penalty: the function call, the points, and the penalty and its derivative.
+GRADIENT_PENALTIES = {
     "two_sided": (
         lambda c, real, fake, alpha, _: losses.gradient_penalty(c, real, fake, alpha=alpha),
         BETWEEN,
@@ -113,17 +113,19 @@ FAMILY = {
 }
 
 
-def test_every_gradient_penalty_has_a_row_here():
-    asked = {name for name, penalty in losses.PENALTIES.items() if penalty.what is not None}
-    assert set(FAMILY) == asked
+def test_every_gradient_penalty_is_tested():
+    registered = {
+        name for name, penalty in losses.PENALTIES.items() if penalty.function is not None
+    }
+    assert set(GRADIENT_PENALTIES) == registered
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-6), ("float32", 1e-4)])
-@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("name", GRADIENT_PENALTIES)
 def test_values_and_weight_gradients_are_those_of_numpy(name, dtype, tolerance, compute):
-    call, points, (what, slope) = FAMILY[name]
+    call, points, (function, slope) = GRADIENT_PENALTIES[name]
     critic = TwoLayers(dtype)
-    expected, expected_gradients = critic.expected(points, what, slope)
+    expected, expected_gradients = critic.expected(points, function, slope)
     assert (expected > 0.01).any()
 
     def both(of_call):
@@ -145,7 +147,7 @@ def test_values_and_weight_gradients_are_those_of_numpy(name, dtype, tolerance, 
 
 
 class Convolutions:
-    """D of images [2, 2, 1], in float64: two convolutions, differentiated by differences."""
+    """A critic of two convolutions for images [2, 2, 1], differentiated by finite differences."""
 
     def __init__(self):
         rng = np.random.default_rng(6)
@@ -157,22 +159,22 @@ class Convolutions:
         return tf.reduce_sum(tf.tanh(tf.nn.conv2d(x, second, 2, "SAME")), axis=[1, 2, 3])
 
     def norms(self, images, step=1e-4):
-        """Gradient norms `[B]` of images `[B, 2, 2, 1]`, by central differences of the scores."""
+        """Returns gradient norms `[B]` of images `[B, 2, 2, 1]`, by central differences."""
         moves = step * np.eye(4).reshape(4, 1, 2, 2, 1)
         slopes = [np.array(self(images + move) - self(images - move)) for move in moves]
         return np.linalg.norm(slopes, axis=0) / (2 * step)
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_values_and_weight_gradients_are_those_of_differences(name):
-    """Of a convolutional critic, without any automatic differentiation."""
-    call, points, (what, _) = FAMILY[name]
+@pytest.mark.parametrize("name", GRADIENT_PENALTIES)
+def test_values_and_weight_gradients_are_those_of_finite_differences(name):
+    """Tests a convolutional critic; the expected values do not need automatic differentiation."""
+    call, points, (function, _) = GRADIENT_PENALTIES[name]
     critic = Convolutions()
     images = [x.reshape(8, 2, 2, 1) for x in (REAL, FAKE, NOISE, points)]
     real, fake, noise = map(tf.constant, images[:3])
 
     def expected():
-        return np.array([what(norm) for norm in critic.norms(images[3])])
+        return np.array([function(norm) for norm in critic.norms(images[3])])
 
     with tf.GradientTape() as tape:
         value = call(critic, real, fake, tf.constant(ALPHA), noise)
@@ -191,14 +193,14 @@ def test_values_and_weight_gradients_are_those_of_differences(name):
                 moved.append(expected().sum())
             slopes[place] = (moved[0] - moved[1]) / 2e-4
         variable.assign(weights)
-        # The error of differences is their step squared, times third derivatives of some tens.
+        # The error is the squared step times the third derivatives, which are below 100.
         np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-5)
 
 
-def test_one_sided_sees_both_sides():
-    """So that the comparison above is one of two different functions."""
-    what, slope = one_sided(1.0)
-    values, _ = TwoLayers("float64").expected(BETWEEN, what, slope)
+def test_the_examples_are_on_both_sides_of_the_target():
+    """Ensures that the tests above distinguish one-sided and two-sided penalties."""
+    function, slope = one_sided(1.0)
+    values, _ = TwoLayers("float64").expected(BETWEEN, function, slope)
     assert (values == 0).any() and (values > 0).any()
 
 
@@ -220,7 +222,7 @@ def test_perturbed_points_lie_around_the_real_ones(compute):
 
 
 def drawn_points(call, compute=lambda function: function):
-    """Where a penalty looks at a critic, between 0 and 1: its gradient there is the point."""
+    """Returns the penalties of |x|^2 / 2, whose gradient is x, for real = 0 and fake = 1."""
     shape = (512, 2, 2, 1)
 
     @compute
@@ -237,14 +239,14 @@ def test_alphas_are_uniform_and_one_for_each_example(compute):
         lambda c, real, fake: losses.gradient_penalty(c, real, fake, seed=[1, 2], target=0.0),
         compute,
     )
-    # The point of 4 elements alpha has the norm 2 alpha.
+    # A point of four elements alpha has the norm 2 alpha.
     alpha = np.sqrt(norms) / 2
-    assert len(np.unique(alpha)) > 500  # not one for the batch
-    assert alpha.min() >= 0 and alpha.max() < 1  # not normal
+    assert len(np.unique(alpha)) > 500  # not one alpha for the batch
+    assert alpha.min() >= 0 and alpha.max() < 1  # not a normal distribution
     assert abs(alpha.mean() - 0.5) < 0.05 and abs(alpha.std() - 12**-0.5) < 0.03
 
 
-def test_an_alpha_moves_a_whole_example():
+def test_alpha_is_equal_for_all_pixels_of_an_example():
     seen = []
 
     def critic(points):
@@ -255,7 +257,7 @@ def test_an_alpha_moves_a_whole_example():
     assert np.ptp(seen[0], axis=(1, 2, 3)).max() == 0  # not one per pixel
 
 
-def test_draws_follow_from_the_seed():
+def test_random_numbers_depend_only_on_the_seed():
     for call in (
         lambda seed: lambda c, real, fake: losses.gradient_penalty(c, real, fake, seed=seed),
         lambda seed: lambda c, real, fake: losses.dragan_penalty(c, real, seed=seed),
@@ -265,17 +267,17 @@ def test_draws_follow_from_the_seed():
         assert (drawn_points(call(None)) != drawn_points(call(None))).any()
 
 
-def test_dragan_draws_normal_noise_of_its_scale():
-    # At real = 0 a point is the noise itself; four elements of variance 0.3^2.
+def test_dragan_noise_is_normal_with_the_given_scale():
+    # With real = 0, a point is the noise: four elements of variance 0.3^2.
     squares = drawn_points(
         lambda c, real, _: losses.dragan_penalty(c, real, seed=[1, 2], scale=0.3, target=0.0)
     )
     assert abs(squares.mean() / (4 * 0.3**2) - 1) < 0.1
-    assert abs(squares.std() / (8**0.5 * 0.3**2) - 1) < 0.2  # of a chi-squared with 4 degrees
+    assert abs(squares.std() / (8**0.5 * 0.3**2) - 1) < 0.2  # chi-squared with 4 degrees of freedom
 
 
-def test_norm_is_per_example_and_over_all_of_it(compute):
-    # Over the whole batch the bug gives 49, over the channels alone about 0.94.
+def test_norm_is_over_all_elements_of_each_example(compute):
+    # A norm over the whole batch would give 49, over the channels only about 0.94.
     value = compute(lambda: penalty(linear_critic(1.0)))()
     assert value.shape == [BATCH]
     np.testing.assert_allclose(value, 0, atol=1e-10)
@@ -298,21 +300,21 @@ def test_linear_critic_has_the_closed_form(norm, options, expected, compute):
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-def test_parts_compose():
+def test_points_and_functions_can_be_combined():
     norm = losses.gradient_norm(linear_critic(3.0), images(1))
     np.testing.assert_allclose(losses.two_sided(norm), 4.0, rtol=1e-5)
     np.testing.assert_allclose(losses.one_sided(norm, 1.5), 2.25, rtol=1e-5)
     np.testing.assert_allclose(losses.zero_centred(norm), 9.0, rtol=1e-5)
 
 
-def test_nothing_is_added_under_the_root(compute):
+def test_no_epsilon_is_added_to_the_squared_norm(compute):
     norm = compute(lambda: losses.gradient_norm(linear_critic(1e-6), images(1)))()
     np.testing.assert_allclose(norm, 1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_constant_critic_gives_the_target_squared_and_no_nan(name, compute):
-    call, _, (what, _) = FAMILY[name]
+@pytest.mark.parametrize("name", GRADIENT_PENALTIES)
+def test_penalty_of_a_constant_critic_is_the_squared_target(name, compute):
+    call, _, (function, _) = GRADIENT_PENALTIES[name]
     weights = tf.Variable(tf.zeros(4))
 
     @compute
@@ -325,29 +327,31 @@ def test_constant_critic_gives_the_target_squared_and_no_nan(name, compute):
         return value, tape.gradient(value, weights)
 
     value, gradient = value_and_gradient()
-    np.testing.assert_array_equal(value, [what(0)] * 8)
+    np.testing.assert_array_equal(value, [function(0)] * 8)
     np.testing.assert_array_equal(gradient, np.zeros(4))
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_no_gradient_reaches_the_images(name):
+@pytest.mark.parametrize("name", GRADIENT_PENALTIES)
+def test_penalties_have_no_gradient_in_the_examples(name):
     real, fake, alpha, noise = (tf.constant(x) for x in (REAL, FAKE, ALPHA, NOISE))
     with tf.GradientTape() as tape:
         tape.watch([real, fake])
-        value = FAMILY[name][0](lambda x: tf.reduce_sum(x**3, axis=1), real, fake, alpha, noise)
+        value = GRADIENT_PENALTIES[name][0](
+            lambda x: tf.reduce_sum(x**3, axis=1), real, fake, alpha, noise
+        )
     assert tape.gradient(value, [real, fake]) == [None, None]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_norm_is_taken_in_float32(dtype, compute):
+def test_norm_of_half_precision_gradients_is_computed_in_float32(dtype, compute):
     points = tf.cast(images(1), dtype)
     norm = compute(lambda: losses.gradient_norm(linear_critic(1.0), points))()
     assert norm.dtype == tf.float32
-    # The gradient's elements are rounded to half precision; their squares' sum is not.
+    # The elements of the gradient are rounded to half precision, the sum of squares is not.
     np.testing.assert_allclose(norm, 1.0, rtol=1e-3)
 
 
-def test_penalty_under_mixed_bfloat16_is_that_of_float32(compute):
+def test_penalty_in_mixed_bfloat16_is_close_to_float32(compute):
     def critic(policy):
         tf.keras.mixed_precision.set_global_policy(policy)
         try:
@@ -382,14 +386,14 @@ def test_penalty_under_mixed_bfloat16_is_that_of_float32(compute):
         np.testing.assert_allclose(mixed, single, atol=0.02)
 
 
-def test_lazily_is_the_same_on_average(compute):
-    """Value and weight gradient, k times on every k-th step and zero between."""
+def test_lazy_regularization_has_the_same_mean(compute):
+    """Tests that value and gradient are k times as large at every k-th step, and 0 at others."""
     size = tf.Variable(3.0)
 
     @compute
     def on_step(step):
         with tf.GradientTape() as tape:
-            (value,) = losses.lazily(
+            (value,) = losses.lazy_regularization(
                 4,
                 step,
                 lambda: (
@@ -399,7 +403,7 @@ def test_lazily_is_the_same_on_average(compute):
             )
         return value, tape.gradient(value, size, unconnected_gradients="zero")
 
-    # |w|^2 = 3 size^2 = 27; its slope 6 size, for two examples.
+    # |w|^2 = 3 size^2 = 27, with the derivative 6 size, for two examples.
     for step in range(9):
         value, gradient = on_step(tf.constant(step, tf.int64))
         due = 4.0 * (step % 4 == 0)
@@ -407,8 +411,10 @@ def test_lazily_is_the_same_on_average(compute):
         np.testing.assert_allclose(gradient, 2 * 18 * due, rtol=1e-6)
 
 
-def test_lazily_on_every_step_is_the_thing_itself():
-    assert losses.lazily(1, tf.constant(3), lambda: "computed", like=None) == "computed"
+def test_lazy_regularization_at_every_step_computes_the_term():
+    assert (
+        losses.lazy_regularization(1, tf.constant(3), lambda: "computed", like=None) == "computed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -477,9 +483,12 @@ def test_lazily_on_every_step_is_the_thing_itself():
             ),
             "noise and seed were both given",
         ),
-        (lambda: losses.lazily(0, tf.constant(0), tuple, like=()), "interval must be positive"),
+        (
+            lambda: losses.lazy_regularization(0, tf.constant(0), tuple, like=()),
+            "interval must be positive",
+        ),
     ],
 )
-def test_bad_arguments_are_named(call, message):
+def test_errors_name_invalid_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Numbers keyed by (seed, stream, step, example): the same on any number of replicas."""
+"""Tests of the random numbers, which are keyed by (seed, stream, step, example)."""
 
 import functools
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wgan_gp.randomness import Stream, bits, normal, uncorrelated_bits, uniform
+from wgan_gp.runtime.randomness import RngStream, bits, normal, uncorrelated_bits, uniform
 
 
-def numbers(seed=3, stream=Stream.CRITIC_LATENTS, step=7, first=0, count=64, size=4, draw=bits):
+def numbers(seed=3, stream=RngStream.CRITIC_LATENTS, step=7, first=0, count=64, size=4, draw=bits):
     return draw(seed, stream, step=step, first=first, count=count, size=size)
 
 
@@ -39,20 +39,20 @@ def test_seed_and_count_may_be_known_later_than_the_graph(draw, seed):
 
 
 def test_the_key_is_seed_and_stream():
-    """The numbers of a resumed run: those that were drawn before."""
+    """The key must not change, because a resumed run would then draw different numbers."""
     expected = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[64, 4],
-        key=tf.constant([3 << 32 | Stream.SAMPLES], tf.uint64),
+        key=tf.constant([3 << 32 | RngStream.SAMPLES], tf.uint64),
         counter=tf.constant([0, 7], tf.uint64),
         alg=1,
         dtype=tf.uint32,
     )
-    np.testing.assert_array_equal(numbers(stream=Stream.SAMPLES), expected)
+    np.testing.assert_array_equal(numbers(stream=RngStream.SAMPLES), expected)
 
 
 @pytest.mark.parametrize(
     "other",
-    [{"seed": 4}, {"stream": Stream.GENERATOR_LATENTS}, {"step": 8}, {"first": 64}],
+    [{"seed": 4}, {"stream": RngStream.GENERATOR_LATENTS}, {"step": 8}, {"first": 64}],
     ids=str,
 )
 def test_every_part_of_the_key_matters(other):
@@ -81,7 +81,7 @@ def test_normal_is_standard_normal():
 
 
 def test_uncorrelated_bits_are_uniform_and_uncorrelated():
-    draw = functools.partial(uncorrelated_bits, 3, Stream.DEQUANTIZATION, size=2000)
+    draw = functools.partial(uncorrelated_bits, 3, RngStream.DEQUANTIZATION, size=2000)
     words = draw(first=0, count=2000).numpy()
     np.testing.assert_array_equal(draw(first=70, count=9), words[70:79])  # of their position
     values = words.astype(np.float64) / 2**32

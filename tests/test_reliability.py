@@ -1,4 +1,4 @@
-"""What a run survives: kills, damaged checkpoints, full disks, a second run in its place."""
+"""Tests of kills, damaged checkpoints, full disks and two processes in one directory."""
 
 import contextlib
 import errno
@@ -17,18 +17,19 @@ import time
 
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, train_tiny
+from conftest import TINY, call_main, open_run, resolved, train_config, train_tiny
 
-import train
-from benchmarks import corruptions, forks, fuzz, kills
-from wgan_gp import checkpointing
-from wgan_gp.checkpointing import Checkpoints
+from benchmarks import corruptions, forks, fuzz, fuzz_checks, kills
+from wgan_gp.app import training
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.files import sync
-from wgan_gp.monitoring import JsonlWriter
-from wgan_gp.ownership import Ownership
-from wgan_gp.run_directory import DataRecord, RunDirectory
+from wgan_gp.run_directory import files
+from wgan_gp.run_directory.data_record import DataRecord
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.training import checkpoint_manifest, checkpointing
+from wgan_gp.training.checkpointing import Checkpoints
+from wgan_gp.writers.files import JsonlWriter
 
 ROOT = pathlib.Path(__file__).parent.parent
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
@@ -50,12 +51,12 @@ def program(model_dir, *arguments, **options):
 @pytest.mark.parametrize(
     ("count", "seed"), [pytest.param(3, 4), pytest.param(20, 7, marks=pytest.mark.slow)]
 )
-def test_a_run_killed_often_is_the_uninterrupted_one(tmp_path, count, seed):
-    """SIGKILL at random moments, as it starts and as it writes: it does so after every loop."""
+def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
+    """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
     assert kills.survive(tmp_path, count, random.Random(seed)) == []
     last = 20 * count
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    # And a difference is seen.
+    whole, killed = tmp_path / "reference", tmp_path / "killed"
+    # A difference is detected.
     for name in ("metrics.jsonl", "train"):
         path = killed / name
         shutil.rmtree(path) if path.is_dir() else path.write_text('{"step": 2}\n')
@@ -70,14 +71,14 @@ def test_a_run_killed_often_is_the_uninterrupted_one(tmp_path, count, seed):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A run with checkpoints after 5, 10 and 15 iterations, and a sample of each."""
+    """A run with checkpoints and samples after 5, 10 and 15 iterations."""
     path = tmp_path_factory.mktemp("saved")
     run, _ = train_tiny(path / "run", train_steps=15, **EVERY_5)
     return run, path / "run" / "checkpoints"
 
 
 def damage(dice, file):
-    """Flips a bit, cuts, or deletes."""
+    """Flips a bit of a file, or truncates or deletes it."""
     content = bytearray(file.read_bytes())
     kind = dice.choice(["flip", "cut", "delete"])
     if kind == "delete":
@@ -92,8 +93,8 @@ def damage(dice, file):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
-    """In ten ways for each seed: the newest whole one is restored, or a line says there is none."""
+def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
+    """The newest undamaged checkpoint is restored; without one, there is a one-line error."""
     run, original = saved
     dice = random.Random(seed)
     for attempt in range(10):
@@ -108,9 +109,11 @@ def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
         if whole:
             assert checkpoints.restore_latest() == max(whole)
         else:
-            with pytest.raises(UserError, match="has held checkpoints, of which not one is whole"):
+            with pytest.raises(UserError, match="contains no undamaged checkpoint, although"):
                 checkpoints.restore_latest()
-        warned = re.findall(r"warning: \S+/ckpt-(\d+) is .* passed over\n", capsys.readouterr().err)
+        warned = re.findall(
+            r"warning: \S+/ckpt-(\d+) is .* and is skipped\n", capsys.readouterr().err
+        )
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
@@ -124,7 +127,7 @@ def test_a_damaged_checkpoint_is_passed_over(saved, tmp_path, capsys, seed):
         ),
     ],
 )
-def test_a_run_directory_may_have_the_characters_of_a_pattern(tmp_path, name):
+def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path, name):
     settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
     path = tmp_path / name
     train_tiny(path, train_steps=5, **settings)
@@ -138,7 +141,7 @@ def test_a_run_directory_may_have_the_characters_of_a_pattern(tmp_path, name):
     assert call_main("--mode=sample", f"--model_dir={path}", "--num_samples=4") == 0
 
 
-def test_a_run_directory_is_no_pattern_of_its_neighbors(tmp_path):
+def test_a_run_directory_does_not_match_its_neighbors(tmp_path):
     settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
     train_tiny(tmp_path / "star_a", train_steps=15, **settings)
     kept = sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir())
@@ -147,8 +150,8 @@ def test_a_run_directory_is_no_pattern_of_its_neighbors(tmp_path):
     assert sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir()) == kept
 
 
-def test_what_a_power_failure_may_not_lose_is_on_the_disk_in_order(tmp_path, monkeypatch):
-    """The seal of a checkpoint reaches the disk after its files, and before its directory."""
+def test_files_are_flushed_to_the_disk_in_order(tmp_path, monkeypatch):
+    """The manifest of a checkpoint reaches the disk after its files and before its directory."""
     synced, fsync = [], os.fsync
 
     def record(handle):
@@ -164,7 +167,7 @@ def test_what_a_power_failure_may_not_lose_is_on_the_disk_in_order(tmp_path, mon
     assert {"config.json.new", "data.json.new", "."} < set(synced)
 
 
-def test_a_disk_that_cannot_flush_is_used_and_one_that_fails_is_not(tmp_path, monkeypatch):
+def test_only_a_missing_support_of_fsync_is_ignored(tmp_path, monkeypatch):
     for number, fails in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
 
         def fsync(handle, number=number):
@@ -172,10 +175,10 @@ def test_a_disk_that_cannot_flush_is_used_and_one_that_fails_is_not(tmp_path, mo
 
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(OSError) if fails else contextlib.nullcontext():  # noqa: PT011
-            sync(str(tmp_path))
+            files.fsync(str(tmp_path))
 
 
-def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
+def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(tmp_path):
     run, _ = train_tiny(tmp_path / "a", train_steps=5)
     unfinished = tmp_path / "b"
     shutil.copytree(tmp_path / "a" / "checkpoints", unfinished)
@@ -183,7 +186,7 @@ def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
     (unfinished / "checkpoint").unlink()
     (unfinished / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
     (unfinished / "ckpt-2_temp").mkdir()
-    fresh = train.open_run(run.config)
+    fresh = open_run(run.config)
     checkpoints = Checkpoints(fresh.state, str(unfinished))
     assert checkpoints.restore_latest() == 0
     fresh.state.iteration.assign(7)
@@ -195,16 +198,16 @@ def test_what_a_crash_left_unfinished_is_no_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpointing, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 2)
     run, _ = train_tiny(tmp_path, train_steps=5)
-    monkeypatch.setattr(checkpointing, "FORMAT", 1)
+    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 1)
     with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
         run.checkpoints.restore_latest()
 
 
-def test_some_checkpoints_are_kept_for_good(tmp_path):
+def test_some_checkpoints_are_kept_permanently(tmp_path):
     settings = {"keep_checkpoints": 2, "keep_checkpoint_interval": 15, "checkpoint_interval": 5}
-    for train_steps in (45, 55):  # by a resumed run as well
+    for train_steps in (45, 55):  # also by a resumed run
         train_tiny(
             tmp_path,
             train_steps=train_steps,
@@ -218,47 +221,47 @@ def test_some_checkpoints_are_kept_for_good(tmp_path):
 @pytest.mark.parametrize(
     "which", ["", pytest.param("/checkpoints", marks=pytest.mark.slow), "/checkpoints/ckpt-5"]
 )
-def test_a_run_begins_where_another_stands(tmp_path, which):
+def test_a_run_starts_from_the_checkpoint_of_another(tmp_path, which):
     train_tiny(tmp_path / "a", train_steps=10, **EVERY_5)
     settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
     _, writer = train_tiny(tmp_path / "b", train_steps=15, **EVERY_5, **settings)
     begun = 5 if which.endswith("5") else 10
     assert [step for step, _ in writer.summaries] == list(range(begun + 5, 16, 5))
-    # Then it has a checkpoint of its own, and the command may be repeated without the other.
+    # Once the run has its own checkpoint, it no longer needs the other run.
     shutil.rmtree(tmp_path / "a")
     config = Config(model_dir=f"{tmp_path}/b", train_steps=15, **TINY, **EVERY_5, **settings)
-    (tmp_path / "b" / "config.json").write_text(json.dumps(train.resolve(config).to_dict()))
-    assert train.train(train.resolve(config)) is None
+    (tmp_path / "b" / "config.json").write_text(json.dumps(resolved(config).to_dict()))
+    assert train_config(resolved(config)) is None
     assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (15 - begun) // 5
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("none", "--restore_from=none holds no checkpoint — give a run directory"),
-        ("none/ckpt-3", "--restore_from=none/ckpt-3 is not whole"),
+        ("none", "--restore_from=none contains no checkpoint — give a run directory"),
+        ("none/ckpt-3", "--restore_from=none/ckpt-3 is incomplete"),
     ],
 )
-def test_nothing_to_begin_with_is_one_line(tmp_path, path, message):
-    config = train.resolve(Config(model_dir=str(tmp_path), restore_from=path))
+def test_a_missing_checkpoint_to_start_from_is_a_one_line_error(tmp_path, path, message):
+    config = resolved(Config(model_dir=str(tmp_path), restore_from=path))
     with pytest.raises(UserError, match=message):
-        train.train(config)
+        train_config(config)
 
 
-def test_tensorboard_shows_a_lost_stretch_once(tmp_path):
+def test_tensorboard_shows_repeated_iterations_once(tmp_path):
     settings = {"summary_interval": 5, "sample_interval": 5}
     train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
     for path in (tmp_path / "checkpoints").glob("ckpt-20.*"):
         path.unlink()
     events = next((tmp_path / "train").glob("events.*"))
-    events.write_bytes(events.read_bytes()[:-3])  # torn by the crash
+    events.write_bytes(events.read_bytes()[:-3])  # truncated by the crash
     train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
     assert [step for step, _ in kills.curve(tmp_path)] == [5, 10, 15, 20]
     assert not (tmp_path / "train" / "cut.new").exists()
 
 
-def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
-    """A limit on the size of a file stands for it: a checkpoint is the largest there is."""
+def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path):
+    """A limit on the size of files simulates it, because a checkpoint is the largest file."""
     arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=64"]
     arguments += ["--learning_rate_schedule=constant"]
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=5")) == 0
@@ -269,14 +272,14 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(tmp_path):
     with program(tmp_path, *arguments, "--train_steps=20", preexec_fn=limit) as run:
         *_, error = run.stderr.read().splitlines()
         assert run.wait(timeout=120) == 2
-    assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — make room there, .*", error)
+    assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — free disk space .*", error)
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=10")) == 0
-    # A run that had begun again would have cut off the line of its fifth iteration.
+    # A run that had started from scratch would have removed the line of iteration 5.
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 10]
 
 
-def test_a_disk_that_is_full_at_a_summary_is_one_line(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_at_a_summary_is_a_one_line_error(tmp_path, monkeypatch):
     def scalars(self, step, values):
         if step == 10:
             raise tf.errors.ResourceExhaustedError(
@@ -285,42 +288,42 @@ def test_a_disk_that_is_full_at_a_summary_is_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(JsonlWriter, "scalars", scalars)
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
-    run = train.open_run(train.resolve(config))
+    run = open_run(resolved(config))
     message = re.escape(f"--model_dir={tmp_path} cannot be written (No space left on device) — ")
     with pytest.raises(UserError, match=message):
-        train.make_trainer(run).run()
+        training.make_trainer(run).run()
     assert run.checkpoints.restore_latest() == 5
 
 
-def test_a_directory_that_can_only_be_read_is_one_line(tmp_path, monkeypatch):
-    """Root may write everywhere, so the refusal is an imitation."""
-    config = train.resolve(Config(model_dir=str(tmp_path), **TINY))
+def test_a_read_only_directory_is_a_one_line_error(tmp_path, monkeypatch):
+    """The error is simulated, because the tests may run as root, who can write everywhere."""
+    config = resolved(Config(model_dir=str(tmp_path), **TINY))
 
     def refuse(path):
         raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
 
     monkeypatch.setattr(tf.io.gfile, "makedirs", refuse)
-    with pytest.raises(UserError, match=r"cannot be written \(\S+; Read-only file system\) — make"):
-        train.train(config)
+    with pytest.raises(UserError, match=r"cannot be written \(\S+; Read-only file system\) — free"):
+        train_config(config)
 
 
-def test_a_disk_that_can_only_be_read_from_now_on_is_one_line(tmp_path, monkeypatch):
-    """What fails in closing does not hide what failed first."""
+def test_a_disk_that_becomes_read_only_is_a_one_line_error(tmp_path, monkeypatch):
+    """Errors in closing do not replace the first error."""
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
-    run = train.open_run(train.resolve(config))
-    trainer = train.make_trainer(run)
+    run = open_run(resolved(config))
+    trainer = training.make_trainer(run)
 
     def refuse(*_, **__):
         raise tf.errors.FailedPreconditionError(None, None, "Read-only file system")
 
-    monkeypatch.setattr(checkpointing, "replace_text", refuse)
+    monkeypatch.setattr(checkpointing, "write_atomic", refuse)
     monkeypatch.setattr(tf.io.gfile, "remove", refuse)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be saved \(Read-only file system\)"):
         trainer.run()
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_damaged_configuration_is_refused_in_a_line_or_the_same(saved, tmp_path, seed):
+def test_a_damaged_configuration_is_refused_or_unchanged(saved, tmp_path, seed):
     run, checkpoints = saved
     dice = random.Random(seed)
     for attempt in range(10):
@@ -333,7 +336,7 @@ def test_a_damaged_configuration_is_refused_in_a_line_or_the_same(saved, tmp_pat
             assert restored.fixed_settings() == run.config.fixed_settings()
 
 
-def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):
+def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
     arguments = ["--train_steps=1000000", "--learning_rate_schedule=constant"]
     assert call_main(*tiny(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5")) == 0
     with program(tmp_path, *arguments, "--steps_per_loop=1000000") as run:
@@ -342,24 +345,26 @@ def test_a_second_signal_ends_a_long_loop_at_once(tmp_path):
         time.sleep(3)  # into the loop
         run.send_signal(signal.SIGTERM)
         time.sleep(1)
-        assert run.poll() is None  # it waits for the loop's end
+        assert run.poll() is None  # it waits for the end of the loop
         run.send_signal(signal.SIGTERM)
         assert run.wait(timeout=10) == 143
-    assert checkpointing.newest_whole(f"{tmp_path}/checkpoints").endswith("ckpt-5")
+    assert checkpointing.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-5")
 
 
-def test_two_runs_do_not_write_one_directory(tmp_path):
+def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
     with program(tmp_path, "--train_steps=1000000", "--steps_per_loop=5") as first:
         try:
             first.stderr.readline()
             settings = {**TINY, "dataset": "digits"}
             config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
-            config = train.resolve(config)
-            with pytest.raises(UserError, match=f"is being written by process {first.pid} on this"):
+            config = resolved(config)
+            with pytest.raises(
+                UserError, match=f"process {first.pid} on this machine is writing to"
+            ):
                 RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
         finally:
             first.kill()
-    # Killed, it left its marker behind, which hinders nobody.
+    # The lock file of the killed process does not block the next process.
     RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
 
 
@@ -367,26 +372,30 @@ def test_two_runs_do_not_write_one_directory(tmp_path):
     "other",
     [
         {"host": "elsewhere", "pid": 1, "started": "1"},
-        {"host": socket.gethostname(), "pid": os.getppid(), "started": "1"},  # its number's former
+        {
+            "host": socket.gethostname(),
+            "pid": os.getppid(),
+            "started": "1",
+        },  # an earlier process with this ID
         [],
     ],
 )
-def test_a_marker_of_nobody_here_hinders_nobody(tmp_path, other):
+def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp_path, other):
     (tmp_path / "owner.json").write_text(json.dumps(other))
-    owner = Ownership(f"{tmp_path}/owner.json")
-    owner.claim()
-    owner.check()
-    owner.release()
+    lock = RunLock(f"{tmp_path}/owner.json")
+    lock.acquire()
+    lock.check()
+    lock.release()
     assert not (tmp_path / "owner.json").exists()
 
 
-def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
+def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
-    run = train.open_run(config)
-    trainer = train.make_trainer(run)
-    newcomer = Ownership(f"{tmp_path}/owner.json")
-    newcomer.claim()
-    with pytest.raises(UserError, match=r"owner.json no longer names this process, but \d+ on"):
+    run = open_run(config)
+    trainer = training.make_trainer(run)
+    newcomer = RunLock(f"{tmp_path}/owner.json")
+    newcomer.acquire()
+    with pytest.raises(UserError, match=r"no longer holds the lock \S+owner.json; process \d+ on"):
         trainer.run()
     assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
     newcomer.check()
@@ -395,14 +404,14 @@ def test_a_run_that_was_taken_over_stops_before_it_writes(tmp_path):
 
 @pytest.mark.slow
 def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
-    """Thirty of the seeds of `python -m benchmarks.fuzz`."""
+    """Runs 30 seeds of `python -m benchmarks.fuzz`."""
     failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(30)) if failure is not None]
     assert not failures, "\n".join(failures)
 
 
-def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
+def test_the_fuzz_test_detects_wrong_results(tmp_path):
     error = "error: config.json is damaged — restore it\n"
-    assert fuzz.check_ending(forks.Ended(2, "", f"warning: odd\n{error}")) == []
+    assert fuzz_checks.check_process(forks.ProcessResult(2, "", f"warning: odd\n{error}")) == []
     for status, err in (
         (0, error),
         (1, error),
@@ -413,9 +422,11 @@ def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
         (0, "Traceback (most recent call last):\n"),
         (None, ""),
     ):
-        assert fuzz.check_ending(forks.Ended(status, "", err))
-    assert fuzz.different({"a": [1, 2]}, {"a": [1, 2]}) == []
-    assert fuzz.different({"a": [1, 2]}, {"a": [1, 3]}) and fuzz.different({"a": 1}, {})
+        assert fuzz_checks.check_process(forks.ProcessResult(status, "", err))
+    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 2]}) == []
+    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 3]}) and fuzz_checks.compare_values(
+        {"a": 1}, {}
+    )
     whole = ['{"step": 5, "loss": 1}', '{"step": 10, "loss": 2}', '{"step": 15, "loss": 3}']
 
     def problems(found, before):
@@ -423,11 +434,11 @@ def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
         paths = (tmp_path / "found", tmp_path / "before", tmp_path / "whole")
-        return fuzz.check_lines("metrics.jsonl", *paths, start=10)
+        return fuzz_checks.check_lines("metrics.jsonl", *paths, start=10)
 
     assert problems(whole, whole[:2]) == problems(whole[1:], whole[1:2]) == []
     other = '{"step": 5, "loss": 4}'
-    assert problems([other, *whole[1:]], [other, whole[1]]) == []  # nothing tells
+    assert problems([other, *whole[1:]], [other, whole[1]]) == []  # this change cannot be detected
     for found, before in (
         (whole[1:], whole[:2]),
         (whole[:2], whole[:2]),
@@ -439,7 +450,7 @@ def test_the_fuzz_test_sees_what_it_looks_for(tmp_path):
         assert problems(found, before)
 
 
-def test_corruptions_follow_from_their_seed(saved, tmp_path):
+def test_corruptions_are_a_function_of_their_seed(saved, tmp_path):
     _, checkpoints = saved
     said = set()
     for seed in range(30):

@@ -1,4 +1,4 @@
-"""The paper's residual networks: to the letter, and the same in their fast forms."""
+"""Comparison of the residual networks with the paper, and of their fused and plain forms."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def random(*shape, seed=0):
 
 
 def scatter(model):
-    """Gives every weight a value of its own, biases, scales and moments too."""
+    """Sets all weights to random values, including biases, scales and moments."""
     generator = np.random.default_rng(7)
     for weight in model.weights:
         noise = 0.1 * generator.standard_normal(weight.shape)
@@ -42,8 +42,8 @@ def test_parameters_of_the_cifar10_networks(choices, of_generator, of_critic):
     assert (trainable(generator), trainable(critic)) == (of_generator, of_critic)
 
 
-def test_initial_weights_have_the_papers_variances():
-    """4 / (fan_in + fan_out) for 3x3 kernels in residual paths, half of it for all others."""
+def test_variances_of_initial_weights_are_those_of_the_paper():
+    """Tests 4 / (fan_in + fan_out) for 3x3 kernels in residual paths, half of it for others."""
     for model in models.build("resnet", (32, 32, 3), 128, 128, classes=10, conditioning="acgan"):
         kernels = 0
         for layer in model.layers:
@@ -59,14 +59,14 @@ def test_initial_weights_have_the_papers_variances():
                     variance = 2 / (window * sum(values.shape[-2:]))
                     if "_conv_" in layer.name:
                         variance *= 2
-                    # Uniform: nothing beyond sqrt(3) deviations.
+                    # A uniform distribution is within sqrt(3) standard deviations.
                     assert np.abs(values).max() <= np.sqrt(3 * variance)
                     np.testing.assert_allclose(values.var(), variance, rtol=0.2, err_msg=layer.name)
         assert kernels == (11 if model.name == "generator" else 12)
 
 
 class Reference:
-    """The networks for CIFAR-10 in plain NumPy, with a model's weights by its layers' names."""
+    """The networks for CIFAR-10 in NumPy, with the weights of a model by layer name."""
 
     def __init__(self, model):
         self.weights = {
@@ -115,10 +115,10 @@ class Reference:
     def critic(self, images, pool=np.mean):
         h = np.maximum(self.conv(images, "down_1_conv_1"), 0)
         h = pooled(self.conv(h, "down_1_conv_2"))
-        x = h + self.conv(pooled(images), "down_1_shortcut")  # pooled before the 1x1
+        x = h + self.conv(pooled(images), "down_1_shortcut")  # pooling before the 1x1 convolution
         h = self.conv(np.maximum(x, 0), "down_2_conv_1")
         h = pooled(self.conv(np.maximum(h, 0), "down_2_conv_2"))
-        x = h + pooled(self.conv(x, "down_2_shortcut"))  # and here behind it
+        x = h + pooled(self.conv(x, "down_2_shortcut"))  # pooling after the 1x1 convolution
         for name in ("block_3", "block_4"):
             h = self.conv(np.maximum(x, 0), f"{name}_conv_1")
             x = x + self.conv(np.maximum(h, 0), f"{name}_conv_2")
@@ -135,7 +135,7 @@ def pooled(x):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_order_of_blocks_and_shortcuts_is_the_papers(fused):
+def test_blocks_and_shortcuts_are_those_of_the_paper(fused):
     generator, critic = build(classes=10, conditioning="acgan", fused_resampling=fused)
     scatter(generator)
     scatter(critic)
@@ -158,7 +158,7 @@ def test_the_sum_over_all_pixels_is_that_of_numpy():
 
 @pytest.mark.parametrize("conditioning", ["none", "acgan", "projection"])
 def test_the_sum_over_8x8_pixels_is_64_times_the_mean(conditioning):
-    """All that a critic returns but for its biases, and so its gradient."""
+    """Compares the outputs without their biases, and the gradients."""
     classes = 0 if conditioning == "none" else 10
     real, fake = (tf.constant(random(4, 32, 32, 3, seed=seed)) for seed in (0, 1))
     labels = tf.constant([3, 1, 4, 1])
@@ -200,7 +200,7 @@ def test_the_sum_over_8x8_pixels_is_64_times_the_mean(conditioning):
         (128, [8, 16, 32, 64, 64, 64], [64, 64, 64, 32, 16, 8]),
     ],
 )
-def test_larger_images_have_the_papers_stages(size, channels_down, channels_up):
+def test_stages_for_larger_images_are_those_of_the_paper(size, channels_down, channels_up):
     generator, critic = build(size, critic_normalization="layer")
     stages = [layer.output.shape[-1] for layer in generator.layers if "_add" in layer.name]
     assert [generator.get_layer("reshape").output.shape[-1], *stages] == channels_up
@@ -211,12 +211,12 @@ def test_larger_images_have_the_papers_stages(size, channels_down, channels_up):
 
 
 def relative(ours, theirs):
-    """The largest difference, relative to the largest value."""
+    """Returns the largest difference, relative to the largest value."""
     return np.abs(np.array(ours) - np.array(theirs)).max() / np.abs(np.array(theirs)).max()
 
 
 def derivatives(layer, x):
-    """Output, gradients for input and kernel, and those of a penalty on the input's gradient."""
+    """Returns outputs, their gradients, and those of a penalty on the gradient of the input."""
     with tf.GradientTape(persistent=True) as outer:
         with tf.GradientTape(persistent=True) as inner:
             inner.watch(x)
@@ -229,7 +229,7 @@ def derivatives(layer, x):
 
 @pytest.mark.parametrize("kernel_size", [1, 3])
 @pytest.mark.parametrize("kind", [ConvMeanPool, UpsampleConv])
-def test_fused_layers_are_the_plain_ones(kind, kernel_size, compute):
+def test_fused_layers_equal_plain_layers(kind, kernel_size, compute):
     x = random(3, 6, 8, 5)
     fused, plain = (kind(4, kernel_size, fused=fused) for fused in (True, False))
     for layer in (fused, plain):
@@ -253,8 +253,8 @@ def test_fused_layers_are_the_plain_ones(kind, kernel_size, compute):
         ),
     ],
 )
-def test_fused_networks_are_the_plain_ones(size, jit_compile):
-    """Scores, samples, every weight's gradient of loss and of penalty."""
+def test_fused_networks_equal_plain_networks(size, jit_compile):
+    """Compares scores, samples, and the weight gradients of the loss and of the penalty."""
     results = []
     for fused in (True, False):
         generator, critic = build(size, fused_resampling=fused)
@@ -280,7 +280,7 @@ def test_fused_networks_are_the_plain_ones(size, jit_compile):
             assert relative(ours, theirs) < 1e-4
 
 
-def test_a_checkpoint_of_one_form_is_one_of_the_other(tmp_path):
+def test_fused_and_plain_networks_share_checkpoints(tmp_path):
     plain, fused = build(fused_resampling=False), build(fused_resampling=True)
     for model in plain:
         scatter(model)
@@ -293,26 +293,26 @@ def test_a_checkpoint_of_one_form_is_one_of_the_other(tmp_path):
 
 
 @pytest.mark.parametrize("size", [32, 48])
-def test_biases_that_batch_norm_takes_away_have_no_gradient_and_no_effect(size):
-    """Each is part of what the last batch-norm centres, along the shortcuts if not directly."""
+def test_canceled_biases_have_no_gradient_and_no_effect(size):
+    """Tests biases that reach the last batch normalization directly or along shortcuts."""
     generator, _ = build(size)
-    cancelled = [layer for layer in generator.layers if getattr(layer, "bias_cancelled", False)]
-    assert len(cancelled) == 9
+    canceled = [layer for layer in generator.layers if getattr(layer, "bias_cancelled", False)]
+    assert len(canceled) == 9
     latents, target = random(8, 16), random(8, size, size, 3)
 
     def samples_and_gradients():
         with tf.GradientTape() as tape:
             samples = generator(latents, training=True)
             value = tf.reduce_sum(target * samples)
-        return samples, tape.gradient(value, [layer.bias for layer in cancelled])
+        return samples, tape.gradient(value, [layer.bias for layer in canceled])
 
     before, gradients = samples_and_gradients()
     for gradient in gradients:
         np.testing.assert_array_equal(gradient, 0)
-    for layer in cancelled:
+    for layer in canceled:
         layer.bias.assign(random(*layer.bias.shape))
     np.testing.assert_allclose(samples_and_gradients()[0], before, atol=1e-4)
-    for layer in cancelled:  # what it would be, were it computed
+    for layer in canceled:  # the gradient without the shortcut of zeros
         layer.bias_cancelled = False
     computed = samples_and_gradients()[1]
     kernel = generator.get_layer("up_1_conv_1").kernel
@@ -322,12 +322,12 @@ def test_biases_that_batch_norm_takes_away_have_no_gradient_and_no_effect(size):
     assert max(np.abs(gradient).max() for gradient in computed) < 1e-4 * scale
 
 
-def test_without_batch_norm_no_bias_is_cancelled():
+def test_without_batch_normalization_no_bias_is_canceled():
     generator, _ = build(generator_normalization="none")
     assert not any(getattr(layer, "bias_cancelled", False) for layer in generator.layers)
 
 
-def test_a_strided_1x1_convolution_skips_what_it_does_not_see():
+def test_a_strided_1x1_convolution_drops_unused_pixels_first():
     layer = Conv2D(4, 1, strides=2)
     x = random(2, 6, 6, 3)
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""What a run directory that is not as it was left does to the next command."""
+"""Tests of commands on a run directory whose files or data have changed since the last command."""
 
 import dataclasses
 import json
@@ -9,17 +9,18 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, train_tiny
+from conftest import TINY, call_main, find_data, open_run, train_tiny
 
-import train
-from wgan_gp import saved_run
+from wgan_gp.app import saved_run, training
 from wgan_gp.config import Config
-from wgan_gp.data import fingerprint, folder, shards
+from wgan_gp.data import fingerprint
 from wgan_gp.errors import UserError
-from wgan_gp.json_files import read_log
-from wgan_gp.monitoring import JsonlWriter
-from wgan_gp.ownership import Ownership
-from wgan_gp.run_directory import DataRecord, RunDirectory
+from wgan_gp.run_directory import directory as module
+from wgan_gp.run_directory.data_record import DataRecord, describe_changes
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.json_files import read_log
+from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.writers.files import JsonlWriter
 
 EVERY_5 = {"checkpoint_interval": 5, "summary_interval": 5}
 EVERY_5 |= {"evaluate_interval": 5, "evaluate_samples": 10, "learning_rate_schedule": "constant"}
@@ -30,9 +31,7 @@ def content_of(path):
 
 
 def resume(path, **settings):
-    """Resumes the run of `path` in a fresh program, which lists its files anew."""
-    folder.find.cache_clear()
-    shards.find.cache_clear()
+    """Resumes the run in `path`, and lists the files of the data again, as a new process does."""
     return train_tiny(path, **{**EVERY_5, **settings})
 
 
@@ -46,20 +45,20 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of it."""
+    """A copy of the trained run."""
     return pathlib.Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def picture(path, level=100, size=8):
     path.parent.mkdir(parents=True, exist_ok=True)
-    PIL.Image.fromarray(np.full([size, size, 3], level, np.uint8)).save(path)
+    PIL.Image.fromarray(np.full([size, size, 3], level, np.uint8)).save(path, compress_level=0)
 
 
 @pytest.fixture
 def pictures(tmp_path):
     """A folder of two classes with four pictures each."""
     for number in range(8):
-        picture(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.bmp", level=20 * number)
+        picture(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png", level=20 * number)
     return tmp_path / "pictures"
 
 
@@ -72,9 +71,11 @@ def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     settings = of(pictures, conditioning="projection", evaluate_interval=0)
     resume(run, train_steps=5, **settings)
-    picture(pictures / "c" / "1.bmp")
+    picture(pictures / "c" / "1.png")
     before = content_of(run)
-    with pytest.raises(UserError, match=r"was trained on data with classes=2, and --dataset has 3"):
+    with pytest.raises(
+        UserError, match=r"was trained on data with classes=2, but --dataset has classes=3"
+    ):
         resume(run, train_steps=10, **settings)
     assert content_of(run) == before
     assert call_main("--mode=sample", f"--model_dir={run}", "--num_samples=4") == 0
@@ -84,10 +85,12 @@ def test_a_checkpoint_that_cannot_be_restored_changes_nothing(tmp_path):
     resume(tmp_path, train_steps=5, dataset="digits", evaluate_interval=0)
     saved = json.loads((tmp_path / "config.json").read_text())
     del saved["checksum"]
-    (tmp_path / "config.json").write_text(json.dumps({**saved, "model_width": 8}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({**saved, "model_width": 8, "generator_width": 8})
+    )
     before = content_of(tmp_path)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored into this run's model"):
-        # It would fit a classifier, and keep it.
+        # Otherwise the run would fit a classifier and save it.
         resume(tmp_path, train_steps=10, dataset="digits", model_width=8)
     assert content_of(tmp_path) == before
 
@@ -101,11 +104,11 @@ def add_a_picture(pictures):
 
 
 def resize_a_picture(pictures):
-    picture(pictures / "a" / "0.bmp", level=200, size=9)
+    picture(pictures / "a" / "0.png", level=200, size=9)
 
 
 def move_a_picture(pictures):
-    (pictures / "a" / "0.bmp").rename(pictures / "a" / "00.bmp")
+    (pictures / "a" / "0.png").rename(pictures / "a" / "00.png")
 
 
 @pytest.mark.parametrize(
@@ -120,20 +123,19 @@ def move_a_picture(pictures):
 def test_changed_data_is_described(pictures, change, says):
     before = fingerprint_of(pictures)
     change(pictures)
-    assert fingerprint.describe_changes(before, fingerprint_of(pictures)).startswith(says)
-    assert fingerprint.describe_changes(before, before) == ""
+    assert describe_changes(before, fingerprint_of(pictures)).startswith(says)
+    assert describe_changes(before, before) == ""
 
 
 def fingerprint_of(pictures):
-    folder.find.cache_clear()
-    return train.datasets.fingerprint(Config(**of(pictures)))
+    return find_data(Config(**of(pictures))).fingerprint()
 
 
-def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
+def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
     config, directory = Config(**of(pictures)), RunDirectory(str(tmp_path / "run"))
 
     def start():
-        """Does with the directory what a start does; returns what it says."""
+        """Uses the directory as a start of training does, and returns the output on stderr."""
         data = DataRecord((8, 8, 3), 0, fingerprint=fingerprint_of(pictures))
         directory.check_data(config, data)
         directory.claim(config, data).release()
@@ -142,24 +144,26 @@ def test_a_resume_on_changed_data_says_so_once(pictures, tmp_path, capsys):
     assert start() == ""
     (tmp_path / "run" / "checkpoints" / "ckpt-5.json").write_text("{}")
     rename_classes(pictures)
-    assert start().startswith(f"warning: the data is not what --model_dir={tmp_path}/run was tr")
+    assert start().startswith(
+        f"warning: the data differs from the data of --model_dir={tmp_path}/run: "
+    )
     assert start() == ""
-    # A run of before has no fingerprint, and is given one.
+    # The run of an earlier version has no fingerprint; it is added.
     (tmp_path / "run" / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0}')
     assert start() == ""
     assert directory.find_run()[1].fingerprint == fingerprint_of(pictures)
 
 
-def test_copies_elsewhere_are_told_apart_by_their_names_alone(monkeypatch, tmp_path):
-    """A size would cost a request for each file."""
+def test_remote_copies_are_compared_by_their_names_only(monkeypatch, tmp_path):
+    """Sizes would require a request for each file."""
     (tmp_path / "a.png").write_bytes(b"1234")
-    local = fingerprint.fingerprint(str(tmp_path), ["a.png"], ["one"])
+    local = fingerprint.compute_fingerprint(str(tmp_path), ["a.png"], ["one"])
     monkeypatch.setattr(fingerprint.os, "stat", None)
-    remote = fingerprint.fingerprint("gs://bucket/data", ["a.png"], ["one"])
+    remote = fingerprint.compute_fingerprint("gs://bucket/data", ["a.png"], ["one"])
     assert local["sizes"] is not None and remote["sizes"] is None
-    assert fingerprint.describe_changes(local, remote) == ""
-    other = fingerprint.fingerprint("gs://bucket/data", ["b.png"], ["one"])
-    assert fingerprint.describe_changes(local, other) == "the file names differ"
+    assert describe_changes(local, remote) == ""
+    other = fingerprint.compute_fingerprint("gs://bucket/data", ["b.png"], ["one"])
+    assert describe_changes(local, other) == "the file names differ"
 
 
 def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
@@ -172,14 +176,14 @@ def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
         features = tf.train.Features(feature={"image": image})
         writer.write(tf.train.Example(features=features).SerializeToString())
     records = Config(dataset="tfrecord", data_dir=f"{tmp_path}/*.tfrecord")
-    of_records = train.datasets.fingerprint(records)
-    of_mnist = train.datasets.fingerprint(Config(dataset="mnist", data_dir=prepared))
+    of_records = find_data(records).fingerprint()
+    of_mnist = find_data(Config(dataset="mnist", data_dir=prepared)).fingerprint()
     assert of_records["files"] == of_mnist["files"] == 1
     assert of_records["sizes"] != of_mnist["sizes"]
-    assert train.datasets.fingerprint(Config()) is None
+    assert find_data(Config()).fingerprint() is None
 
 
-def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp_path, capsys):
+def test_images_replaced_by_others_of_the_same_size_are_evaluated_again(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     resume(run, train_steps=5, **of(pictures, evaluate_interval=0))
     flags = ["--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=8"]
@@ -191,14 +195,14 @@ def test_pictures_replaced_by_others_of_their_size_are_judged_anew(pictures, tmp
         assert file.stat().st_size == size
     assert call_main(*flags) == 0
     after = capsys.readouterr()
-    assert ".npz is of examples that have changed since, and is computed again" in after.err
+    assert ".npz was computed from other examples; it will be computed again" in after.err
     shutil.rmtree(run / "evaluation")
     assert call_main(*flags) == 0
     fresh = capsys.readouterr()
     assert fresh.out == after.out != before.out and "have changed since" not in fresh.err
 
 
-def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
+def test_damaged_lines_are_moved_and_training_continues(run, capsys):
     whole = {}
     for name in ("metrics.jsonl", "evaluation.jsonl"):
         path = run / name
@@ -212,7 +216,7 @@ def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
     for name, lines in whole.items():
         path = run / name
         assert (
-            f"warning: {path} has damaged lines (2, 3, 4, 5, 6, 7, 8, 9, 10); they are moved to "
+            f"warning: {path} has damaged lines (2, 3, 4, 5, 6, 7, 8, 9, 10); they were moved to "
             f"{path}.damaged\n"
         ) in said
         assert path.with_name(f"{name}.damaged").read_bytes() == b"".join(damaged)
@@ -220,7 +224,7 @@ def test_damaged_lines_are_kept_aside_and_training_goes_on(run, capsys):
         assert found[:2] == lines and len(found) == 3 and json.loads(found[2])["step"] == 15
 
 
-def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
+def test_a_warning_lists_the_first_damaged_lines(tmp_path, capsys):
     path = tmp_path / "metrics.jsonl"
     path.write_text("?\n" * 12 + '{"step": 5}\n')
     JsonlWriter(str(path)).begin(10)
@@ -228,7 +232,7 @@ def test_a_log_names_some_of_many_damaged_lines(tmp_path, capsys):
     assert path.read_text() == '{"step": 5}\n'
 
 
-def test_a_line_that_lacks_only_its_end_is_kept_and_a_repeated_one_is_damaged(tmp_path):
+def test_a_line_without_a_line_break_is_kept_and_a_repeated_step_is_damaged(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 5}\n{"step": 10}\n{"step": 5}\n{"step": 15}')
     JsonlWriter(str(path)).begin(15)
@@ -236,22 +240,25 @@ def test_a_line_that_lacks_only_its_end_is_kept_and_a_repeated_one_is_damaged(tm
     assert (tmp_path / "metrics.jsonl.damaged").read_text() == '{"step": 5}\n'
 
 
-def test_a_renamed_checkpoint_is_not_taken_for_another(run, capsys):
+def test_a_renamed_checkpoint_is_refused(run, capsys):
     for file in sorted((run / "checkpoints").glob("ckpt-5.*")):
         file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-18")))
     assert call_main("--mode=sample", f"--model_dir={run}") == 2
-    assert "ckpt-18 holds the state after 5 iterations — call it ckpt-5" in capsys.readouterr().err
+    assert (
+        "ckpt-18 contains the state after 5 iterations — rename its files to ckpt-5"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_checkpoint_without_its_seal_is_named(run, capsys):
+def test_a_checkpoint_without_its_manifest_is_skipped_with_a_warning(run, capsys):
     (run / "checkpoints" / "ckpt-10.json").unlink()
     assert call_main("--mode=sample", f"--model_dir={run}") == 0
     said = capsys.readouterr().err
-    assert f"warning: {run}/checkpoints/ckpt-10 is not whole (a file is missing), and" in said
+    assert f"warning: {run}/checkpoints/ckpt-10 is incomplete (a file is missing) and" in said
     assert "ckpt-5: 5 iterations" in said
 
 
-def test_a_torn_line_does_not_spoil_the_next_evaluation(run):
+def test_an_incomplete_line_does_not_damage_the_next_evaluation(run):
     log = run / "evaluation.jsonl"
     log.write_text('{"step": 5, "samp')
     assert call_main("--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=10") == 0
@@ -259,24 +266,36 @@ def test_a_torn_line_does_not_spoil_the_next_evaluation(run):
     assert torn == '{"step": 5, "samp' and json.loads(line)["samples"] == 10
 
 
-def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, capsys):
+def test_a_run_without_its_checkpoints_does_not_silently_start_from_scratch(run, capsys):
     shutil.rmtree(run / "checkpoints")
     whole = (run / "metrics.jsonl").read_text()
     lines = "".join(f'{{"step": {step}}}\n' for step in (5, 10, 15, 20))
     (run / "metrics.jsonl").write_text(lines)
     before = content_of(run)
-    message = r"no checkpoint, but \S+/metrics.jsonl holds summaries of the iterations 5 to 20"
+    message = r"no checkpoint, but \S+/metrics.jsonl contains summaries of iterations 5 to 20"
     with pytest.raises(UserError, match=message):
         resume(run, train_steps=10)
     assert content_of(run) == before
-    # Killed before its first checkpoint, a run has nothing to restore.
+    # A run that was killed before its first checkpoint starts from scratch.
     (run / "metrics.jsonl").write_text(whole)
     resumed, _ = resume(run, train_steps=5)
     said = capsys.readouterr().err
-    assert (
-        "holds summaries up to iteration 10 but no checkpoint of its own: training starts" in said
-    )
+    assert "contains summaries up to iteration 10 but no checkpoint — training starts again" in said
     assert int(resumed.state.iteration) == 5
+
+
+def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch):
+    shutil.rmtree(run / "checkpoints")
+    config = Config.from_dict(RunDirectory(str(run)).saved_config())
+    directory, paths = RunDirectory(str(run)), []
+    for name in ("read_object", "read_log"):
+        read = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda path, read=read: paths.append(path) or read(path))
+    data = DataRecord((2,), 0)
+    directory.check(config)
+    directory.check_data(config, data)
+    directory.claim(config, data)
+    assert paths == [f"{run}/config.json", f"{run}/metrics.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +310,9 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_in_silence(run, ca
         ({"checkpoint_interval": 5}, [], False),
     ],
 )
-def test_only_checkpoints_that_must_have_been_saved_are_missed(tmp_path, settings, steps, refused):
+def test_missing_checkpoints_are_an_error_only_if_they_must_have_been_saved(
+    tmp_path, settings, steps, refused
+):
     config = Config(model_dir=str(tmp_path), **settings)
     directory = RunDirectory(str(tmp_path))
     directory.claim(config, DataRecord((8, 8, 1), 0)).release()
@@ -299,7 +320,7 @@ def test_only_checkpoints_that_must_have_been_saved_are_missed(tmp_path, setting
     if not refused:
         directory.check(config)
         return
-    with pytest.raises(UserError, match="holds no checkpoint, but"):
+    with pytest.raises(UserError, match="contains no checkpoint, but"):
         directory.check(config)
 
 
@@ -310,7 +331,7 @@ def test_a_resume_that_cannot_be_evaluated_changes_nothing(run):
     assert content_of(run) == before
 
 
-def test_what_the_former_owner_saves_in_the_meantime_is_restored(run, tmp_path, monkeypatch):
+def test_a_checkpoint_that_the_previous_process_saves_late_is_restored(run, tmp_path, monkeypatch):
     for file in sorted((run / "checkpoints").glob("ckpt-10.*")):
         file.rename(tmp_path / file.name)
     claim = RunDirectory.claim
@@ -337,7 +358,7 @@ def test_what_the_former_owner_saves_in_the_meantime_is_restored(run, tmp_path, 
         ([], []),
     ],
 )
-def test_of_steps_that_do_not_ascend_the_fewest_are_damaged(tmp_path, steps, damaged):
+def test_the_fewest_steps_of_a_sequence_that_is_not_ascending_are_damaged(tmp_path, steps, damaged):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"step": {step}}}\n' for step in steps))
     log = read_log(str(path))
@@ -347,13 +368,13 @@ def test_of_steps_that_do_not_ascend_the_fewest_are_damaged(tmp_path, steps, dam
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json"])
-def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
+def test_an_edit_is_detected_and_a_file_without_a_checksum_is_accepted(run, capsys, name):
     path = run / name
     saved = json.loads(path.read_text())
     changed = {"config.json": {"seed": 8}, "data.json": {"order": 1}}[name]
     path.write_text(json.dumps({**saved, **changed}))
     assert call_main("--mode=sample", f"--model_dir={run}") == 2
-    assert f"error: {path} is damaged or was edited: its checksum differs — restore" in (
+    assert f"error: {path} is damaged or was edited: its checksum does not match — restore" in (
         capsys.readouterr().err
     )
     del saved["checksum"]
@@ -362,7 +383,7 @@ def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
     config = Config.from_dict(RunDirectory(str(run)).saved_config())
     data = RunDirectory(str(run)).find_run()[1]
     RunDirectory(str(run)).check_data(config, data)
-    RunDirectory(str(run)).claim(config, data)  # which completes it
+    RunDirectory(str(run)).claim(config, data)  # adds the checksum
     assert "checksum" in json.loads(path.read_text())
 
 
@@ -370,13 +391,15 @@ def test_an_edit_is_seen_and_a_file_of_before_is_accepted(run, capsys, name):
     "content",
     [b"[1", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 100_000, b"1" * 5000, b""],
 )
-def test_what_is_no_json_object_is_one_line(run, capsys, content):
+def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, content):
     for name in ("config.json", "data.json"):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(content)
         assert call_main("--mode=sample", f"--model_dir={run}") == 2
         error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith(f"error: {run}/{name} is damaged: it holds no JSON object — ")
+        assert error.startswith(
+            f"error: {run}/{name} is damaged: it does not contain a JSON object — "
+        )
         (run / name).write_bytes(whole)
 
 
@@ -395,14 +418,14 @@ def test_what_is_no_json_object_is_one_line(run, capsys, content):
         {"fingerprint": [1]},
     ],
 )
-def test_a_data_record_of_wrong_values_is_one_line(tmp_path, change):
+def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):
     saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
     assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, 2, None)
     with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
         DataRecord.from_dict({**saved, **change}, "data.json")
 
 
-def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
+def test_training_replaces_a_damaged_data_record(run, capsys):
     whole = (run / "data.json").read_bytes()
     (run / "data.json").write_bytes(whole.replace(b"2", b"3"))
     resume(run, train_steps=10)
@@ -411,17 +434,17 @@ def test_a_damaged_data_record_is_written_anew_by_training(run, capsys):
 
 
 @pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
-def test_a_damaged_marker_hinders_nobody(tmp_path, pid):
-    owner = Ownership(f"{tmp_path}/owner.json")
-    mark = {**owner._mark, "pid": pid}
+def test_a_damaged_lock_file_does_not_block_a_run(tmp_path, pid):
+    lock = RunLock(f"{tmp_path}/owner.json")
+    mark = {**lock._holder, "pid": pid}
     (tmp_path / "owner.json").write_text(json.dumps(mark))
-    owner.claim()
-    owner.check()
+    lock.acquire()
+    lock.check()
     (tmp_path / "owner.json").write_text("[" * 100_000)
-    owner.claim()
+    lock.acquire()
 
 
-def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
+def test_existing_output_is_not_replaced(run, tmp_path, capsys):
     sample = ["--mode=sample", f"--model_dir={run}", f"--output={tmp_path}/a.png"]
     exports = [["--mode=export", f"--model_dir={run}"]]
     exports.append([*exports[0], f"--output={tmp_path}/export"])
@@ -430,17 +453,20 @@ def test_what_was_written_is_not_written_over(run, tmp_path, capsys):
     before = content_of(tmp_path)
     capsys.readouterr()
     for command, says in (
-        (sample, f"--output={tmp_path}/a.png exists already — give a new file, or delete"),
-        (exports[0], f"{run}/exported holds files already — delete them, or give a new --output"),
-        (exports[1], f"--output={tmp_path}/export holds files already — delete them"),
+        (sample, f"--output={tmp_path}/a.png already exists — give another file name, or delete"),
+        (
+            exports[0],
+            f"{run}/exported already contains files — delete them, or give a new --output",
+        ),
+        (exports[1], f"--output={tmp_path}/export already contains files — delete them"),
     ):
         assert call_main(*command) == 2
         assert f"error: {says}" in capsys.readouterr().err
     assert content_of(tmp_path) == before
 
 
-def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeypatch):
-    """Root may write everywhere, so the refusal is an imitation."""
+def test_a_read_only_run_can_be_evaluated(run, capsys, monkeypatch):
+    """The error is simulated, because the tests may run as root, who can write everywhere."""
     before = content_of(run)
 
     def refuse(path):
@@ -465,8 +491,8 @@ def test_a_run_that_can_only_be_read_is_judged_all_the_same(run, capsys, monkeyp
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_is_one_line(run, capsys, change, says):
-    """In a file of before, which has no checksum."""
+def test_an_impossible_configuration_is_a_one_line_error(run, capsys, change, says):
+    """The file has no checksum, as in earlier versions."""
     config = Config(**TINY, model_dir=str(run)).to_dict()
     (run / "config.json").write_text(json.dumps({**config, **change}))
     for mode in ("sample", "export", "evaluate"):
@@ -475,8 +501,8 @@ def test_a_configuration_that_cannot_be_is_one_line(run, capsys, change, says):
         assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_run_whose_switches_were_saved_as_words_is_resumed_and_sampled(tmp_path, capsys):
-    """In a file of before, which has no checksum."""
+def test_a_run_with_booleans_saved_as_words_is_resumed_and_sampled(tmp_path, capsys):
+    """The file has no checksum, as in earlier versions."""
     settings = {"dataset": "digits", "dequantization": False, "train_steps": 5}
     run, _ = train_tiny(tmp_path, **settings, learning_rate_schedule="constant")
     path = tmp_path / "config.json"
@@ -488,14 +514,14 @@ def test_a_run_whose_switches_were_saved_as_words_is_resumed_and_sampled(tmp_pat
     assert call_main("--mode=sample", "--sample_format=npz", *arguments) == 0
     assert call_main("--mode=sample", *arguments[:1], "--dequantization") == 2
     assert "(--dequantization: off -> on)" in capsys.readouterr().err
-    run = train.open_run(dataclasses.replace(run.config, train_steps=10))
-    assert train.make_trainer(run).run() is None
+    run = open_run(dataclasses.replace(run.config, train_steps=10))
+    assert training.make_trainer(run).run() is None
     assert int(run.state.iteration) == 10
     saved = json.loads(path.read_text())
     assert (saved["random_flips"], saved["dequantization"]) == (False, False)
 
 
-def test_what_fails_in_the_midst_of_using_a_run_is_one_line(run, capsys, monkeypatch):
+def test_an_error_while_a_run_is_used_is_one_line(run, capsys, monkeypatch):
 
     def fail(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
@@ -503,4 +529,4 @@ def test_what_fails_in_the_midst_of_using_a_run_is_one_line(run, capsys, monkeyp
     for mode in ("sample", "export", "evaluate"):
         monkeypatch.setattr(saved_run, f"_{mode}", fail)
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
-        assert "error: the memory does not hold this run (OOM" in capsys.readouterr().err
+        assert "error: the run does not fit in memory (OOM" in capsys.readouterr().err

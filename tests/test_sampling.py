@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, strategy_over, train_tiny
+from conftest import DCGAN, open_data, strategy_over, train_tiny
 
 import models
 from wgan_gp.config import Config
-from wgan_gp.data.registry import open_source
-from wgan_gp.pictures import GAP_GREY, PLOT_PIXELS, image_grid, point_plot
-from wgan_gp.sampling import Sampler, draw_real, make_draw
+from wgan_gp.inference.images import GAP_GRAY, PLOT_PIXELS, image_grid, point_plot
+from wgan_gp.inference.sampling import Sampler, make_sample_images, real_images
 
 
 def make_sampler(replicas, batch_size=8, classes=0, **choices):
@@ -72,18 +71,18 @@ def test_given_noise_is_drawn_as_the_same_noise_of_the_seed(replicas, label):
 
 
 def test_a_conditional_grid_has_a_column_for_each_class():
-    source = open_source(Config())
-    pictures = make_draw(make_sampler(1, classes=10, conditioning="acgan"), source)()
+    source = open_data(Config())
+    pictures = make_sample_images(make_sampler(1, classes=10, conditioning="acgan"), source)()
     assert pictures["samples"].shape == (8 * 34, 10 * 34, 1)
     assert pictures["interpolation"].shape == (8 * 34, 8 * 34, 1)
-    assert make_draw(make_sampler(1), source)()["samples"].shape == (8 * 34, 8 * 34, 1)
+    assert make_sample_images(make_sampler(1), source)()["samples"].shape == (8 * 34, 8 * 34, 1)
 
 
 def test_real_images_are_those_that_training_reads_first():
-    source = open_source(Config())
+    source = open_data(Config())
     first = source.read(tf.constant(0, tf.int64), 64)[0].numpy()
-    np.testing.assert_array_equal(draw_real(source)["real"], image_grid(first, 8))
-    assert draw_real(open_source(Config(dataset="gaussians_8"))) == {}
+    np.testing.assert_array_equal(real_images(source)["real"], image_grid(first, 8))
+    assert real_images(open_data(Config(dataset="gaussians_8"))) == {}
 
 
 def test_image_grid_places_and_scales_images():
@@ -97,7 +96,7 @@ def test_image_grid_places_and_scales_images():
     assert (grid[:32, 34:66] == (128, 0, 0)).all()
     for top, left in ((0, 0), (0, 68), (34, 0)):
         assert (grid[top : top + 32, left : left + 32] == 0).all()
-    assert (grid[32:34] == GAP_GREY).all() and (grid[:, 100:] == GAP_GREY).all()
+    assert (grid[32:34] == GAP_GRAY).all() and (grid[:, 100:] == GAP_GRAY).all()
 
 
 def test_large_images_are_not_enlarged():

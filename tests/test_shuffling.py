@@ -1,4 +1,4 @@
-"""The order of examples: a permutation in every epoch, never the same one twice."""
+"""The order of examples: a different permutation in every epoch."""
 
 import json
 import math
@@ -6,13 +6,14 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import open_run, resolved
 
-import train
-from wgan_gp import shuffling
+from wgan_gp.app import training
 from wgan_gp.config import Config
-from wgan_gp.randomness import Stream, bits
-from wgan_gp.run_directory import RunDirectory
-from wgan_gp.shuffling import shuffled
+from wgan_gp.data import shuffling
+from wgan_gp.data.shuffling import shuffled
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.runtime.randomness import RngStream, bits
 
 POWERS = [2**k + d for k in range(8, 21) for d in (-1, 0, 1) if 2**k + d <= 2**20]
 LARGE = [2**20 + 1, 1_281_167, 2**31 + 11, 10**12]
@@ -20,7 +21,7 @@ KEYS = [(0, 0), (0, 1), (1, 0), (0, 256), (256, 0), (2**20 - 1, 2**20 - 1), (77_
 
 
 def untraced(seed, positions, size):
-    """`shuffled`, for many seeds and sizes: each would be traced."""
+    """Returns `shuffled` without tracing, for tests of many seeds and sizes."""
     return shuffling._shuffled(seed, size, positions).numpy()
 
 
@@ -38,7 +39,7 @@ def epoch_order(seed, epoch, size):
     ],
     ids=str,
 )
-def test_every_example_is_read_once_an_epoch(sizes):
+def test_each_epoch_has_every_example_once(sizes):
     for size in sizes:
         for epoch in (0, 300):
             np.testing.assert_array_equal(
@@ -47,11 +48,13 @@ def test_every_example_is_read_once_an_epoch(sizes):
 
 
 def unshuffled(seed, epoch, examples, size):
-    """The places of examples in an epoch, but for its first 16, which are in another order."""
+    """Returns the places of examples in an epoch, except for its first 16 places."""
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
     rounds = shuffling._ROUNDS
-    words = bits(seed, Stream.SHUFFLE, step=0, first=epoch, count=1, size=rounds * rows + 1).numpy()
+    words = bits(
+        seed, RngStream.SHUFFLE, step=0, first=epoch, count=1, size=rounds * rows + 1
+    ).numpy()
     tables = words[0, :-1].astype(np.int64).reshape(rounds, rows)
     cells, outside = np.array(examples), np.ones(len(examples), bool)
     while outside.any():
@@ -66,7 +69,7 @@ def unshuffled(seed, epoch, examples, size):
 
 @pytest.mark.parametrize("size", [1797, *LARGE])
 def test_every_example_has_one_place(size):
-    """A function with an inverse is a permutation, where there are too many places to try all."""
+    """Tests the inverse, because there are too many places to test all of them."""
     places = np.random.default_rng(0).integers(16, size, 5000)
     examples = untraced(3, tf.constant(5 * size + places), size)
     assert examples.min() >= 0 and examples.max() < size
@@ -75,8 +78,8 @@ def test_every_example_has_one_place(size):
     np.testing.assert_array_equal(np.sort(unshuffled(3, 5, head, size)), np.arange(16))
 
 
-def key_spelled_by(order):
-    """(seed, epoch), read from the order of an epoch's first 16 places."""
+def decode_key(order):
+    """Returns (seed, epoch), decoded from the order of the first 16 places of an epoch."""
     code = 0
     for index, value in enumerate(order[:16]):
         code += int((order[index + 1 : 16] < value).sum()) * math.factorial(15 - index)
@@ -88,17 +91,17 @@ def key_spelled_by(order):
 
 
 @pytest.mark.parametrize("size", [16, 17, 1797, 2**20])
-def test_no_two_epochs_and_no_two_seeds_have_the_same_order(size):
-    """Seed and epoch can be read from the order, so another of either is another order."""
+def test_orders_of_all_epochs_and_seeds_differ(size):
+    """Seed and epoch can be decoded from the order."""
     random = np.random.default_rng(0)
     for seed, epoch in [*KEYS, *random.integers(0, 2**20, [20, 2]).tolist()]:
         positions = tf.range(epoch * size, epoch * size + 16, dtype=tf.int64)
-        assert key_spelled_by(untraced(seed, positions, size)) == (seed, epoch)
+        assert decode_key(untraced(seed, positions, size)) == (seed, epoch)
 
 
 @pytest.mark.parametrize("size", [1797, 50_000, 60_000, 202_599])
-def test_orders_of_distant_epochs_and_seeds_share_nothing(size):
-    """Beyond the first 16 places too, where TensorFlow's own shuffle repeats itself."""
+def test_orders_of_distant_epochs_and_seeds_are_independent(size):
+    """TensorFlow's own shuffle repeats its orders."""
     begins = epoch_order(0, 0, size)
     for seed, epoch in ((0, 256), (0, 512), (256, 0), (2**20, 0), (0, 2**20), (2**31 - 1, 2**30)):
         np.testing.assert_array_equal(np.sort(epoch_order(seed, epoch, size)), np.arange(size))
@@ -107,7 +110,7 @@ def test_orders_of_distant_epochs_and_seeds_share_nothing(size):
 
 @pytest.mark.parametrize("size", [20, 50, 101])
 def test_every_order_is_as_likely(size):
-    """Examples over places, pairs of the first two, neighbors' differences, epochs' differences."""
+    """Tests examples by place, first pairs, and differences of neighbors and of epochs."""
     epochs = 60 * size
     orders = np.concatenate(
         [
@@ -134,8 +137,8 @@ def test_neighbors_do_not_predict_each_other():
             assert abs(np.mean(found)) < 4 / math.sqrt(size * epochs)
 
 
-def test_any_slice_of_the_reading_is_the_same():
-    """Whatever a batch holds, across the ends of epochs, and of datasets smaller than a batch."""
+def test_examples_do_not_depend_on_the_batch():
+    """Batches may span epochs and be larger than the dataset."""
     for size in (3, 16, 40, 1797):
         whole = shuffled(7, tf.range(4000, dtype=tf.int64), size).numpy()
         for first, count in ((0, 1), (15, 64), (1790, 64), (3900, 100)):
@@ -150,21 +153,21 @@ def test_any_slice_of_the_reading_is_the_same():
 
 
 @pytest.mark.parametrize("dataset", ["digits", "gaussians_8"])
-def test_a_run_begun_in_the_old_order_says_so_once(tmp_path, capsys, dataset):
-    config = train.resolve(Config(dataset=dataset, model_width=4, model_dir=str(tmp_path)))
+def test_a_run_with_the_old_order_prints_one_warning(tmp_path, capsys, dataset):
+    config = resolved(Config(dataset=dataset, model_width=4, model_dir=str(tmp_path)))
     directory = RunDirectory(str(tmp_path))
-    data = train.data_record(train.open_run(config))
-    assert data.order == (2 if dataset == "digits" else None)  # points are drawn fresh
+    data = training.data_record(open_run(config))
+    assert data.order == (2 if dataset == "digits" else None)  # points are generated
 
     def start():
-        """Does with the directory what a start does; returns what it says of the order."""
+        """Checks and claims the directory as training does; returns the number of warnings."""
         directory.check_data(config, data)
         directory.claim(config, data).release()
-        return capsys.readouterr().err.count("read the examples in another order")
+        return capsys.readouterr().err.count("read the examples in a different order")
 
     assert start() == 0
     (tmp_path / "checkpoints" / "ckpt-5.json").write_text("{}")
     assert start() == 0
-    saved = {"example_shape": data.example_shape, "classes": 0}  # as before
+    saved = {"example_shape": data.example_shape, "classes": 0}  # as in an earlier version
     (tmp_path / "data.json").write_text(json.dumps(saved))
     assert [start(), start()] == ([1, 0] if dataset == "digits" else [0, 0])

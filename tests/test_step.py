@@ -10,16 +10,14 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, strategy_over
+from conftest import DCGAN, TINY, make_replica_step, make_state, open_data, strategy_over
 
 import losses
-import train
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
-from wgan_gp.data.registry import open_source
-from wgan_gp.loop import make_train_loop
-from wgan_gp.optimizer import GuardedAdam
-from wgan_gp.state import IterationSchedule
+from wgan_gp.training.loop import make_train_loop
+from wgan_gp.training.optimizer import GuardedAdam
+from wgan_gp.training.state import IterationSchedule
 
 # As loop.py traces them.
 traced = functools.partial(tf.function, autograph=False)
@@ -34,13 +32,13 @@ def make_step(
     objective=None,
 ):
     """A step over `replicas` whose optimizers are made by `optimizer`."""
-    strategy, source = strategy_over(replicas), open_source(config)
-    state = train.make_state(config, strategy)
+    strategy, source = strategy_over(replicas), open_data(config)
+    state = make_state(config, strategy)
     with strategy.scope():
         optimizers = {"critic_optimizer": optimizer(), "generator_optimizer": optimizer()}
         optimizers["critic_optimizer"].build(state.critic.trainable_variables)
         optimizers["generator_optimizer"].build(state.generator.trainable_variables)
-    step = train.make_step(config, dataclasses.replace(state, **optimizers))
+    step = make_replica_step(config, dataclasses.replace(state, **optimizers))
     step = dataclasses.replace(step, objective=objective or step.objective)
     batches = distributed_batches(source, strategy, 0, batch_size=config.batch_size)
     return step, strategy, batches
@@ -209,7 +207,7 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
 
     def trained(independent):
         step, strategy, batches = make_step(1, config)
-        state = train.make_state(config, strategy)
+        state = make_state(config, strategy)
         if kind == "own":
             state = dataclasses.replace(state, generator=with_a_gather(state.generator))
         for network in ("critic", "generator"):
@@ -322,7 +320,7 @@ def test_loop_logs_the_mean_over_its_steps():
 
 
 def test_the_critic_is_called_in_training_mode():
-    """So that dropout is active, and that batch-norm, which a penalty forbids, shows."""
+    """Dropout is active then, and batch-norm, which a penalty forbids, shows."""
     modes = []
 
     class Layer(tf.keras.layers.Layer):
@@ -387,7 +385,7 @@ def test_the_optimizers_use_their_schedule():
         CONFIG, critic_learning_rate=1e-3, generator_learning_rate=1e-2, n_critic=1
     )
     strategy = strategy_over(1)
-    state = train.make_state(config, strategy)
+    state = make_state(config, strategy)
     for network, optimizer, rate in (
         (state.critic, state.critic_optimizer, 1e-3),
         (state.generator, state.generator_optimizer, 1e-2),

@@ -1,4 +1,4 @@
-"""The way to a TPU, step by step, with fakes in the place of Google's machines."""
+"""Tests of the selection of devices, and of the connection to a TPU with fakes for its steps."""
 
 import pathlib
 import subprocess
@@ -7,22 +7,19 @@ import time
 
 import pytest
 import tensorflow as tf
-from conftest import TINY, strategy_over
+from conftest import TINY, resolved, strategy_over, train_config
 
-import train
 from wgan_gp.config import Config
-from wgan_gp.deadline import deadline
 from wgan_gp.errors import UserError
-from wgan_gp.strategy import (
-    connect_tpu,
-    create_strategy,
-    describe,
-    use_fused_resampling,
-    use_jit,
-    use_strides_by_blocks,
-)
+from wgan_gp.runtime.cluster import SINGLE_PROCESS
+from wgan_gp.runtime.deadline import deadline
+from wgan_gp.runtime.devices import Devices, connect, connect_tpu, find_platform
 
 ROOT = pathlib.Path(__file__).parent.parent
+
+
+def devices_over(strategy, platform="CPU"):
+    return Devices(strategy, SINGLE_PROCESS, platform)
 
 
 def fake_steps(calls, failing=None):
@@ -55,27 +52,14 @@ def fake_steps(calls, failing=None):
         ({"fused_resampling": "off"}, [], False),
     ],
 )
-def test_resampling_is_fused_where_that_is_faster(settings, gpus, expected, monkeypatch):
+def test_resampling_is_fused_where_fusing_is_faster(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    assert use_fused_resampling(Config(**settings)) == expected
+    config = Config(**settings)
+    devices = devices_over(strategy_over(1), find_platform(config))
+    assert devices.use_fused_resampling(config.fused_resampling) == expected
 
 
-@pytest.mark.parametrize(
-    ("settings", "gpus", "expected"),
-    [
-        ({}, [], True),
-        ({}, ["GPU:0"], False),
-        ({"tpu": "my-tpu"}, [], False),
-        ({"mode": "compile"}, [], False),
-        ({"mode": "sample"}, [], True),
-    ],
-)
-def test_strides_are_by_blocks_on_a_cpu(settings, gpus, expected, monkeypatch):
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    assert use_strides_by_blocks(Config(**settings)) == expected
-
-
-def test_tpu_is_resolved_connected_initialised_in_that_order():
+def test_tpu_is_resolved_connected_and_initialized_in_this_order():
     calls = []
     steps = fake_steps(calls)
     assert connect_tpu("my-tpu", zone="z", project="p", **steps) == "the strategy"
@@ -88,7 +72,7 @@ def test_tpu_is_resolved_connected_initialised_in_that_order():
 
 
 @pytest.mark.parametrize("failing", ["resolver", "connect", "initialize", "strategy"])
-def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
+def test_unreachable_tpu_is_a_one_line_error_with_a_remedy(failing):
     with pytest.raises(UserError) as caught:
         connect_tpu("my-tpu", **fake_steps([], failing))
     message = str(caught.value)
@@ -97,22 +81,16 @@ def test_unreachable_tpu_is_one_line_with_a_way_out(failing):
 
 
 def test_batch_must_divide_over_the_tpus_cores(monkeypatch):
-    monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(4))
+    monkeypatch.setattr(
+        "wgan_gp.runtime.devices.connect_tpu", lambda name, **options: strategy_over(4)
+    )
     with pytest.raises(UserError, match="does not divide over 4 replicas — use 64 or 68"):
-        create_strategy(Config(tpu="my-tpu", batch_size=66))
-
-
-class FakeTPU(tf.distribute.TPUStrategy):
-    num_replicas_in_sync = 1
-
-    def __init__(self):
-        pass
+        connect(Config(tpu="my-tpu", batch_size=66))
 
 
 @pytest.mark.parametrize("jit_compile", ["auto", "off"])
-def test_a_tpu_is_never_asked_to_jit_compile(jit_compile):
-    for model in ("mlp", "dcgan"):
-        assert not use_jit(Config(model=model, jit_compile=jit_compile), FakeTPU())
+def test_jit_compile_is_never_used_on_a_tpu(jit_compile):
+    assert not devices_over(strategy_over(1), "TPU").use_jit(jit_compile)
 
 
 def test_jit_compile_on_with_a_tpu_is_refused():
@@ -120,41 +98,43 @@ def test_jit_compile_on_with_a_tpu_is_refused():
         Config(tpu="my-tpu", jit_compile="on")
 
 
-def test_jit_compile_elsewhere():
-    assert not use_jit(Config(), strategy_over(1))
-    assert use_jit(Config(jit_compile="on"), strategy_over(1))
-    assert not use_jit(Config(), strategy_over(4))
+def test_jit_compile_on_other_devices():
+    assert not devices_over(strategy_over(1)).use_jit("auto")
+    assert devices_over(strategy_over(1)).use_jit("on")
+    assert not devices_over(strategy_over(4)).use_jit("auto")
     with pytest.raises(UserError, match="across 4 replicas"):
         Config(jit_compile="on").check_replicas(4)
 
 
-def test_strategies_say_what_they_are():
-    assert describe(strategy_over(1)) == "1 CPU replica"
-    assert describe(strategy_over(4)) == "4 CPU replicas"
+def test_devices_are_described():
+    assert devices_over(strategy_over(1)).describe() == "1 CPU replica"
+    assert devices_over(strategy_over(4)).describe() == "4 CPU replicas"
 
 
 @pytest.mark.parametrize(
     ("gpus", "expected"), [(0, "one CPU:0"), (1, "one GPU:0"), (4, "mirrored over all")]
 )
-def test_devices_follow_from_the_gpus_there_are(monkeypatch, gpus, expected):
+def test_all_visible_gpus_are_used(monkeypatch, gpus, expected):
     made = type("Made", (str,), {"num_replicas_in_sync": 1})
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: made("mirrored over all"))
     monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda name: made(f"one {name}"))
-    assert create_strategy(Config()) == expected
+    devices = connect(Config())
+    assert devices.strategy == expected
+    assert devices.platform == ("GPU" if gpus else "CPU")
+    assert devices.cluster is SINGLE_PROCESS
 
 
-def test_auto_compiles_on_one_gpu(monkeypatch):
-    strategies = strategy_over(1), strategy_over(4)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"])
-    assert [use_jit(Config(), strategy) for strategy in strategies] == [True, False]
-    assert not use_jit(Config(jit_compile="off"), strategies[0])
+def test_auto_compiles_on_one_gpu():
+    one, four = (devices_over(strategy_over(replicas), "GPU") for replicas in (1, 4))
+    assert one.use_jit("auto") and not four.use_jit("auto")
+    assert not one.use_jit("off")
 
 
 def test_cpu_replicas_mirror_over_logical_devices():
-    strategy = create_strategy(Config(cpu_replicas=4))
-    assert isinstance(strategy, tf.distribute.MirroredStrategy)
-    assert strategy.num_replicas_in_sync == 4
+    devices = connect(Config(cpu_replicas=4))
+    assert isinstance(devices.strategy, tf.distribute.MirroredStrategy)
+    assert devices.replicas == devices.strategy.num_replicas_in_sync == 4
 
 
 @pytest.mark.parametrize(
@@ -167,7 +147,7 @@ def test_cpu_replicas_mirror_over_logical_devices():
     ],
     ids=["unknown", "not ready", "no metadata server", "no client"],
 )
-def test_a_tpu_that_cannot_be_resolved_is_named_with_its_state(error):
+def test_an_error_of_the_resolver_is_reported_with_a_remedy(error):
     def resolver(tpu, zone, project):
         raise error
 
@@ -179,10 +159,10 @@ def test_a_tpu_that_cannot_be_resolved_is_named_with_its_state(error):
     assert "tpu-vm stop my-tpu --zone=us-z" in message
 
 
-def test_a_tpu_that_does_not_answer_ends_the_program_in_a_line():
+def test_a_tpu_that_does_not_respond_ends_the_program_with_one_line():
     program = (
         "import time\n"
-        "from wgan_gp.strategy import connect_tpu\n"
+        "from wgan_gp.runtime.devices import connect_tpu\n"
         "connect_tpu('my-tpu', timeout=0.5, resolver=lambda **given: time.sleep(600))\n"
     )
     result = subprocess.run(
@@ -194,7 +174,7 @@ def test_a_tpu_that_does_not_answer_ends_the_program_in_a_line():
     assert "READY" in line
 
 
-def test_a_deadline_that_is_met_ends_nothing():
+def test_only_a_missed_deadline_ends_the_program():
     ended = []
     with deadline(0.05, "late", "hurry", end=ended.append):
         pass
@@ -221,30 +201,33 @@ def test_a_deadline_that_is_met_ends_nothing():
         ),
     ],
 )
-def test_a_remote_tpu_is_given_no_local_path(settings, flag):
+def test_local_paths_are_refused_for_a_remote_tpu(settings, flag):
     with pytest.raises(UserError, match=rf"{flag}.* is on this machine.*gs://BUCKET"):
-        train.resolve(Config(**{"tpu": "my-tpu", **settings}))
+        resolved(Config(**{"tpu": "my-tpu", **settings}))
 
 
 @pytest.mark.parametrize("tpu", ["local", None])
-def test_what_a_tpu_would_pad_is_said(tpu, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("wgan_gp.strategy.connect_tpu", lambda name, **options: strategy_over(2))
-    settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
-    train.train(train.resolve(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
-    errors = capsys.readouterr().err
-    assert ("--batch_size gives each replica 3 examples, which are padded to 8: 16" in errors) == (
-        tpu is not None
+def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "wgan_gp.runtime.devices.connect_tpu", lambda name, **options: strategy_over(2)
     )
-    assert ("critic: features that are no multiples" in errors) == (tpu is not None)
+    settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
+    train_config(resolved(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
+    errors = capsys.readouterr().err
+    assert (
+        "--batch_size gives each replica 3 examples, which are padded to 8: --batch_size=16"
+        in errors
+    ) == (tpu is not None)
+    assert ("critic: channel counts are padded to multiples of 8" in errors) == (tpu is not None)
     assert "--generator_batch_size" not in errors
 
 
-def test_paths_that_a_tpu_can_read_are_taken():
-    remote = train.resolve(Config(tpu="my-tpu", model_dir="gs://b/run"))
+def test_paths_that_a_tpu_can_read_are_accepted():
+    remote = resolved(Config(tpu="my-tpu", model_dir="gs://b/run"))
     assert remote.model_dir == "gs://b/run"
-    assert train.resolve(Config(tpu="local")).model_dir == "runs/digits"
+    assert resolved(Config(tpu="local")).model_dir == "runs/digits"
 
 
-def test_a_zone_is_of_a_tpu():
+def test_a_zone_requires_a_tpu():
     with pytest.raises(UserError, match="--tpu_zone and --tpu_project require a TPU — add --tpu"):
         Config(tpu_zone="us-z")

@@ -9,18 +9,29 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, train_tiny
+from conftest import (
+    DCGAN,
+    TINY,
+    library_with,
+    make_replica_step,
+    make_state,
+    open_run,
+    resolved,
+    train_tiny,
+)
 
 import models.registry
-import train
-from wgan_gp.checkpointing import Checkpoints
+from wgan_gp.app import training
 from wgan_gp.config import ADVERSARIAL_LOSSES, PENALTIES, Config
 from wgan_gp.errors import UserError
-from wgan_gp.loop import make_train_loop
-from wgan_gp.monitoring import ConsoleWriter, JsonlWriter, Writer
-from wgan_gp.profiling import Profiler
-from wgan_gp.run_directory import RunDirectory
-from wgan_gp.trainer import Period, crossed
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.training.checkpointing import Checkpoints
+from wgan_gp.training.hooks import LoopResult, crossed
+from wgan_gp.training.loop import make_train_loop
+from wgan_gp.training.run_hooks import IntervalTimer, ProfileHook
+from wgan_gp.writers.console import ConsoleWriter
+from wgan_gp.writers.files import JsonlWriter
+from wgan_gp.writers.writer import Writer
 
 TAGS = {
     "critic/loss",
@@ -118,11 +129,11 @@ def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
 
     # Stopped as a preemption would stop it, then started again by the same command.
     config = dataclasses.replace(whole.config, model_dir=str(tmp_path / "halves"))
-    first = train.open_run(config)
-    assert train.make_trainer(first, StopAt(5)).run() == signal.SIGTERM
+    first = open_run(config)
+    assert training.make_trainer(first, writers=[StopAt(5)]).run() == signal.SIGTERM
     assert int(first.state.iteration) == 5
-    second = train.open_run(config)
-    assert train.make_trainer(second).run() is None
+    second = open_run(config)
+    assert training.make_trainer(second).run() is None
 
     expected, got = snapshot(whole), snapshot(second)
     assert set(expected) == set(got)
@@ -154,7 +165,7 @@ class StopAt(Writer):
 def test_a_signal_stops_after_the_loop_and_saves(tmp_path):
     config = Config(model_dir=str(tmp_path), train_steps=50, checkpoint_interval=0, **TINY)
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    assert train.make_trainer(train.open_run(config), StopAt(10, signal.SIGINT)).run() == 2
+    assert training.make_trainer(open_run(config), writers=[StopAt(10, signal.SIGINT)]).run() == 2
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert tf.train.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-10")
 
@@ -186,7 +197,7 @@ def test_two_replicas_go_on_where_one_stood(tmp_path):
     constant = {"learning_rate_schedule": "constant"}  # so that train_steps may grow
     train_tiny(tmp_path, train_steps=5, **constant)
     run, writer = train_tiny(tmp_path, train_steps=10, cpu_replicas=2, **constant)
-    assert run.strategy.num_replicas_in_sync == 2
+    assert run.devices.strategy.num_replicas_in_sync == 2
     assert [step for step, _ in writer.summaries] == [10]
     one, _ = train_tiny(tmp_path / "one", train_steps=10, **constant)
     np.testing.assert_allclose(run.sampler.sample(300), one.sampler.sample(300), atol=1e-3)
@@ -212,7 +223,7 @@ def test_linear_schedule_falls_to_zero_for_both_networks(tmp_path):
 def test_foreign_checkpoint_is_refused_by_name(tmp_path):
     run, _ = train_tiny(tmp_path / "wide", train_steps=5)
     config = dataclasses.replace(run.config, model_width=6)
-    other = train.open_run(config)
+    other = open_run(config)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be restored"):
         Checkpoints(other.state, f"{tmp_path}/wide/checkpoints").restore_latest()
 
@@ -222,7 +233,7 @@ def test_newest_checkpoint_is_found_without_tensorflows_record(tmp_path):
     # Samples of a dcgan depend on the moments of its batch-norms too.
     run, _ = train_tiny(tmp_path, train_steps=10, **DCGAN, **EVERY_5)
     (tmp_path / "checkpoints" / "checkpoint").unlink()
-    again = train.open_run(run.config)
+    again = open_run(run.config)
     assert again.checkpoints.restore_latest() == 10
     np.testing.assert_array_equal(again.sampler.sample(4), run.sampler.sample(4))
 
@@ -236,7 +247,9 @@ def test_the_newest_checkpoints_are_kept(tmp_path):
 def test_checkpoints_without_their_configuration_are_refused(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=5)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match=r"config\.json is missing beside checkpoints"):
+    with pytest.raises(
+        UserError, match=r"config\.json is missing, but \S+/checkpoints contains checkpoints"
+    ):
         RunDirectory(str(tmp_path)).check(run.config)
     assert not (tmp_path / "config.json").exists()
 
@@ -244,7 +257,9 @@ def test_checkpoints_without_their_configuration_are_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe\x00"])
 def test_a_broken_configuration_is_refused_and_kept(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.json is damaged: it holds no JSON object"):
+    with pytest.raises(
+        UserError, match=r"config\.json is damaged: it does not contain a JSON object"
+    ):
         RunDirectory(str(tmp_path)).check(Config())
     assert (tmp_path / "config.json").read_bytes() == content
 
@@ -376,17 +391,16 @@ def batch_norm_critic(*arguments, **options):
     return generator, critic
 
 
-def test_a_critic_that_the_penalty_cannot_use_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train.models, "build", batch_norm_critic)
-    directory = tmp_path / "run"
+def test_a_critic_that_the_penalty_cannot_use_is_refused(tmp_path):
+    directory, library = tmp_path / "run", library_with(batch_norm_critic)
     with pytest.raises(UserError) as caught:
-        train_tiny(directory, **TOY)
+        train_tiny(directory, library, **TOY)
     assert str(caught.value).startswith("--model=mlp has a critic that --penalty=two_sided cannot")
     assert "coupled_examples: an example's score depends on the other examples" in str(caught.value)
     assert "\n" not in str(caught.value) and not directory.exists()
     # Nor does it suit weight clipping: real and fake examples share a call.
     with pytest.raises(UserError, match="--penalty=weight_clipping cannot train: coupled_examples"):
-        train_tiny(directory, **TOY, penalty="weight_clipping")
+        train_tiny(directory, library, **TOY, penalty="weight_clipping")
 
 
 @tf.custom_gradient
@@ -394,7 +408,7 @@ def without_second_derivative(x):
     return tf.tanh(x), lambda upstream: tf.stop_gradient(1 - tf.tanh(x) ** 2) * upstream
 
 
-def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, monkeypatch, capsys):
+def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, capsys):
     class Critic(tf.keras.layers.Layer):
         def build(self, shape):
             self.shift = self.add_weight(name="shift", shape=shape[1:])
@@ -407,20 +421,19 @@ def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, monkeyp
         generator, _ = models.registry.build(*arguments, **options)
         return generator, tf.keras.Sequential([tf.keras.Input([2]), Critic()])
 
-    monkeypatch.setattr(train.models, "build", build)
+    library = library_with(build)
     with pytest.raises(UserError, match="no_second_derivative"):
-        train_tiny(tmp_path / "penalised", **TOY)
-    train_tiny(tmp_path / "clipped", **TOY, penalty="weight_clipping")
+        train_tiny(tmp_path / "penalized", library, **TOY)
+    train_tiny(tmp_path / "clipped", library, **TOY, penalty="weight_clipping")
     assert "warning: --model=mlp, its critic: no_second_derivative" in capsys.readouterr().err
 
 
-def test_a_critic_that_looks_odd_is_trained_with_a_warning(tmp_path, monkeypatch, capsys):
+def test_a_critic_that_looks_odd_is_trained_with_a_warning(tmp_path, capsys):
     def linear_critic(*arguments, **options):
         generator, _ = models.registry.build(*arguments, **options)
         return generator, tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
 
-    monkeypatch.setattr(train.models, "build", linear_critic)
-    train_tiny(tmp_path, **TOY)
+    train_tiny(tmp_path, library_with(linear_critic), **TOY)
     assert "warning: --model=mlp, its critic: constant_gradient: " in capsys.readouterr().err
 
 
@@ -444,17 +457,17 @@ def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch):
     calls = []
     monkeypatch.setattr(tf.profiler.experimental, "start", calls.append)
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))
-    profiler = Profiler((12, 21), "there")
+    hook = ProfileHook((12, 21), "there")
     for done in range(0, 40, 5):
-        profiler.before_loop(done, 5)
+        hook.before_loop(done, 5)
         calls.append(done)
-        profiler.after_loop(done + 5)
+        hook.after_loop(LoopResult(done, done + 5, False, {}, 0, 0.0, 0.0))
     assert calls == [0, 5, "there", 10, 15, 20, "stop", 25, 30, 35]
 
 
 @pytest.mark.parametrize("text", ["5", "5,4", "0,3", "a,b", "1,2,3"])
 def test_profile_steps_are_two_iterations(text):
-    with pytest.raises(UserError, match=f"--profile_steps={text} is no FIRST,LAST — give two"):
+    with pytest.raises(UserError, match=f"--profile_steps={text} is not FIRST,LAST — give two"):
         Config(profile_steps=text)
 
 
@@ -465,8 +478,10 @@ def test_what_is_never_reached_cannot_be_profiled():
 
 
 def test_shares_of_the_time_add_up():
-    period = Period(since=10.0, images=300, in_loop=4.0, waiting=1.0)
-    assert period.shares(15.0) == {
+    timer = IntervalTimer(since=10.0)
+    for images, seconds, waited in ((100, 1.0, 0.25), (200, 3.0, 0.75)):
+        timer.add(LoopResult(0, 1, False, {}, images, seconds, waited))
+    assert timer.scalars(15.0) == {
         "throughput/images_per_second": 60.0,
         "throughput/data_wait_share": pytest.approx(0.2),
         "throughput/host_share": pytest.approx(0.2),
@@ -477,7 +492,7 @@ def test_waiting_for_data_is_seen():
     """Every batch takes 50 ms to make, and is made before the next is asked for: no prefetch."""
     config = Config(**{**TINY, "dataset": "digits"})
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    step = train.make_step(config, train.make_state(train.resolve(config), strategy))
+    step = make_replica_step(config, make_state(resolved(config), strategy))
     loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
 
     def late(index):

@@ -1,4 +1,4 @@
-"""What an engineer who wants the losses only gets: the wheel, and docs/losses.md run against it."""
+"""The installed wheel: its contents, its program, and the programs of docs/losses.md."""
 
 import os
 import pathlib
@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parent.parent
+CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 PROGRAMS = dict(
     re.findall(
         r"\n## ([^\n]+)\n(?:(?!\n## )[\s\S])*?```python\n([\s\S]*?)```",
@@ -40,7 +41,10 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """(program) -> its output, run where the wheel is installed and the checkout is not."""
+    """Returns a function that runs Python code, or a program with its arguments, from the wheel.
+
+    The function returns what was printed. The checkout cannot be imported there.
+    """
     home = tmp_path_factory.mktemp("clean")
     venv.create(home / "env")
     python = home / "env" / "bin" / "python"
@@ -52,9 +56,11 @@ def installed(wheel, tmp_path_factory):
     subprocess.run([*pip, "check"], check=True)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
-    def run(program):
+    def run(program, *arguments):
+        command = [program, *arguments] if arguments else ["python", "-c", program]
+        command[0] = home / "env" / "bin" / command[0]
         done = subprocess.run(
-            [python, "-c", program],
+            command,
             cwd=home,
             env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"},
             capture_output=True,
@@ -72,6 +78,8 @@ def test_the_wheel_holds_wgan_gp_and_nothing_of_a_generic_name(wheel):
     tops = {name.parts[0] for name in names}
     assert len(tops) == 2 and {top for top in tops if not top.endswith(".dist-info")} == {"wgan_gp"}
     packaged = {name.relative_to("wgan_gp") for name in names if name.parts[0] == "wgan_gp"}
+    packaged -= {pathlib.PurePosixPath("flags.py")}
+    packaged -= {pathlib.PurePosixPath("configs", path.name) for path in CONFIGS}
     for part in ("losses", "models", "wgan_gp"):
         for path in (ROOT / part).rglob("*.py"):
             relative = path.relative_to(ROOT if part != "wgan_gp" else ROOT / part)
@@ -89,12 +97,64 @@ def test_installed_names(installed):
     assert output.startswith("[None, None, None, None] ") and "site-packages" in output
 
 
-BUCKETS = "Uneven replicas: a Transformer's padded, bucketed batches"
+def test_the_flags_and_all_experiments_are_in_the_wheel(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert CONFIGS
+    assert names >= {"wgan_gp/flags.py", *(f"wgan_gp/configs/{path.name}" for path in CONFIGS)}
+
+
+def test_the_wheel_alone_trains_resumes_and_samples(installed, tmp_path):
+    """Uses the console script, and `python -m wgan_gp` with an experiment given by its name."""
+    settings = [f"--model_dir={tmp_path}", "--model_width=4", "--steps_per_loop=5"]
+    settings += ["--learning_rate_schedule=constant"]
+    assert "checkpoints are in" in installed("wgan-gp", *settings, "--train_steps=5")
+    installed("wgan-gp", *settings, "--train_steps=10")
+    assert {path.stem for path in (tmp_path / "checkpoints").glob("*.json")} == {
+        "ckpt-5",
+        "ckpt-10",
+    }
+    path = installed("wgan-gp", f"--model_dir={tmp_path}", "--mode=sample").strip()
+    assert path.endswith(".png") and pathlib.Path(path).stat().st_size > 0
+    arguments = [f"--model_dir={tmp_path}/toy", "--train_steps=2", "--steps_per_loop=2"]
+    installed("python", "-m", "wgan_gp", "--flagfile=configs/gaussians_8.flags", *arguments)
+    assert '"dataset": "gaussians_8"' in (tmp_path / "toy" / "config.json").read_text()
+
+
+def test_the_installed_program_names_itself_in_its_help(installed):
+    assert "--generator_ema_decay" in installed("wgan-gp", "--help")
+
+
+def test_the_wheel_alone_trains_from_python(installed, tmp_path):
+    program = (
+        "import wgan_gp\n"
+        f"config = wgan_gp.Config(model_dir={str(tmp_path)!r}, dataset='swiss_roll', "
+        "train_steps=2, steps_per_loop=2, model_width=4)\n"
+        "print(wgan_gp.train(config).iteration)"
+    )
+    assert installed(program).split() == ["2"]
+
+
+@pytest.mark.slow
+def test_the_program_of_training_from_python_prints_what_the_page_shows(installed):
+    page = (ROOT / "docs" / "python.md").read_text()
+    program, shown = re.search(
+        r"```python\n(.*?)```\n\nThis program [^\n]*\n\n((?:    [^\n]*\n)+)", page, re.DOTALL
+    ).groups()
+    number = r"-?\d+\.\d+"
+    printed, expected = (
+        re.sub(r"^ +", "", text, flags=re.MULTILINE) for text in (installed(program), shown)
+    )
+    assert re.sub(number, "x", printed) == re.sub(number, "x", expected)
+    figures = [[float(each) for each in re.findall(number, text)] for text in (printed, expected)]
+    np.testing.assert_allclose(*figures, atol=0.05)
+
+
+BUCKETS = "Replicas with different numbers of tokens"
 # What each program of docs/losses.md prints, as figures between which something must hold.
 EXPECTED = {
-    "With Keras's Model.fit": lambda radius, data: abs(radius - data) < 0.3,
-    "With tf.Module alone": lambda x, y, *data: abs(x - data[0]) < 0.4 and abs(y - data[1]) < 0.4,
-    "With tf_keras, over replicas": lambda seen, *_: abs(seen - 3.45) < 0.3,
+    "With Keras Model.fit": lambda radius, data: abs(radius - data) < 0.3,
+    "With tf.Module only": lambda x, y, *data: abs(x - data[0]) < 0.4 and abs(y - data[1]) < 0.4,
+    "With tf_keras on several replicas": lambda seen, *_: abs(seen - 3.45) < 0.3,
     BUCKETS: (
         lambda *figures: (
             figures[:6] == (4, 16, 8, 8, 16, 4) and figures[6] < 2e-6 and figures[7] < 1e-6

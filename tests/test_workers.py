@@ -1,4 +1,4 @@
-"""Two processes on this machine that train together, introduced by TF_CONFIG."""
+"""Tests of several processes that train together, configured by TF_CONFIG."""
 
 import dataclasses
 import json
@@ -13,16 +13,17 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, train_tiny
+from conftest import DCGAN, train_config, train_tiny
 from worker import weights_of
 
-import train
-from wgan_gp import faults, workers
+from wgan_gp.app import training
+from wgan_gp.app.error_messages import explain_error
 from wgan_gp.config import Config, as_text
-from wgan_gp.data.collection import WRONG_LABEL
-from wgan_gp.data.gaps import NOT_ONE
+from wgan_gp.data.encoded_images import LABEL_OUT_OF_RANGE
+from wgan_gp.data.substitution import TOO_MANY_UNREADABLE
 from wgan_gp.errors import UserError
-from wgan_gp.strategy import create_strategy
+from wgan_gp.runtime import cluster as workers
+from wgan_gp.runtime.devices import connect
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -42,7 +43,7 @@ def tf_config(addresses, index, kind="worker"):
 
 
 def start(tmp_path, train_steps, directories=("run", "run"), own=({}, {}), **settings):
-    """One process for each directory, with settings of its own; together where several."""
+    """Starts one process for each directory; several processes train together."""
     addresses = free_addresses(len(directories))
     processes = []
     for index, directory in enumerate(directories):
@@ -66,7 +67,7 @@ def start(tmp_path, train_steps, directories=("run", "run"), own=({}, {}), **set
 
 
 def finish(processes):
-    """(status, error lines) of each."""
+    """Waits for the processes and returns (exit status, error lines) of each."""
     outputs = [process.communicate(timeout=180) for process in processes]
     return [
         (process.returncode, [line for line in error.splitlines() if line.startswith("error:")])
@@ -90,7 +91,7 @@ def read_until(process, line):
     raise AssertionError(process.stderr.read())
 
 
-def test_two_processes_train_as_one_does_and_write_one_checkpoint(tmp_path):
+def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
     assert finish(start(tmp_path, 4, model="dcgan")) == [(0, []), (0, [])]
     chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
     settings = {"steps_per_loop": 2, "learning_rate_schedule": "constant", **DCGAN}
@@ -104,29 +105,29 @@ def test_two_processes_train_as_one_does_and_write_one_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_that_is_killed_ends_the_other_and_both_resume_until_a_signal_to_one(tmp_path):
+def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path):
     chief, other = start(tmp_path, 100_000)
     read_until(chief, "after 6")
     other.kill()
     (status, errors), _ = finish([chief, other])
     assert status == 2 and len(errors) == 1
-    assert errors[0].startswith("error: another process of TF_CONFIG is gone")
+    assert errors[0].startswith("error: another process of TF_CONFIG has ended")
     assert "start the same command on every machine" in errors[0]
     saved = max(int(name.removeprefix("ckpt-")) for name in checkpoints(tmp_path / "run"))
     assert saved >= 4
     chief, other = start(tmp_path, 100_000)
-    # Their first loop is the one after the checkpoint.
+    # The first loop starts from the checkpoint.
     assert other.stdout.readline().strip() == f"after {saved + 2}"
     other.send_signal(signal.SIGTERM)
-    # Both stop after the same loop: else one would wait for the other in vain.
+    # Both stop after the same loop. Otherwise one would wait for the other forever.
     assert finish([chief, other]) == [(143, []), (143, [])]
     last = max(int(name.removeprefix("ckpt-")) for name in checkpoints(tmp_path / "run"))
     assert last > saved
 
 
 @pytest.mark.slow
-def test_both_go_back_together(tmp_path):
-    """A rate at which any critic overflows."""
+def test_both_roll_back_together(tmp_path):
+    """Uses a learning rate at which every critic overflows."""
     settings = {"critic_learning_rate": 1e25, "on_nonfinite": "rollback", "max_rollbacks": 2}
     (status, chiefs), (other_status, others) = finish(start(tmp_path, 20, **settings))
     assert status == other_status == 2
@@ -136,30 +137,31 @@ def test_both_go_back_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_that_share_no_directory_are_refused(tmp_path):
+def test_processes_with_different_directories_are_refused(tmp_path):
     assert finish(start(tmp_path, 2, ["alone"])) == [(0, [])]
     for status, errors in finish(start(tmp_path, 4, ["alone", "other"])):
         assert status == 2
-        assert "the processes of TF_CONFIG stand at iterations [0, 2]" in errors[0]
+        assert "the processes of TF_CONFIG start at different iterations [0, 2]" in errors[0]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", workers.ALONE),
-        ("{}", workers.ALONE),
-        (tf_config(["a:1"], 0), workers.ALONE),
-        (tf_config(["a:1", "b:2"], 1), workers.Workers(("a:1", "b:2"), 1)),
+        ("", workers.SINGLE_PROCESS),
+        ("{}", workers.SINGLE_PROCESS),
+        (tf_config(["a:1"], 0), workers.SINGLE_PROCESS),
+        (tf_config(["a:1", "b:2"], 1), workers.Cluster(("a:1", "b:2"), 1)),
         (
             '{"cluster": {"chief": ["c:65535"], "worker": ["[::1]:1"]},'
             ' "task": {"type": "worker", "index": "0"}}',
-            workers.Workers(("c:65535", "[::1]:1"), 1),
+            workers.Cluster(("c:65535", "[::1]:1"), 1),
         ),
     ],
 )
-def test_tf_config_is_understood(text, expected):
-    found = workers.from_environment({"TF_CONFIG": text})
+def test_tf_config_is_parsed(text, expected):
+    found = workers.parse_tf_config({"TF_CONFIG": text})
     assert found == expected and found.is_chief == (expected.index == 0)
+    assert found.has_peers == (found is not workers.SINGLE_PROCESS)
 
 
 @pytest.mark.parametrize(
@@ -189,18 +191,20 @@ def test_tf_config_is_understood(text, expected):
     ],
     ids=lambda text: text[:40],
 )
-def test_a_broken_tf_config_is_refused_in_a_line(text):
-    with pytest.raises(UserError, match=r"TF_CONFIG is no cluster .* — set it as"):
-        workers.from_environment({"TF_CONFIG": text})
+def test_an_invalid_tf_config_is_refused(text):
+    with pytest.raises(UserError, match=r"TF_CONFIG does not describe a cluster .* — set it as in"):
+        workers.parse_tf_config({"TF_CONFIG": text})
 
 
-def test_cpu_replicas_are_of_one_machine(monkeypatch):
+def test_cpu_replicas_require_a_single_machine(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
-    with pytest.raises(UserError, match="--cpu_replicas=2 rehearses on one machine, but TF_CONFIG"):
-        create_strategy(Config(cpu_replicas=2))
+    with pytest.raises(
+        UserError, match="--cpu_replicas=2 requires a single machine, but TF_CONFIG"
+    ):
+        connect(Config(cpu_replicas=2))
 
 
-def test_one_that_waits_in_vain_says_for_whom(tmp_path):
+def test_a_peer_that_does_not_start_is_named(tmp_path):
     addresses = free_addresses(2)
     environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0), "CUDA_VISIBLE_DEVICES": ""}
     result = subprocess.run(
@@ -213,7 +217,7 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
     )
     assert result.returncode == 2
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("error:"))
-    assert f"TF_CONFIG names {addresses[1]}, which is not there after --start_timeout=8" in line
+    assert f"no process responds at {addresses[1]} of TF_CONFIG after --start_timeout=8" in line
 
 
 @pytest.mark.parametrize(
@@ -221,52 +225,56 @@ def test_one_that_waits_in_vain_says_for_whom(tmp_path):
     [
         (
             tf.errors.ResourceExhaustedError(None, None, "OOM when"),
-            "memory .* smaller --batch_size",
+            "does not fit in memory .* smaller --batch_size",
         ),
         (
-            tf.errors.InvalidArgumentError(None, None, f"x: {NOT_ONE}"),
-            "--data_dir=/pictures: of many images in a row not one can be read",
+            tf.errors.InvalidArgumentError(None, None, f"x: {TOO_MANY_UNREADABLE}"),
+            "--data_dir=/pictures: too many consecutive images cannot be read",
         ),
         (
-            tf.errors.InvalidArgumentError(None, None, f"[--data_dir=/held/out: {NOT_ONE}]"),
-            "--test_data_dir=/held/out: of many images in a row not one can be read",
+            tf.errors.InvalidArgumentError(
+                None, None, f"[--data_dir=/held/out: {TOO_MANY_UNREADABLE}]"
+            ),
+            "--test_data_dir=/held/out: too many consecutive images cannot be read",
         ),
         (
-            tf.errors.InvalidArgumentError(None, None, f"--data_dir=/held/out: {WRONG_LABEL}"),
-            r"--test_data_dir=/held/out has a label beyond --num_classes=2, which means 0 \.\.\. 1",
+            tf.errors.InvalidArgumentError(
+                None, None, f"--data_dir=/held/out: {LABEL_OUT_OF_RANGE}"
+            ),
+            r"--test_data_dir=/held/out has a label outside the range 0 to 1 of --num_classes=2",
         ),
         (tf.errors.UnavailableError(None, None, "reset by peer"), None),
         (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
     ],
 )
-def test_what_tensorflow_raises_is_explained_where_a_user_can_mend_it(error, message):
+def test_errors_of_tensorflow_that_a_user_can_correct_are_explained(error, message):
     config = Config(
         dataset="tfrecord", data_dir="/pictures", test_data_dir="/held/out", num_classes=2
     )
-    explained = faults.explain(error, config, workers.ALONE)
+    explained = explain_error(error, config, workers.SINGLE_PROCESS)
     assert (explained is None) == (message is None)
     if message is not None:
         with pytest.raises(UserError, match=message):
             raise explained
 
 
-def test_a_wrong_label_of_a_prepared_dataset_is_not_num_classes_fault():
-    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {WRONG_LABEL}")
-    explained = faults.explain(error, Config(dataset="mnist"), workers.ALONE)
-    assert str(explained).startswith("--dataset=mnist has a label beyond its classes — ")
+def test_a_wrong_label_of_a_prepared_dataset_does_not_name_num_classes():
+    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {LABEL_OUT_OF_RANGE}")
+    explained = explain_error(error, Config(dataset="mnist"), workers.SINGLE_PROCESS)
+    assert str(explained).startswith("--dataset=mnist has a label outside its classes — ")
 
 
-def test_a_process_without_its_address_is_refused():
+def test_a_process_that_cannot_use_its_address_is_refused():
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
         own = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"TF_CONFIG: {own} cannot be this process"):
-            workers.wait_for_all(workers.Workers((own, "127.0.0.1:1"), 0), 5)
+        with pytest.raises(UserError, match=f"cannot use its address {own} of TF_CONFIG"):
+            workers.wait_for_peers(workers.Cluster((own, "127.0.0.1:1"), 0), 5)
 
 
-def meet(monkeypatch, other):
-    """Lets `gather` find what this process asks, and what `other` makes of it."""
+def replace_gather(monkeypatch, other):
+    """Makes `gather` return the numbers of this process, and `other` of them for a second one."""
     monkeypatch.setattr(
         workers, "gather", lambda strategy, numbers: np.array([numbers, other(numbers)])
     )
@@ -275,22 +283,22 @@ def meet(monkeypatch, other):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (0, r"find \[100, 101\] images: their --data_dir differ"),
-        (1, "find files or classes of other names: their --data_dir differ"),
-        (2, "some processes of TF_CONFIG have data that is not trained on, and others have none"),
-        (3, r"stand at iterations \[5, 6\]"),
+        (0, r"find different numbers of images \[100, 101\] in --data_dir"),
+        (1, "find different file names or classes in --data_dir"),
+        (2, "some processes of TF_CONFIG have held-out data, and others do not"),
+        (3, r"start at different iterations \[5, 6\]"),
     ],
 )
 def test_processes_of_different_runs_are_refused(monkeypatch, column, message):
-    meet(monkeypatch, lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
+    replace_gather(monkeypatch, lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
     with pytest.raises(UserError, match=message):
         workers.check_same_run(None, 100, {"names": "a", "classes": "b"}, False, 5)
 
 
-def asked(monkeypatch, config):
-    """All that a process of this configuration tells the others of its flags."""
+def gathered_numbers(monkeypatch, config):
+    """Returns all numbers that `check_same_flags` gathers from a process."""
     found = []
-    meet(monkeypatch, lambda numbers: found.append(numbers) or numbers)
+    replace_gather(monkeypatch, lambda numbers: found.append(numbers) or numbers)
     workers.check_same_flags(None, config)
     return found
 
@@ -299,25 +307,27 @@ MAY_DIFFER = {"data_dir", "test_data_dir", "download", "model_dir", "output", "s
 MAY_DIFFER |= {"profile_steps"}
 
 
-def test_every_flag_that_processes_must_share_is_compared_and_named(monkeypatch):
+def test_every_flag_that_must_be_equal_is_compared(monkeypatch):
     base = Config(dataset="tfrecord", data_dir="a")
     for field in dataclasses.fields(Config):
         other = dataclasses.replace(base)
-        # Around the checks of two settings together, which are not asked here.
+        # This avoids the checks of the configuration, which are not tested here.
         object.__setattr__(other, field.name, "another")
-        told = asked(monkeypatch, other)
-        meet(monkeypatch, lambda numbers, told=told: told.pop(0))
+        numbers_of_other = gathered_numbers(monkeypatch, other)
+        replace_gather(monkeypatch, lambda numbers, queue=numbers_of_other: queue.pop(0))
         if field.name in MAY_DIFFER:
             workers.check_same_flags(None, base)
             continue
         value = re.escape(f"--{field.name}={as_text(getattr(base, field.name))}")
-        with pytest.raises(UserError, match=rf"same flags \(this one: {value}\) — start the"):
+        with pytest.raises(
+            UserError, match=rf"different flags \(this process: {value}\) — start the"
+        ):
             workers.check_same_flags(None, base)
 
 
 def test_another_version_of_the_program_is_refused(monkeypatch):
-    meet(monkeypatch, lambda numbers: [numbers[0] + 1])
-    with pytest.raises(UserError, match=r"of different versions of this program .* — install the"):
+    replace_gather(monkeypatch, lambda numbers: [numbers[0] + 1])
+    with pytest.raises(UserError, match=r"run different versions of this program .* — install the"):
         workers.check_same_flags(None, Config())
 
 
@@ -332,19 +342,19 @@ def test_another_version_of_the_program_is_refused(monkeypatch):
     ],
     ids=lambda own: next(iter(own[0])),
 )
-def test_two_processes_of_different_flags_are_refused(tmp_path, own):
-    """Their devices meet first, then their flags; else they would wait for each other, or crash."""
+def test_two_processes_with_different_flags_are_refused(tmp_path, own):
+    """Without this check, the processes would wait for each other or crash."""
     for index, (status, errors) in enumerate(finish(start(tmp_path, 20, own=own))):
         (name,) = own[0]
         value = own[index].get(name, getattr(Config(), name))
         assert status == 2
         (error,) = errors
-        assert f"were not given the same flags (this one: --{name}={value}" in error
+        assert f"have different flags (this process: --{name}={value}" in error
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
-def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_path):
+def test_another_program_at_the_port_of_a_peer_causes_a_timeout(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         addresses = [*free_addresses(1), f"127.0.0.1:{stranger.getsockname()[1]}"]
         environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0)}
@@ -357,28 +367,30 @@ def test_another_program_at_a_peers_port_does_not_hold_this_one_for_ever(tmp_pat
             timeout=120,
         )
     assert result.returncode == -signal.SIGKILL
-    assert f"{addresses[1]} answered as this program within --start_timeout=8" in result.stderr
+    assert f"{addresses[1]}) responded as this program within --start_timeout=8" in result.stderr
 
 
-def test_a_failure_of_a_machine_is_not_called_a_lost_peer():
-    group = workers.Workers(("a:1", "b:2"), 0)
+def test_an_error_of_this_machine_is_not_reported_as_a_lost_peer():
+    cluster = workers.Cluster(("a:1", "b:2"), 0)
     error = tf.errors.InternalError(None, None, "cuDNN launch failure")
-    assert faults.explain(error, Config(), group) is None
+    assert explain_error(error, Config(), cluster) is None
     lost = tf.errors.UnavailableError(None, None, "Connection reset by peer")
-    with pytest.raises(UserError, match=r"is gone \(UnavailableError: Connection reset by peer\)"):
-        raise faults.explain(lost, Config(), group)
+    with pytest.raises(
+        UserError, match=r"has ended \(UnavailableError: Connection reset by peer\)"
+    ):
+        raise explain_error(lost, Config(), cluster)
 
 
-def test_what_fails_before_training_is_explained_too(monkeypatch, tmp_path):
-    def fail(config):
+def test_errors_before_training_are_explained(monkeypatch, tmp_path):
+    def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM")
 
-    monkeypatch.setattr(train, "open_run", fail)
-    with pytest.raises(UserError, match="the memory does not hold this run"):
-        train.train(Config(model_dir=str(tmp_path)))
+    monkeypatch.setattr(training, "open_run", fail)
+    with pytest.raises(UserError, match="the run does not fit in memory"):
+        train_config(Config(model_dir=str(tmp_path)))
 
 
-def test_on_a_tpu_one_process_trains_whatever_tf_config_says(monkeypatch):
+def test_tf_config_is_ignored_on_a_tpu(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 1))
-    assert workers.find(Config(tpu="local")) is workers.ALONE
-    assert workers.find(Config()) == workers.Workers(("a:1", "b:2"), 1)
+    assert workers.find_cluster(Config(tpu="local")) is workers.SINGLE_PROCESS
+    assert workers.find_cluster(Config()) == workers.Cluster(("a:1", "b:2"), 1)

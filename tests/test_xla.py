@@ -1,8 +1,8 @@
-"""The same values and weight gradients with XLA as without, for every choice of a training step.
+"""Comparison of training steps with and without XLA, for all losses and networks.
 
-A TPU runs nothing but what XLA compiles. XLA fuses operations and sums in another order, so results
-differ by a few roundings of float32, 6e-8 each, of the largest number that takes part: 1e-5 of the
-largest element leaves room for sums over some hundred of them, and none for a wrong term.
+A TPU runs only programs that XLA compiles. XLA fuses operations and changes the order of sums, so
+results differ by some float32 rounding errors (6e-8) of the largest operand. A tolerance of 1e-5 of
+the largest element allows for sums over some hundred elements, but not for a wrong term.
 """
 
 import itertools
@@ -10,12 +10,13 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from test_objectives import objective_with_all_terms
 
 import losses
 import models
 from models.heads import CONDITIONINGS
 from models.normalization import CRITIC_NORMALIZATIONS
-from wgan_gp.networks import conditioned
+from wgan_gp.training.networks import bind_labels
 
 TOLERANCE = 1e-5
 BATCH, LATENTS, CLASSES = 6, 5, 3
@@ -28,7 +29,7 @@ def normal(*shape, seed=0):
 
 
 def drawn(shape):
-    """Real examples, fake ones, and what a penalty draws."""
+    """Returns the examples and the random numbers of `critic_terms`."""
     return {
         "real": normal(BATCH, *shape),
         "fake": normal(BATCH, *shape, seed=1),
@@ -38,12 +39,12 @@ def drawn(shape):
 
 
 def assert_xla_computes_the_same(compute, network, *, tolerance=TOLERANCE):
-    """Compares terms, weight gradients and the state that a call leaves behind.
+    """Compares the terms, the weight gradients and the updated weights.
 
     Args:
-      compute: () -> the terms of a loss, "loss" among them.
-      network: the model whose weights are trained.
-      tolerance: of each, relative to its largest element.
+      compute: Returns the terms of a loss, including "loss".
+      network: The model whose weights are trained.
+      tolerance: The tolerance of each tensor, relative to its largest element.
     """
 
     def terms_and_gradients():
@@ -52,7 +53,7 @@ def assert_xla_computes_the_same(compute, network, *, tolerance=TOLERANCE):
             total = tf.reduce_sum(terms["loss"])
         weights = network.trainable_variables
         gradients = tape.gradient(total, weights, unconnected_gradients="zero")
-        return terms, [tf.convert_to_tensor(each) for each in gradients]  # not sparse
+        return terms, [tf.convert_to_tensor(each) for each in gradients]  # IndexedSlices to dense
 
     before, results = network.get_weights(), []
     for jit_compile in (False, True):
@@ -67,25 +68,19 @@ def assert_xla_computes_the_same(compute, network, *, tolerance=TOLERANCE):
 
 
 def slow_but(fast, cases):
-    """Marks all cases but some: each costs a compilation."""
+    """Marks all cases except `fast` as slow, because each of them is a compilation."""
     return [pytest.param(*case, marks=[] if case in fast else pytest.mark.slow) for case in cases]
 
 
-@pytest.mark.slow  # test_penalties.py and test_adversarial.py hold the parts, with XLA too
+@pytest.mark.slow  # test_penalties.py and test_adversarial.py test the terms with XLA
 @pytest.mark.parametrize(
     ("penalty", "adversarial_loss"),
-    # Their sum is all that they share, so not every pair.
+    # The two losses are only added, so a test of every pair is unnecessary.
     [(penalty, "wasserstein") for penalty in losses.PENALTIES]
     + [("two_sided", name) for name in losses.ADVERSARIAL_LOSSES if name != "wasserstein"],
 )
 def test_every_objective(penalty, adversarial_loss):
-    objective = losses.GanObjective(
-        penalty=penalty,
-        adversarial_loss=adversarial_loss,
-        drift_weight=0.1,
-        critic_class_weight=1.0,
-        penalty_interval=2,
-    )
+    objective = objective_with_all_terms(penalty, adversarial_loss, penalty_interval=2)
     _, critic = models.build(
         "mlp", (2,), LATENTS, 16, depth=2, activation="tanh", classes=CLASSES, conditioning="acgan"
     )
@@ -108,7 +103,7 @@ CRITICS = slow_but(
 
 @pytest.mark.parametrize(("name", "normalization", "conditioning"), CRITICS)
 def test_every_critic(name, normalization, conditioning):
-    """Its scores, penalty and weight gradients, and the power iteration of spectral norm."""
+    """Compares scores, penalty, weight gradients and the state of spectral normalization."""
     shape = (8, 8, 1)
     _, critic = models.build(
         name,
@@ -123,10 +118,10 @@ def test_every_critic(name, normalization, conditioning):
     )
     weight = float(conditioning == "acgan")
     objective = losses.GanObjective(critic_class_weight=weight)
-    taken = LABELS if conditioning in models.LABELED_CRITICS else None
+    labels = LABELS if conditioning in models.LABELED_CRITICS else None
     assert_xla_computes_the_same(
         lambda: objective.critic_terms(
-            conditioned(critic, taken, training=True), **drawn(shape), step=STEP, labels=LABELS
+            bind_labels(critic, labels, training=True), **drawn(shape), step=STEP, labels=LABELS
         ),
         critic,
     )
@@ -137,7 +132,7 @@ def test_every_critic(name, normalization, conditioning):
     slow_but([("batch", CLASSES)], [("batch", 0), ("batch", CLASSES), ("none", 0)]),
 )
 def test_every_generator(normalization, classes):
-    """Its loss and weight gradients, and the moments that batch-norm accumulates."""
+    """Compares the loss, the weight gradients and the accumulated moments."""
     conditioning = "projection" if classes else "none"
     generator, critic = models.build(
         "dcgan",
@@ -153,8 +148,8 @@ def test_every_generator(normalization, classes):
     labels = LABELS if classes else None
 
     def terms():
-        fake = conditioned(generator, labels, training=True)(latents)
-        scores = conditioned(critic, labels, training=True)
+        fake = bind_labels(generator, labels, training=True)(latents)
+        scores = bind_labels(critic, labels, training=True)
         return losses.GanObjective().generator_terms(scores, fake)
 
     assert_xla_computes_the_same(terms, generator)

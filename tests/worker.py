@@ -6,9 +6,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-import train
+import wgan_gp
+from wgan_gp.app import program
 from wgan_gp.config import Config
-from wgan_gp.monitoring import Writer
+from wgan_gp.writers.writer import Writer
 
 
 class Announce(Writer):
@@ -25,7 +26,9 @@ def weights_of(state):
     return [np.array(tf.convert_to_tensor(variable)) for variable in variables]
 
 
-def main(model_dir, weights, train_steps, more):
+@program.with_exit_status
+def main(argv):
+    model_dir, weights, train_steps, more = argv
     settings = {
         "model_width": 4,
         "latent_size": 8,
@@ -37,22 +40,12 @@ def main(model_dir, weights, train_steps, more):
         **json.loads(more),
     }
     config = Config(model_dir=model_dir, train_steps=int(train_steps), **settings)
-    # As train.main does, but for the weights.
-    make_trainer = train.make_trainer
-    kept = []
-
-    def keep(run):
-        kept.append(run)
-        return make_trainer(run, Announce())
-
-    train.make_trainer = keep
-    train.flags.define = lambda: None
-    train.flags.parse = lambda argv: config
-    status = train.main([])
-    if status == 0:
-        np.savez(weights, *weights_of(kept[0].state))
-    return status
+    result = wgan_gp.train(config, writers=[Announce()])
+    if result.stopped_by is not None:
+        return 128 + result.stopped_by
+    np.savez(weights, *weights_of(result.run.state))
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -92,7 +92,8 @@ def _check_text(flag: str, text: str) -> None:
         raise UserError(f"{flag} is not valid UTF-8", "give text in UTF-8")
     if "Cc" in categories:
         raise UserError(
-            f"{flag} contains a control character", "leave out line ends, tabs and the like"
+            f"{flag} contains a control character",
+            "remove line breaks, tabs and other control characters",
         )
 
 

@@ -1,4 +1,4 @@
-"""Ends downloads that receive no data; downloads that make progress are not limited."""
+"""Timeouts for downloads that receive no data; downloads that make progress are not limited."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# Seconds to connect to one of a host's addresses, and seconds between two pieces of a response.
-# The total time of a download is not limited.
+# Seconds to connect to an address of a host, and seconds between two parts of a response. The
+# total time of a download is not limited.
 _TIMEOUTS = (5.0, 60.0)
-# Retries after connection errors. The default of tensorflow-datasets is ten, with pauses that
-# double: three minutes, or half an hour if a firewall drops packets. Retries after responses such
-# as "503 busy" stay at ten.
+# Retries after connection errors. tensorflow-datasets retries ten times with doubling pauses, which
+# takes three minutes, or half an hour if a firewall drops packets. The ten retries after responses
+# such as "503 Service Unavailable" are kept.
 _RETRIES = {"connect": 2, "read": 1, "other": 2}
 
 
 @contextlib.contextmanager
-def giving_up_in_time() -> Iterator[None]:
-    """Limits how long requests inside wait, and shows progress bars on a terminal only."""
+def limit_downloads() -> Iterator[None]:
+    """Sets timeouts for requests inside the context; shows progress bars only on a terminal."""
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    _bound_requests()
+    _limit_requests()
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
-    with waiting_at_most():
+    with socket_timeout():
         yield
 
 
 @contextlib.contextmanager
-def waiting_at_most(seconds: float = _TIMEOUTS[1]) -> Iterator[None]:
+def socket_timeout(seconds: float = _TIMEOUTS[1]) -> Iterator[None]:
     """Sets the default timeout of sockets, which urllib uses, inside the context."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
@@ -43,11 +43,11 @@ def waiting_at_most(seconds: float = _TIMEOUTS[1]) -> Iterator[None]:
 
 
 @functools.cache
-def _bound_requests() -> None:
-    """Sets a timeout and fewer retries for every request of this process without a timeout.
+def _limit_requests() -> None:
+    """Sets a timeout and fewer retries for all requests of this process that have no timeout.
 
-    tensorflow-datasets has no setting for them. The change is permanent: requests that are queued
-    when the first download fails are still sent at the end of the program, which waits for them.
+    tensorflow-datasets has no setting for this. The change is permanent, because requests that are
+    queued when the first download fails are still sent, and the end of the program waits for them.
     """
     import requests  # noqa: PLC0415
 
@@ -55,7 +55,7 @@ def _bound_requests() -> None:
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     send = requests.adapters.HTTPAdapter.send
 
-    def bounded(
+    def send_with_timeout(
         adapter: requests.adapters.HTTPAdapter,
         request: requests.PreparedRequest,
         stream: bool = False,
@@ -68,4 +68,4 @@ def _bound_requests() -> None:
             adapter.max_retries = adapter.max_retries.new(**_RETRIES)
         return send(adapter, request, stream, timeout, *rest, **given)
 
-    requests.adapters.HTTPAdapter.send = bounded  # type: ignore[method-assign,assignment]
+    requests.adapters.HTTPAdapter.send = send_with_timeout  # type: ignore[method-assign,assignment]

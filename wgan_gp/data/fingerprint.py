@@ -1,4 +1,4 @@
-"""Fingerprints, which identify a dataset without reading the content of its files."""
+"""Fingerprints, which identify a dataset without reading its files."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ import posixpath
 from collections.abc import Sequence
 from typing import Any
 
-from ..json_files import digest
+from ..run_directory.json_files import digest
 from .listing import local_path
 
-# The entries of a fingerprint that are compared, and the text for a difference.
-_IN_WORDS = {
-    "names": "the file names differ",
-    "classes": "the classes differ",
-    "sizes": "the file sizes differ",
-}
 
-
-def fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, Any]:
+def compute_fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, Any]:
     """Returns the fingerprint of a dataset, as stored in data.json.
 
     Args:
@@ -38,22 +31,6 @@ def fingerprint(folder: str, files: Sequence[str], classes: Any) -> dict[str, An
         "classes": digest(classes),
         "sizes": digest([_size(path) for path in local]) if len(local) == len(paths) else None,
     }
-
-
-def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:
-    """Returns a description of the differences of two fingerprints, "" if none are known.
-
-    Args:
-      before: The recorded fingerprint, or None if none was recorded.
-      now: The current fingerprint, or None for a dataset without files.
-    """
-    if before is None or now is None:
-        return ""
-    if before.get("files") != now["files"]:
-        return f"{before.get('files')} files became {now['files']}"
-    # Remote files have no sizes, and earlier versions may not have recorded all entries.
-    known = [name for name in _IN_WORDS if None not in (before.get(name), now[name])]
-    return ", ".join(_IN_WORDS[name] for name in known if before[name] != now[name])
 
 
 def _size(path: str) -> int:

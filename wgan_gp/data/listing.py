@@ -1,4 +1,4 @@
-"""Lists the files of a dataset and skips those that would block or cannot be opened."""
+"""Lists the files of a dataset, and skips files that would block or cannot be opened."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import contextlib
 import glob
 import os
 import posixpath
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
+from absl import logging
 
 from ..errors import UserError, printable, reason
 
-# Seconds to look up a path. TensorFlow itself retries for minutes or hours.
-_REACHED_IN = 60.0
+# Seconds to look up a path. TensorFlow itself would retry for minutes or hours.
+_LOOKUP_TIMEOUT = 60.0
 
 # The reasons for skipping a path.
-_LINK = "links to folders that are read already, or that hold the link, are skipped"
-_SPECIAL = "what is no regular file, such as a pipe or a broken link, is skipped"
-_NAME = "names that are not UTF-8 are skipped"
+_LINK = "skipped links to folders that were already listed or that contain the link"
+_SPECIAL = "skipped entries that are not regular files, such as pipes and broken links"
+_NAME = "skipped names that are not UTF-8"
 
-_UNREACHED = (
+_CONNECTION_ERRORS = (
     tf.errors.AbortedError,
     tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError,
@@ -59,15 +59,15 @@ def reading(origin: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError, UnicodeError) as error:
-        verb = "reached" if "://" in origin and isinstance(error, _UNREACHED) else "read"
+        verb = "reached" if "://" in origin and isinstance(error, _CONNECTION_ERRORS) else "read"
         raise UserError(
             f"{origin} cannot be {verb} ({reason(error)})",
-            "see to the path, the right to read it and the network",
+            "check the path, the permission to read it and the network",
         ) from error
 
 
 def check_path(origin: str, path: str) -> None:
-    """Checks that TensorFlow can look up a path, which need not exist.
+    """Checks that TensorFlow can look up a path, whether or not the path exists.
 
     Raises:
       UserError: If the path is not UTF-8, or the lookup times out.
@@ -79,30 +79,30 @@ def check_path(origin: str, path: str) -> None:
         return
     failures: list[Exception] = []
 
-    def look() -> None:
+    def look_up() -> None:
         try:
-            # isdir and listdir would report an unreachable path as missing.
+            # isdir and listdir report an unreachable path as missing.
             tf.io.gfile.exists(path)
         except Exception as error:
             failures.append(error)
 
     # A daemon thread does not delay the end of the program.
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(_REACHED_IN)
-    if looking.is_alive():
+    lookup = threading.Thread(target=look_up, daemon=True)
+    lookup.start()
+    lookup.join(_LOOKUP_TIMEOUT)
+    if lookup.is_alive():
         raise UserError(
-            f"{origin} cannot be reached: no answer within {_REACHED_IN:.0f} seconds",
-            "see to the network and the proxy",
+            f"{origin} cannot be reached: no answer within {_LOOKUP_TIMEOUT:.0f} seconds",
+            "check the network and the proxy",
         )
     if failures:
         raise failures[0]
 
 
-def files_below(origin: str, path: str) -> list[str]:
+def list_files(origin: str, path: str) -> list[str]:
     """Returns the sorted relative paths of the files in a folder at any depth.
 
-    Names that begin with a dot are left out. In a local folder, a link to a folder is followed
+    Names that begin with a dot are ignored. In a local folder, a link to a folder is followed
     unless that folder was already listed or contains the link, and files that are not regular
     are skipped. Skipped paths are reported on stderr.
 
@@ -112,9 +112,8 @@ def files_below(origin: str, path: str) -> list[str]:
     """
     skipped: dict[str, list[str]] = {}
     local = local_path(path)
-    found = _remote(path) if local is None else _local(local, skipped)
-    files = sorted(found)
-    _say(origin, skipped)
+    files = sorted(_walk_remote(path) if local is None else _walk_local(local, skipped))
+    _warn_of_skipped(origin, skipped)
     return files
 
 
@@ -132,11 +131,11 @@ def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
         local = local_path(path)
         if not (tf.io.gfile.isdir(path) if local is None else os.path.isdir(local)):
             (files if can_be_opened(path) else special).append(path)
-    _say(origin, {_SPECIAL: special})
+    _warn_of_skipped(origin, {_SPECIAL: special})
     return files
 
 
-def matching(origin: str, pattern: str) -> list[str]:
+def glob_paths(origin: str, pattern: str) -> list[str]:
     """Returns the paths that match a glob pattern.
 
     Raises:
@@ -151,16 +150,16 @@ def matching(origin: str, pattern: str) -> list[str]:
         raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
 
 
-def _say(origin: str, skipped: dict[str, list[str]]) -> None:
-    """Prints one warning for each reason, with the first path and the number of the others."""
-    for why, paths in skipped.items():
+def _warn_of_skipped(origin: str, skipped: dict[str, list[str]]) -> None:
+    """Prints one warning for each reason, with the first path and the number of other paths."""
+    for cause, paths in skipped.items():
         if paths:
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            print(f"warning: {origin}: {why}: {printable(min(paths))}{more}", file=sys.stderr)
+            logging.warning(f"{origin}: {cause}: {printable(min(paths))}{more}")
 
 
-def _remote(top: str) -> Iterator[str]:
-    """Yields the files below a folder that is not local and has no links."""
+def _walk_remote(top: str) -> Iterator[str]:
+    """Yields the files below a folder that is not local; such folders have no links."""
     for folder, _, names in tf.io.gfile.walk(top):
         inside = folder[len(top) :].strip("/")
         if any(part.startswith(".") for part in inside.split("/")):
@@ -168,10 +167,10 @@ def _remote(top: str) -> Iterator[str]:
         yield from (posixpath.join(inside, name) for name in names if not name.startswith("."))
 
 
-def _local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
+def _walk_local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
     """Yields the files below a local folder.
 
-    Links are followed last, so that files of the folder itself are listed under their own path.
+    Links are followed last, so that a file inside the folder is listed under its own path.
     """
     seen: set[str] = set()  # real paths
     links = [""]
@@ -186,7 +185,7 @@ def _local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
             with os.scandir(os.path.join(top, inside)) as entries:
                 for entry in entries:
                     path = posixpath.join(inside, entry.name)
-                    kind = _kind(entry, real)
+                    kind = _classify(entry, real)
                     if kind == "file":
                         yield path
                     elif kind == "folder":
@@ -197,7 +196,7 @@ def _local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
                         skipped.setdefault(kind, []).append(path)
 
 
-def _kind(entry: os.DirEntry, parent: str) -> str | None:
+def _classify(entry: os.DirEntry, parent: str) -> str | None:
     """Classifies an entry of a folder.
 
     Args:

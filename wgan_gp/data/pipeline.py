@@ -8,25 +8,25 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UserError
-from .source import Source, Stream
+from .source import InMemoryData, StreamedData
 
-# The dtypes that a TPU's infeed supports.
+# The dtypes that the infeed of a TPU supports.
 _INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
 
 
 def distributed_batches(
-    source: Source | Stream,
+    data: InMemoryData | StreamedData,
     strategy: tf.distribute.Strategy,
     first_step: int,
     *,
     batch_size: int,
 ) -> Iterator:
-    """Returns an endless iterator over real batches and their labels, split over the replicas.
+    """Returns an endless iterator over global batches and their labels, split over the replicas.
 
-    It yields one global batch per critic step.
+    It yields one batch for each critic step.
 
     Args:
-      source: The dataset.
+      data: The opened dataset.
       strategy: The strategy whose replicas are fed.
       first_step: The critic step to start with.
       batch_size: The global batch size; must be divisible by the number of replicas.
@@ -34,14 +34,14 @@ def distributed_batches(
     return iter(
         strategy.distribute_datasets_from_function(
             lambda context: replica_batches(
-                source, context, batch_size=batch_size, first_step=first_step
+                data, context, batch_size=batch_size, first_step=first_step
             )
         )
     )
 
 
 def replica_batches(
-    source: Source | Stream,
+    data: InMemoryData | StreamedData,
     context: tf.distribute.InputContext,
     *,
     batch_size: int,
@@ -53,50 +53,49 @@ def replica_batches(
     replica r reads the r-th slice of them, for any number of replicas and hosts.
 
     Args:
-      source: The dataset.
+      data: The opened dataset.
       context: The index of this host and the number of hosts and replicas.
       batch_size: The global batch size; must be divisible by the number of replicas.
       first_step: The critic step to start with.
 
     Returns:
       A dataset of pairs of static shape, `[batch_size / replicas, *example_shape]` float32 and
-      labels int32: the batch of this host's first replica, that of its second replica, and so
-      on, then the batches of the next step.
+      labels int32. For each step in turn, it has one batch for each replica of this host.
 
     Raises:
       UserError: If the dtype or the shape of the batches is not supported by a TPU.
     """
     count = context.get_per_replica_batch_size(batch_size)
-    if isinstance(source, Stream):
-        batches = _decoded(source, context, count, first_step)
+    if isinstance(data, StreamedData):
+        batches = _streamed_batches(data, context, count, first_step)
     else:
-        batches = _read(source, context, count, first_step)
+        batches = _in_memory_batches(data, context, count, first_step)
     check_elements(batches.element_spec)
-    return untuned(batches.prefetch(tf.data.AUTOTUNE))
+    return without_autotune(batches.prefetch(tf.data.AUTOTUNE))
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset without autotuning, which would delay the end of an iterator.
 
-    The end of an iterator waits for the tuner's next iteration, and the intervals between these
-    double, up to a minute. The slow operations here are parallel without the tuner.
+    An iterator ends only after the tuner's next iteration, and the intervals between these double
+    up to a minute. The slow operations of this package are parallel without the tuner.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
 
 
-def _read(
-    source: Source, context: tf.distribute.InputContext, count: int, first_step: int
+def _in_memory_batches(
+    data: InMemoryData, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
-    """Returns batches of `count` examples from memory, for the replicas of this host."""
+    """Returns batches of `count` examples for the replicas of this host."""
 
-    @tf.autograph.experimental.do_not_convert  # there is no control flow, and conversion is slow
+    @tf.autograph.experimental.do_not_convert  # it has no control flow, and conversion is slow
     def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first = _slice_index(context, first_step, index) * count
-        examples, labels = source.read(first, count)
+        examples, labels = data.read(first, count)
         return (
-            tf.ensure_shape(examples, [count, *source.example_shape]),
+            tf.ensure_shape(examples, [count, *data.example_shape]),
             tf.ensure_shape(labels, [count]),
         )
 
@@ -105,26 +104,27 @@ def _read(
     )
 
 
-def _decoded(
-    source: Stream, context: tf.distribute.InputContext, count: int, first_step: int
+def _streamed_batches(
+    data: StreamedData, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
     """Returns batches of `count` images from a stream; each host decodes only its own images."""
     replicas = context.num_replicas_in_sync
     local = replicas // context.num_input_pipelines
-    first = first_step * replicas  # the number of slices in the steps before
+    first = first_step * replicas  # the number of slices in earlier steps
 
     def is_own(slice_index: tf.Tensor, _: Any) -> tf.Tensor:
         return slice_index % replicas // local == context.input_pipeline_id
 
     def batch(index: tf.Tensor, images: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        levels, labels = images
-        return source.finish(levels, _slice_index(context, first_step, index) * count), labels
+        uint8_images, labels = images
+        first_position = _slice_index(context, first_step, index) * count
+        return data.normalize(uint8_images, first_position), labels
 
-    slices = source.encoded(first * count, count)
+    slices = data.encoded(first * count, count)
     if context.num_input_pipelines > 1:
         slices = slices.enumerate(first).filter(is_own).map(lambda _, elements: elements)
     return (
-        source.decode(slices)
+        data.decode(slices)
         .rebatch(count, drop_remainder=True)
         .enumerate()
         .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -141,25 +141,25 @@ def _slice_index(
     return step * replicas + context.input_pipeline_id * local + index % local
 
 
-def first_examples(source: Source | Stream, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+def first_examples(data: InMemoryData | StreamedData, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first `count` examples of training and their labels."""
-    batches = replica_batches(source, tf.distribute.InputContext(), batch_size=count, first_step=0)
+    batches = replica_batches(data, tf.distribute.InputContext(), batch_size=count, first_step=0)
     return next(iter(batches))
 
 
 def check_elements(spec: Any) -> None:
-    """Raises UserError unless a TPU supports the dtypes and shapes of a dataset's elements.
+    """Raises UserError unless a TPU supports the dtypes and shapes of the elements of a dataset.
 
-    TensorFlow would report this minutes later, with an error about the compiled program.
+    TensorFlow would raise an error about the compiled program, minutes later.
     """
     for part in tf.nest.flatten(spec):
         if part.dtype not in _INFEED_DTYPES:
             raise UserError(
-                f"the dataset yields {part.dtype.name}, which no TPU can be fed: {part}",
+                f"the dataset yields {part.dtype.name}, which a TPU does not support: {part}",
                 "cast it to float32 or int32 in wgan_gp/data/",
             )
         if not part.shape.is_fully_defined():
             raise UserError(
-                f"the dataset yields batches of no fixed shape: {part}",
-                "resize its images, and leave no batch short, in wgan_gp/data/",
+                f"the dataset yields batches without a fixed shape: {part}",
+                "resize its images and drop incomplete batches, in wgan_gp/data/",
             )

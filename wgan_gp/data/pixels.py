@@ -1,4 +1,4 @@
-"""Decodes image files to 8-bit levels, and converts levels to inputs of the critic."""
+"""Decodes image files to uint8 images, and normalizes them to the range of the critic."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
-from ..randomness import Stream, uncorrelated_bits, uniform
+from ..config import DataSettings
+from ..runtime.randomness import RngStream, uncorrelated_bits, uniform
 
 # The limit protects the memory: a file of a few hundred kilobytes can declare more pixels than
-# this, and many files are decoded in parallel. Decoded, this many pixels take 400 MB.
-MOST_PIXELS = 2**27
+# this, and many files are decoded in parallel. This many pixels take 400 MB when decoded.
+MAX_PIXELS = 2**27
+BMP_SIGNATURE = b"BM"  # the first bytes of a BMP file
 # The divisors by which libjpeg can reduce a JPEG while decoding.
 _JPEG_RATIOS = (1, 2, 4, 8)
 
 
 def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
-    """Decodes a JPEG, PNG, BMP or GIF (first frame), crops its center square and resizes it.
+    """Decodes a JPEG, PNG or GIF (first frame), crops its center square and resizes it.
 
-    Downsampling averages over all pixels that a new pixel covers. Without averaging, aliasing
-    would add noise, which the critic learns.
+    Downsampling averages over all pixels that a new pixel covers. Otherwise aliasing would add
+    noise, which the critic would learn.
 
     Args:
       encoded: The content of the file, scalar string.
@@ -32,7 +33,7 @@ def decode(encoded: tf.Tensor, example_shape: tuple[int, ...]) -> tf.Tensor:
 
     Raises:
       tf.errors.InvalidArgumentError: If the file has another format, is damaged or has more than
-        MOST_PIXELS pixels.
+        MAX_PIXELS pixels.
     """
     side, _, channels = example_shape
     square = tf.cond(
@@ -60,7 +61,7 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
     window = _middle_square(-(-size // tf.gather([*_JPEG_RATIOS, _JPEG_RATIOS[-1]], halvings)))
 
     def at(ratio: int) -> tf.Tensor:
-        # As RGB, because libjpeg cannot convert CMYK to grayscale.
+        # The result is RGB, because libjpeg cannot convert CMYK to grayscale.
         return tf.image.decode_and_crop_jpeg(encoded, window, channels=3, ratio=ratio)
 
     return tf.switch_case(
@@ -75,64 +76,45 @@ def _decode_jpeg(encoded: tf.Tensor, side: int) -> tf.Tensor:
 # Not inlined, because for other images the nodes of a branch that is not taken cost time.
 @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
 def _decode_other(encoded: tf.Tensor, side: int) -> tf.Tensor:
-    """Returns the center square of a PNG, BMP or GIF as RGB, as `_decode_jpeg` does for a JPEG.
+    """Returns the center square of a PNG or GIF as RGB, as `_decode_jpeg` does for a JPEG.
 
     The image has one or three channels, with or without alpha, which is dropped.
     """
-    with tf.control_dependencies([_check_palette(encoded), _check_size(_stated_size(encoded))]):
+    with tf.control_dependencies([check_not_bmp(encoded), _check_size(_header_size(encoded))]):
         encoded = tf.identity(encoded)
     image = tf.io.decode_image(encoded, expand_animations=False)
     size = tf.shape(image)
     square = tf.image.crop_to_bounding_box(image, *tf.unstack(_middle_square(size[:2])))
-    is_colour = tf.cast(size[2] >= 3, tf.int32)
-    square = tf.gather(square, is_colour * [0, 1, 2], axis=2)
+    is_color = tf.cast(size[2] >= 3, tf.int32)
+    square = tf.gather(square, is_color * [0, 1, 2], axis=2)
     square.set_shape([None, None, 3])
     return tf.cond(tf.shape(square)[0] >= 2 * side, lambda: _reduced(square, side), lambda: square)
 
 
-def _stated_size(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the two sides `[2]` int32 in the header of a PNG, BMP or GIF."""
+def _header_size(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the two sides `[2]` int32 in the header of a PNG or GIF."""
 
-    def at(first: int, count: int, dtype: tf.DType, little_endian: bool = True) -> tf.Tensor:
+    def sides_at(first: int, count: int, dtype: tf.DType, little_endian: bool) -> tf.Tensor:
         sides = tf.io.decode_raw(tf.strings.substr(encoded, first, count), dtype, little_endian)
-        return tf.abs(tf.cast(sides, tf.int32))  # the height of a flipped BMP is negative
+        return tf.cast(sides, tf.int32)
 
-    kind = tf.strings.substr(encoded, 0, 2)
-    return tf.case(
-        [
-            (kind == b"BM", lambda: at(18, 8, tf.int32)),
-            (kind == b"GI", lambda: at(6, 4, tf.uint16)),
-        ],
-        default=lambda: at(16, 8, tf.int32, little_endian=False),
+    return tf.cond(
+        tf.strings.substr(encoded, 0, 2) == b"GI",
+        lambda: sides_at(6, 4, tf.uint16, little_endian=True),
+        lambda: sides_at(16, 8, tf.int32, little_endian=False),
     )
 
 
 def _check_size(size: tf.Tensor) -> tf.Operation:
-    """Asserts that an image has at most MOST_PIXELS pixels."""
+    """Asserts that an image has at most MAX_PIXELS pixels."""
     count = tf.reduce_prod(tf.cast(size, tf.int64))
-    return tf.debugging.Assert(count <= MOST_PIXELS, ["a picture of too many pixels"])
+    return tf.debugging.Assert(count <= MAX_PIXELS, ["the image has too many pixels"])
 
 
-def _check_palette(encoded: tf.Tensor) -> tf.Operation:
-    """Asserts that a BMP has no color palette, because TensorFlow ignores palettes."""
-
-    def is_sound() -> tf.Tensor:
-        head = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 0, 30), tf.uint8), tf.int32)
-        # The palette follows the file header of 14 bytes and the image header, which begins with
-        # its own length.
-        begin = 14 + head[14] + 256 * head[15]
-        bits_per_pixel = head[28]
-        return tf.cond(bits_per_pixel > 8, lambda: True, lambda: is_grey(begin))
-
-    def is_grey(begin: tf.Tensor) -> tf.Tensor:
-        palette = tf.io.decode_raw(tf.strings.substr(encoded, begin, 4 * 256), tf.uint8)
-        colours = tf.cast(tf.reshape(palette, [256, 4])[:, :3], tf.int32)
-        return tf.reduce_all(colours == tf.range(256)[:, None])
-
-    is_bmp = tf.strings.substr(encoded, 0, 2) == b"BM"
-    return tf.debugging.Assert(
-        tf.cond(is_bmp, is_sound, lambda: True), ["a BMP with a palette of colours"]
-    )
+def check_not_bmp(encoded: tf.Tensor) -> tf.Operation:
+    """Asserts that an image is not a BMP, of which TensorFlow ignores the color palette."""
+    is_other = tf.strings.substr(encoded, 0, 2) != BMP_SIGNATURE
+    return tf.debugging.Assert(is_other, ["BMP images are not supported"])
 
 
 def _middle_square(size: tf.Tensor) -> tf.Tensor:
@@ -142,46 +124,48 @@ def _middle_square(size: tf.Tensor) -> tf.Tensor:
 
 
 def _reduced(square: tf.Tensor, side: int) -> tf.Tensor:
-    """Resizes to `side` by averaging over areas."""
+    """Returns a square image resized to `side` by averaging over areas."""
     return _rounded(tf.image.resize(square, [side, side], method="area"))
 
 
-def _rounded(levels: tf.Tensor) -> tf.Tensor:
-    return tf.cast(levels + 0.5, tf.uint8)
+def _rounded(images: tf.Tensor) -> tf.Tensor:
+    return tf.cast(images + 0.5, tf.uint8)
 
 
-def finish(config: Config, levels: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+def normalize(settings: DataSettings, uint8_images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     """Normalizes images to [-1, 1], with dequantization and random flips if configured.
 
-    Dequantization maps a level x in 0 ... 255 to 2 (x / 256 - 1/2) + u with u uniform on
-    [0, 1/128), drawn again at every use. The result is in [-1, 1), without discrete levels that
-    the critic could detect, as in the code of Gulrajani et al. 2017 (arXiv:1704.00028). With
-    --dequantization=off, the result is x / 127.5 - 1.
+    Dequantization maps a level x in 0 ... 255 to 2 (x / 256 - 1/2) + u, with u drawn uniformly
+    from [0, 1/128) at every use. The result is in [-1, 1) and has no discrete levels that the
+    critic could detect, as in the code of Gulrajani et al. 2017 (arXiv:1704.00028). With
+    --nodequantization, the result is x / 127.5 - 1.
 
     Args:
-      config: The configuration, with the seed.
-      levels: `[B, H, W, C]` uint8.
+      settings: The seed, --dequantization and --random_flips.
+      uint8_images: `[B, H, W, C]` uint8.
       first: The position of the first image, scalar int64.
 
     Returns:
       `[B, H, W, C]` float32.
     """
-    images = flipped(config, tf.cast(levels, tf.float32), first)
-    if not config.dequantization:
+    images = flip(settings, tf.cast(uint8_images, tf.float32), first)
+    if not settings.dequantization:
         return images / 127.5 - 1
-    count, *rest = levels.shape
+    count, *rest = uint8_images.shape
     words = uncorrelated_bits(
-        config.seed, Stream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
+        settings.seed, RngStream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
     )
     # 16 bits match the resolution of float32 near 1, so the sum is exact and stays below 1.
     high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
-    noise = tf.reshape(tf.cast(high, tf.float32), levels.shape)
+    noise = tf.reshape(tf.cast(high, tf.float32), uint8_images.shape)
     return images * 2.0**-7 + (noise * 2.0**-23 - 1)
 
 
-def flipped(config: Config, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Every image or its mirror image, as (seed, position) says; all as they are unless asked."""
-    if not config.random_flips:
+def flip(settings: DataSettings, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Mirrors half of the images under --random_flips, as a function of (seed, position)."""
+    if not settings.random_flips:
         return images
-    coin = uniform(config.seed, Stream.FLIPS, step=0, first=first, count=images.shape[0], size=1)
+    coin = uniform(
+        settings.seed, RngStream.FLIPS, step=0, first=first, count=images.shape[0], size=1
+    )
     return tf.where(coin[:, :, None, None] < 0.5, images[:, :, ::-1], images)

@@ -1,4 +1,4 @@
-"""Image datasets of tensorflow-datasets, by name, read from their prepared TFRecord files."""
+"""Image datasets of tensorflow-datasets, read from their prepared TFRecord files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,27 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
-from ..errors import UserError
-from .downloads import giving_up_in_time
+from ..config import DataSettings, DeviceSettings
+from ..errors import UserError, reason
+from .downloads import limit_downloads
+from .encoded_images import open_images
+from .fingerprint import compute_fingerprint
 from .listing import check_path
+from .records import RecordImages
+from .shapes import MAX_DEFAULT_SIDE, image_shape
+from .shards import Shards
+from .source import InMemoryData, StreamedData
 
-_READ_AS = "tfrecord"  # the supported file format
+_FILE_FORMAT = "tfrecord"  # the only supported format of prepared files
 _DESCRIPTION = "dataset_info.json"
 
 
 @functools.lru_cache(maxsize=8)  # takes seconds
-def find(name: str, data_dir: str | None) -> Any:
-    """Returns the dataset's builder, which knows the features of unprepared datasets, too.
+def find_builder(name: str, data_dir: str | None) -> Any:
+    """Returns the builder of a dataset, which has its features even if it is not prepared.
 
     Raises:
-      UserError: If tensorflow-datasets has no such dataset, or the prepared files are damaged.
+      UserError: If the name is unknown to tensorflow-datasets, or prepared files are damaged.
     """
     if data_dir is not None:
         check_path(f"--data_dir={data_dir}", data_dir)
@@ -37,24 +43,64 @@ def find(name: str, data_dir: str | None) -> Any:
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    # It raises many types of exceptions, and ValueError both for an unknown name and for a file
-    # that it cannot read.
+    # tfds.builder raises many types of exceptions, and ValueError both for an unknown name and for
+    # a file that it cannot read.
     except Exception as error:
         if damaged := _damaged_file(name, data_dir or tfds.core.constants.DATA_DIR):
             raise UserError(
-                f"--dataset={name}: {damaged} is damaged ({_first_line(error)})",
-                "delete its folder and prepare the dataset again, or give another --data_dir",
+                f"--dataset={name}: {damaged} is damaged ({reason(error)})",
+                "delete its folder and prepare the dataset again, or use another --data_dir",
             ) from error
         if not isinstance(error, (tfds.core.DatasetNotFoundError, ValueError, AssertionError)):
             raise UserError(
-                f"--dataset={name} cannot be looked up ({_first_line(error)})",
-                "give another name, install what is missing, or see to the network",
+                f"--dataset={name} cannot be looked up ({reason(error)})",
+                "check the name, the network and the packages that the dataset requires",
             ) from error
         raise UserError(
-            f"--dataset={name} is unknown, to tensorflow-datasets too ({_first_line(error)})",
-            "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a name "
-            "that it knows",
+            f"--dataset={name} is neither built in nor known to tensorflow-datasets "
+            f"({reason(error)})",
+            "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a "
+            "dataset of tensorflow-datasets",
         ) from error
+
+
+class PreparedReader:
+    """Reads a dataset of tensorflow-datasets; see registry.DatasetReader."""
+
+    def __init__(self, builder: Any, settings: DataSettings):
+        self._builder = builder
+        self._image_key, (height, width, channels) = image_feature(builder)
+        self._label_key, self.label_count = label_feature(builder)
+        side = min(height or MAX_DEFAULT_SIDE, width or MAX_DEFAULT_SIDE)
+        default_channels = 1 if channels in (1, 2) else 3  # without alpha
+        self.example_shape: tuple[int, ...] = image_shape(settings, side, default_channels)
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        shards = Shards(
+            f"--dataset={settings.dataset}",
+            list_files(settings, self._builder),
+            self._image_key,
+            self._label_key,
+            classes,
+        )
+        images = RecordImages(shards, settings.seed)
+        return open_images(images, self.example_shape, settings, devices)
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        return compute_fingerprint("", list_files(settings, self._builder), self.label_count)
+
+    def held_out_split(self, split: str) -> str | None:
+        """Returns "test" or "validation" if it is a prepared split other than `split`."""
+        splits = self._builder.info.splits if self._builder.is_prepared() else ()
+        held_out = (name for name in ("test", "validation") if name in splits and name != split)
+        return next(held_out, None)
+
+
+def find_reader(settings: DataSettings) -> PreparedReader:
+    """Finds the dataset that --dataset names; see `find_builder` for errors."""
+    return PreparedReader(find_builder(settings.dataset, settings.data_dir), settings)
 
 
 def _damaged_file(name: str, data_dir: str) -> str | None:
@@ -89,15 +135,15 @@ def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
     }
     if not images:
         raise UserError(
-            f"--dataset={builder.name} has no images ({', '.join(_features(builder))})",
-            "give a dataset of images",
+            f"--dataset={builder.name} has no images, but {', '.join(_features(builder))}",
+            "use a dataset of images",
         )
     key = "image" if "image" in images else next(iter(images))
     dtype = np.dtype(images[key].np_dtype)
     if dtype != np.uint8:
         raise UserError(
             f"--dataset={builder.name} has images of {dtype}",
-            "give a dataset of uint8",
+            "use a dataset of uint8 images",
         )
     return key, tuple(images[key].shape)
 
@@ -119,89 +165,80 @@ def label_feature(builder: Any) -> tuple[str | None, int]:
     return next(iter(labels.items())) if len(labels) == 1 else (None, 0)
 
 
-def held_out_split(config: Config) -> str | None:
-    """Returns "test" or "validation" if it is a prepared split other than --split, else None."""
-    builder = find(config.dataset, config.data_dir)
-    splits = builder.info.splits if builder.is_prepared() else ()
-    return next(
-        (name for name in ("test", "validation") if name in splits and name != config.split), None
-    )
-
-
 def _features(builder: Any) -> dict[str, Any]:
     features = builder.info.features
     return dict(features) if hasattr(features, "keys") else {}
 
 
-def files(config: Config, builder: Any) -> list[str]:
-    """Returns the TFRecord files of --split, and prepares the dataset first under --download=on.
+def list_files(settings: DataSettings, builder: Any) -> list[str]:
+    """Returns the TFRecord files of --split; under --download, prepares the dataset first.
 
     Raises:
-      UserError: If the dataset is not prepared and cannot be, or is prepared in another file
-        format, or has no such split.
+      UserError: If the dataset cannot be prepared, is prepared in another file format, or does not
+        have the split.
     """
-    with _only_errors_of("absl"):  # it warns about a partially prepared folder
+    with _suppress_warnings("absl"):  # absl warns about a partially prepared folder
         is_prepared = builder.is_prepared()
     if not is_prepared:
-        prepare(config, builder)
+        prepare(settings, builder)
     splits = builder.info.splits
-    if config.split not in splits:
+    if settings.split not in splits:
         raise UserError(
-            f"--split={config.split} is none of {config.dataset}",
+            f"--split={settings.split} is not a split of --dataset={settings.dataset}",
             f"use one of {', '.join(sorted(splits))}",
         )
-    if builder.info.file_format.value != _READ_AS:
+    if builder.info.file_format.value != _FILE_FORMAT:
         raise UserError(
-            f"--dataset={config.dataset} is prepared as {builder.info.file_format.value} in "
+            f"--dataset={settings.dataset} is prepared as {builder.info.file_format.value} in "
             f"{builder.data_path}",
-            f"prepare it as {_READ_AS}: "
-            f'tensorflow_datasets.builder("{config.dataset}", file_format="{_READ_AS}")',
+            f"prepare it as {_FILE_FORMAT}: "
+            f'tensorflow_datasets.builder("{settings.dataset}", file_format="{_FILE_FORMAT}")',
         )
-    return [str(path) for path in splits[config.split].filepaths]
+    return [str(path) for path in splits[settings.split].filepaths]
 
 
-def prepare(config: Config, builder: Any) -> None:
-    """Downloads the dataset and prepares it, if --download is given.
+def prepare(settings: DataSettings, builder: Any) -> None:
+    """Downloads and prepares the dataset under --download.
 
     Raises:
-      UserError: If --download=off, or downloading or preparing fails.
+      UserError: If --download is not set, or downloading or preparing fails.
     """
-    by_hand = (
+    alternative = (
         "or prepare it elsewhere with tensorflow_datasets.load"
-        f'("{config.dataset}", data_dir=DIR), and give --data_dir=DIR'
+        f'("{settings.dataset}", data_dir=DIR) and use --data_dir=DIR'
     )
-    if not config.download:
+    if not settings.download:
         raise UserError(
-            f"--dataset={config.dataset} is not prepared: there is no {builder.data_path}",
-            f"add --download where there is a network, {by_hand}",
+            f"--dataset={settings.dataset} is not prepared: {builder.data_path} does not exist",
+            f"add --download on a machine with a network connection, {alternative}",
         )
-    # tensorflow-datasets would take the folder for a prepared dataset.
+    # tensorflow-datasets would treat the folder as a prepared dataset.
     if tf.io.gfile.exists(str(builder.data_path)):
         raise UserError(
-            f"--dataset={config.dataset}: {builder.data_path} holds no whole dataset",
-            "delete that folder, or give another --data_dir",
+            f"--dataset={settings.dataset}: {builder.data_path} contains an incomplete dataset",
+            "delete that folder, or use another --data_dir",
         )
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    with giving_up_in_time():
+    with limit_downloads():
         try:
             builder.download_and_prepare(
-                file_format=_READ_AS,
+                file_format=_FILE_FORMAT,
                 download_config=tfds.download.DownloadConfig(try_download_gcs=False),
             )
         # Datasets fail for many reasons: no network, a full disk, files that must be downloaded
         # by hand, a missing package.
         except Exception as error:
             raise UserError(
-                f"--dataset={config.dataset} cannot be downloaded and prepared in "
-                f"{builder.data_path} ({type(error).__name__}: {_first_line(_cause(error))})",
-                f"see to the network, {by_hand}",
+                f"--dataset={settings.dataset} cannot be downloaded and prepared in "
+                f"{builder.data_path} ({type(error).__name__}: {reason(_cause(error))})",
+                f"check the network, {alternative}",
             ) from error
 
 
 @contextlib.contextmanager
-def _only_errors_of(name: str) -> Iterator[None]:
-    """Suppresses the warnings of a logger, which the error message replaces."""
+def _suppress_warnings(name: str) -> Iterator[None]:
+    """Suppresses the warnings of a logger; the error message replaces them."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -214,7 +251,3 @@ def _only_errors_of(name: str) -> Iterator[None]:
 def _cause(error: BaseException) -> BaseException:
     """Returns the cause of a failed request's last attempt, or `error` if it is another error."""
     return getattr(next(iter(error.args), None), "reason", None) or error
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")[:200]

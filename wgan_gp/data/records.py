@@ -3,89 +3,132 @@
 from __future__ import annotations
 
 import itertools
-import sys
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from ..config import Config
+from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
-from ..randomness import Stream, bits
-from ..shuffling import shuffled
-from .collection import Collection
-from .shards import SHARDS_AT_ONCE, Segment, Shards, records, survey
+from ..runtime.randomness import RngStream, bits
+from . import folder
+from .encoded_images import EncodedImages, open_images
+from .fingerprint import compute_fingerprint
+from .shapes import image_shape, limit_side
+from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, read_records, scan_shards
+from .shuffling import shuffled
+from .source import InMemoryData, StreamedData
 
 _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epoch
 
 
-def collection(config: Config, shards: Shards) -> Collection:
-    """Returns all undamaged records as a collection, in the order of the files.
+class RecordReader:
+    """Reads TFRecord files; see registry.DatasetReader."""
 
-    Every file is read once to find them. Damage is reported on stderr.
+    def __init__(self, shards: Shards, example_shape: tuple[int, ...]):
+        self._shards = shards
+        self.example_shape = example_shape
+        self.label_count = shards.classes
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        images = RecordImages(self._shards, settings.seed)
+        return open_images(images, self.example_shape, settings, devices)
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        return compute_fingerprint("", self._shards.files, self._shards.classes)
+
+
+def find_reader(settings: DataSettings) -> RecordReader:
+    """Finds the files of --data_dir; see `find_shards` for errors."""
+    shards = find_shards(settings.data_dir, settings.num_classes)
+    side = settings.image_size or limit_side(folder.shorter_side(shards.first_image))
+    return RecordReader(shards, image_shape(settings, side, 3))
+
+
+class RecordImages(EncodedImages):
+    """All undamaged records, in the order of the files; a payload is a record.
+
+    The constructor reads every file once to find the records, and reports damage on stderr.
 
     Raises:
-      UserError: If there is no undamaged record.
+      UserError: If there are no undamaged records.
     """
-    segments = survey(shards)
-    size = sum(segment.count for segment in segments)
-    if not size:
-        raise UserError(f"{shards.origin} holds no whole record", "write the files again")
-    files = tf.constant([segment.file for segment in segments])
-    offsets, counts, firsts = (
-        tf.constant(list(values), tf.int64)
-        for values in (
-            (segment.offset for segment in segments),
-            (segment.count for segment in segments),
-            itertools.accumulate((segment.count for segment in segments[:-1]), initial=0),
-        )
-    )
-    mean_bytes = sum(segment.bytes for segment in segments) / size
-    buffer = max(1, min(size, int(_SHUFFLE_BYTES / mean_bytes)))
 
-    def elements(place: tf.Tensor) -> tf.data.Dataset:
-        good = records(files[place], offsets[place]).take(counts[place])
-        return good.enumerate(firsts[place])
+    def __init__(self, shards: Shards, seed: int):
+        self._shards = shards
+        self._seed = seed
+        self._segments = scan_shards(shards)
+        counts = [segment.count for segment in self._segments]
+        self.origin = shards.origin
+        self.size = sum(counts)
+        self.classes = shards.classes
+        if not self.size:
+            raise UserError(f"{self.origin} contains no complete record", "write the files again")
+        self._files = tf.constant([segment.file for segment in self._segments])
+        self._offsets = tf.constant([segment.offset for segment in self._segments], tf.int64)
+        self._counts = tf.constant(counts, tf.int64)
+        self._starts = tf.constant(list(itertools.accumulate(counts[:-1], initial=0)), tf.int64)
+        mean_bytes = sum(segment.bytes for segment in self._segments) / self.size
+        self._buffer_size = max(1, min(self.size, int(_SHUFFLE_BYTES / mean_bytes)))
 
-    def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        """Returns an epoch: files in random order, interleaved, then a shuffle buffer."""
-        first = number * len(segments) + tf.range(len(segments), dtype=tf.int64)
-        order = shuffled(config.seed, first, len(segments))
-        words = bits(config.seed, Stream.SHUFFLE, step=1, first=number, count=1, size=2)
-        files_at_once = tf.data.Dataset.from_tensor_slices(order).interleave(
-            elements,
-            cycle_length=min(SHARDS_AT_ONCE, len(segments)),
+    def in_order(self) -> tf.data.Dataset:
+        return tf.data.Dataset.range(len(self._segments)).flat_map(self._records)
+
+    def shuffled(self, first: int, count: int) -> tf.data.Dataset:
+        skipped = first % self.size
+        epochs = tf.data.Dataset.range(first // self.size, np.iinfo(np.int64).max)
+        if skipped:
+            logging.info(
+                f"{self.origin} is streamed: skipping {skipped:,} records to the position at which "
+                "training stopped"
+            )
+        return epochs.flat_map(self._epoch).skip(skipped).batch(count, drop_remainder=True)
+
+    def read(self, payload: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        shards = self._shards
+        features = {shards.image_key: tf.io.FixedLenFeature([], tf.string)}
+        if shards.label_key is not None:
+            # Without a default, a missing label of a conditional run is an error.
+            default = None if shards.classes else 0
+            features[shards.label_key] = tf.io.FixedLenFeature([], tf.int64, default)
+        example = tf.io.parse_single_example(payload, features)
+        label = example[shards.label_key] if shards.label_key else tf.constant(0, tf.int64)
+        return example[shards.image_key], label
+
+    def name(self, index: int) -> str:
+        return record_name(self._segments, index)
+
+    def _records(self, segment: tf.Tensor) -> tf.data.Dataset:
+        """Returns the records of a segment with their indices."""
+        undamaged = read_records(self._files[segment], self._offsets[segment])
+        return undamaged.take(self._counts[segment]).enumerate(self._starts[segment])
+
+    def _epoch(self, number: tf.Tensor) -> tf.data.Dataset:
+        """Returns an epoch: segments in random order, interleaved, then a shuffle buffer."""
+        count = len(self._segments)
+        positions = number * count + tf.range(count, dtype=tf.int64)
+        order = shuffled(self._seed, positions, count)
+        words = bits(self._seed, RngStream.SHUFFLE, step=1, first=number, count=1, size=2)
+        interleaved = tf.data.Dataset.from_tensor_slices(order).interleave(
+            self._records,
+            cycle_length=min(PARALLEL_SHARDS, count),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        return _drawn_from(files_at_once, buffer, tf.cast(words[0], tf.int64))
-
-    def from_position(first: int, count: int) -> tf.data.Dataset:
-        epochs = tf.data.Dataset.range(first // size, np.iinfo(np.int64).max).flat_map(epoch)
-        if first % size:
-            print(
-                f"{shards.origin} is streamed: reading past {first % size:,} records, to where "
-                "training stood",
-                file=sys.stderr,
-            )
-        return epochs.skip(first % size).batch(count, drop_remainder=True)
-
-    return Collection(
-        origin=shards.origin,
-        size=size,
-        in_order=lambda: tf.data.Dataset.range(len(segments)).flat_map(elements),
-        shuffled=from_position,
-        encoded=lambda payload: _parse(shards, payload),
-        name=lambda index: _place(segments, index),
-        classes=shards.classes,
-    )
+        return _shuffle_with_buffer(interleaved, self._buffer_size, tf.cast(words[0], tf.int64))
 
 
-def _drawn_from(elements: tf.data.Dataset, buffer: int, seeds: tf.Tensor) -> tf.data.Dataset:
+def _shuffle_with_buffer(
+    elements: tf.data.Dataset, buffer_size: int, seeds: tf.Tensor
+) -> tf.data.Dataset:
     """Shuffles with a buffer; Dataset.shuffle does not support seeds computed in a graph."""
     spec = elements.element_spec
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(elements),
-        buffer_size=buffer,
+        buffer_size=buffer_size,
         seed=seeds[0],
         seed2=seeds[1],
         output_types=[part.dtype for part in tf.nest.flatten(spec)],
@@ -95,21 +138,10 @@ def _drawn_from(elements: tf.data.Dataset, buffer: int, seeds: tf.Tensor) -> tf.
     return tf.data.experimental.from_variant(variant, spec)
 
 
-def _parse(shards: Shards, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    features = {shards.image_key: tf.io.FixedLenFeature([], tf.string)}
-    if shards.label_key is not None:
-        # Without a default, a missing label of a conditional run is an error.
-        default = None if shards.classes else 0
-        features[shards.label_key] = tf.io.FixedLenFeature([], tf.int64, default)
-    example = tf.io.parse_single_example(record, features)
-    label = example[shards.label_key] if shards.label_key else tf.constant(0, tf.int64)
-    return example[shards.image_key], label
-
-
-def _place(segments: list[Segment], index: int) -> str:
+def record_name(segments: list[Segment], index: int) -> str:
     """Returns a record's name, such as "record 7 of a.tfrecord".
 
-    Records are counted from 0, without the damaged records of the file.
+    Records are counted from 0; damaged records of the file are not counted.
     """
     for segment in segments:
         if index < segment.count:

@@ -1,32 +1,33 @@
-"""TFRecord files: the features of their examples, and the positions of undamaged records."""
+"""TFRecord files: the features of their examples and the positions of undamaged records."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import itertools
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import google.protobuf.message
 import tensorflow as tf
 import tqdm
+from absl import logging
 
 from ..errors import UserError
 from . import listing
+from .pixels import BMP_SIGNATURE
 
 IMAGE_KEYS = ("image", "image/encoded")
 LABEL_KEYS = ("label", "image/class/label")
-SHARDS_AT_ONCE = 16
+PARALLEL_SHARDS = 16
 # The names of feature types in messages.
-_KINDS = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
+_TYPE_NAMES = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
 
 _HEADER_BYTES = 12  # the length of a record, 8 bytes, and its checksum
 _FRAME_BYTES = _HEADER_BYTES + 4  # the header and the checksum after the content
-_LOOKED_AT = 100  # records inspected to find one with the expected features
+_INSPECTED = 100  # records inspected to find one with the expected features
 _READ_BYTES = 2**18  # bytes per read
 
 
@@ -68,8 +69,7 @@ class Segment:
     bytes: int
 
 
-@functools.lru_cache(maxsize=8)  # listing a bucket is slow
-def find(pattern: str | None, classes: int | None) -> Shards:
+def find_shards(pattern: str | None, classes: int | None) -> Shards:
     """Finds the files that match --data_dir and the features of their examples.
 
     The result is cached.
@@ -84,94 +84,106 @@ def find(pattern: str | None, classes: int | None) -> Shards:
     """
     if pattern is None:
         raise UserError(
-            "--dataset=tfrecord needs files", "give --data_dir='PATTERN', such as DIR/*.tfrecord"
+            "--dataset=tfrecord requires files", "add --data_dir='PATTERN', such as DIR/*.tfrecord"
         )
     origin = f"--data_dir={pattern}"
     listing.check_path(origin, pattern)
-    # A path that exists is not a pattern, even if it contains characters of patterns.
+    # A path that exists is not a pattern, even if it contains wildcards.
     exists = tf.io.gfile.exists(pattern)
     files = listing.regular_files(
-        origin, [pattern] if exists else listing.matching(origin, pattern)
+        origin, [pattern] if exists else listing.glob_paths(origin, pattern)
     )
     if not files:
         raise UserError(
-            f"{origin} stands for no file",
-            "give a pattern, such as 'DIR/*.tfrecord', in quotes so that no shell reads it",
+            f"{origin} matches no files",
+            "give a pattern in quotes, such as 'DIR/*.tfrecord'",
         )
-    return _shards(origin, files, classes)
+    return _inspect(origin, files, classes)
 
 
-def _shards(origin: str, files: list[str], classes: int | None) -> Shards:
+def _inspect(origin: str, files: list[str], classes: int | None) -> Shards:
     """Returns the files with the feature names of the first example that has an image and label.
 
     The examples are read without TensorFlow's runtime, which must not start before the devices
     are configured.
 
     Raises:
-      UserError: If none of the first examples is valid, with the reason for the first of them.
+      UserError: If the first examples are all invalid, with the reason for the first one.
     """
     first_error = None
-    examples = itertools.chain.from_iterable(map(_examples, files))
-    for example in itertools.islice(examples, _LOOKED_AT):
+    examples = itertools.chain.from_iterable(map(_read_examples, files))
+    for example in itertools.islice(examples, _INSPECTED):
+        features = example.features.feature
         try:
-            image_key, label_key = _keys(origin, example, classes)
+            image_key = _find_image_key(origin, features)
+            label_key = None if classes is None else _find_label_key(origin, features, classes)
         except UserError as error:
             first_error = first_error or error
         else:
-            image = example.features.feature[image_key].bytes_list.value[0]
+            image = features[image_key].bytes_list.value[0]
             return Shards(origin, files, image_key, label_key, classes or 0, image)
     raise first_error or UserError(
-        f"{origin} holds no tf.train.Example",
+        f"{origin} contains no tf.train.Example",
         "give uncompressed TFRecord files of tf.train.Example",
     )
 
 
-def _keys(origin: str, example: tf.train.Example, classes: int | None) -> tuple[str, str | None]:
-    """Returns the names of the image feature and of the label feature.
-
-    Without `classes`, the name of the label feature is None.
+def _find_image_key(origin: str, features: Mapping[str, tf.train.Feature]) -> str:
+    """Returns the name of the image feature of an example.
 
     Raises:
-      UserError: If the image or the label is missing or has the wrong type.
+      UserError: If the image is missing, has the wrong type or is a BMP image.
     """
-    features = example.features.feature
-    image_key = next((key for key in IMAGE_KEYS if key in features), None)
-    if image_key is None:
+    key = next((key for key in IMAGE_KEYS if key in features), None)
+    if key is None:
         raise UserError(
-            f"{origin}: the first example holds {', '.join(sorted(features)) or 'nothing'}",
-            f"call the image, a JPEG or PNG file, {' or '.join(IMAGE_KEYS)}",
+            f"{origin}: the first example has no image (its features: "
+            f"{', '.join(sorted(features)) or 'none'})",
+            f"name the feature of the image {' or '.join(IMAGE_KEYS)}",
         )
-    if fault := _fault(features[image_key], "bytes_list"):
+    if problem := _find_problem(features[key], "bytes_list"):
         raise UserError(
-            f"{origin}: {image_key} of the first example {fault}",
-            "write one image to an example, as the content of a JPEG or PNG file",
+            f"{origin}: {key} of the first example {problem}",
+            "store one image in each example, as the content of a JPEG, PNG or GIF file",
         )
-    if classes is None:
-        return image_key, None
-    label_key = next((key for key in LABEL_KEYS if key in features), None)
-    if label_key is None:
+    if features[key].bytes_list.value[0].startswith(BMP_SIGNATURE):
+        raise UserError(
+            f"{origin}: {key} of the first example is a BMP image, which is not supported",
+            "store JPEG, PNG or GIF images",
+        )
+    return key
+
+
+def _find_label_key(origin: str, features: Mapping[str, tf.train.Feature], classes: int) -> str:
+    """Returns the name of the label feature of an example.
+
+    Raises:
+      UserError: If the label is missing or has the wrong type.
+    """
+    key = next((key for key in LABEL_KEYS if key in features), None)
+    if key is None:
         raise UserError(
             f"--num_classes={classes}, but the first example of {origin} has no label",
-            f"omit it, or call the label {' or '.join(LABEL_KEYS)}",
+            f"omit it, or name the feature of the label {' or '.join(LABEL_KEYS)}",
         )
-    if fault := _fault(features[label_key], "int64_list"):
+    if problem := _find_problem(features[key], "int64_list"):
         raise UserError(
-            f"{origin}: {label_key} of the first example {fault}",
-            "write one integer to an example, or leave out --num_classes",
+            f"{origin}: {key} of the first example {problem}",
+            "store one integer in each example, or omit --num_classes",
         )
-    return image_key, label_key
+    return key
 
 
-def _fault(feature: tf.train.Feature, kind: str) -> str | None:
-    """Returns a description of a feature's error, or None if it is one value of type `kind`."""
-    found = feature.WhichOneof("kind")
-    values = getattr(feature, found).value if found else []
-    if values and found != kind:
-        return f"is {_KINDS[found]}, not {_KINDS[kind]}"
-    return None if len(values) == 1 else f"holds {len(values) or 'no'} values"
+def _find_problem(feature: tf.train.Feature, kind: str) -> str | None:
+    """Returns the problem of a feature, or None if it has one value of the type `kind`."""
+    actual = feature.WhichOneof("kind")
+    values = getattr(feature, actual).value if actual else []
+    if values and actual != kind:
+        return f"is {_TYPE_NAMES[actual]}, not {_TYPE_NAMES[kind]}"
+    return None if len(values) == 1 else f"has {len(values) or 'no'} values"
 
 
-def _examples(file: str) -> Iterator[tf.train.Example]:
+def _read_examples(file: str) -> Iterator[tf.train.Example]:
     """Yields the examples of a file and skips records that are not a tf.train.Example."""
     size = tf.io.gfile.stat(file).length
     with tf.io.gfile.GFile(file, "rb") as opened:
@@ -189,13 +201,13 @@ def _length(header: bytes) -> int:
     return struct.unpack("<Q", header[:8])[0]
 
 
-def survey(shards: Shards) -> list[Segment]:
+def scan_shards(shards: Shards) -> list[Segment]:
     """Returns the segments of undamaged records in all files, and reports damage on stderr.
 
     All files are read once, without decoding the images.
     """
     with (
-        concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool,
+        concurrent.futures.ThreadPoolExecutor(PARALLEL_SHARDS) as pool,
         tqdm.tqdm(
             total=len(shards.files),
             desc=f"counting {shards.origin}",
@@ -205,27 +217,26 @@ def survey(shards: Shards) -> list[Segment]:
         ) as bar,
     ):
         segments = []
-        for file, (found, damage) in zip(
-            shards.files, pool.map(survey_file, shards.files), strict=True
+        for file, (undamaged, damage) in zip(
+            shards.files, pool.map(scan_file, shards.files), strict=True
         ):
-            segments += found
+            segments += undamaged
             bar.update()
             if damage:
                 more = f" and in {len(damage) - 1} more places" if len(damage) > 1 else ""
-                print(
-                    f"warning: {shards.origin}: {file} is damaged at byte {damage[0]:,}{more}; "
-                    "what can be read behind it is used",
-                    file=sys.stderr,
+                logging.warning(
+                    f"{shards.origin}: {file} is damaged at byte {damage[0]:,}{more}; "
+                    "the readable records after it are used"
                 )
     return segments
 
 
-def survey_file(file: str) -> tuple[list[Segment], list[int]]:
+def scan_file(file: str) -> tuple[list[Segment], list[int]]:
     """Returns the segments of undamaged records in a file, and the offsets of damage."""
     length = tf.io.gfile.stat(file).length
     segments, damage, offset = [], [], 0
     while offset < length:
-        count, size = _count(file, offset)
+        count, size = _count_records(file, offset)
         if count:
             segments.append(Segment(file, offset, count, size))
         offset += size
@@ -235,7 +246,7 @@ def survey_file(file: str) -> tuple[list[Segment], list[int]]:
             with tf.io.gfile.GFile(file, "rb") as opened:
                 opened.seek(offset)
                 header = opened.read(_HEADER_BYTES)
-            # Records are never empty. A length of 0 means zeros that an incomplete copy left.
+            # Records are never empty. A length of 0 comes from the zeros of an incomplete copy.
             if len(header) < _HEADER_BYTES or not _length(header):
                 break
             offset += _length(header) + _FRAME_BYTES
@@ -243,11 +254,10 @@ def survey_file(file: str) -> tuple[list[Segment], list[int]]:
 
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
-def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    # The dataset is inside flat_map, as everywhere in this package, because TensorFlow cannot
-    # run a dataset with a byte offset on its own.
-    good = tf.data.Dataset.from_tensors((file, offset)).flat_map(records).ignore_errors()
-    return good.reduce(
+def _count_op(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    # TensorFlow can run a dataset with a byte offset only inside flat_map.
+    undamaged = tf.data.Dataset.from_tensors((file, offset)).flat_map(read_records).ignore_errors()
+    return undamaged.reduce(
         (tf.constant(0, tf.int64), tf.constant(0, tf.int64)),
         lambda sums, record: (
             sums[0] + 1,
@@ -256,13 +266,13 @@ def _count_good(file: tf.Tensor, offset: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
     )
 
 
-def _count(file: str, offset: int) -> tuple[int, int]:
-    """Returns the number and the size in bytes of records from an offset to the first damage."""
-    count, size = _count_good(tf.constant(file), tf.constant(offset, tf.int64))
+def _count_records(file: str, offset: int) -> tuple[int, int]:
+    """Returns the number of records from an offset to the first damage, and their total bytes."""
+    count, size = _count_op(tf.constant(file), tf.constant(offset, tf.int64))
     return int(count), int(size)
 
 
-def records(file: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
+def read_records(file: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
     """Returns the records of a file, starting at a byte offset."""
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=[file], compression_type="", buffer_size=_READ_BYTES, byte_offsets=[offset]

@@ -1,4 +1,4 @@
-"""Writes a folder of pictures as TFRecord files, for --dataset=tfrecord.
+"""Writes a folder of images as TFRecord files, for --dataset=tfrecord.
 
 python -m wgan_gp.data.write_tfrecords FOLDER gs://BUCKET/PREFIX --image_size=64
 """
@@ -13,15 +13,18 @@ import random
 import re
 import sys
 
+from absl import logging
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 import tqdm
 
-from ..errors import UserError, reason
-from ..files import paths_starting_with
-from . import folder as folders
+from ..errors import UserError, printable, reason
+from ..run_directory.files import list_prefix
+from ..runtime.log import show_log_lines
 from . import listing, pixels
+from .folder import ImageFolder, list_images
 
 
 def main(arguments: list[str]) -> int:
@@ -29,16 +32,21 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m wgan_gp.data.write_tfrecords", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("folder", help="of the pictures; its subfolders become the labels")
-    parser.add_argument("prefix", help="files are PREFIX-00000-of-00012.tfrecord and so on")
-    parser.add_argument("--images_per_file", type=int, default=2000, help="default: 2000")
+    parser.add_argument("folder", help="folder of the images; its subfolders are the labels")
     parser.add_argument(
-        "--image_size", type=int, help="crop and resize to this side, as PNG; default: as they are"
+        "prefix", help="beginning of the paths: PREFIX-00000-of-00012.tfrecord, ..."
+    )
+    parser.add_argument("--images_per_file", type=int, default=2000, help="maximum; default: 2000")
+    parser.add_argument(
+        "--image_size",
+        type=int,
+        help="side in pixels to which images are cropped and resized, as PNG; default: copy files",
     )
     given = parser.parse_args(arguments)
+    show_log_lines()
     for name in ("images_per_file", "image_size"):
         if (value := getattr(given, name)) is not None and value < 1:
-            parser.error(f"--{name}={value} is too small — give at least 1")
+            parser.error(f"--{name}={value} is too small — use at least 1")
     try:
         write(given.folder, given.prefix, given.images_per_file, given.image_size)
     except UserError as error:
@@ -50,7 +58,7 @@ def main(arguments: list[str]) -> int:
 def write(path: str, prefix: str, images_per_file: int, side: int | None) -> None:
     """Writes all readable images in random order and names unreadable ones on stderr.
 
-    A file is renamed to its final name once it is complete.
+    A file is renamed to its final name when it is complete.
 
     Args:
       path: The folder of the images.
@@ -59,56 +67,77 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
       side: The size to which images are cropped and resized, in pixels. None copies the files.
 
     Raises:
-      UserError: If there is no readable image, or files cannot be written, or files of an
-        earlier call with another number of files exist.
+      UserError: If no image is readable, a file cannot be written, or files of an earlier call
+        with another number of files exist.
     """
     with listing.reading(path):
-        found = folders.find(path)
-    order = list(range(len(found.files)))
+        folder = list_images(path)
+    order = list(range(len(folder.files)))
     random.Random(0).shuffle(order)  # so that each part of a file has images of all classes
     count = math.ceil(len(order) / images_per_file)
-    others = [
-        file
-        for file in paths_starting_with(f"{prefix}-")
-        if re.search(r"-\d+-of-\d+\.tfrecord$", file)
-        and not file.endswith(f"-of-{count:05}.tfrecord")
-    ]
-    if others:
-        raise UserError(
-            f"{prefix} has {len(others)} files of an earlier writing, such as {min(others)}",
-            "delete them, or give another prefix",
-        )
-    bad = []
+    _check_earlier_files(prefix, count)
+    unreadable: list[str] = []
     with tqdm.tqdm(total=len(order), unit=" images", disable=not sys.stderr.isatty()) as bar:
         for shard in range(count):
             name = f"{prefix}-{shard:05}-of-{count:05}.tfrecord"
-            try:
-                parent = posixpath.dirname(name)
-                if parent:
-                    tf.io.gfile.makedirs(parent)
-                with tf.io.TFRecordWriter(f"{name}.new") as writer:
-                    for index in order[shard::count]:
-                        bar.update()
-                        image = _read(posixpath.join(path, found.files[index]), side)
-                        if image is None:
-                            bad.append(found.files[index])
-                        else:
-                            writer.write(_example(image, found.labels[index]))
-                tf.io.gfile.rename(f"{name}.new", name, overwrite=True)
-            except (OSError, tf.errors.OpError) as error:
-                raise UserError(
-                    f"{name} cannot be written ({reason(error)})",
-                    "make room there, or give another",
-                ) from error
-    if bad:
-        print(f"warning: cannot be read and left out: {', '.join(bad)}", file=sys.stderr)
-    if len(bad) == len(order):
-        raise UserError(f"{path} holds no image that can be read", "give JPEG, PNG, BMP or GIF")
-    print(f"{len(order) - len(bad)} images are in {prefix}-*.tfrecord: train with")
-    classes = f" --num_classes={len(found.names)}" if "" not in found.names else ""
+            unreadable += _write_file(name, folder, order[shard::count], side, bar)
+    if unreadable:
+        logging.warning(
+            f"skipped images that cannot be read: {', '.join(map(printable, unreadable))}"
+        )
+    if len(unreadable) == len(order):
+        raise UserError(f"{path} contains no image that can be read", "give JPEG, PNG or GIF files")
+    _print_command(prefix, folder, len(order) - len(unreadable))
+
+
+def _check_earlier_files(prefix: str, count: int) -> None:
+    """Raises UserError if files of an earlier call exist that this call would not replace."""
+    earlier = [
+        file
+        for file in list_prefix(f"{prefix}-")
+        if re.search(r"-\d+-of-\d+\.tfrecord$", file)
+        and not file.endswith(f"-of-{count:05}.tfrecord")
+    ]
+    if earlier:
+        raise UserError(
+            f"{prefix} has {len(earlier)} files of an earlier call, such as {min(earlier)}",
+            "delete them, or use another prefix",
+        )
+
+
+def _write_file(
+    name: str, folder: ImageFolder, indices: list[int], side: int | None, bar: tqdm.tqdm
+) -> list[str]:
+    """Writes a TFRecord file and returns the paths of the images that cannot be read."""
+    unreadable = []
+    try:
+        parent = posixpath.dirname(name)
+        if parent:
+            tf.io.gfile.makedirs(parent)
+        with tf.io.TFRecordWriter(f"{name}.new") as writer:
+            for index in indices:
+                bar.update()
+                image = _read(posixpath.join(folder.path, folder.files[index]), side)
+                if image is None:
+                    unreadable.append(folder.files[index])
+                else:
+                    writer.write(_example(image, folder.labels[index]))
+        tf.io.gfile.rename(f"{name}.new", name, overwrite=True)
+    except (OSError, tf.errors.OpError) as error:
+        raise UserError(
+            f"{name} cannot be written ({reason(error)})", "free some space, or use another prefix"
+        ) from error
+    return unreadable
+
+
+def _print_command(prefix: str, folder: ImageFolder, count: int) -> None:
+    """Prints the flags that train on the files, and the names of the labels."""
+    names = folder.class_names
+    classes = "" if "" in names else f" --num_classes={len(names)}"
+    print(f"wrote {count} images to {prefix}-*.tfrecord; to train on them, use")
     print(f"  --dataset=tfrecord --data_dir='{prefix}-*.tfrecord'{classes}")
     if classes:
-        print(f"labels: {', '.join(f'{i} {name}' for i, name in enumerate(found.names))}")
+        print(f"labels: {', '.join(f'{label} {name}' for label, name in enumerate(names))}")
 
 
 def _read(path: str, side: int | None) -> bytes | None:
@@ -116,6 +145,7 @@ def _read(path: str, side: int | None) -> bytes | None:
     try:
         encoded = tf.io.read_file(path)
         if side is None:
+            pixels.check_not_bmp(encoded)
             tf.io.decode_image(encoded, expand_animations=False)
             return encoded.numpy()
         return tf.io.encode_png(pixels.decode(encoded, (side, side, 3))).numpy()

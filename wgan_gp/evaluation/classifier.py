@@ -1,11 +1,10 @@
-"""A small classifier fitted to a run's own images, whose features need no download."""
+"""A small classifier fitted to the run's own images; it needs no download."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
-import sys
 import warnings
 
 import numpy as np
@@ -13,14 +12,15 @@ import sklearn.exceptions
 import sklearn.neural_network
 import tensorflow as tf
 import threadpoolctl
+from absl import logging
 
-from .examples import Arrays, Examples, Kept
+from .examples import ArrayCache, Arrays, Examples
 
-HIDDEN = 128
-EXAMPLES = 10_000  # at most; a constant, so that features do not depend on --evaluate_samples
-FITTED_SHARE = 0.8  # share of the examples for fitting; the others measure the accuracy
-_EPOCHS = 50  # at most
-_NEVER = -1e9  # logit of a class without examples
+HIDDEN_UNITS = 128
+MAX_EXAMPLES = 10_000  # a constant, so that features do not depend on --evaluate_samples
+TRAINING_SHARE = 0.8  # share of the examples for fitting; the others measure the accuracy
+_MAX_EPOCHS = 50
+_ABSENT_LOGIT = -1e9  # logit of a class without examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Classifier:
     arrays: Arrays
 
     def __call__(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the hidden layer `[B, 128]` and probabilities `[B, K]` of `[B, H, W, C]`."""
+        """Returns features `[B, 128]` and probabilities `[B, K]` of images `[B, H, W, C]`."""
         pixels = tf.reshape(images, [images.shape[0], -1])
         hidden = tf.nn.relu(pixels @ self.arrays["hidden_kernel"] + self.arrays["hidden_bias"])
         return hidden, tf.nn.softmax(hidden @ self.arrays["kernel"] + self.arrays["bias"])
@@ -52,53 +52,53 @@ class Classifier:
         return float(self.arrays["accuracy"])
 
 
-def fitted(examples: Examples, kept: Kept, classes: int) -> Classifier:
-    """Returns the classifier of a dataset from the cache, or fits it.
+def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifier:
+    """Loads the classifier of a dataset from the cache, or fits it.
 
     Args:
       examples: The examples of the dataset, with labels 0 ... classes - 1.
-      kept: The cache.
+      cache: The cache that stores the classifier.
       classes: The number of classes, >= 2.
     """
 
     def compute() -> Arrays:
-        arrays = _fit(*examples.read(EXAMPLES), classes)
-        print(
-            f"fitted a classifier of {classes} classes: {float(arrays['accuracy']):.1%} right on "
-            "the examples held back",
-            file=sys.stderr,
+        arrays = _fit(*examples.read(MAX_EXAMPLES), classes)
+        logging.info(
+            f"fitted a classifier of {classes} classes: accuracy {float(arrays['accuracy']):.1%} "
+            "on held-out examples"
         )
         return arrays
 
     name = f"classifier-{examples.key(classes)}"
-    return Classifier(kept.get(name, compute, functools.partial(examples.content, EXAMPLES)))
+    content_hash = functools.partial(examples.content_hash, MAX_EXAMPLES)
+    return Classifier(cache.get_or_compute(name, compute, content_hash))
 
 
 def _fit(images: np.ndarray, labels: np.ndarray, classes: int) -> Arrays:
     """Fits a classifier to the first 80% of shuffled examples; see `Classifier.arrays`."""
     pixels = images.reshape(len(images), -1)
-    share = max(1, int(FITTED_SHARE * len(pixels)))
+    count = max(1, int(TRAINING_SHARE * len(pixels)))
     model = sklearn.neural_network.MLPClassifier(
-        hidden_layer_sizes=[HIDDEN], random_state=0, max_iter=_EPOCHS
+        hidden_layer_sizes=[HIDDEN_UNITS], random_state=0, max_iter=_MAX_EPOCHS
     )
     # One thread gives the same order of summation on every machine, and is not slower for small
     # matrices.
     with warnings.catch_warnings(), threadpoolctl.threadpool_limits(1):
         # The classifier is good enough long before it converges.
         warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
-        model.fit(pixels[:share], labels[:share])
-    found = model.classes_
+        model.fit(pixels[:count], labels[:count])
+    present = model.classes_
     kernel, bias = model.coefs_[1], model.intercepts_[1]
-    if len(found) == 2:  # scikit-learn then has one logit, that of the second class
+    if len(present) == 2:  # scikit-learn then computes only the logit of the second class
         kernel, bias = np.insert(kernel, 0, 0, axis=1), np.insert(bias, 0, 0)
-    all_kernel = np.zeros([HIDDEN, classes], np.float32)
-    all_bias = np.full([classes], _NEVER, np.float32)
-    all_kernel[:, found], all_bias[found] = kernel, bias
-    held_back = slice(share, None) if share < len(pixels) else slice(None)
+    all_kernel = np.zeros([HIDDEN_UNITS, classes], np.float32)
+    all_bias = np.full([classes], _ABSENT_LOGIT, np.float32)
+    all_kernel[:, present], all_bias[present] = kernel, bias
+    held_out = slice(count, None) if count < len(pixels) else slice(None)
     return {
         "hidden_kernel": model.coefs_[0].astype(np.float32),
         "hidden_bias": model.intercepts_[0].astype(np.float32),
         "kernel": all_kernel,
         "bias": all_bias,
-        "accuracy": np.array(model.score(pixels[held_back], labels[held_back])),
+        "accuracy": np.array(model.score(pixels[held_out], labels[held_out])),
     }

@@ -1,4 +1,4 @@
-"""Evaluators, which compare the samples of a run with its data."""
+"""Evaluators that compare the samples of a run with its data."""
 
 from __future__ import annotations
 
@@ -9,147 +9,161 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from .. import workers
-from ..config import Config
-from ..data.registry import Kind
+from ..config import OutputSettings
 from ..errors import UserError
-from ..run_directory import RunDirectory
-from ..sampling import Sampler
+from ..inference.sampling import Sampler
+from ..run_directory.directory import RunDirectory
+from ..runtime.devices import Devices
 from . import metrics
-from .examples import Arrays, Examples, Kept, check_finite, check_samples, slices
-from .extractors import Extractor, as_png, make_extractor, spread
+from .examples import ArrayCache, Arrays, Examples, check_finite, check_samples, split_into_batches
+from .extractors import Extractor, make_extractor, quantize, run_on_replicas
 from .points import PointEvaluator
 
 # Features `[N, D]`, and probabilities `[N, K]` or None if the extractor has none.
-Found = tuple[np.ndarray, np.ndarray | None]
+Outputs = tuple[np.ndarray, np.ndarray | None]
 
 
 class Evaluator(Protocol):
-    """Evaluates the samples of a generator with its current weights.
+    """An evaluator of the samples of a generator with its current weights.
 
     Attributes:
-      about: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
+      metadata: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
         samples, and "extractor", the name of the feature extractor.
     """
 
-    about: dict[str, Any]
+    metadata: dict[str, Any]
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics by tag; all processes of a run must call it at the same time."""
 
 
 def open_evaluator(
-    config: Config, strategy: tf.distribute.Strategy, sampler: Sampler, kind: Kind
+    settings: OutputSettings,
+    devices: Devices,
+    sampler: Sampler,
+    examples: Examples,
+    directory: RunDirectory,
 ) -> Evaluator:
-    """Returns the evaluator of a run; see `make_evaluator` for arguments and errors.
+    """Returns the evaluator of a run; see `make_evaluator` for errors.
 
     A run with a single process caches the features of the real examples in the run directory.
+
+    Args:
+      settings: The number of samples and the feature extractor.
+      devices: The devices of the generator.
+      sampler: Draws the samples.
+      examples: The examples of the run's dataset.
+      directory: The run directory.
     """
     # Processes that compute together must not find different caches on their disks.
-    alone = len(workers.find(config).addresses) == 1
-    folder = RunDirectory(config.run_directory).evaluations if alone else None
-    return make_evaluator(config, strategy, sampler, kind, folder)
+    folder = None if devices.cluster.has_peers else directory.evaluations
+    return make_evaluator(settings, devices.strategy, sampler, examples, folder)
 
 
 def make_evaluator(
-    config: Config,
+    settings: OutputSettings,
     strategy: tf.distribute.Strategy,
     sampler: Sampler,
-    kind: Kind,
+    examples: Examples,
     folder: str | None,
 ) -> Evaluator:
     """Returns an evaluator for points or images, and downloads its feature extractor if needed.
 
     Args:
-      config: The configuration of the run.
+      settings: The number of samples and the feature extractor.
       strategy: The strategy of the generator.
       sampler: Draws the samples.
-      kind: The shape and the number of classes of the data.
+      examples: The examples of the run's dataset.
       folder: The folder of cached features of the real examples. None disables caching.
 
     Raises:
       UserError: If the data or the extractor is unavailable, or the extractor does not fit the
         data.
     """
-    if len(kind.example_shape) == 1:
-        if config.feature_extractor is not None:
+    name, count = settings.feature_extractor, settings.evaluate_samples
+    if len(examples.dataset.spec.example_shape) == 1:
+        if name is not None:
             raise UserError(
-                f"--feature_extractor={config.feature_extractor} is for images, and "
-                f"{config.dataset} holds points",
-                "omit it",
+                f"--feature_extractor={name} is for images, but "
+                f"{examples.dataset.settings.dataset} contains points",
+                "omit --feature_extractor",
             )
-        return PointEvaluator(config, strategy, sampler)
-    examples, kept = Examples(config, strategy), Kept(folder)
-    extractor = make_extractor(config, strategy, examples, kept, kind.example_shape)
-    return ImageEvaluator(config, strategy, sampler, examples, kept, extractor)
+        return PointEvaluator(count, sampler, examples)
+    cache = ArrayCache(folder)
+    extractor = make_extractor(name, strategy, examples, cache)
+    return ImageEvaluator(count, strategy, sampler, examples, cache, extractor)
 
 
 class ImageEvaluator:
-    """Compares samples with real examples by their features.
+    """An evaluator that compares samples with real examples by their features.
 
     Args:
-      config: The configuration of the run.
+      count: The number of samples to evaluate, and maximum number of real examples.
       strategy: The strategy on whose replicas the features are computed.
       sampler: Draws the samples.
       examples: The examples of the run's dataset.
-      kept: Caches the features of the real examples.
+      cache: Stores the features of the real examples.
       extractor: Computes the features.
 
     Attributes:
-      about: See `Evaluator`.
+      metadata: See `Evaluator`.
     """
 
     def __init__(
         self,
-        config: Config,
+        count: int,
         strategy: tf.distribute.Strategy,
         sampler: Sampler,
         examples: Examples,
-        kept: Kept,
+        cache: ArrayCache,
         extractor: Extractor,
     ):
-        self._count = config.evaluate_samples
-        self._batch_size = config.batch_size  # divisible by the number of replicas
+        self._count = count
+        self._batch_size = examples.batch_size  # divisible by the number of replicas
         self._sampler = sampler
         self._examples = examples
-        self._kept = kept
+        self._cache = cache
         self._extractor = extractor
-        self._on_replicas = spread(extractor, strategy, config.batch_size)
-        self.about = {"samples": self._count, "extractor": extractor.name}
+        self._compute = run_on_replicas(extractor, strategy, examples.batch_size)
+        self.metadata = {"samples": self._count, "extractor": extractor.name}
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics by tag; the features of real examples are computed once.
 
         Raises:
           UserError: If a sample or the features of an image are NaN or infinite, or the data
-            cannot be read or has one image only.
+            cannot be read or has only one image.
         """
         samples = self._sampler.sample(self._count)
         check_samples(samples)
-        features, probabilities = self._extract(slices(samples, self._batch_size), "samples")
-        near = metrics.neighbourhoods(self._real, features, self._real_radii)
+        features, probabilities = self._extract(
+            split_into_batches(samples, self._batch_size), "samples"
+        )
+        manifold = metrics.manifold_metrics(self._real, features, self._real_radii)
         values = {
-            "fid": metrics.frechet_distance(self._real_moments, metrics.Moments.of(features)),
+            "fid": metrics.frechet_distance(
+                self._real_moments, metrics.Moments.from_features(features)
+            ),
             "kid": metrics.kernel_distance(self._real, features),
             "kid_deviation": metrics.kernel_distance_deviation(self._real, features),
-            "precision": near.precision,
-            "recall": near.recall,
-            "density": near.density,
-            "coverage": near.coverage,
+            "precision": manifold.precision,
+            "recall": manifold.recall,
+            "density": manifold.density,
+            "coverage": manifold.coverage,
         }
         if probabilities is not None:
             score, deviation = metrics.inception_score(probabilities)
             values |= {"inception_score": score, "inception_score_deviation": deviation}
         if probabilities is not None and self._extractor.accuracy is not None:
-            values |= self._of_classes(probabilities, self._extractor.accuracy)
-        self._kept.write()
+            values |= self._class_metrics(probabilities, self._extractor.accuracy)
+        self._cache.write()
         return {f"evaluation/{name}": value for name, value in values.items()}
 
-    def _of_classes(self, probabilities: np.ndarray, accuracy: float) -> dict[str, float]:
+    def _class_metrics(self, probabilities: np.ndarray, accuracy: float) -> dict[str, float]:
         """Returns metrics from the probabilities of a classifier of the run's own classes."""
         count, classes = probabilities.shape
-        found = probabilities.argmax(axis=1)
-        shares = np.bincount(found, minlength=classes) / count
+        predicted = probabilities.argmax(axis=1)
+        shares = np.bincount(predicted, minlength=classes) / count
         values = {
             "confidence": float(probabilities.max(axis=1).mean()),
             "smallest_class": float(shares.min()),
@@ -157,8 +171,8 @@ class ImageEvaluator:
             "classifier_accuracy": accuracy,
         }
         if self._sampler.classes:
-            wanted = np.arange(count) % self._sampler.classes  # see Sampler.sample
-            values["class_accuracy"] = float((found == wanted).mean())
+            requested = np.arange(count) % self._sampler.classes  # see Sampler.sample
+            values["class_accuracy"] = float((predicted == requested).mean())
         return values
 
     @functools.cached_property
@@ -170,37 +184,40 @@ class ImageEvaluator:
             return {"features": self._extract(batches, "real images")[0]}
 
         name = f"features-{self._examples.key(self._count, self._extractor.key)}"
-        content = functools.partial(self._examples.content, self._count)
-        features = self._kept.get(name, compute, content)["features"]
+        content_hash = functools.partial(self._examples.content_hash, self._count)
+        features = self._cache.get_or_compute(name, compute, content_hash)["features"]
         if len(features) < 2:
-            raise UserError("one real image has no statistics to compare with", "give it company")
+            raise UserError(
+                "the evaluation needs at least two real images, but there is only one",
+                "add images to the dataset",
+            )
         return features
 
     @functools.cached_property
     def _real_moments(self) -> metrics.Moments:
-        return metrics.Moments.of(self._real)
+        return metrics.Moments.from_features(self._real)
 
     @functools.cached_property
     def _real_radii(self) -> np.ndarray:
-        return metrics.radii(self._real)
+        return metrics.squared_radii(self._real)
 
-    def _extract(self, batches: Iterable[np.ndarray], kind: str) -> Found:
+    def _extract(self, batches: Iterable[np.ndarray], kind: str) -> Outputs:
         """Returns the features and the probabilities of images.
 
         Args:
-          batches: Batches of images, each with `batch_size` images at most.
+          batches: Batches of images, each with at most `batch_size` images.
           kind: The name of the images in the error message.
 
         Raises:
           UserError: If a feature or probability is NaN or infinite.
         """
-        found = [self._on_replicas(as_png(images)) for images in batches]
-        features, *probabilities = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        self._check("features", features, kind)
+        outputs = [self._compute(quantize(images)) for images in batches]
+        features, *probabilities = (np.concatenate(parts) for parts in zip(*outputs, strict=True))
+        self._check_finite("features", features, kind)
         for values in probabilities:
-            self._check("probabilities", values, kind)
+            self._check_finite("probabilities", values, kind)
         return features, probabilities[0] if probabilities else None
 
-    def _check(self, name: str, values: np.ndarray, kind: str) -> None:
-        cause = f"--feature_extractor={self._extractor.name} gives NaN or infinite {name} for"
+    def _check_finite(self, name: str, values: np.ndarray, kind: str) -> None:
+        cause = f"--feature_extractor={self._extractor.name} computes NaN or infinite {name} for"
         check_finite(values, cause, kind, "use another extractor")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import posixpath
@@ -13,18 +12,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tqdm
+from absl import logging
 
-from ..config import Config
-from ..data import registry
+from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
+from ..data.shuffling import ORDER
 from ..errors import UserError, reason
-from ..files import replace_bytes
-from ..json_files import digest
-from ..shuffling import ORDER
+from ..run_directory.files import write_atomic
+from ..run_directory.json_files import digest
 
 # The settings that determine the examples and their order. The seed is one of them, because only
 # the first examples of an epoch of a large dataset are read.
-_OF_THE_DATA = (
+_DATA_SETTINGS = (
     "dataset",
     "data_dir",
     "split",
@@ -34,8 +33,8 @@ _OF_THE_DATA = (
     "seed",
 )
 _FORMAT = 2  # the version of the cache's format
-_CHECKSUM, _CONTENT = "checksum", "content"  # stored in addition to the arrays
-_PLACES_SHOWN = 5  # positions of rows that are not finite in a message
+_CHECKSUM, _CONTENT_HASH = "checksum", "content"  # entries in addition to the arrays
+_POSITIONS_SHOWN = 5  # in a message about rows that are NaN or infinite
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,30 +43,35 @@ class Examples:
     """The examples of a run's dataset, without dequantization and random flips.
 
     Args:
-      config: The configuration of the run.
+      dataset: The dataset; also an attribute.
       strategy: The strategy whose replicas read the examples.
+      batch_size: The global batch size of the run, divisible by the number of replicas; also an
+        attribute.
     """
 
-    def __init__(self, config: Config, strategy: tf.distribute.Strategy):
-        self._config = dataclasses.replace(config, dequantization=False, random_flips=False)
+    def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy, batch_size: int):
+        self.dataset = dataset
+        self.batch_size = batch_size
         self._strategy = strategy
-        self._contents: dict[int, str] = {}
+        self._content_hashes: dict[int, str] = {}
 
     def key(self, *more: Any) -> str:
-        """Returns a hash of the dataset's settings and of `more`, a key for cached results."""
-        settings = [getattr(self._config, name) for name in _OF_THE_DATA]
-        return digest([_FORMAT, ORDER, *settings, *more])[:16]
+        """Returns a hash of the dataset's settings and of `more`, as a key for cached results."""
+        settings = {name: getattr(self.dataset.settings, name) for name in _DATA_SETTINGS}
+        shape = self.dataset.spec.example_shape
+        settings["image_size"] = shape[0] if len(shape) == 3 else None  # also if it is a default
+        return digest([_FORMAT, ORDER, *settings.values(), *more])[:16]
 
-    def content(self, count: int) -> str:
+    def content_hash(self, count: int) -> str:
         """Returns a hash of the examples and labels that `batches` yields.
 
         Raises:
           UserError: See `batches`.
         """
-        if count not in self._contents:
+        if count not in self._content_hashes:
             for _ in self.batches(count):
                 pass
-        return self._contents[count]
+        return self._content_hashes[count]
 
     def batches(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Reads the first `count` examples of the first epoch, or all if there are fewer.
@@ -79,18 +83,18 @@ class Examples:
         Raises:
           UserError: If the dataset cannot be read.
         """
-        source = registry.open_source(self._config)
-        there = count if source.size is None else min(count, source.size)
-        size = self._config.batch_size
-        batches = distributed_batches(source, self._strategy, 0, batch_size=size)
+        size = self.batch_size
+        data = self.dataset.open(batch_size=size, plain=True)
+        total = count if data.size is None else min(count, data.size)
+        batches = distributed_batches(data, self._strategy, 0, batch_size=size)
         content = hashlib.sha256()
-        for first in progress(range(0, there, size), "real examples"):
-            both = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))
-            examples, labels = (part[: there - first] for part in both)
+        for first in with_progress_bar(range(0, total, size), "real examples"):
+            gathered = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))
+            examples, labels = (part[: total - first] for part in gathered)
             content.update(examples.tobytes())
             content.update(labels.tobytes())
             yield examples, labels
-        self._contents[count] = content.hexdigest()
+        self._content_hashes[count] = content.hexdigest()
 
     def read(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the examples and labels of `batches` as two arrays, which must fit in memory."""
@@ -98,16 +102,16 @@ class Examples:
         return np.concatenate(examples), np.concatenate(labels)
 
 
-def slices(samples: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yields slices of `size` rows of an array `[N, ...]`; the last one may be smaller."""
-    for first in progress(range(0, len(samples), size), "samples"):
+def split_into_batches(samples: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Yields batches of `size` rows of an array `[N, ...]`; the last one may be smaller."""
+    for first in with_progress_bar(range(0, len(samples), size), "samples"):
         yield samples[first : first + size]
 
 
 def check_samples(samples: np.ndarray) -> None:
     """Raises UserError unless all samples `[N, ...]` are finite."""
-    remedy = "use an earlier checkpoint: --restore_from"
-    check_finite(samples, "the generator makes NaN or infinite values in", "samples", remedy)
+    remedy = "select an earlier checkpoint with --restore_from"
+    check_finite(samples, "the generator produces NaN or infinite values in", "samples", remedy)
 
 
 def check_finite(values: np.ndarray, cause: str, kind: str, remedy: str) -> None:
@@ -119,21 +123,22 @@ def check_finite(values: np.ndarray, cause: str, kind: str, remedy: str) -> None
       kind: The name of the rows in the message, in the plural.
       remedy: See `UserError`.
     """
-    (bad,) = np.nonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-    if len(bad):
-        places = ", ".join(map(str, bad[:_PLACES_SHOWN]))
-        more = ", ..." if len(bad) > _PLACES_SHOWN else ""
+    (bad_rows,) = np.nonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    if len(bad_rows):
+        positions = ", ".join(map(str, bad_rows[:_POSITIONS_SHOWN]))
+        more = ", ..." if len(bad_rows) > _POSITIONS_SHOWN else ""
         raise UserError(
-            f"{cause} {len(bad)} of {len(values)} {kind} (at positions {places}{more})", remedy
+            f"{cause} {len(bad_rows)} of {len(values)} {kind} (at positions {positions}{more})",
+            remedy,
         )
 
 
-def progress(items: Iterable, title: str) -> Iterable:
+def with_progress_bar(items: Iterable, title: str) -> Iterable:
     """Returns the items with a progress bar if stderr is a terminal."""
     return tqdm.tqdm(items, desc=title, disable=not sys.stderr.isatty(), leave=False)
 
 
-class Kept:
+class ArrayCache:
     """A cache of arrays on disk.
 
     Args:
@@ -144,40 +149,40 @@ class Kept:
         self._folder = folder
         self._unwritten: dict[str, bytes] = {}
 
-    def get(self, name: str, compute: Callable[[], Arrays], content: Callable[[], str]) -> Arrays:
+    def get_or_compute(
+        self, name: str, compute: Callable[[], Arrays], content_hash: Callable[[], str]
+    ) -> Arrays:
         """Returns the cached arrays, or computes them if missing or outdated; see `write`.
 
         Args:
           name: The name of the arrays.
           compute: () -> the arrays.
-          content: () -> a hash of the examples from which the arrays are computed.
+          content_hash: () -> a hash of the examples from which the arrays are computed.
         """
         if self._folder is None:
             return compute()
         path = posixpath.join(self._folder, f"{name}.npz")
-        found = _load(path)
-        if found is not None:
-            if str(found.pop(_CONTENT)) == content():
-                return found
-            print(
-                f"warning: {path} is of examples that have changed since, and is computed again",
-                file=sys.stderr,
-            )
-        found = compute()
-        self._unwritten[path] = _archive({**found, _CONTENT: np.array(content())})
-        return found
+        arrays = _load(path)
+        if arrays is not None:
+            if str(arrays.pop(_CONTENT_HASH)) == content_hash():
+                return arrays
+            logging.warning(f"{path} was computed from other examples; it will be computed again")
+        arrays = compute()
+        self._unwritten[path] = _archive({**arrays, _CONTENT_HASH: np.array(content_hash())})
+        return arrays
 
     def write(self) -> None:
-        """Writes what was computed; prints a warning on stderr if it cannot be written.
+        """Writes newly computed arrays; prints a warning on stderr if they cannot be written.
 
-        Until then, nothing in the run directory has changed: the run may still be refused.
+        Nothing is written earlier, because an evaluation that is refused must not change the run
+        directory.
         """
         for path, archive in self._unwritten.items():
             try:
                 tf.io.gfile.makedirs(posixpath.dirname(path))
-                replace_bytes(path, archive)
+                write_atomic(path, archive)
             except (tf.errors.OpError, OSError) as error:
-                print(f"warning: {path} cannot be written ({reason(error)})", file=sys.stderr)
+                logging.warning(f"{path} cannot be written ({reason(error)})")
         self._unwritten.clear()
 
 
@@ -191,14 +196,14 @@ def _load(path: str) -> Arrays | None:
             content = io.BytesIO(file.read())
         with np.load(content, allow_pickle=False) as archive:
             arrays = dict(archive)
-        if str(arrays.pop(_CHECKSUM)) != _checksum(arrays) or _CONTENT not in arrays:
+        if str(arrays.pop(_CHECKSUM)) != _checksum(arrays) or _CONTENT_HASH not in arrays:
             raise ValueError("its checksum differs")
         return arrays
     except tf.errors.NotFoundError:
         return None
     # For damaged files, NumPy and zipfile raise exceptions of many types.
     except Exception:
-        print(f"warning: {path} is damaged, and made anew", file=sys.stderr)
+        logging.warning(f"{path} is damaged; it will be computed again")
         return None
 
 
@@ -210,8 +215,8 @@ def _archive(arrays: Arrays) -> bytes:
 
 
 def _checksum(arrays: Arrays) -> str:
-    parts = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name in sorted(arrays):
-        parts.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode())
-        parts.update(arrays[name].tobytes())
-    return parts.hexdigest()
+        checksum.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode())
+        checksum.update(arrays[name].tobytes())
+    return checksum.hexdigest()

@@ -1,4 +1,4 @@
-"""Feature extractors, which map images to features and to class probabilities."""
+"""Feature extractors, which map images to features and class probabilities."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
-from ..data import registry
 from ..errors import UserError, reason
 from . import classifier, pretrained
-from .examples import Examples, Kept
+from .examples import ArrayCache, Examples
 
-LARGEST_FOR_CLASSIFIER = 32  # pixels; one hidden layer does not suit larger images
+MAX_CLASSIFIER_IMAGE_SIZE = 32  # pixels; one hidden layer is too weak for larger images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,65 +35,64 @@ class Extractor:
 
 
 def make_extractor(
-    config: Config,
+    name: str | None,
     strategy: tf.distribute.Strategy,
     examples: Examples,
-    kept: Kept,
-    example_shape: tuple[int, ...],
+    cache: ArrayCache,
 ) -> Extractor:
     """Returns the extractor set by --feature_extractor, or the default for the data.
 
     Args:
-      config: The configuration of the run.
+      name: The value of --feature_extractor, or None for the default.
       strategy: The strategy on whose replicas the extractor runs.
-      examples: The examples of the run's dataset, to which a classifier is fitted.
-      kept: Caches the classifier.
-      example_shape: `(H, W, C)`, the shape of the images.
+      examples: The examples of the run's dataset, which are images. A classifier is fitted to them.
+      cache: Stores the classifier.
 
     Raises:
       UserError: If the extractor does not exist or does not fit the data.
     """
-    labels = registry.label_count(config)
-    name = config.feature_extractor
+    dataset = examples.dataset
+    labels, example_shape = dataset.label_count, dataset.spec.example_shape
     if name is None:
-        small = max(example_shape[:2]) <= LARGEST_FOR_CLASSIFIER
+        small = max(example_shape[:2]) <= MAX_CLASSIFIER_IMAGE_SIZE
         name = "classifier" if small and labels > 1 else "inception"
     if name == "classifier":
         if labels < 2:
             raise UserError(
-                f"--feature_extractor=classifier needs labels of at least two classes, which "
-                f"{config.dataset} has not",
-                "give inception, or the path of a Keras file or SavedModel",
+                f"--feature_extractor=classifier needs labels of at least two classes, but "
+                f"{dataset.settings.dataset} has fewer",
+                "use inception, or the path of a Keras file or SavedModel",
             )
-        fitted = classifier.fitted(examples, kept, labels)
-        return Extractor(name, fitted.key, fitted, fitted.accuracy)
+        model = classifier.fit_or_load(examples, cache, labels)
+        return Extractor(name, model.key, model, model.accuracy)
     load = pretrained.load_inception if name == "inception" else pretrained.load_model
     with strategy.scope():
         key, network = load(name)
     extractor = Extractor(name, key, network)
-    _try(extractor, strategy, example_shape)
+    _check(extractor, strategy, example_shape)
     return extractor
 
 
-def _try(
+def _check(
     extractor: Extractor, strategy: tf.distribute.Strategy, example_shape: tuple[int, ...]
 ) -> None:
     """Raises UserError unless the extractor computes features of blank images."""
     count = 2 * strategy.num_replicas_in_sync
     try:
-        features, *_ = spread(extractor, strategy, count)(np.zeros([count, *example_shape], "f"))
+        compute = run_on_replicas(extractor, strategy, count)
+        features, *_ = compute(np.zeros([count, *example_shape], np.float32))
         if len(features) != count:
-            raise ValueError(f"of {count} images it makes {len(features)} rows of features")
-    # A network of the user may raise any exception for images that do not fit it.
+            raise ValueError(f"it returns {len(features)} rows of features for {count} images")
+    # A user's network may raise any exception for images of an unsuitable shape.
     except Exception as error:
         raise UserError(
-            f"--feature_extractor={extractor.name} makes no features of images {example_shape} "
-            f"({reason(error)})",
+            f"--feature_extractor={extractor.name} cannot compute features of images of shape "
+            f"{example_shape} ({reason(error)})",
             pretrained.REMEDY,
         ) from error
 
 
-def as_png(images: np.ndarray) -> np.ndarray:
+def quantize(images: np.ndarray) -> np.ndarray:
     """Rounds images in [-1, 1] to 256 levels, as a PNG file stores them.
 
     The real images have 256 levels. Values between two levels would distinguish samples from
@@ -105,36 +102,36 @@ def as_png(images: np.ndarray) -> np.ndarray:
     return (levels / 127.5 - 1).astype(np.float32)
 
 
-def spread(
+def run_on_replicas(
     extractor: Extractor, strategy: tf.distribute.Strategy, batch_size: int
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
     """Returns a function that runs the extractor on all replicas, each with a part of a batch.
 
     Args:
       extractor: The extractor.
-      strategy: The strategy on whose replicas it runs.
+      strategy: The strategy on whose replicas the extractor runs.
       batch_size: The number of images per call; must be divisible by the number of replicas.
 
     Returns:
       A function of images `[B, H, W, C]` float32, B <= batch_size, that returns a list of the
       features and, if the extractor has any, the probabilities.
     """
-    share = batch_size // strategy.num_replicas_in_sync
+    per_replica = batch_size // strategy.num_replicas_in_sync
 
     def on_replica(images: tf.Tensor) -> list[tf.Tensor]:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        begin = tf.stack([replica * share, 0, 0, 0])
-        own = tf.slice(images, begin, [share, *images.shape[1:]])
-        return [part for part in extractor.extract(own) if part is not None]
+        begin = tf.stack([replica * per_replica, 0, 0, 0])
+        part = tf.slice(images, begin, [per_replica, *images.shape[1:]])
+        return [output for output in extractor.extract(part) if output is not None]
 
     @tf.function(autograph=False)
-    def on_all(images: tf.Tensor) -> list[tf.Tensor]:
-        found = strategy.run(on_replica, args=(images,))
-        return [strategy.gather(part, axis=0) for part in found]
+    def on_all_replicas(images: tf.Tensor) -> list[tf.Tensor]:
+        outputs = strategy.run(on_replica, args=(images,))
+        return [strategy.gather(output, axis=0) for output in outputs]
 
     def extract(images: np.ndarray) -> list[np.ndarray]:
-        missing = batch_size - len(images)  # one shape is traced once
+        missing = batch_size - len(images)  # padded, so that only one shape is traced
         padded = np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)])
-        return [part.numpy()[: len(images)] for part in on_all(tf.constant(padded))]
+        return [output.numpy()[: len(images)] for output in on_all_replicas(tf.constant(padded))]
 
     return extract

@@ -15,12 +15,12 @@ import scipy.linalg
 import scipy.special
 import sklearn.neighbors
 
-SPLITS = 10  # parts of the samples for the inception score
+SPLITS = 10  # of the samples, for the inception score
 KERNEL_SUBSETS = 100  # subsets for the standard deviation of KID
 KERNEL_SUBSET_SIZE = 1000
-MANIFOLD_NEIGHBOURS = 3  # k for precision and recall
-COVERAGE_NEIGHBOURS = 5  # k for density and coverage
-_BLOCK_ELEMENTS = 2**23  # pairs in a block: 64 MiB
+PRECISION_RECALL_K = 3  # the k of the k-th nearest neighbor
+DENSITY_COVERAGE_K = 5
+_BLOCK_ELEMENTS = 2**23  # pairs in a block, which take 64 MiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Moments:
     covariance: np.ndarray
 
     @classmethod
-    def of(cls, features: np.ndarray) -> Moments:
+    def from_features(cls, features: np.ndarray) -> Moments:
         """Returns the moments of features `[N, D]`, N >= 2."""
         features = np.asarray(features, np.float64)
         return cls(features.mean(axis=0), np.atleast_2d(np.cov(features, rowvar=False)))
@@ -56,13 +56,15 @@ def frechet_distance(first: Moments, second: Moments) -> float:
     shift = first.mean - second.mean
     root = scipy.linalg.svdvals(_factor(first.covariance).T @ _factor(second.covariance)).sum()
     traces = np.trace(first.covariance) + np.trace(second.covariance)
-    return max(0.0, float(shift @ shift + traces - 2 * root))  # rounding may give less than 0
+    return max(
+        0.0, float(shift @ shift + traces - 2 * root)
+    )  # rounding errors can make it negative
 
 
 def _factor(covariance: np.ndarray) -> np.ndarray:
     """Returns a matrix A with A A^T = covariance, `[D, D]`."""
     values, vectors = scipy.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0))  # rounding may give less than 0
+    return vectors * np.sqrt(np.maximum(values, 0))  # rounding errors can make it negative
 
 
 def kernel_distance(real: np.ndarray, fake: np.ndarray) -> float:
@@ -146,10 +148,11 @@ def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[fl
 
 
 @dataclasses.dataclass(frozen=True)
-class Neighbourhoods:
+class ManifoldMetrics:
     """Precision, recall, density and coverage of two sets of features.
 
-    The ball of a point has the distance to the k-th nearest neighbor in its own set as radius.
+    Each point is the center of a ball, whose radius is the distance to the k-th nearest neighbor
+    in the same set.
 
     Attributes:
       precision: The share of fake points in a ball of a real point, k = 3, in [0, 1].
@@ -165,70 +168,72 @@ class Neighbourhoods:
     coverage: float
 
 
-def neighbourhoods(
+def manifold_metrics(
     real: np.ndarray, fake: np.ndarray, real_radii: np.ndarray | None = None
-) -> Neighbourhoods:
+) -> ManifoldMetrics:
     """Computes precision, recall, density and coverage.
 
     Kynkäänniemi et al. 2019 (arXiv:1904.06991) and Naeem et al. 2020 (arXiv:2002.09797). In a
-    set with at most k rows, the farthest point replaces the k-th neighbor.
+    set with at most k rows, the radius is the distance to the farthest row.
 
     Args:
       real: `[N, D]`, N >= 2.
       fake: `[M, D]`, M >= 2.
-      real_radii: The result of `radii(real)`, if already computed.
+      real_radii: The result of `squared_radii(real)`, if it is already known.
     """
     real, fake = np.asarray(real, np.float64), np.asarray(fake, np.float64)
-    for_manifold, for_coverage = _with_edge(radii(real) if real_radii is None else real_radii)
-    fake_radii = _with_edge(radii(fake)[0])
-    neighbours = min(COVERAGE_NEIGHBOURS, len(real) - 1)
-    precise, inside = 0, 0
+    precision_radii, coverage_radii = _with_tolerance(
+        squared_radii(real) if real_radii is None else real_radii
+    )
+    recall_radii = _with_tolerance(squared_radii(fake)[0])
+    k = min(DENSITY_COVERAGE_K, len(real) - 1)
+    precise_count, inside_count = 0, 0
     recalled, covered = np.zeros(len(real), bool), np.zeros(len(real), bool)
     for rows in _blocks(len(fake), len(real)):
         distances = _squared_distances(fake[rows], real)
-        precise += int((distances <= for_manifold).any(axis=1).sum())
-        recalled |= (distances <= fake_radii[rows, None]).any(axis=0)
-        near = distances <= for_coverage
-        inside += int(near.sum())
-        covered |= near.any(axis=0)
-    return Neighbourhoods(
-        precision=precise / len(fake),
+        precise_count += int((distances <= precision_radii).any(axis=1).sum())
+        recalled |= (distances <= recall_radii[rows, None]).any(axis=0)
+        inside = distances <= coverage_radii
+        inside_count += int(inside.sum())
+        covered |= inside.any(axis=0)
+    return ManifoldMetrics(
+        precision=precise_count / len(fake),
         recall=float(recalled.mean()),
-        density=inside / (neighbours * len(fake)),
+        density=inside_count / (k * len(fake)),
         coverage=float(covered.mean()),
     )
 
 
-def _with_edge(squared_radii: np.ndarray) -> np.ndarray:
-    """Returns the radii with a tolerance for rounding of the distance to a point on the edge."""
-    return squared_radii * (1 + 1e-9) + 1e-12 * squared_radii.mean()
+def _with_tolerance(values: np.ndarray) -> np.ndarray:
+    """Returns squared radii, enlarged so that rounding does not exclude points on the edge."""
+    return values * (1 + 1e-9) + 1e-12 * values.mean()
 
 
-def radii(features: np.ndarray) -> np.ndarray:
-    """Returns the squared distances to the third and the fifth nearest row, `[2, N]` float64.
+def squared_radii(features: np.ndarray) -> np.ndarray:
+    """Returns the squared distances to the third and fifth nearest neighbor, `[2, N]` float64.
 
     Args:
       features: `[N, D]`, N >= 2.
     """
     features = np.asarray(features, np.float64)
-    places = [min(k, len(features) - 1) for k in (MANIFOLD_NEIGHBOURS, COVERAGE_NEIGHBOURS)]
+    ranks = [min(k, len(features) - 1) for k in (PRECISION_RECALL_K, DENSITY_COVERAGE_K)]
     search = sklearn.neighbors.NearestNeighbors(
-        n_neighbors=max(places), algorithm="brute", metric="sqeuclidean"
+        n_neighbors=max(ranks), algorithm="brute", metric="sqeuclidean"
     )
     # Centered as in _squared_distances. A row is not its own neighbor.
     distances, _ = search.fit(features - features.mean(axis=0)).kneighbors()
-    return distances[:, [place - 1 for place in places]].T
+    return distances[:, [rank - 1 for rank in ranks]].T
 
 
 def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns squared distances `[N, M]`; the matrix product is much faster than differences."""
-    centre = second.mean(axis=0)  # centering reduces cancellation of large numbers
-    first, second = first - centre, second - centre
+    center = second.mean(axis=0)  # centering reduces cancellation of large numbers
+    first, second = first - center, second - center
     squares = np.square(first).sum(axis=1)[:, None] + np.square(second).sum(axis=1)
     return np.maximum(squares - 2 * (first @ second.T), 0)
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Yields slices of the rows such that a slice with all columns has _BLOCK_ELEMENTS at most."""
+    """Yields slices of rows; each slice has at most _BLOCK_ELEMENTS elements in all columns."""
     size = max(1, _BLOCK_ELEMENTS // columns)
     return (slice(begin, begin + size) for begin in range(0, rows, size))

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from ..data import downloads, listing
 from ..errors import UserError, reason
+from ..training.networks import KERAS_3
 
 # The weights behind published FIDs and inception scores, as distributed by TF-GAN.
 INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=compressed"
@@ -26,8 +27,7 @@ INCEPTION_FILE = "tfgan_eval_inception_1.tar.gz"
 INCEPTION_SIDE = 299
 _KERAS = (".keras", ".h5")
 _MODULES = ("keras", "tf_keras", "builtins")  # Keras writes "builtins" for its own functions
-KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
-REMEDY = "give inception, classifier, or a Keras file or SavedModel that takes images"
+REMEDY = "use inception, classifier, or a Keras file or SavedModel that takes images"
 
 
 def load_inception(name: str) -> tuple[str, Network]:
@@ -43,7 +43,7 @@ def load_inception(name: str) -> tuple[str, Network]:
     """
     try:
         # Keras prints the progress of the download to stdout.
-        with contextlib.redirect_stdout(sys.stderr), downloads.waiting_at_most():
+        with contextlib.redirect_stdout(sys.stderr), downloads.socket_timeout():
             archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder, "gztar")
@@ -51,9 +51,9 @@ def load_inception(name: str) -> tuple[str, Network]:
     # Keras raises Exception for a failed download; a truncated archive raises various exceptions.
     except Exception as error:
         raise UserError(
-            f"--feature_extractor={name} cannot be fetched ({reason(error)})",
-            "give the path of a SavedModel or Keras file instead, or, for labelled images, "
-            f"classifier; if ~/.keras/datasets/{INCEPTION_FILE} is damaged, delete it",
+            f"--feature_extractor={name} cannot be downloaded or loaded ({reason(error)})",
+            "use the path of a SavedModel or Keras file or, for labeled images, classifier; if "
+            f"~/.keras/datasets/{INCEPTION_FILE} is damaged, delete it",
         ) from error
     return INCEPTION, Network(loaded, (INCEPTION_SIDE, INCEPTION_SIDE, 3), loaded)
 
@@ -74,18 +74,18 @@ def load_model(path: str) -> tuple[str, Network]:
         exists = tf.io.gfile.exists(file)
     if not exists:
         raise UserError(
-            f"{origin} is no Keras file ({' or '.join(_KERAS)}) and no folder of a SavedModel",
+            f"{origin} is neither a Keras file ({' or '.join(_KERAS)}) nor a SavedModel folder",
             REMEDY,
         )
     if not listing.can_be_opened(file):
-        raise UserError(f"{origin}: {file} is no regular file", REMEDY)
+        raise UserError(f"{origin}: {file} is not a regular file", REMEDY)
     try:
         network = _open_keras(path) if is_keras else _open_saved_model(path)
-    # Both libraries raise many types of exceptions for a file of another format.
+    # Keras and TensorFlow raise many types of exceptions for a file in another format.
     except Exception as error:
         raise UserError(f"{origin} cannot be loaded ({reason(error)})", REMEDY) from error
-    found = tf.io.gfile.stat(file)
-    return f"{path} {found.length} {found.mtime_nsec}", network
+    status = tf.io.gfile.stat(file)
+    return f"{path} {status.length} {status.mtime_nsec}", network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Network:
 
     Attributes:
       call: images -> a tensor `[B, ...]`, or a dictionary of tensors by name.
-      input_shape: `(H, W, C)` of the images it takes. None stands for any size.
-      owner: The object that holds the variables, kept here so that they are not deleted.
+      input_shape: The shape `(H, W, C)` of its input images. None stands for any size.
+      owner: The object that owns the variables; the reference keeps them alive.
     """
 
     call: Callable[[tf.Tensor], Any]
@@ -112,30 +112,32 @@ class Network:
         Raises:
           ValueError: If none of the network's outputs is known to be the features.
         """
-        outputs = self.call(_adapted(images, self.input_shape))
+        outputs = self.call(_adapt(images, self.input_shape))
         if not isinstance(outputs, dict):
             outputs = {"features": outputs}
         names = [name for name in ("pool_3", "features") if name in outputs]
         if not names and len(outputs) == 1:
-            names = list(outputs)  # a SavedModel names an output that its function did not name
+            names = list(outputs)  # TensorFlow chose the name of an unnamed output
         if not names:
-            raise ValueError(f"of its outputs {', '.join(sorted(outputs))} none is features")
-        features, logits = (_flat(outputs.get(name)) for name in (names[0], "logits"))
+            raise ValueError(
+                f"none of its outputs ({', '.join(sorted(outputs))}) is named features or pool_3"
+            )
+        features, logits = (_flatten(outputs.get(name)) for name in (names[0], "logits"))
         return features, None if logits is None else tf.nn.softmax(logits)
 
 
-def _flat(output: tf.Tensor | None) -> tf.Tensor | None:
+def _flatten(output: tf.Tensor | None) -> tf.Tensor | None:
     if output is None:
         return None
     return tf.cast(tf.reshape(output, [tf.shape(output)[0], -1]), tf.float32)
 
 
-def _adapted(images: tf.Tensor, shape: tuple[int | None, ...]) -> tf.Tensor:
-    """Returns the images with the size and the number of channels that a network takes."""
+def _adapt(images: tf.Tensor, shape: tuple[int | None, ...]) -> tf.Tensor:
+    """Converts images to the size and the number of channels that a network takes."""
     height, width, channels = shape
-    wanted = (height or images.shape[1], width or images.shape[2])
-    if wanted != tuple(images.shape[1:3]):
-        images = tf.image.resize(images, wanted)  # bilinear, as for published FIDs
+    size = (height or images.shape[1], width or images.shape[2])
+    if size != tuple(images.shape[1:3]):
+        images = tf.image.resize(images, size)  # bilinear, as for published FIDs
     if channels == 3 and images.shape[3] == 1:
         return tf.repeat(images, 3, axis=3)
     if channels == 1 and images.shape[3] == 3:
@@ -147,8 +149,8 @@ def _open_keras(path: str) -> Network:
     if not KERAS_3:
         _check_runs_no_code(path)
     model = tf.keras.models.load_model(path, compile=False)
-    (taken,) = model.inputs
-    return Network(functools.partial(model, training=False), _image_shape(taken), model)
+    (model_input,) = model.inputs
+    return Network(functools.partial(model, training=False), _image_shape(model_input), model)
 
 
 def _check_runs_no_code(path: str) -> None:
@@ -160,19 +162,21 @@ def _check_runs_no_code(path: str) -> None:
     with tf.io.gfile.GFile(path, "rb") as opened:
         content = io.BytesIO(opened.read())
     if not zipfile.is_zipfile(content):
-        raise ValueError("Keras 2 would run the code in it; save it as a .keras archive")
+        raise ValueError("Keras 2 would run code from it; save it as a .keras archive")
     with zipfile.ZipFile(content) as archive:
-        waiting = [json.loads(archive.read("config.json"))]
-    while waiting:
-        part = waiting.pop()
+        pending = [json.loads(archive.read("config.json"))]
+    while pending:
+        part = pending.pop()
         if isinstance(part, dict):
             module = str(part.get("module") or "keras")
             if part.get("class_name") in ("Lambda", "__lambda__"):
                 raise ValueError("Keras 2 would run the code of its Lambda layer")
             if module.partition(".")[0] not in _MODULES:
-                raise ValueError(f"it names code of the module {module}, which is not Keras's")
+                raise ValueError(
+                    f"it names a function of the module {module}, which is not part of Keras"
+                )
         if isinstance(part, (dict, list)):
-            waiting += part.values() if isinstance(part, dict) else part
+            pending += part.values() if isinstance(part, dict) else part
 
 
 def _open_saved_model(path: str) -> Network:
@@ -180,20 +184,22 @@ def _open_saved_model(path: str) -> Network:
     signature = loaded.signatures.get("serving_default")
     if signature is None:
         if not callable(loaded):
-            raise ValueError("it has no signature serving_default, and is no function")
-        (taken, *_), _ = loaded.__call__.concrete_functions[0].structured_input_signature
-        return Network(loaded, _image_shape(taken), loaded)
-    ((name, taken),) = signature.structured_input_signature[1].items()
-    return Network(lambda images: signature(**{name: images}), _image_shape(taken), loaded)
+            raise ValueError("it has no signature serving_default and is not callable")
+        (spec, *_), _ = loaded.__call__.concrete_functions[0].structured_input_signature
+        return Network(loaded, _image_shape(spec), loaded)
+    ((name, spec),) = signature.structured_input_signature[1].items()
+    return Network(lambda images: signature(**{name: images}), _image_shape(spec), loaded)
 
 
-def _image_shape(taken: Any) -> tuple[int | None, ...]:
+def _image_shape(spec: Any) -> tuple[int | None, ...]:
     """Returns `(H, W, C)` of a network's input.
 
     Raises:
       ValueError: If the input is not a batch of float32 images.
     """
-    shape = taken.shape
-    if len(shape) != 4 or shape[0] is not None or tf.as_dtype(taken.dtype) != tf.float32:
-        raise ValueError(f"it takes {tuple(shape)}, no float32 images [None, H, W, C]")
+    shape = spec.shape
+    if len(shape) != 4 or shape[0] is not None or tf.as_dtype(spec.dtype) != tf.float32:
+        raise ValueError(
+            f"its input has shape {tuple(shape)}; float32 images [None, H, W, C] are needed"
+        )
     return tuple(shape[1:])

@@ -1,4 +1,4 @@
-"""Compiles for a TPU slice on a machine without a TPU; docs/compile.md explains how."""
+"""Compilation for a TPU slice on a machine without a TPU; see docs/compile.md."""
 
 import importlib.metadata
 
@@ -13,11 +13,12 @@ def check_installed() -> None:
     """Raises UserError unless jax, jaxlib and libtpu are installed in the required versions."""
     for package, version in REQUIRED.items():
         try:
-            found = importlib.metadata.version(package)
+            installed = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found = "not installed"
-        if found != version:
+            installed = ""
+        if installed != version:
+            found = f"version {installed} is installed" if installed else "it is not installed"
             raise UserError(
-                f"--mode=compile needs {package} {version} for the TPU's compiler; it is {found}",
-                "make setup-compile installs it",
+                f"--mode=compile requires {package} {version} for the TPU compiler, but {found}",
+                "run make setup-compile",
             )

@@ -7,45 +7,45 @@ from typing import Any
 
 import tensorflow as tf
 
-from .layers import features, flat_layers
+from .layers import channel_counts, flatten_layers
 from .topologies import Core
 
-_ROWS = 8  # of a register; batch sizes and feature counts are padded to multiples of it
+_SUBLANES = 8  # batch sizes and channel counts are padded to multiples of it
 _FEW_CHANNELS = 8
-_LAUNCH_SECONDS = 1e-3  # a much shorter program waits for its host
+_LAUNCH_SECONDS = 1e-3  # a program much shorter than this waits for the host
 
 
 def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: Core) -> list[str]:
-    """Returns sentences of performance advice for the programs of a report.
+    """Returns performance advice for the programs of a report, one sentence per entry.
 
     Args:
-      report: The report; see `report.build`.
+      report: The report; see `report.build_compile_report`.
       networks: The critic and the generator.
-      core: A device of the slice.
+      core: The properties of a device of the slice.
     """
     networks = list(networks)
     return [
-        *_on_memory(report),
-        *on_padding(
+        *_advise_on_memory(report),
+        *advise_on_padding(
             report["per_replica_batch"],
             report["per_replica_generator_batch"],
             report["replicas"],
             networks,
             core.lanes,
         ),
-        *_on_all_reduces(report),
-        *_on_few_channels(report, networks),
-        *_on_launches(report),
-        *_on_loops(report),
+        *_advise_on_all_reduces(report),
+        *_advise_on_few_channels(report, networks),
+        *_advise_on_launches(report),
+        *_advise_on_loops(report),
     ]
 
 
-def on_padding(
+def advise_on_padding(
     batch: int, generator_batch: int, replicas: int, networks: Iterable[tf.keras.Model], lanes: int
 ) -> list[str]:
-    """Returns sentences about the padding of batches and layers on a TPU.
+    """Returns advice about the padding of batches and layers on a TPU, one sentence per entry.
 
-    Nothing has to be compiled for them.
+    It follows from the shapes alone, without compilation.
 
     Args:
       batch: The batch size of a critic step per replica.
@@ -57,68 +57,68 @@ def on_padding(
     batches = {"batch_size": batch}
     if generator_batch != batch:
         batches["generator_batch_size"] = generator_batch
-    return [*_on_batch(batches, replicas), *_on_features(networks, lanes)]
+    return [*_advise_on_batch_size(batches, replicas), *_advise_on_features(networks, lanes)]
 
 
-def _on_memory(report: Mapping[str, Any]) -> Iterator[str]:
+def _advise_on_memory(report: Mapping[str, Any]) -> Iterator[str]:
     for name, program in report["programs"].items():
         if program["memory_share"] > 0.9:
             yield (
-                f"{name} takes {program['memory_share']:.0%} of a core's memory, and the runtime "
-                "needs some: a smaller batch is safer"
+                f"{name} uses {program['memory_share']:.0%} of a core's memory, and the runtime "
+                "needs memory, too: a smaller batch is safer"
             )
 
 
-def _on_batch(batches: Mapping[str, int], replicas: int) -> Iterator[str]:
+def _advise_on_batch_size(batches: Mapping[str, int], replicas: int) -> Iterator[str]:
     for flag, count in batches.items():
-        if count % _ROWS:
-            padded = -(-count // _ROWS) * _ROWS
+        if count % _SUBLANES:
+            padded = -(-count // _SUBLANES) * _SUBLANES
             yield (
                 f"--{flag} gives each replica {count} examples, which are padded to {padded}: "
-                f"{padded * replicas} would cost about the same"
+                f"--{flag}={padded * replicas} would cost about the same"
             )
 
 
-def _on_all_reduces(report: Mapping[str, Any]) -> Iterator[str]:
+def _advise_on_all_reduces(report: Mapping[str, Any]) -> Iterator[str]:
     for name, program in report["programs"].items():
         count = program["gradient_all_reduce_count"]
         if count > 1:
             yield (
-                f"{name} sums its gradients in {count} all-reduces, which did not fuse: each costs "
-                "a round over the slice"
+                f"{name} sums its gradients in {count} all-reduces, because the compiler did not "
+                "combine them into one: each adds the latency of the slice"
             )
 
 
-def _on_features(networks: Iterable[tf.keras.Model], lanes: int) -> Iterator[str]:
+def _advise_on_features(networks: Iterable[tf.keras.Model], lanes: int) -> Iterator[str]:
     for network in networks:
         odd, narrow = [], []
-        for layer in flat_layers(network):
-            channels = features(layer)
+        for layer in flatten_layers(network):
+            channels = channel_counts(layer)
             if channels is None or channels[1] < _FEW_CHANNELS:
                 continue
-            if channels[1] % _ROWS:
+            if channels[1] % _SUBLANES:
                 odd.append(f"{layer.name} ({channels[1]})")
             elif channels[1] % lanes:
                 narrow.append(f"{layer.name} ({channels[1]})")
         if odd:
             yield (
-                f"{network.name}: features that are no multiples of {_ROWS} are padded: "
+                f"{network.name}: channel counts are padded to multiples of {_SUBLANES}: "
                 f"{', '.join(odd)}"
             )
         if narrow:
             yield (
-                f"{network.name}: features that are no multiples of {lanes} leave part of "
-                f"the matrix units, {lanes} wide, idle: {', '.join(narrow)}"
+                f"{network.name}: channel counts that are not multiples of {lanes} leave part of "
+                f"the {lanes}-wide matrix units idle: {', '.join(narrow)}"
             )
 
 
-def _on_few_channels(
+def _advise_on_few_channels(
     report: Mapping[str, Any], networks: Iterable[tf.keras.Model]
 ) -> Iterator[str]:
     for network in networks:
-        for layer in flat_layers(network):
-            channels = features(layer)
-            # Linear heads have few outputs, too, but their cost is negligible.
+        for layer in flatten_layers(network):
+            channels = channel_counts(layer)
+            # Linear heads also have few outputs, but their cost is negligible.
             if channels is None or min(channels) >= _FEW_CHANNELS or len(layer.kernel.shape) < 4:
                 continue
             name = f"{network.name}/{layer.name}"
@@ -127,12 +127,12 @@ def _on_few_channels(
                 for program in report["programs"].values()
             )
             yield (
-                f"{name} has {channels[0]} channels in and {channels[1]} out: few for a matrix "
-                f"unit; it takes up to {share:.0%} of a program's cycles"
+                f"{name} has {channels[0]} input and {channels[1]} output channels, which is few "
+                f"for a matrix unit; it takes up to {share:.0%} of a program's cycles"
             )
 
 
-def _on_launches(report: Mapping[str, Any]) -> Iterator[str]:
+def _advise_on_launches(report: Mapping[str, Any]) -> Iterator[str]:
     short = [
         name
         for name, program in report["programs"].items()
@@ -140,15 +140,16 @@ def _on_launches(report: Mapping[str, Any]) -> Iterator[str]:
     ]
     if short:
         yield (
-            f"{' and '.join(short)} would be done in under {1e6 * _LAUNCH_SECONDS / 10:.0f} us: "
-            "launching them will take longer than running them, so a larger batch costs little"
+            f"{' and '.join(short)}: the estimated time is under "
+            f"{1e6 * _LAUNCH_SECONDS / 10:.0f} us, less than a launch takes, so a larger batch "
+            "costs little"
         )
 
 
-def _on_loops(report: Mapping[str, Any]) -> Iterator[str]:
+def _advise_on_loops(report: Mapping[str, Any]) -> Iterator[str]:
     for name, program in report["programs"].items():
         if program["loops"]:
             yield (
-                f"{name} has {program['loops']} loops, whose bodies are counted once: its figures "
-                "are too low"
+                f"{name} has {program['loops']} loops, whose bodies are counted once: its "
+                "estimates are too low"
             )

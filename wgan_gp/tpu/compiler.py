@@ -1,6 +1,6 @@
-"""Calls the TPU compiler of libtpu, without a TPU.
+"""The TPU compiler of libtpu, which works without a TPU.
 
-This module uses a private interface of jaxlib. The versions of jax and libtpu are therefore
+It is called through a private interface of jaxlib. The versions of jax and libtpu are therefore
 pinned exactly, and tests/test_compile.py detects changes of the interface.
 """
 
@@ -13,13 +13,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-# libtpu reads these variables when it is loaded. Without them it queries a metadata server, which
-# exists on Google's machines only. No device of this machine is used.
+# libtpu reads these variables when it is loaded. Without them, it queries a metadata server that
+# exists only on Google Cloud machines.
 os.environ.update(
     TPU_SKIP_MDS_QUERY="1",
     TPU_ACCELERATOR_TYPE="v5e-8",
     TPU_WORKER_HOSTNAMES="localhost",
-    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # there is no TPU for which processes could compete
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # processes do not compete for a TPU here
     JAX_PLATFORMS="cpu",
 )
 
@@ -30,8 +30,8 @@ from jax._src.lib import _jax, xla_client
 from jax.experimental import topologies
 from jaxlib.mlir import ir
 
+from ..training.networks import KERAS_3
 from . import REQUIRED
-from .layers import KERAS_3
 from .topologies import Topology
 
 
@@ -101,24 +101,24 @@ def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
     """Compiles a replica's program for all devices, with one replica on each.
 
     Args:
-      hlo: A serialized HloModule; see `lowering.to_hlo`.
+      hlo: A serialized HloModule; see `lowering.lower_to_hlo`.
       devices: The devices; see `slice_devices`.
 
     Raises:
-      CompileError: If the compiler rejects the program, also for lack of memory.
+      CompileError: If the compiler rejects the program, for example for too little memory.
     """
     try:
         with stablehlo(hlo) as module:
-            made = devices[0].client.compile(
+            executable = devices[0].client.compile(
                 module, _jax.DeviceList(tuple(devices)), compile_options(len(devices))
             )
     except (_jax.JaxRuntimeError, ir.MLIRError, ValueError) as error:
         raise CompileError(str(error)) from error
-    costs, memory = made.cost_analysis(), made.get_compiled_memory_stats()
+    costs, memory = executable.cost_analysis(), executable.get_compiled_memory_stats()
     costs = costs[0] if isinstance(costs, list) else costs
     return Executable(
-        hlo=made.hlo_modules()[0].to_string(),
-        flops=round(costs.get("flops", 0)),  # absent if there are none
+        hlo=executable.hlo_modules()[0].to_string(),
+        flops=round(costs.get("flops", 0)),  # absent if the program has none
         bytes_accessed=round(costs.get("bytes accessed", 0)),
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
@@ -147,7 +147,7 @@ def stablehlo(hlo: bytes) -> Iterator[ir.Module]:
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(collect)
-        for copy in copies:  # they have no effect, and the next stage does not support them
+        for copy in copies:  # they have no effect, and the compiler does not support them
             copy.results[0].replace_all_uses_with(copy.operands[0])
             copy.erase()
         yield module

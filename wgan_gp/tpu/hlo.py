@@ -1,4 +1,4 @@
-"""Parses optimized HLO: the estimated cost of operations, all-reduces and loops."""
+"""A parser of optimized HLO: the estimated cost of operations, all-reduces and loops."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class Operation:
     """An instruction with a cost estimate by the compiler.
 
     Attributes:
-      name: The scoped name of the TensorFlow operation from which most of it comes, such as
-        "gradient_tape/critic/conv2d/Conv2DBackpropFilter". "" for the compiler's own operations.
+      name: The scoped name of the TensorFlow operation that accounts for most of it, such as
+        "gradient_tape/critic/conv2d/Conv2DBackpropFilter". "" for operations that the compiler
+        added.
       kind: The opcode, such as "fusion" or "copy".
       cycles: The estimated number of cycles.
     """
@@ -28,7 +29,7 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """An all-reduce.
+    """An all-reduce over the replicas.
 
     Attributes:
       name: The scoped name of the TensorFlow operation.
@@ -39,16 +40,17 @@ class AllReduce:
     bytes: int
 
 
-def operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
+def parse_operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
     """Returns the instructions with an estimate, in descending order of cost.
 
-    The estimate of a fusion includes the instructions inside it, which have none. The body of a
-    loop counts once, because the program does not contain the number of iterations.
+    The estimate of a fusion includes the instructions inside it, which have no estimates of their
+    own. The body of a loop counts once, because the program does not contain the number of
+    iterations.
 
     Args:
       hlo: The program, as text.
       costlier_share: The share of executions in which a conditional takes its costliest branch.
-        Otherwise it takes the cheapest one.
+        In the other executions, it takes the cheapest branch.
     """
     computations = _computations(hlo)
 
@@ -59,7 +61,7 @@ def operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
             kind = instruction[3] if instruction else ""
             cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
             if cycles:
-                found.append((weight, Operation(op_name(line), kind, int(cycles[1]))))
+                found.append((weight, Operation(parse_op_name(line), kind, int(cycles[1]))))
             if kind == "while":
                 found += walk(_called(line, "body")[0], weight)
             elif kind == "conditional":
@@ -75,23 +77,23 @@ def operations(hlo: str, *, costlier_share: float = 1.0) -> list[Operation]:
     return sorted(found, key=lambda operation: -operation.cycles)
 
 
-def all_reduces(hlo: str) -> list[AllReduce]:
-    """Returns the all-reduces in program order, asynchronous ones at the position of the start."""
+def parse_all_reduces(hlo: str) -> list[AllReduce]:
+    """Returns the all-reduces in program order; an asynchronous one is at its start."""
     found = []
     for line in hlo.splitlines():
         instruction = _INSTRUCTION.match(line)
         if instruction and instruction[3] in ("all-reduce", "all-reduce-start"):
-            found.append(AllReduce(op_name(line), _shape_bytes(instruction[2])))
+            found.append(AllReduce(parse_op_name(line), _shape_bytes(instruction[2])))
     return found
 
 
-def replica_count(hlo: str) -> int:
+def parse_replica_count(hlo: str) -> int:
     """Returns the number of replicas for which the program was compiled."""
     match = re.search(r"replica_count=(\d+)", hlo.partition("\n")[0])
     return int(match[1]) if match else 1
 
 
-def op_name(line: str) -> str:
+def parse_op_name(line: str) -> str:
     """Returns the scoped name of the TensorFlow operation of an instruction, or ""."""
     match = re.search(r'op_name="([^"]*)"', line)
     return match[1] if match else ""
@@ -110,7 +112,7 @@ def _computations(hlo: str) -> dict[str, list[str]]:
     return found
 
 
-def loops(hlo: str) -> int:
+def count_loops(hlo: str) -> int:
     """Returns the number of loops in the program."""
     found = (_INSTRUCTION.match(line) for line in hlo.splitlines())
     return sum(instruction is not None and instruction[3] == "while" for instruction in found)
@@ -140,6 +142,6 @@ def _shape_bytes(shapes: str) -> int:
     return total
 
 
-def op_names(hlo: str) -> set[str]:
+def parse_op_names(hlo: str) -> set[str]:
     """Returns the scoped names of all TensorFlow operations of the program."""
     return set(re.findall(r'op_name="([^"]*)"', hlo))

@@ -1,4 +1,4 @@
-"""Finds the layer of a network from which an operation comes, by the scopes of its name."""
+"""The mapping from operations of a program to the layers of its networks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import Any
 
 import tensorflow as tf
 
-KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")
+from ..training.networks import KERAS_3
+
 # The scopes that gradient tapes and nested functions add to a name.
-_NO_SCOPE = re.compile(r"gradient_tape|(Stateful)?PartitionedCall(_\d+)?")
+_ADDED_SCOPE = re.compile(r"gradient_tape|(Stateful)?PartitionedCall(_\d+)?")
 _PASSES = ("forward", "gradient", "second-order gradient")
 
 
-def flat_layers(network: tf.keras.Model) -> Iterator[tf.keras.layers.Layer]:
-    """Yields every layer of a network in order, including the layers of nested networks."""
+def flatten_layers(network: tf.keras.Model) -> Iterator[tf.keras.layers.Layer]:
+    """Yields the layers of a network in order, with nested networks replaced by their layers."""
     for layer in network.layers:
         if hasattr(layer, "layers"):
-            yield from flat_layers(layer)
+            yield from flatten_layers(layer)
         else:
             yield layer
 
 
 class LayerNames:
-    """Finds layers in names such as "gradient_tape/critic_1/conv2d_1_1/Conv2DBackpropFilter".
+    """A lookup of layers by operation names.
+
+    An example of such a name is "gradient_tape/critic_1/conv2d_1_1/Conv2DBackpropFilter".
 
     Args:
       networks: The networks, with distinct names.
@@ -34,9 +37,9 @@ class LayerNames:
 
     def __init__(self, networks: Iterable[tf.keras.Model], op_names: Iterable[str]):
         self._layers = {
-            network.name: [layer.name for layer in flat_layers(network)] for network in networks
+            network.name: [layer.name for layer in flatten_layers(network)] for network in networks
         }
-        self._known: dict[tuple[str, str], str] = {}
+        self._layer_of: dict[tuple[str, str], str] = {}
         seen: dict[str, dict[str, None]] = {}
         for name in op_names:
             network, scopes = self._split(name)
@@ -45,23 +48,23 @@ class LayerNames:
         for key, found in seen.items():
             self._resolve(key, list(found))
 
-    def layer(self, op_name: str) -> str:
+    def find_layer(self, op_name: str) -> str:
         """Returns the layer of an operation, such as "critic/conv2d_1".
 
-        Without a layer, the result is the name of the network; without a network, it is the
-        outermost scope, or "" if the name has no scope.
+        For an operation of a network outside its layers, returns the name of the network. For
+        other operations, returns the outermost scope, or "" if the name has no scope.
         """
         network, scopes = self._split(op_name)
         if not network:
             return scopes[0] if len(scopes) > 1 else ""
         for scope in scopes[1:-1]:
-            if (f"{network}/{scopes[0]}", scope) in self._known:
-                return f"{network}/{self._known[f'{network}/{scopes[0]}', scope]}"
+            if (f"{network}/{scopes[0]}", scope) in self._layer_of:
+                return f"{network}/{self._layer_of[f'{network}/{scopes[0]}', scope]}"
         return network
 
     def _split(self, op_name: str) -> tuple[str, list[str]]:
         """Returns the network's name or "", and the scopes from the network's scope on."""
-        scopes = [scope for scope in op_name.split("/") if not _NO_SCOPE.fullmatch(scope)]
+        scopes = [scope for scope in op_name.split("/") if not _ADDED_SCOPE.fullmatch(scope)]
         for place, scope in enumerate(scopes):
             for network in self._layers:
                 if re.fullmatch(rf"{re.escape(network)}(_\d+)?", scope):
@@ -76,28 +79,29 @@ class LayerNames:
         """
         names = set(self._layers[key.partition("/")[0]])
         candidates = {
-            scope: [name for name in _readings(scope) if name in names] for scope in scopes
+            scope: [name for name in _possible_names(scope) if name in names] for scope in scopes
         }
         taken: set[str] = set()
         for scope, choices in sorted(candidates.items(), key=lambda item: len(item[1])):
             free = [name for name in choices if name not in taken] or choices
             if free:
-                self._known[key, scope] = free[0]
+                self._layer_of[key, scope] = free[0]
                 taken.add(free[0])
 
 
-def _readings(scope: str) -> list[str]:
-    readings = [scope, re.sub(r"_\d+$", "", scope)]
-    return readings[::-1] if KERAS_3 else readings
+def _possible_names(scope: str) -> list[str]:
+    """Returns the layer names that a scope can stand for, the most likely one first."""
+    names = [scope, re.sub(r"_\d+$", "", scope)]
+    return names[::-1] if KERAS_3 else names
 
 
-def derivative(op_name: str) -> str:
+def find_pass(op_name: str) -> str:
     """Returns the pass of an operation: "forward", "gradient" or "second-order gradient"."""
     return _PASSES[min(op_name.count("gradient_tape/"), 2)]
 
 
-def features(layer: Any) -> tuple[int, int] | None:
-    """Returns the input and output channels of a dense or convolutional layer, else None."""
+def channel_counts(layer: Any) -> tuple[int, int] | None:
+    """Returns the numbers of input and output channels of a linear layer; None for other layers."""
     kernel = getattr(layer, "kernel", None)
     if kernel is None or len(kernel.shape) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Lowers a replica step to HLO, the input language of XLA's compilers."""
+"""Conversion of a replica step to HLO, the input language of the XLA compilers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def as_program(
+def make_program(
     replica_step: Callable, strategy: tf.distribute.Strategy
 ) -> tf.types.experimental.PolymorphicFunction:
-    """Returns the step of one replica as a tf.function for XLA.
+    """Returns a tf.function for XLA that runs the step of one replica.
 
     Args:
       replica_step: The function to pass to `strategy.run`.
@@ -24,19 +24,21 @@ def as_program(
     return program
 
 
-def to_hlo(program: tf.types.experimental.PolymorphicFunction, *specs: tf.TensorSpec) -> bytes:
+def lower_to_hlo(
+    program: tf.types.experimental.PolymorphicFunction, *specs: tf.TensorSpec
+) -> bytes:
     """Returns the unoptimized program as a serialized HloModule.
 
-    Its parameters are the arguments, followed by all variables that the program uses. Its results
-    are those of the program, followed by all variables that it changes.
+    Its parameters are the arguments, followed by all variables that the program uses. Its outputs
+    are the results of the program, followed by all variables that it changes.
 
     Args:
-      program: The result of `as_program`.
-      *specs: The specs of its arguments, with static shapes.
+      program: The result of `make_program`.
+      *specs: The specs of the arguments, with static shapes.
 
     Raises:
       Exception: If an operation cannot be compiled; TensorFlow raises exceptions of many types.
     """
-    # This lowers for the CPU, because TensorFlow without a TPU has kernels for it only. At this
-    # stage, the program is the same as for a TPU.
+    # This lowers for the CPU, because TensorFlow without a TPU has only CPU kernels. At this stage,
+    # the program is the same as for a TPU.
     return program.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")

@@ -1,4 +1,4 @@
-"""A distribution strategy that traces one replica of a TPU slice without a TPU."""
+"""A distribution strategy that traces one replica of a TPU slice, without a TPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# These modules are not public, but all of TensorFlow's strategies are built on them.
+# These modules are not public, but all TensorFlow strategies are built on them.
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
@@ -15,13 +15,13 @@ from tensorflow.python.distribute import distribute_lib, one_device_strategy
 class SliceStrategy(tf.distribute.Strategy):
     """A strategy of N replicas that traces one of them, with XLA all-reduces over all replicas.
 
-    Inside `run`, the replica context has N replicas, the replica ID is that of the device (so
-    that each replica draws its own noise), and `all_reduce` is XLA's operation. Keras's optimizers
-    and synchronized batch-norm therefore emit the same operations as on a TPU slice. The traced
-    program can be compiled but not run here.
+    Inside `run`, the replica context has N replicas, the replica ID is the device's ID (so that
+    each replica draws different noise), and `all_reduce` is the XLA operation. Keras optimizers and
+    synchronized batch normalization therefore emit the same operations as on a TPU slice. The
+    traced program can be compiled but not run on this machine.
 
     Args:
-      replicas: N.
+      replicas: The number of replicas, N.
     """
 
     def __init__(self, replicas: int):
@@ -39,14 +39,14 @@ class _SliceExtended(one_device_strategy.OneDeviceExtended):
         return self._replicas
 
     def _use_merge_call(self) -> bool:
-        return False  # as on a TPU, where replicas are one program, not synchronized threads
+        return False  # as on a TPU, where all replicas run one program, without merge calls
 
     def _call_for_each_replica(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         with distribute_lib.ReplicaContext(self._container_strategy(), xla.replica_id()):
             return fn(*args, **kwargs)
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        del options  # options of communication libraries, which are not used here
+        del options  # they configure communication libraries, which are not used here
         if self._replicas == 1:
             return value
 

@@ -1,6 +1,6 @@
 """TPU slices by name, and the properties of their cores.
 
-This module imports neither TensorFlow nor jax, so that an unknown name is rejected at once.
+This module imports neither TensorFlow nor jax, so that an unknown name is rejected immediately.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ..errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """A device as the compiler counts them: a core of v2 to v4, a chip of later generations.
+    """A device in the compiler's sense: a core of v2 to v4 TPUs, a chip of later generations.
 
     Attributes:
       peak_flops: The peak rate of the matrix units in floating-point operations per second, for
-        bfloat16 factors, with a multiply-add counted as two. This is the vendor's value for a
+        bfloat16 factors, with a multiply-add counted as two. This is the documented value for a
         chip, divided by `per_chip`.
       flops_per_cycle: 2 * number of matrix units * `lanes`^2.
-      lanes: The side of a matrix unit.
-      memory_bytes: The high-bandwidth memory available to a program, a little less than the
-        device has. This is the value in the compiler's message for a program that is too large.
+      lanes: The number of rows and of columns of a matrix unit.
+      memory_bytes: The high-bandwidth memory available to a program, which is a little less than
+        the device has. The value is from the compiler's message for a program that is too large.
       per_chip: The number of devices on a chip.
     """
 
@@ -43,7 +43,7 @@ def _gib(number: float) -> int:
     return int(number * 2**30)
 
 
-# The values are from the vendor's pages "TPU architecture", one for each generation.
+# The values are from Google Cloud's documentation of each TPU generation.
 # benchmarks/tpu_clock.py checks flops_per_cycle against the compiler's estimate for a large matrix
 # product.
 CORES = {
@@ -55,7 +55,7 @@ CORES = {
     "v6e": Core(918e12, 4 * 2 * 256**2, 256, _gib(31.24), per_chip=1),
 }
 
-# The number in a name counts cores up to v4 and in v5p, chips in v5e and v6e.
+# The number in a name is the number of cores for v2 to v4 and v5p, of chips for v5e and v6e.
 _TWO_DIMENSIONAL_CORES = {
     8: "2x2",
     32: "4x4",
@@ -103,9 +103,9 @@ class Topology:
     """A TPU slice.
 
     Attributes:
-      name: The name that the user gave.
-      libtpu_name: The name for the compiler, such as "v5e:2x4".
-      core: A device of the slice.
+      name: The name given by the user.
+      libtpu_name: The name in libtpu's notation, such as "v5e:2x4".
+      core: The properties of a device of the slice.
       chips: The number of chips.
     """
 
@@ -124,7 +124,10 @@ class Topology:
 
 
 def find(name: str) -> Topology:
-    """Returns the slice with a name that is a key of KNOWN or libtpu's name, such as "v5e:2x4".
+    """Returns the slice with a given name.
+
+    Args:
+      name: A key of KNOWN, or a name in libtpu's notation, such as "v5e:2x4".
 
     Raises:
       UserError: If the name is unknown.

@@ -1,0 +1,31 @@
+"""The program of the installed package: `python -m wgan_gp` or `wgan-gp`, as train.py."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from .runtime import signals, streams
+
+
+def main() -> int:
+    """Runs the program with the command line of this process and returns its exit status."""
+    # These come before the other imports, which take a while.
+    streams.ignore_output_errors()
+    signals.exit_on_interrupt()
+    from .app import program  # noqa: PLC0415
+    from .app.library import bundled  # noqa: PLC0415
+
+    @program.with_exit_status
+    def run(argv: list[str]) -> int:
+        flags = bundled("flags")
+        flags.define()
+        config = flags.parse(argv)
+        load_losses = functools.partial(bundled, "losses")
+        return program.run(config, flags.given(), bundled("models"), load_losses)
+
+    return run(sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

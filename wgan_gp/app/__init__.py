@@ -1,0 +1,1 @@
+"""The composition of runs: modules here put the parts of the engine together, for each mode."""

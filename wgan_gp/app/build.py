@@ -1,0 +1,73 @@
+"""Builds the networks, the objective and the replica step of a run from its configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from types import ModuleType
+
+from ..config import Config, ObjectiveSettings
+from ..data.datasets import DataSpec
+from ..inference.sampling import Sampler
+from ..runtime.devices import Devices
+from ..training.state import TrainState, create_state
+from ..training.step import Objective, ReplicaStep
+from .library import Library
+from .resolve import check_networks, network_settings
+
+
+def make_state(config: Config, devices: Devices, spec: DataSpec, models: ModuleType) -> TrainState:
+    """Returns newly initialized networks and optimizers, placed by the strategy.
+
+    Args:
+      config: The resolved configuration.
+      devices: The devices on which the networks are trained.
+      spec: The shape and the number of classes of the data.
+      models: The package of networks.
+
+    Raises:
+      UserError: If the models do not fit the data or each other.
+    """
+    check_networks(config, spec.example_shape, models)  # a saved run has not been checked yet
+    build_networks = functools.partial(
+        models.build,
+        example_shape=spec.example_shape,
+        classes=spec.classes,
+        fused_resampling=devices.use_fused_resampling(config.fused_resampling),
+        **network_settings(config, models),
+    )
+    return create_state(build_networks, config, devices.strategy)
+
+
+def make_sampler(config: Config, devices: Devices, state: TrainState, spec: DataSpec) -> Sampler:
+    """Returns the sampler of a run's generator, or of the moving average if there is one."""
+    return Sampler(
+        state.sampling_generator,
+        devices.strategy,
+        latent_size=config.latent_size,
+        seed=config.sampling_seed,
+        classes=spec.classes,
+    )
+
+
+def make_objective(config: Config, losses: ModuleType) -> Objective:
+    """Returns the training objective that the configuration describes."""
+    settings = {
+        field.name: getattr(config, field.name) for field in dataclasses.fields(ObjectiveSettings)
+    }
+    if config.conditioning != "acgan":  # the critic does not classify
+        settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
+    return losses.GanObjective(**settings)
+
+
+def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:
+    """Returns the updates of one replica, to be run or to be compiled for a TPU."""
+    return ReplicaStep(
+        state=state,
+        objective=make_objective(config, library.losses),
+        global_mean=library.losses.global_mean,
+        optimization=config,
+        latent_size=config.latent_size,
+        classes=spec.classes,
+        critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
+    )

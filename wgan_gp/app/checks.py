@@ -1,0 +1,60 @@
+"""Checks of a run before it trains: its critic, and the padding on a TPU."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from absl import logging
+
+from ..data.pipeline import first_examples
+from ..errors import UserError
+from ..tpu import topologies
+from ..tpu.advice import advise_on_padding
+from ..training.networks import bind_labels
+from .run import Run
+
+_EXAMPLES = 16  # real examples for which the critic is checked
+
+
+def check_critic(run: Run) -> None:
+    """Checks the critic on a few real examples, called as in training.
+
+    Findings that do not prevent training are printed as warnings on stderr.
+
+    Raises:
+      UserError: If the critic violates an assumption of the penalty.
+    """
+    config, (models, losses) = run.config, (run.library.models, run.library.losses)
+    examples, labels = first_examples(run.data, min(_EXAMPLES, config.batch_size))
+    takes_labels = config.conditioning in models.LABELED_CRITICS
+    outputs = bind_labels(run.state.critic, labels if takes_labels else None, training=True)
+
+    def critic(images: tf.Tensor) -> tf.Tensor:
+        scores = outputs(images)
+        return scores[0] if isinstance(scores, (tuple, list)) else scores
+
+    # Without a gradient penalty, nothing is differentiated twice.
+    has_penalty = losses.PENALTIES[config.penalty].function is not None
+    harmless = () if has_penalty else ("no_second_derivative",)
+    for finding in losses.check_critic(critic, examples):
+        if finding.name == "random_scores" and config.critic_normalization == "spectral":
+            continue  # spectral normalization refines its estimate with every call
+        if finding.fatal and finding.name not in harmless:
+            raise UserError(
+                f"--model={config.model} has a critic that --penalty={config.penalty} "
+                f"cannot train: {finding}",
+                "fix it in models/",
+            )
+        logging.warning(f"--model={config.model}, its critic: {finding}")
+
+
+def warn_of_padding(run: Run) -> None:
+    """Warns about dimensions of the batch and the networks that a TPU would pad."""
+    replicas = run.devices.strategy.num_replicas_in_sync
+    for line in advise_on_padding(
+        run.config.batch_size // replicas,
+        run.config.generator_batch // replicas,
+        replicas,
+        [run.state.critic, run.state.generator],
+        lanes=min(core.lanes for core in topologies.CORES.values()),
+    ):
+        logging.warning(line)

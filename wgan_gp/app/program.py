@@ -1,0 +1,88 @@
+"""The program: its modes and its exit status. TensorFlow is imported once the flags are valid."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ..config import SAVED_RUN_MODES, Config
+from ..errors import UserError
+from ..runtime import onednn, streams
+from ..runtime.log import show_log_lines
+from .library import Library
+from .resolve import resolve
+
+
+def with_exit_status(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+    """Decorates the main function of a program, which receives the command line.
+
+    Warnings and progress are shown on stderr. A UserError becomes one line on stderr and the exit
+    status 2. Ctrl-C before there is anything to save gives the exit status of that signal.
+    """
+
+    @functools.wraps(main)
+    def program(argv: list[str]) -> int:
+        show_log_lines()
+        try:
+            return main(argv)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+
+    return program
+
+
+def run(
+    config: Config,
+    given: Mapping[str, Any],
+    models: ModuleType,
+    load_losses: Callable[[], ModuleType],
+) -> int:
+    """Runs the mode that the configuration names, and returns the exit status.
+
+    Args:
+      config: The configuration of the command line.
+      given: The settings that the command line sets, by name.
+      models: The package of networks.
+      load_losses: () -> the package of losses, which imports TensorFlow.
+
+    Raises:
+      UserError: If the run is impossible; the message says why.
+    """
+    prepare_environment()
+    if config.mode in SAVED_RUN_MODES:
+        library = Library(models, load_losses())
+        from . import saved_run  # noqa: PLC0415
+
+        saved_run.use(config.mode, config.run_directory, given, library)
+        return 2 if streams.stdout_failed() else 0  # the result is on stdout
+    config, dataset = resolve(config, models)
+    if config.mode == "compile":
+        library = Library(models, load_losses())
+        from .compiling import compile_for_slice  # noqa: PLC0415
+
+        compile_for_slice(config, dataset.spec, library)
+        return 0
+    library = Library(models, load_losses())
+    from .training import train  # noqa: PLC0415
+
+    stopped_by = train(config, dataset, library).stopped_by
+    print(f"samples, curves and checkpoints are in {config.run_directory}")
+    return 0 if stopped_by is None else 128 + stopped_by
+
+
+def prepare_environment() -> None:
+    """Sets environment variables that TensorFlow reads when it is imported.
+
+    By default TensorFlow logs CUDA errors on every machine without a GPU. A user who sets
+    TF_CPP_MIN_LOG_LEVEL still sees them.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    onednn.enable()

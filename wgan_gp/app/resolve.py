@@ -1,0 +1,97 @@
+"""Checks a configuration and fills in its defaults, without importing TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import ModuleType
+from typing import Any
+
+from .. import tpu
+from ..config import Config, NetworkSettings
+from ..data.datasets import BUILT_IN, Dataset, find_dataset
+from ..errors import UserError
+from ..tpu import topologies
+
+# The settings whose names differ from those of the parameters of models.build.
+_SETTING_OF = {
+    "name": "model",
+    "generator_name": "generator_model",
+    "width": "model_width",
+    "depth": "model_depth",
+}
+
+
+def resolve(config: Config, models: ModuleType) -> tuple[Config, Dataset]:
+    """Returns the configuration with all defaults filled in, and the dataset.
+
+    config.json therefore records every value in use, and giving a default explicitly does not
+    change it.
+
+    Args:
+      config: The configuration.
+      models: The package of networks.
+
+    Raises:
+      UserError: If a path is invalid, if the dataset or the model does not exist, if they do not
+        fit each other, or if the run does not fit the topology of --mode=compile or the compiler
+        is not installed.
+    """
+    config.check_paths(built_in=config.dataset in BUILT_IN)
+    dataset = find_dataset(config, conditioning=config.conditioning, devices=config)
+    shape = dataset.spec.example_shape
+    critic, generator = check_networks(config, shape, models)
+    if config.mode == "compile":
+        _check_topology(config)
+        tpu.check_installed()
+    model_name = config.model or models.default(shape)
+    generator_name = config.generator_model or model_name
+    width = config.model_width or critic.width
+    resolved = dataclasses.replace(
+        config,
+        model_dir=config.run_directory,
+        image_size=shape[0] if len(shape) == 3 else None,
+        model=model_name,
+        generator_model=generator_name,
+        model_width=width,
+        generator_width=config.generator_width
+        or (width if generator_name == model_name else generator.width),
+        generator_batch_size=config.generator_batch,
+    )
+    return resolved, dataset
+
+
+def network_settings(settings: NetworkSettings, models: ModuleType) -> dict[str, Any]:
+    """Returns the settings of the networks as arguments of models.build and models.check."""
+    return {name: getattr(settings, _SETTING_OF.get(name, name)) for name in models.SETTINGS}
+
+
+def check_networks(
+    settings: NetworkSettings, example_shape: tuple[int, ...], models: ModuleType
+) -> tuple[Any, Any]:
+    """Returns the registry entries of the critic and the generator for an example shape.
+
+    Raises:
+      UserError: If a model does not exist, or the models do not fit the examples or each other.
+    """
+    try:
+        return models.check(example_shape=example_shape, **network_settings(settings, models))
+    except models.DesignError as error:
+
+        def as_flag(setting: Any) -> str:
+            return f"--{_SETTING_OF.get(setting.name, setting.name)}={setting.value}"
+
+        raise UserError(
+            models.format_message(error.problem, as_flag),
+            models.format_message(error.remedy, as_flag),
+        ) from None
+
+
+def _check_topology(config: Config) -> None:
+    """Raises UserError unless the run can be compiled for the slice that its flags name."""
+    for flag, given in (("tpu", config.tpu is not None), ("cpu_replicas", config.cpu_replicas > 1)):
+        if given:
+            raise UserError(
+                f"--{flag} chooses devices to train on, but --mode=compile does not train",
+                "omit it",
+            )
+    config.check_replicas(topologies.find(config.compile_topology).replicas)

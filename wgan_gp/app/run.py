@@ -1,0 +1,83 @@
+"""The parts of a run, opened once and passed on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..config import Config
+from ..data.datasets import Dataset
+from ..data.source import InMemoryData, StreamedData
+from ..inference.sampling import Sampler
+from ..run_directory.directory import RunDirectory
+from ..runtime.devices import Devices, connect
+from ..training.checkpointing import Checkpoints
+from ..training.state import TrainState
+from .build import make_sampler, make_state
+from .library import Library
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The devices, the data, the networks and the checkpoints of a run.
+
+    Attributes:
+      config: The resolved configuration.
+      directory: The run directory.
+      library: The packages of networks and losses.
+      devices: The devices.
+      dataset: The dataset; `dataset.spec` has the shape and the number of classes of the data.
+      data: The training data.
+      state: The networks and the optimizers.
+      checkpoints: Saves and restores `state`.
+      sampler: Draws samples from `state.sampling_generator`.
+    """
+
+    config: Config
+    directory: RunDirectory
+    library: Library
+    devices: Devices
+    dataset: Dataset
+    data: InMemoryData | StreamedData
+    state: TrainState
+    checkpoints: Checkpoints
+    sampler: Sampler
+
+
+def open_run(
+    config: Config, dataset: Dataset, library: Library, directory: RunDirectory | None = None
+) -> Run:
+    """Connects to the devices, opens the data and creates newly initialized networks.
+
+    No file of the run directory is read or written.
+
+    Args:
+      config: The resolved configuration; see `resolve.resolve`.
+      dataset: The dataset of the configuration.
+      library: The packages of networks and losses.
+      directory: The run directory. Defaults to that of the configuration.
+
+    Raises:
+      UserError: If the devices or the dataset are unavailable.
+    """
+    directory = directory or RunDirectory(config.run_directory)
+    devices = connect(config)
+    data = dataset.open(batch_size=config.batch_size)
+    state = make_state(config, devices, dataset.spec, library.models)
+    return Run(
+        config=config,
+        directory=directory,
+        library=library,
+        devices=devices,
+        dataset=dataset,
+        data=data,
+        state=state,
+        checkpoints=Checkpoints(
+            state,
+            directory.checkpoints,
+            writes=devices.cluster.is_chief,
+            keep=config.keep_checkpoints,
+            keep_interval=config.keep_checkpoint_interval,
+            restore_from=config.restore_from,
+        ),
+        sampler=make_sampler(config, devices, state, dataset.spec),
+    )

@@ -1,0 +1,204 @@
+"""Samples, evaluates and exports trained runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from ..config import Config
+from ..data.datasets import DataSpec, find_dataset
+from ..errors import UserError, reason
+from ..inference import export, sample_files
+from ..inference.sampling import Sampler
+from ..run_directory.directory import RunDirectory
+from ..runtime.cluster import SINGLE_PROCESS, find_cluster
+from ..runtime.devices import Devices, connect, find_platform
+from ..training import checkpointing
+from ..training.state import TrainState
+from .build import make_sampler, make_state
+from .error_messages import explain_error
+from .library import Library
+
+
+def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
+    """Runs a mode that uses a saved run: sample, export or evaluate.
+
+    Args:
+      mode: A member of SAVED_RUN_MODES.
+      path: The run directory.
+      given: The settings of the command line; see `find_run`.
+      library: The packages of networks and losses.
+
+    Raises:
+      UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
+    """
+    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
+    saved = find_run(path, given, library)
+    try:
+        modes[mode](saved)
+    except tf.errors.OpError as error:
+        cluster = find_cluster(saved.config)
+        if explained := explain_error(error, saved.config, cluster):
+            raise explained from error
+        raise
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """A run in its directory, not yet restored.
+
+    Attributes:
+      config: The configuration.
+      directory: The run directory.
+      spec: The shape and the number of classes of the data.
+      library: The packages of networks and losses.
+    """
+
+    config: Config
+    directory: RunDirectory
+    spec: DataSpec
+    library: Library
+
+
+def find_run(path: str, given: Mapping[str, Any], library: Library) -> SavedRun:
+    """Returns a run, without reading its data.
+
+    Args:
+      path: The run directory.
+      given: The settings of the command line. They override settings of the run that may change
+        when it is used.
+      library: The packages of networks and losses.
+
+    Raises:
+      UserError: If the run does not exist, or `given` contradicts its configuration.
+    """
+    directory = RunDirectory(path)
+    saved, record = directory.find_run()
+    # The devices and the starting point of training do not apply here.
+    elsewhere = {"tpu": None, "cpu_replicas": 1, "restore_from": None}
+    config = Config.from_dict(
+        {**saved, **elsewhere, "model_dir": path, **given}, origin=directory.config
+    )
+    if differences := config.differences(saved):
+        raise UserError(
+            f"--model_dir={path} contains a run with a different configuration "
+            f"({'; '.join(differences)})",
+            "omit these flags",
+        )
+    return SavedRun(config, directory, DataSpec(record.example_shape, record.classes), library)
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoredRun:
+    """The networks of a run, restored from a checkpoint.
+
+    Attributes:
+      state: The restored state.
+      sampler: Draws samples from `state.sampling_generator`.
+      iteration: The number of iterations of training done.
+    """
+
+    state: TrainState
+    sampler: Sampler
+    iteration: int
+
+
+def restore(saved: SavedRun, checkpoint: str, devices: Devices) -> RestoredRun:
+    """Restores a checkpoint of a run.
+
+    Args:
+      saved: The run.
+      checkpoint: The path of the checkpoint; see `find_checkpoint`.
+      devices: The devices of the networks.
+    """
+    config, directory = saved.config, saved.directory
+    state = make_state(config, devices, saved.spec, saved.library.models)
+    checkpoints = checkpointing.Checkpoints(state, directory.checkpoints, writes=False)
+    iteration = checkpoints.restore(checkpoint)
+    logging.info(f"{checkpoint}: {iteration} iterations")
+    sampler = make_sampler(config, devices, state, saved.spec)
+    return RestoredRun(state, sampler, iteration)
+
+
+def find_checkpoint(saved: SavedRun) -> str:
+    """Returns the path of the newest checkpoint, or of the one that --restore_from names.
+
+    Raises:
+      UserError: If there is no checkpoint.
+    """
+    restore_from = saved.config.restore_from
+    with saved.directory.convert_file_errors("read"):
+        path = (
+            checkpointing.latest_checkpoint(saved.directory.checkpoints)
+            if restore_from is None
+            else checkpointing.resolve_restore_path(restore_from)
+        )
+    if path is None:
+        raise UserError(
+            f"--model_dir={saved.directory.path} has no checkpoint yet", "train it longer"
+        )
+    return path
+
+
+def _sample(saved: SavedRun) -> None:
+    """Writes samples in the format of --sample_format and prints their path."""
+    sample_files.check(saved.config, saved.spec, saved.directory)
+    checkpoint = find_checkpoint(saved)
+    run = restore(saved, checkpoint, connect(saved.config))
+    print(sample_files.write(saved.config, saved.directory, run.sampler, run.iteration))
+
+
+def _export(saved: SavedRun) -> None:
+    """Writes the generator as a SavedModel and a Keras file, and prints their path.
+
+    The export uses one device of this machine, regardless of the devices of training.
+    """
+    output = saved.config.output
+    folder = output or saved.directory.exported
+    export.check(folder, f"--output={output}" if output else folder)
+    checkpoint = find_checkpoint(saved)
+    platform = find_platform(saved.config)
+    run = restore(
+        saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
+    )
+    export.write(
+        folder,
+        run.state.sampling_generator,
+        latent_size=saved.config.latent_size,
+        classes=saved.spec.classes,
+    )
+    print(folder)
+
+
+def _evaluate(saved: SavedRun) -> None:
+    """Evaluates samples, prints a table and records the metrics in the run directory."""
+    # These import SciPy and scikit-learn, for which the other modes should not wait.
+    from ..evaluation import results  # noqa: PLC0415
+    from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
+    from ..evaluation.examples import Examples  # noqa: PLC0415
+
+    config, directory = saved.config, saved.directory
+    checkpoint = find_checkpoint(saved)
+    devices = connect(config)
+    run = restore(saved, checkpoint, devices)
+    # Without --conditioning: a conditional run may be compared with images that have no labels.
+    dataset = find_dataset(config, devices=config)
+    examples = Examples(dataset, devices.strategy, config.batch_size)
+    evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
+    is_chief = devices.cluster.is_chief
+    if is_chief:
+        directory.warn_of_other_data(dataset.fingerprint())
+    values = evaluator.evaluate()
+    if is_chief:
+        print(results.table(run.iteration, values, evaluator.metadata), flush=True)
+        try:  # a run in a read-only directory can be evaluated, too
+            results.record(directory, run.iteration, values, evaluator.metadata)
+        except (tf.errors.OpError, OSError) as error:
+            logging.warning(
+                f"--model_dir={directory.path} cannot be written ({reason(error)}), so "
+                "these figures are not recorded there"
+            )

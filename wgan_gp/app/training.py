@@ -1,0 +1,295 @@
+"""Trains a run (--mode=train)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from ..config import PENALTIES_WITH_TARGET, Config
+from ..data import shuffling
+from ..data.datasets import Dataset
+from ..data.pipeline import distributed_batches
+from ..data.source import InMemoryData, StreamedData
+from ..errors import UserError
+from ..inference import sampling
+from ..run_directory.data_record import DataRecord
+from ..run_directory.directory import RunDirectory
+from ..run_directory.lock import RunLock
+from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
+from ..training import checkpointing
+from ..training.health import HealthMonitor
+from ..training.hooks import Hook
+from ..training.loop import make_train_loop
+from ..training.networks import summary_text
+from ..training.probe import CriticProbe
+from ..training.run_hooks import (
+    BeginHook,
+    CheckpointHook,
+    EvaluationHook,
+    LockHook,
+    ProfileHook,
+    ProgressHook,
+    SampleHook,
+    SummaryHook,
+)
+from ..training.state import learning_rates
+from ..training.step import ReplicaStep
+from ..training.trainer import Trainer
+from ..writers.console import ConsoleWriter
+from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
+from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
+from ..writers.writer import Writer, Writers
+from .build import make_objective, make_step
+from .checks import check_critic, warn_of_padding
+from .error_messages import explain_error
+from .library import Library
+from .run import Run, open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The result of training.
+
+    Attributes:
+      run: The run, with its networks in `run.state`.
+      iteration: The number of iterations done.
+      stopped_by: The number of the signal that stopped training, or None if it is complete.
+    """
+
+    run: Run
+    iteration: int
+    stopped_by: int | None
+
+
+def train(
+    config: Config,
+    dataset: Dataset,
+    library: Library,
+    *,
+    writers: Sequence[Writer] = (),
+    hooks: Sequence[Hook] = (),
+) -> Result:
+    """Starts or resumes a run and trains it.
+
+    Args:
+      config: The resolved configuration; see `resolve.resolve`.
+      dataset: The dataset of the configuration.
+      library: The packages of networks and losses.
+      writers, hooks: See `make_trainer`.
+
+    Raises:
+      UserError: If the run cannot be started or continued, or an error of TensorFlow during
+        training has a known cause.
+    """
+    directory = RunDirectory(config.run_directory)
+    directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
+    if config.restore_from is not None:
+        with directory.convert_file_errors("read"):
+            is_new = checkpointing.is_empty(directory.checkpoints)
+        if is_new:
+            checkpointing.resolve_restore_path(config.restore_from)
+    try:
+        run = open_run(config, dataset, library, directory)
+        trainer = make_trainer(run, writers=writers, hooks=hooks)
+        logging.info(f"training on {run.devices.describe()}")
+        if run.devices.platform == "TPU":
+            warn_of_padding(run)
+        stopped_by = trainer.run()
+    except tf.errors.OpError as error:
+        if explained := explain_error(error, config, find_cluster(config)):
+            raise explained from error
+        raise
+    return Result(run, run.checkpoints.iteration, stopped_by)
+
+
+def make_trainer(
+    run: Run, *, writers: Sequence[Writer] = (), hooks: Sequence[Hook] = ()
+) -> Trainer:
+    """Returns the trainer of a run, which restores the newest checkpoint, if there is one.
+
+    Args:
+      run: The run.
+      writers: Further writers. They receive what is written to the run directory, also in
+        processes that do not write to it.
+      hooks: Further actions between device loops, after those of the run.
+
+    Raises:
+      UserError: If the run directory cannot be written or holds another run, if a checkpoint
+        cannot be restored, or if the critic cannot be trained with the penalty.
+    """
+    config, strategy, cluster = run.config, run.devices.strategy, run.devices.cluster
+    check_critic(run)
+    record = data_record(run)
+    if cluster.is_chief:
+        run.directory.check_data(config, record)
+    newest = run.checkpoints.newest
+    run.checkpoints.restore_latest()
+    step = make_step(config, run.state, run.dataset.spec, run.library)
+    probe = make_probe(run, step)
+    check_run = functools.partial(
+        check_same_run, strategy, run.data.size, record.fingerprint, probe.has_held_out
+    )
+    if cluster.has_peers:
+        check_run(run.checkpoints.iteration)
+    evaluator = None
+    if config.evaluate_interval:
+        # These import SciPy and scikit-learn, for which other runs should not wait.
+        from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
+        from ..evaluation.examples import Examples  # noqa: PLC0415
+
+        examples = Examples(run.dataset, strategy, config.batch_size)
+        evaluator = open_evaluator(config, run.devices, run.sampler, examples, run.directory)
+    # Files of the run are written from here on, after everything that may refuse it, and only by
+    # the chief. The other processes compute the same values and write nothing.
+    lock, writer = None, Writers(*writers)
+    if cluster.is_chief:
+        lock = _claim(run, record, newest)
+        metadata = evaluator.metadata if evaluator else {}
+        writer = Writers(make_writer(run, step.objective.critic_term_names, metadata), *writers)
+    return Trainer(
+        config,
+        train_loop=make_train_loop(
+            step,
+            strategy,
+            n_critic=config.n_critic,
+            jit_compile=run.devices.use_jit(config.jit_compile),
+        ),
+        batches=functools.partial(
+            distributed_batches, run.data, strategy, batch_size=config.batch_size
+        ),
+        checkpoints=run.checkpoints,
+        hooks=[
+            *([BeginHook(check_run)] if cluster.has_peers else []),
+            *([LockHook(lock)] if lock else []),
+            *make_hooks(run, writer, probe, evaluator.evaluate if evaluator else None, lock),
+            *hooks,
+        ],
+        agree_to_stop=(functools.partial(agree_to_stop, strategy) if cluster.has_peers else None),
+    )
+
+
+def _claim(run: Run, record: DataRecord, newest: int) -> RunLock:
+    """Locks the run directory, and restores what another process has saved since `newest`."""
+    lock = run.directory.claim(run.config, record)
+    if run.checkpoints.newest != newest:  # the former owner was not done yet
+        if run.devices.cluster.has_peers:
+            lock.release()
+            raise UserError(
+                f"another process has just saved a checkpoint in {run.directory.path}",
+                "start all processes again",
+            )
+        run.checkpoints.restore_latest()
+    return lock
+
+
+def make_hooks(
+    run: Run,
+    writer: Writer,
+    probe: CriticProbe,
+    evaluate: Callable[[], Mapping[str, float]] | None,
+    lock: RunLock | None,
+) -> list[Hook]:
+    """Returns the actions between the device loops of a run, in their order."""
+    config, check_lock = run.config, lock.check if lock else None
+    hooks: list[Hook] = [ProgressHook(writer)]
+    if config.profile_range is not None:
+        hooks.append(ProfileHook(config.profile_range, run.directory.events))
+    hooks.append(
+        SummaryHook(
+            config.summary_interval,
+            writer,
+            learning_rates=functools.partial(learning_rates, config),
+            diagnose=probe,
+            monitor=HealthMonitor(
+                target=config.penalty_target if config.penalty in PENALTIES_WITH_TARGET else 0.0,
+                one_sided=config.penalty == "one_sided",
+            ),
+            check_lock=check_lock,
+        )
+    )
+    hooks.append(
+        SampleHook(
+            config.sample_interval,
+            writer,
+            sample_images=sampling.make_sample_images(run.sampler, run.data),
+            real_images=functools.partial(sampling.real_images, run.data),
+            check_lock=check_lock,
+        )
+    )
+    if evaluate is not None:
+        hooks.append(
+            EvaluationHook(config.evaluate_interval, writer, evaluate, check_lock=check_lock)
+        )
+    hooks.append(
+        CheckpointHook(
+            config.checkpoint_interval,
+            run.checkpoints,
+            save_at_start=config.on_nonfinite == "rollback",
+            check_lock=check_lock,
+        )
+    )
+    return hooks
+
+
+def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
+    """Returns the probe of the critic on the training data and the held-out data, if any."""
+
+    def from_the_beginning(data: InMemoryData | StreamedData) -> Callable[[], Iterator]:
+        return functools.partial(
+            distributed_batches, data, run.devices.strategy, 0, batch_size=run.config.batch_size
+        )
+
+    held_out = run.dataset.open_held_out()
+    # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
+    every_step = dataclasses.replace(run.config, penalty_interval=1)
+    return CriticProbe(
+        dataclasses.replace(step, objective=make_objective(every_step, run.library.losses)),
+        run.devices.strategy,
+        batches=from_the_beginning(run.data),
+        held_out=None if held_out is None else from_the_beginning(held_out),
+    )
+
+
+def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, Any]) -> Writer:
+    """Returns the writer of a run to its directory and the terminal.
+
+    Args:
+      run: The run.
+      critic_terms: The names of the critic's terms.
+      metadata: The entries of evaluation.jsonl that describe the evaluator.
+    """
+    config, directory = run.config, run.directory
+    in_directory = Writers(
+        TensorBoardWriter(
+            directory.events,
+            settings={name: getattr(config, name) for name in COMPARED_SETTINGS},
+            texts={
+                "config": json.dumps(config.to_dict(), indent=2),
+                "generator": summary_text(run.state.generator),
+                "critic": summary_text(run.state.critic),
+            },
+            critic_terms=critic_terms,
+        ),
+        JsonlWriter(directory.metrics),
+        ImageFileWriter(directory.samples),
+        EvaluationFileWriter(directory.evaluation, metadata),
+        reporting=functools.partial(directory.convert_file_errors, "written"),
+    )
+    return Writers(in_directory, ConsoleWriter(config.train_steps))
+
+
+def data_record(run: Run) -> DataRecord:
+    """Returns the content of data.json for a run."""
+    return DataRecord(
+        run.dataset.spec.example_shape,
+        run.dataset.spec.classes,
+        # A dataset that generates its examples has no order.
+        order=None if run.data.size is None else shuffling.ORDER,
+        fingerprint=run.dataset.fingerprint(),
+    )

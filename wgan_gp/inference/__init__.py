@@ -1,0 +1,1 @@
+"""Samples of a trained generator, as images and files, and its export."""

@@ -1,0 +1,122 @@
+"""Exports a run's generator as a SavedModel, which needs TensorFlow only, and as a Keras file.
+
+The SavedModel has two signatures. `latents` is the network itself. `seed` also draws the noise;
+for the same seed, its samples are those of --mode=sample.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import posixpath
+import tempfile
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
+from ..runtime.randomness import RngStream, normal
+
+SAVED_MODEL = "saved_model"
+KERAS_FILE = "generator.keras"
+REMEDY = "free disk space or check the permissions, or give another --output"
+
+
+def check(folder: str, flag: str) -> None:
+    """Raises UserError unless the folder of the export is new or empty.
+
+    Args:
+      folder: The folder.
+      flag: The name of the folder in messages.
+    """
+    with convert_file_errors(flag, "read", REMEDY):
+        check_new_folder(flag, folder)
+
+
+def write(folder: str, generator: tf.keras.Model, *, latent_size: int, classes: int) -> None:
+    """Writes a generator as a SavedModel and a Keras file.
+
+    Args:
+      folder: The folder of the export.
+      generator: The generator, created under the default strategy.
+      latent_size: The length of a latent vector.
+      classes: The number of classes of a conditional generator; 0 for an unconditional one.
+
+    Raises:
+      UserError: If the files cannot be written.
+    """
+    with convert_file_errors(folder, "written", REMEDY):
+        tf.io.gfile.makedirs(folder)
+        functions = signatures(generator, latent_size, classes)
+        module = tf.Module()
+        # Only the weights are tracked, because a program without this package and Keras cannot
+        # use the layers.
+        module.weights = [_plain(weight) for weight in generator.weights]
+        tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
+        write_atomic(posixpath.join(folder, KERAS_FILE), _keras_file(generator))
+
+
+def signatures(
+    generator: tf.keras.Model, latent_size: int, classes: int
+) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
+    """Returns the signatures of the SavedModel by name.
+
+    Args:
+      generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
+      latent_size: The length of a latent vector.
+      classes: The number of classes of a conditional generator; 0 for an unconditional one.
+
+    Returns:
+      "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> samples `[B, ...]`
+        float32.
+      "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, label, scalar int32 ->
+        samples `[count, ...]` float32 of the class `label`, or of all classes in turn for -1.
+      Both return a dictionary {"samples": ...}. Only a conditional generator has the arguments
+      labels and label.
+    """
+
+    def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs = [latents, labels] if classes else latents
+        return {"samples": generator(inputs, training=False)}
+
+    def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+        # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
+        # subset of all samples. Without the check, a gather on a GPU would return zeros.
+        with tf.control_dependencies([tf.debugging.assert_less(label, max(1, classes))]):
+            first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
+        places = first + stride * tf.range(count)
+        latents = normal(
+            seed, RngStream.SAMPLES, step=0, first=0, count=count * stride, size=latent_size
+        )
+        return of_latents(tf.gather(latents, places), places % max(1, classes))
+
+    some_latents = tf.TensorSpec([None, latent_size], tf.float32, "latents")
+    some_labels = tf.TensorSpec([None], tf.int32, "labels")
+    seed, count = tf.TensorSpec([], tf.int64, "seed"), tf.TensorSpec([], tf.int32, "count")
+    label = tf.TensorSpec([], tf.int32, "label")
+    if classes:
+        return {
+            "latents": _traced(of_latents, some_latents, some_labels),
+            "seed": _traced(of_seed, seed, count, label),
+        }
+    return {
+        "latents": _traced(lambda latents: of_latents(latents, tf.constant(0)), some_latents),
+        "seed": _traced(lambda seed, count: of_seed(seed, count, tf.constant(-1)), seed, count),
+    }
+
+
+def _traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
+    return tf.function(function, input_signature=inputs, autograph=False)
+
+
+def _plain(weight: tf.Variable) -> tf.Variable:
+    """Returns the tf.Variable of a weight, which Keras 3 wraps in its own class."""
+    return weight if isinstance(weight, tf.Variable) else weight.value
+
+
+def _keras_file(generator: tf.keras.Model) -> bytes:
+    """Returns the content of a Keras file, so that it can be written atomically."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, KERAS_FILE)
+        generator.save(path)
+        return pathlib.Path(path).read_bytes()

@@ -1,0 +1,73 @@
+"""The content of data.json: what the networks depend on, and the fingerprint of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..errors import UserError
+
+# The entries of a fingerprint that are compared, and the descriptions of their differences.
+_DESCRIPTIONS = {
+    "names": "the file names differ",
+    "classes": "the classes differ",
+    "sizes": "the file sizes differ",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRecord:
+    """The content of data.json: the shape of the data and its identity.
+
+    Attributes:
+      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      classes: The number of classes of a conditional run; 0 for an unconditional run.
+      order: The version of the order in which the examples are read. None if the dataset
+        generates its examples.
+      fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
+    """
+
+    example_shape: tuple[int, ...]
+    classes: int
+    order: int | None = None
+    fingerprint: dict[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any], path: str) -> DataRecord:
+        """Returns the record for the JSON object `saved`, which was read from `path`.
+
+        Raises:
+          UserError: If `saved` is not a valid record.
+        """
+        shape, classes = saved.get("example_shape"), saved.get("classes")
+        order, fingerprint = saved.get("order"), saved.get("fingerprint")
+        if not (
+            isinstance(shape, list)
+            and len(shape) in (1, 3)
+            and all(type(size) is int and 0 < size < 2**31 for size in shape)
+            and isinstance(classes, int)
+            and 0 <= classes < 2**31
+            and isinstance(order, int | None)
+            and isinstance(fingerprint, dict | None)
+        ):
+            raise UserError(
+                f"{path} is missing or damaged",
+                "start the run's training again, which writes the file",
+            )
+        return cls(tuple(shape), classes, order, fingerprint)
+
+
+def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:
+    """Returns a description of the differences of two fingerprints, "" if none are known.
+
+    Args:
+      before: The recorded fingerprint, or None if none was recorded.
+      now: The current fingerprint, or None for a dataset without files.
+    """
+    if before is None or now is None:
+        return ""
+    if before.get("files") != now["files"]:
+        return f"{before.get('files')} files became {now['files']}"
+    # Remote files have no sizes, and earlier versions may not have recorded all entries.
+    known = [name for name in _DESCRIPTIONS if None not in (before.get(name), now[name])]
+    return ", ".join(_DESCRIPTIONS[name] for name in known if before[name] != now[name])

@@ -1,0 +1,133 @@
+"""The JSON files of a run directory: objects with a checksum, and logs with one object per line."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import UserError
+from .files import write_atomic
+
+_CHECKSUM = "checksum"
+_REMEDY = "restore the original file, or give another --model_dir"
+
+
+def digest(content: Any) -> str:
+    """Returns the SHA-256 of JSON content, independent of the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_object(path: str, content: Mapping[str, Any]) -> None:
+    """Writes an object with its checksum atomically."""
+    write_atomic(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
+
+
+def read_object(path: str) -> dict[str, Any] | None:
+    """Reads an object and checks its checksum, which is not part of the result.
+
+    A file without a checksum, from an earlier version of this program, is accepted.
+
+    Returns:
+      The object, or None if the file does not exist.
+
+    Raises:
+      UserError: If the file does not contain a JSON object, or its checksum differs.
+    """
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = json.loads(file.read())
+    except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
+        content = None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it does not contain a JSON object", _REMEDY)
+    checksum = content.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != digest(content):
+        raise UserError(f"{path} is damaged or was edited: its checksum does not match", _REMEDY)
+    return content
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """The content of a file with one JSON object per line.
+
+    Attributes:
+      lines: (step, line including the line break) of every valid line.
+      damaged: (line number, line including the line break) of every invalid line.
+      content: The content of the file, which may end with an incomplete line after a crash.
+    """
+
+    lines: list[tuple[int, bytes]]
+    damaged: list[tuple[int, bytes]]
+    content: bytes
+
+
+def read_log(path: str, *, ascending: bool = True) -> Log:
+    """Reads a log; a missing file is treated as empty.
+
+    Args:
+      path: The path of the file.
+      ascending: Whether each step must be larger than the previous one. Lines outside the longest
+        ascending sequence then count as damaged.
+    """
+    if not tf.io.gfile.exists(path):
+        return Log([], [], b"")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        log = Log([], [], file.read())
+    *lines, last = log.content.split(b"\n")
+    if _step_of(last) is not None:  # only its line break is missing
+        lines.append(last)
+    steps = [_step_of(line) for line in lines]
+    valid = [index for index, step in enumerate(steps) if step is not None]
+    if ascending:
+        valid = [valid[i] for i in longest_ascending([steps[index] for index in valid])]
+    kept = set(valid)
+    for index, (step, line) in enumerate(zip(steps, lines, strict=True)):
+        if step is not None and index in kept:
+            log.lines.append((step, line + b"\n"))
+        else:
+            log.damaged.append((index + 1, line + b"\n"))
+    return log
+
+
+def longest_ascending(numbers: Sequence[Any]) -> list[int]:
+    """Returns the indices of a longest strictly ascending subsequence of some numbers.
+
+    If one number of an ascending sequence was changed, exactly that number is left out, whether it
+    became too large or too small.
+    """
+    # The smallest last number of an ascending subsequence of each length, and its index.
+    last_numbers: list[Any] = []
+    last_indices: list[int] = []
+    predecessors: list[int | None] = []
+    for index, number in enumerate(numbers):
+        length = bisect.bisect_left(last_numbers, number)
+        last_numbers[length : length + 1] = [number]
+        last_indices[length : length + 1] = [index]
+        predecessors.append(last_indices[length - 1] if length else None)
+    reversed_result: list[int] = []
+    current = last_indices[-1] if last_indices else None
+    while current is not None:
+        reversed_result.append(current)
+        current = predecessors[current]
+    return reversed_result[::-1]
+
+
+def _step_of(line: bytes) -> int | None:
+    """Returns the step of a line, or None if the line is damaged."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    step = content.get("step")
+    scalars = all(isinstance(value, (int, float, str, type(None))) for value in content.values())
+    return step if type(step) is int and step >= 0 and scalars else None

@@ -1,0 +1,1 @@
+"""The devices, processes, signals and random numbers of a run."""

@@ -1,0 +1,290 @@
+"""Training on several machines, with one process on each, configured by TF_CONFIG."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import Config, DeviceSettings, as_text
+from ..errors import UserError, reason, shorten
+from ..run_directory.json_files import digest
+from .deadline import deadline_from_outside
+
+_EXAMPLE = (
+    '{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]}, "task": {"type": "worker", "index": 0}}'
+)
+_LAST_PORT = 65_535
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The processes that train together.
+
+    Attributes:
+      addresses: HOST:PORT of every process, that of the chief first.
+      index: The index of this process in `addresses`.
+    """
+
+    addresses: tuple[str, ...]
+    index: int
+
+    @property
+    def is_chief(self) -> bool:
+        """True if this process writes to the run directory; the others only compute."""
+        return self.index == 0
+
+    @property
+    def has_peers(self) -> bool:
+        """True if there is more than one process."""
+        return len(self.addresses) > 1
+
+    @property
+    def own_address(self) -> str:
+        """HOST:PORT of this process."""
+        return self.addresses[self.index]
+
+
+SINGLE_PROCESS = Cluster(("localhost",), 0)
+
+
+def find_cluster(settings: DeviceSettings) -> Cluster:
+    """Returns the processes that train a run; on a TPU, this is one process."""
+    return SINGLE_PROCESS if settings.tpu is not None else parse_tf_config()
+
+
+def parse_tf_config(environment: Mapping[str, str] = os.environ) -> Cluster:
+    """Returns the cluster that TF_CONFIG describes.
+
+    Args:
+      environment: The environment variables.
+
+    Returns:
+      The cluster, or SINGLE_PROCESS if TF_CONFIG is not set or lists only one process.
+
+    Raises:
+      UserError: If TF_CONFIG is invalid.
+    """
+    text = environment.get("TF_CONFIG", "").strip()
+    if not text:
+        return SINGLE_PROCESS
+    try:
+        content = json.loads(text)
+        listed, task = content.get("cluster", {}), content.get("task", {})
+        chiefs, workers = _addresses(listed, "chief"), _addresses(listed, "worker")
+        if not chiefs and not workers:
+            return SINGLE_PROCESS
+        own_group, offset = {"chief": (chiefs, 0), "worker": (workers, len(chiefs))}[task["type"]]
+        index = int(str(task["index"]))  # rejects 0.5
+        if not 0 <= index < len(own_group):
+            raise IndexError(f"the task index {index} is out of range")
+        addresses = (*chiefs, *workers)
+        if len(set(addresses)) < len(addresses):
+            raise ValueError("an address is listed twice")
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise UserError(
+            "TF_CONFIG does not describe a cluster of chief and worker processes and this "
+            f"process's task ({shorten(repr(error))})",
+            f"set it as in {_EXAMPLE}, or unset it to train on this machine alone",
+        ) from error
+    return Cluster(addresses, offset + index) if len(addresses) > 1 else SINGLE_PROCESS
+
+
+def _addresses(listed: dict[str, Any], task_type: str) -> list[str]:
+    """Returns the addresses of the processes of one type.
+
+    Raises:
+      ValueError: If an address is not HOST:PORT.
+    """
+    addresses = listed.get(task_type, [])
+    if not isinstance(addresses, list):
+        raise ValueError(f"{task_type} is not a list")
+    for address in addresses:
+        match = re.fullmatch(r"[!-~]+:([0-9]{1,5})", str(address))
+        if match is None or not 1 <= int(match[1]) <= _LAST_PORT:
+            raise ValueError(
+                f"{str(address)!r} is not HOST:PORT with a port from 1 to {_LAST_PORT}"
+            )
+    return addresses
+
+
+def connect_cluster(cluster: Cluster, config: Config) -> tf.distribute.Strategy:
+    """Waits for all processes and returns a strategy over their GPUs, or over their CPUs.
+
+    Raises:
+      UserError: If this process cannot use its address, another process does not start in time,
+        or the processes have different flags.
+    """
+    wait_for_peers(cluster, config.start_timeout)
+    late = (
+        f"not all of the processes in TF_CONFIG ({', '.join(cluster.addresses)}) responded as "
+        f"this program within --start_timeout={config.start_timeout} seconds"
+    )
+    remedy = (
+        "check whether a process has ended or another program uses its port, and start all "
+        "processes again"
+    )
+    try:
+        with deadline_from_outside(config.start_timeout, late, remedy):
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise _address_error(cluster, error) from error
+    # The check must come before variables are created, which synchronizes all processes.
+    check_same_flags(strategy, config)
+    return strategy
+
+
+def wait_for_peers(cluster: Cluster, seconds: float) -> None:
+    """Waits until every other process accepts connections at its address.
+
+    TensorFlow also waits for them, but without a time limit, and no Python timer can interrupt it.
+
+    Raises:
+      UserError: If a process does not respond in time, or this process cannot use its address.
+    """
+    port = int(cluster.own_address.rpartition(":")[2])
+    missing = [address for address in cluster.addresses if address != cluster.own_address]
+    end = time.monotonic() + seconds
+    # Other processes connect to this socket until TensorFlow's server replaces it.
+    try:
+        listener = socket.create_server(("", port))
+    except OSError as error:
+        raise _address_error(cluster, error) from error
+    with listener:
+        while missing:
+            missing = [address for address in missing if not _accepts_connections(address)]
+            if missing and time.monotonic() > end:
+                raise UserError(
+                    f"no process responds at {', '.join(missing)} of TF_CONFIG after "
+                    f"--start_timeout={seconds:g} seconds",
+                    "start the same command on every machine, each with its own index, and check "
+                    "that the machines can reach each other",
+                )
+            time.sleep(0.1)
+
+
+def _accepts_connections(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _address_error(cluster: Cluster, error: Exception) -> UserError:
+    return UserError(
+        f"this process cannot use its address {cluster.own_address} of TF_CONFIG ({reason(error)})",
+        "give each process an address of its own machine, and a free port",
+    )
+
+
+def gather(strategy: tf.distribute.Strategy, numbers: list[int]) -> np.ndarray:
+    """Returns the `numbers` of every replica, `[replicas, n]`; all processes must call it."""
+    return _gather_function(strategy)(tf.constant([numbers], tf.int64)).numpy()
+
+
+@functools.lru_cache(maxsize=1)  # called after every loop and traced once
+def _gather_function(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
+    @tf.function
+    def gather_rows(row: tf.Tensor) -> tf.Tensor:
+        return strategy.gather(strategy.run(lambda: tf.identity(row)), axis=0)
+
+    return gather_rows
+
+
+def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int | None:
+    """Returns a signal that any process received, so that all stop after the same loop."""
+    return int(gather(strategy, [signal or 0]).max()) or None
+
+
+def check_same_flags(strategy: tf.distribute.Strategy, config: Config) -> None:
+    """Raises UserError unless all processes have the same program version and flags.
+
+    Settings that are declared `per_process` may differ.
+    """
+    names = [
+        field.name for field in dataclasses.fields(config) if not field.metadata["per_process"]
+    ]
+    if _differ(gather(strategy, [_digest([tf.__version__, names])])[:, 0]):
+        raise UserError(
+            "the processes of TF_CONFIG run different versions of this program or of TensorFlow",
+            "install the same versions on every machine",
+        )
+    digests = gather(strategy, [_digest(getattr(config, name)) for name in names])
+    differing = [name for name, column in zip(names, digests.T, strict=True) if _differ(column)]
+    if differing:
+        own_flags = ", ".join(
+            f"--{name}={shorten(as_text(getattr(config, name)))}" for name in differing
+        )
+        raise UserError(
+            f"the processes of TF_CONFIG have different flags (this process: {own_flags})",
+            "start the same command on every machine",
+        )
+
+
+def check_same_run(
+    strategy: tf.distribute.Strategy,
+    examples: int | None,
+    fingerprint: dict[str, Any] | None,
+    held_out: bool,
+    iteration: int,
+) -> None:
+    """Raises UserError unless all processes have the same data and start at the same iteration.
+
+    Args:
+      strategy: The strategy over all processes.
+      examples: The number of examples in this process's dataset. None if they are generated.
+      fingerprint: The fingerprint of the dataset's files; see data/fingerprint.py.
+      held_out: Whether this process has held-out data, which the probe evaluates.
+      iteration: The iteration at which this process starts.
+    """
+    # File sizes are not compared, because they are known for local files only.
+    names_digest = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
+    numbers = [examples or 0, names_digest, int(held_out), iteration]
+    sizes, names_digests, held_outs, iterations = gather(strategy, numbers).T
+    if _differ(sizes):
+        raise UserError(
+            f"the processes of TF_CONFIG find different numbers of images {_distinct(sizes)} in "
+            "--data_dir",
+            "provide the same files on all machines",
+        )
+    if _differ(names_digests):
+        raise UserError(
+            "the processes of TF_CONFIG find different file names or classes in --data_dir",
+            "provide the same files on all machines",
+        )
+    if _differ(held_outs):
+        raise UserError(
+            "some processes of TF_CONFIG have held-out data, and others do not",
+            "give --test_data_dir on all machines or on none, and prepare the same splits of a "
+            "dataset everywhere",
+        )
+    if _differ(iterations):
+        raise UserError(
+            f"the processes of TF_CONFIG start at different iterations {_distinct(iterations)}, "
+            "so they do not share one --model_dir",
+            "give a directory that all machines share, such as gs://BUCKET/RUN",
+        )
+
+
+def _digest(content: Any) -> int:
+    """Returns 56 bits of a hash of JSON content."""
+    return int(digest(content)[:14], 16)
+
+
+def _differ(values: np.ndarray) -> bool:
+    return len(_distinct(values)) > 1
+
+
+def _distinct(values: np.ndarray) -> list[int]:
+    return sorted(set(values.tolist()))

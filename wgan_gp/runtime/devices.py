@@ -1,0 +1,192 @@
+"""The devices of a run: a TPU, one or several GPUs, several machines, or CPU replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ..config import Config
+from ..errors import UserError, reason
+from . import onednn
+from .cluster import Cluster, connect_cluster, find_cluster
+from .deadline import deadline, end_program
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices on which a run trains.
+
+    Attributes:
+      strategy: The distribution strategy over all replicas.
+      cluster: The processes that train together.
+      platform: "TPU", "GPU" or "CPU", on which the steps run or for which they are compiled.
+    """
+
+    strategy: tf.distribute.Strategy
+    cluster: Cluster
+    platform: str
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas of all processes."""
+        return self.strategy.num_replicas_in_sync
+
+    def describe(self) -> str:
+        """Returns a description for the user, such as "8 TPU replicas"."""
+        device = tf.DeviceSpec.from_string(self.strategy.extended.worker_devices[0])
+        return f"{self.replicas} {device.device_type} replica{'s' if self.replicas > 1 else ''}"
+
+    def use_jit(self, setting: str) -> bool:
+        """Returns True if tf.function should compile the steps with XLA.
+
+        TPUStrategy compiles its programs itself, and rejects functions that request compilation
+        again. XLA cannot compile the updates of several replicas, because their gradients are
+        summed in a merge call, which a compiled function cannot contain. Otherwise `auto` compiles
+        on a GPU, where XLA is usually faster (not measured here), but not on a CPU, where every
+        network of this project was slower when compiled. To check, compare the images/s of
+        --jit_compile=on and off.
+
+        Args:
+          setting: The value of --jit_compile.
+        """
+        if self.platform == "TPU" or self.replicas > 1:
+            return False
+        return setting == "on" or (setting == "auto" and self.platform == "GPU")
+
+    def use_fused_resampling(self, setting: str) -> bool:
+        """Returns True if the networks should fuse convolutions with resampling.
+
+        Fusing does not change the function that a network computes. `auto` fuses where this is
+        known to be faster: on a TPU, by the compiler's estimate, and on a CPU, by measurement (see
+        docs/performance.md for both). It does not fuse on a GPU, where it was not measured.
+
+        Args:
+          setting: The value of --fused_resampling.
+        """
+        return setting == "on" or (setting == "auto" and self.platform != "GPU")
+
+
+def connect(config: Config) -> Devices:
+    """Connects to the devices that the configuration selects.
+
+    Call it before anything else uses TensorFlow's devices: CPU replicas must be configured
+    before TensorFlow's context starts.
+
+    Raises:
+      UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
+        or the batch sizes and flags do not fit the number of replicas.
+    """
+    cluster = find_cluster(config)
+    if config.tpu is not None:
+        strategy = connect_tpu(
+            config.tpu,
+            zone=config.tpu_zone,
+            project=config.tpu_project,
+            timeout=config.start_timeout,
+        )
+    elif cluster.has_peers:
+        if config.cpu_replicas > 1:
+            raise UserError(
+                f"--cpu_replicas={config.cpu_replicas} requires a single machine, but TF_CONFIG "
+                "names several",
+                "omit it, or unset TF_CONFIG",
+            )
+        strategy = connect_cluster(cluster, config)
+    elif config.cpu_replicas > 1:
+        strategy = mirror_cpu(config.cpu_replicas)
+    else:
+        gpus = tf.config.get_visible_devices("GPU")
+        strategy = (
+            tf.distribute.MirroredStrategy()
+            if len(gpus) > 1
+            else tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+        )
+    config.check_replicas(strategy.num_replicas_in_sync)
+    devices = Devices(strategy, cluster, find_platform(config))
+    if devices.platform == "CPU":
+        onednn.warn_if_off()
+    return devices
+
+
+def find_platform(config: Config) -> str:
+    """Returns the platform on which the steps run, or for which they are compiled."""
+    if config.tpu is not None or config.mode == "compile":
+        return "TPU"
+    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
+
+
+def connect_tpu(
+    name: str,
+    *,
+    zone: str | None = None,
+    project: str | None = None,
+    timeout: float = 600,
+    end: Callable[[str], None] = end_program,
+    resolver: Callable = tf.distribute.cluster_resolver.TPUClusterResolver,
+    connect: Callable = tf.config.experimental_connect_to_cluster,
+    initialize: Callable = tf.tpu.experimental.initialize_tpu_system,
+    strategy: Callable = tf.distribute.TPUStrategy,
+) -> tf.distribute.Strategy:
+    """Connects to a TPU and returns a strategy over all its cores.
+
+    Args:
+      name: The TPU's name, its grpc:// address, or "local" on a TPU VM.
+      zone: The zone of a TPU given by its name. Defaults to this machine's zone.
+      project: The project of a TPU given by its name. Defaults to this machine's project.
+      timeout: Seconds after which the program ends with an error message.
+      end: Ends the program after the timeout; replaceable by tests.
+      resolver, connect, initialize, strategy: The four steps, in this order; replaceable by
+        tests.
+
+    Raises:
+      UserError: If the TPU does not exist or cannot be reached.
+    """
+    where = f"--zone={zone or 'ZONE'}" + (f" --project={project}" if project else "")
+    gcloud = "gcloud compute tpus tpu-vm"
+    remedy = (
+        f"check the name with `{gcloud} list {where}` and that its state is READY; if it is and "
+        f"does not answer, `{gcloud} stop {name} {where}` and `start`; use --tpu=local on a TPU "
+        "VM, omit --tpu to train on the CPU"
+    )
+    late = f"--tpu={name} did not answer within --start_timeout={timeout} seconds"
+    try:
+        with deadline(timeout, late, remedy, end=end):
+            cluster = resolver(tpu=name, zone=zone, project=project)
+            connect(cluster)
+            initialize(cluster)
+            return strategy(cluster)
+    # TensorFlow raises many types of exceptions here, from URLError to NotFoundError, depending
+    # on the step and the machine. Each means that this TPU cannot be used.
+    except Exception as error:
+        raise UserError(
+            f"--tpu={name} cannot be reached ({type(error).__name__}: {reason(error)})",
+            remedy,
+        ) from error
+
+
+def mirror_cpu(replicas: int) -> tf.distribute.Strategy:
+    """Returns a mirrored strategy over `replicas` logical devices of this machine's CPU.
+
+    Raises:
+      UserError: If this process has already used TensorFlow with a single device.
+    """
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    if tf.config.get_logical_device_configuration(cpu) is None:
+        try:
+            tf.config.set_logical_device_configuration(
+                cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"--cpu_replicas={replicas} cannot be set up after this process used TensorFlow",
+                "start a new process, and train before anything else uses TensorFlow",
+            ) from error
+        tf.config.set_visible_devices([], "GPU")  # training on CPU replicas must not use GPUs
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{index}" for index in range(replicas)],
+        # The default, collective operations, is slower here. It also binds the devices to one
+        # group size: a second strategy of another size in the same process fails.
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )

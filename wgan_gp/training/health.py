@@ -1,0 +1,151 @@
+"""Rules for the condition of a run; docs/monitoring.md gives their reasons."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+SUMMARIES = 5  # the number of latest summaries that the rules consider
+MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
+MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
+MAX_LOSS = 1e6  # a larger loss diverges, even without growth: float32 resolves only 1/16 there
+SLOPE_RANGE = (0.5, 1.5)  # accepted range of gradient norm / target
+MIN_DIVERSITY = 0.25  # diversity of samples / diversity of real examples
+MIN_STRENGTH = 0.25  # estimated distance / distance between the means
+MAX_GENERALIZATION_GAP = 0.5  # share of the negative critic loss missing on held-out examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """A diagnosis of the run.
+
+    Attributes:
+      name: The diagnosis, such as "generator collapsed".
+      reason: The values on which it is based.
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class HealthMonitor:
+    """A monitor that diagnoses a run from its last SUMMARIES summaries.
+
+    Args:
+      target: The gradient norm to which the penalty pulls the critic. 0 if the penalty has no
+        target; the critic's estimate then has no unit.
+      one_sided: True if only norms above the target are penalized.
+    """
+
+    def __init__(self, *, target: float, one_sided: bool = False):
+        self._target = target
+        self._one_sided = one_sided
+        self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
+
+    def reset(self) -> None:
+        """Discards the earlier summaries, at the start of training and after a rollback."""
+        self._last.clear()
+
+    def update(self, values: Mapping[str, float]) -> Diagnosis | None:
+        """Adds a summary and returns the diagnosis, or None after fewer than SUMMARIES.
+
+        Args:
+          values: The scalars of the summary, by tag.
+        """
+        self._last.append(values)
+        if len(self._last) < SUMMARIES:
+            return None
+        for rule in (  # causes come before their consequences
+            self._diverging,
+            self._too_weak,
+            self._constraint_violated,
+            self._collapsed,
+            self._overfitting,
+        ):
+            diagnosis = rule()
+            if diagnosis is not None:
+                return diagnosis
+        return Diagnosis("healthy", self._key_figures())
+
+    def _key_figures(self) -> str:
+        figures = [f"diversity {self._mean('probe/diversity'):.0%} of the data's"]
+        if self._all_have("probe/gradient_norm"):
+            figures.insert(0, f"gradient norm {self._mean('probe/gradient_norm'):.2f}")
+        if self._all_have("critic/wasserstein"):
+            figures.insert(0, f"estimated distance {self._mean('critic/wasserstein'):.3g}")
+        return ", ".join(figures)
+
+    def _all_have(self, tag: str) -> bool:
+        """Returns True if every summary has the tag; some objectives lack some terms."""
+        return all(tag in values for values in self._last)
+
+    def _mean(self, tag: str) -> float:
+        return sum(values[tag] for values in self._last) / SUMMARIES
+
+    def _diverging(self) -> Diagnosis | None:
+        for network in ("critic", "generator"):
+            losses = [abs(values[f"{network}/loss"]) for values in self._last]
+            grows = all(after > before for before, after in itertools.pairwise(losses))
+            limit = max(MIN_GROWTH * losses[0], MIN_DIVERGING_LOSS)
+            if losses[-1] > MAX_LOSS or (grows and losses[-1] > limit):
+                return Diagnosis(
+                    "diverging",
+                    f"the absolute value of the {network}'s loss went from {losses[0]:.3g} to "
+                    f"{losses[-1]:.3g} in {SUMMARIES} summaries",
+                )
+        return None
+
+    def _collapsed(self) -> Diagnosis | None:
+        ratio = self._mean("probe/diversity")
+        if ratio < MIN_DIVERSITY:
+            return Diagnosis(
+                "generator collapsed",
+                f"the mean distance between samples is {ratio:.0%} of that between real examples",
+            )
+        return None
+
+    def _constraint_violated(self) -> Diagnosis | None:
+        if not self._all_have("probe/gradient_norm"):
+            return None
+        norm, (low, high) = self._mean("probe/gradient_norm"), SLOPE_RANGE
+        too_low = not self._one_sided and norm < low * self._target
+        if self._target and (too_low or norm > high * self._target):
+            return Diagnosis(
+                "constraint violated",
+                f"the gradient norm is {norm:.3g}, and the target is {self._target:g}",
+            )
+        return None
+
+    def _too_weak(self) -> Diagnosis | None:
+        if not self._all_have("probe/wasserstein"):
+            return None
+        estimate = self._mean("probe/wasserstein")
+        # Without a target the scores have no unit, and only their sign is meaningful.
+        linear = self._target * self._mean("probe/distance_of_means")
+        if estimate < MIN_STRENGTH * linear or estimate < 0:
+            return Diagnosis(
+                "critic too weak",
+                f"it estimates a distance of {estimate:.3g}, and a linear critic would find "
+                f"{linear:.3g}"
+                if self._target
+                else "it scores samples higher than real examples",
+            )
+        return None
+
+    def _overfitting(self) -> Diagnosis | None:
+        if not self._all_have("held_out/negative_critic_loss"):
+            return None
+        training = self._mean("probe/negative_critic_loss")
+        held_out = self._mean("held_out/negative_critic_loss")
+        if training > 0 and training - held_out > MAX_GENERALIZATION_GAP * training:
+            return Diagnosis(
+                "critic overfitting",
+                f"its negative loss is {training:.3g} on training examples and {held_out:.3g} on "
+                "held-out examples",
+            )
+        return None

@@ -1,0 +1,87 @@
+"""The interface of hooks: actions between device loops."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopResult:
+    """The result of one device loop.
+
+    Attributes:
+      before: The number of iterations done before the loop.
+      iteration: The number of iterations done after the loop.
+      is_last: Whether training is complete after the loop.
+      terms: The mean of each term of the objective over the loop, by tag.
+      images: The number of real images in the critic steps of the loop.
+      seconds: The duration of the loop, including compilation.
+      waited: The seconds of the loop in which the device waited for data.
+    """
+
+    before: int
+    iteration: int
+    is_last: bool
+    terms: Mapping[str, float]
+    images: int
+    seconds: float
+    waited: float
+
+    def is_due(self, interval: int) -> bool:
+        """Returns True if the loop crossed a multiple of `interval`, or was the last one."""
+        return self.is_last or crossed(interval, self.before, self.iteration)
+
+
+def crossed(interval: int, before: int, after: int) -> bool:
+    """Returns True if (before, after] contains a multiple of `interval`; False for interval 0.
+
+    The remainder of `after` would not do, because loops need not end on multiples.
+    """
+    return interval > 0 and after // interval > before // interval
+
+
+class Hook:
+    """The interface of actions between device loops. All methods do nothing by default.
+
+    `iteration` is the number of iterations done. When several processes train together, each of
+    them must have the same hooks, except for hooks that only write.
+    """
+
+    def begin(self, iteration: int) -> None:
+        """Prepares for the iterations after `iteration`: at the start and after each rollback."""
+
+    def before_loop(self, iteration: int, count: int) -> None:
+        """Acts before a device loop of `count` iterations."""
+
+    def after_loop(self, loop: LoopResult) -> None:
+        """Acts after a device loop."""
+
+    def end(self, iteration: int) -> None:
+        """Acts when training is complete or was stopped by a signal, but not after an error."""
+
+    def close(self) -> None:
+        """Releases resources at the end, also after an error."""
+
+
+class IntervalHook(Hook):
+    """The base class of hooks that act at an interval.
+
+    Args:
+      interval: The number of iterations between two actions. In any case the hook acts after the
+        last iteration.
+      check_lock: Called before each action; raises UserError if this process must not write.
+    """
+
+    def __init__(self, interval: int, *, check_lock: Callable[[], None] | None = None):
+        self._interval = interval
+        self._check_lock = check_lock or (lambda: None)
+
+    def after_loop(self, loop: LoopResult) -> None:
+        if loop.is_due(self._interval):
+            self._check_lock()
+            self.act(loop)
+
+    def act(self, loop: LoopResult) -> None:
+        """Performs the action of the hook."""
+        raise NotImplementedError

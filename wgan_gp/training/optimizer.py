@@ -1,0 +1,22 @@
+"""Adam that skips updates which would make a weight NaN or infinite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class GuardedAdam(tf.keras.optimizers.Adam):
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) that never makes a weight NaN or infinite.
+
+    A weight whose new value would be NaN or infinite keeps its old value. It also keeps this value
+    in later updates, because its moments are no longer finite.
+    """
+
+    def update_step(self, gradient: tf.Tensor, variable: Any, *learning_rate: tf.Tensor) -> None:
+        """Updates one variable; Keras 3 passes the learning rate, and Keras 2 does not."""
+        before = tf.identity(variable)
+        super().update_step(gradient, variable, *learning_rate)
+        # XLA fuses this with the update, at no cost.
+        variable.assign(tf.where(tf.math.is_finite(variable), variable, before))

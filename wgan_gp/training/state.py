@@ -1,0 +1,160 @@
+"""The training state, all of which is saved in a checkpoint, and its creation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ..config import OptimizationSettings
+from .networks import copy_weights
+from .optimizer import GuardedAdam
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The complete state of a run between two iterations.
+
+    The noise and the position in the data are functions of `iteration` and `rollbacks`, so they
+    have no state of their own.
+
+    Attributes:
+      generator: `[B, latent_size]` -> `[B, *example_shape]`; a conditional one takes a list
+        of these and labels `[B]`.
+      critic: `[B, *example_shape]` -> the input of the objective, usually scores `[B, 1]`. With
+        ReplicaStep.critic_takes_labels it takes a list of examples and labels `[B]`.
+      generator_optimizer, critic_optimizer: The optimizers, built for their network's variables.
+      iteration: Scalar int64 variable on the host, the number of iterations done.
+      rollbacks: Scalar int64 variable on the host, the number of times that the run went back to a
+        checkpoint and drew other noise.
+      generator_average: The generator whose weights are a moving average, or None.
+    """
+
+    generator: tf.keras.Model
+    critic: tf.keras.Model
+    generator_optimizer: tf.keras.optimizers.Optimizer
+    critic_optimizer: tf.keras.optimizers.Optimizer
+    iteration: tf.Variable
+    rollbacks: tf.Variable
+    generator_average: tf.keras.Model | None = None
+
+    @property
+    def sampling_generator(self) -> tf.keras.Model:
+        """The generator from which samples are drawn: the moving average if there is one."""
+        return self.generator_average or self.generator
+
+    def not_finite(self) -> list[str]:
+        """Returns the names of the variables that hold a value that is not finite."""
+        named = [
+            (f"{field.name}/{variable.name}", tf.convert_to_tensor(variable))
+            for field in dataclasses.fields(self)
+            for variable in getattr(getattr(self, field.name), "variables", ())
+        ]
+        return [
+            name
+            for name, value in named
+            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value))
+        ]
+
+    def checkpoint(self) -> tf.train.Checkpoint:
+        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return tf.train.Checkpoint(
+            **{name: part for name, part in parts.items() if part is not None}
+        )
+
+
+def learning_rates(settings: OptimizationSettings, iteration: int) -> dict[str, float]:
+    """Returns the learning rates of both networks in an iteration, counted from 0, by tag."""
+    return {
+        "critic/learning_rate": learning_rate(settings, settings.critic_learning_rate, iteration),
+        "generator/learning_rate": learning_rate(
+            settings, settings.generator_learning_rate, iteration
+        ),
+    }
+
+
+def learning_rate(
+    settings: OptimizationSettings, initial: float, iteration: tf.Tensor | int
+) -> tf.Tensor | float:
+    """Returns the learning rate of an iteration, counted from 0.
+
+    The rate is `initial` under the constant schedule. Under the linear schedule it decays to 0,
+    initial * (1 - iteration / train_steps), as in the code of arXiv:1704.00028.
+    """
+    if settings.learning_rate_schedule == "constant":
+        return initial
+    return initial * (1.0 - iteration / settings.train_steps)
+
+
+class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
+
+    The critic makes n_critic updates per iteration, all at the same rate.
+    """
+
+    def __init__(self, settings: OptimizationSettings, initial: float, updates_per_iteration: int):
+        self._settings = settings
+        self._initial = initial
+        self._updates_per_iteration = updates_per_iteration
+
+    def __call__(self, update: tf.Tensor) -> tf.Tensor:
+        iteration = tf.cast(update, tf.int64) // self._updates_per_iteration
+        rate = learning_rate(self._settings, self._initial, tf.cast(iteration, tf.float32))
+        return tf.convert_to_tensor(rate, tf.float32)
+
+    def get_config(self) -> dict:
+        raise NotImplementedError("the schedule follows from config.json")
+
+
+def create_state(
+    build_networks: Callable[[], tuple[tf.keras.Model, tf.keras.Model]],
+    settings: OptimizationSettings,
+    strategy: tf.distribute.Strategy,
+) -> TrainState:
+    """Returns a newly initialized state, with its variables placed by the strategy.
+
+    Args:
+      build_networks: () -> (generator, critic), two new networks with their variables. Called a
+        second time if the generator has a moving average.
+      settings: The seed and the settings of the optimizers and the moving average.
+      strategy: Places the variables of the networks and optimizers.
+    """
+    tf.keras.utils.set_random_seed(settings.seed)  # the initial weights
+    with strategy.scope():
+        generator, critic = build_networks()
+        generator_optimizer = _adam(settings, settings.generator_learning_rate, 1)
+        critic_optimizer = _adam(settings, settings.critic_learning_rate, settings.n_critic)
+        # The optimizers' variables must exist before the first strategy.run, which cannot
+        # create any.
+        generator_optimizer.build(generator.trainable_variables)
+        critic_optimizer.build(critic.trainable_variables)
+        average = None
+        if settings.generator_ema_decay:
+            average, _ = build_networks()
+            copy_weights(average, generator)
+    # These are outside the scope: the host counts and passes the numbers to each replica.
+    iteration, rollbacks = (
+        tf.Variable(0, dtype=tf.int64, trainable=False, name=name)
+        for name in ("iteration", "rollbacks")
+    )
+    return TrainState(
+        generator,
+        critic,
+        generator_optimizer,
+        critic_optimizer,
+        iteration,
+        rollbacks,
+        average,
+    )
+
+
+def _adam(
+    settings: OptimizationSettings, initial_rate: float, updates_per_iteration: int
+) -> tf.keras.optimizers.Optimizer:
+    return GuardedAdam(
+        IterationSchedule(settings, initial_rate, updates_per_iteration),
+        beta_1=settings.beta_1,
+        beta_2=settings.beta_2,
+        epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
+    )

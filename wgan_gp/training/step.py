@@ -1,0 +1,294 @@
+"""The critic update and the generator update of one replica.
+
+Implements algorithm 1 of Gulrajani et al. 2017 (arXiv:1704.00028): `critic_step` is lines 4 to
+9, `generator_step` is lines 11 and 12.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from ..config import OptimizationSettings
+from ..runtime.randomness import RngStream, normal, uniform
+from .networks import bind_labels, update_ema
+from .state import TrainState
+
+Terms = dict[str, tf.Tensor]
+ZERO = tf.UnconnectedGradients.ZERO
+_MAX_UPDATES = 2**40  # more than a run has, so that the noise of two rollbacks never overlaps
+
+
+class Objective(Protocol):
+    """A training objective: named per-example terms `[B]`, of which "loss" is minimized.
+
+    "loss" is the only term that both networks must have. All others are logged. Three terms of the
+    critic are also shown and judged where the objective has them: "wasserstein" (the estimated
+    distance), "penalty" (unweighted) and "gradient_norm".
+
+    Attributes:
+      critic_term_names, generator_term_names: The names of the terms, in any order. The
+        device loop needs them before it runs.
+    """
+
+    @property
+    def critic_term_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def generator_term_names(self) -> tuple[str, ...]: ...
+
+    def critic_terms(
+        self,
+        critic: Callable,
+        real: tf.Tensor,
+        fake: tf.Tensor,
+        *,
+        alpha: tf.Tensor,
+        noise: tf.Tensor,
+        step: tf.Tensor,
+        labels: tf.Tensor,
+    ) -> Terms:
+        """Returns the terms of a critic step.
+
+        Args:
+          critic: Maps examples `[B, ...]` to scores.
+          real: Real examples, `[B, ...]`.
+          fake: Generated examples, same shape as `real`.
+          alpha: `[B]`, uniform on [0, 1).
+          noise: Standard normal, same shape as `real`.
+          step: Scalar int64, the number of critic steps done so far.
+          labels: `[B]` int32, the labels of both the real and the fake examples.
+        """
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:
+        """Returns the terms of a generator step; `fake` was generated for `labels`."""
+
+    def constrain(self, weights: Sequence[tf.Variable]) -> None:
+        """Enforces constraints on the critic's weights, in place, after each update."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaStep:
+    """The critic update and the generator update, to be run inside `strategy.run`.
+
+    Gradients are summed over replicas, so each replica minimizes its share of the global
+    mean: the sum over its examples divided by the global batch size. The returned scalars are
+    such shares, too; their sum over replicas is the global mean.
+
+    If a term of one replica is not finite, the replica sets its gradients to NaN: all gradients
+    of the critic, and those gradients of the generator that depend on the loss. Their sum over
+    replicas is then NaN on every replica, and every optimizer skips the update without further
+    communication.
+
+    Attributes:
+      state: The networks and the optimizers.
+      objective: The losses.
+      global_mean: (per_example `[B]`, global batch size) -> this replica's share of the mean.
+      optimization: The batch sizes over all replicas, the decay of the generator's moving average,
+        and the seed of the noise.
+      latent_size: The length of a latent vector.
+      classes: The number of classes of a conditional run, whose generator takes labels; 0 for an
+        unconditional run.
+      critic_takes_labels: Whether the critic takes labels too.
+    """
+
+    state: TrainState
+    objective: Objective
+    global_mean: Callable[[tf.Tensor, int], tf.Tensor]
+    optimization: OptimizationSettings
+    latent_size: int
+    classes: int = 0
+    critic_takes_labels: bool = False
+
+    def critic_step(
+        self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
+    ) -> Terms:
+        """Updates the critic on this replica's real examples and the same number of fakes.
+
+        The fakes are generated for the labels of the real examples, so that both have the same
+        distribution of classes.
+
+        Args:
+          real: `[batch_size / replicas, *example_shape]` float32.
+          labels: `[batch_size / replicas]` int32; ignored by unconditional networks.
+          update: Scalar int64, the number of critic updates done so far.
+          rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
+
+        Returns:
+          This replica's share of the mean of each critic term, as scalars by name.
+        """
+        state, batch_size = self.state, self.optimization.batch_size
+        index = _draw_index(update, rollbacks)
+        latents, alpha, noise = self._critic_noise(
+            real,
+            (RngStream.CRITIC_LATENTS, index),
+            (RngStream.INTERPOLATION, index),
+            (RngStream.PERTURBATION, index),
+        )
+        # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
+        # inference uses, advance with every batch it draws.
+        fake = self._generator(labels, training=True)(latents)
+        with tf.GradientTape() as tape:
+            # The penalty differentiates the critic with a tape of its own.
+            terms = self.objective.critic_terms(
+                self._critic(labels, training=True),
+                real,
+                fake,
+                alpha=alpha,
+                noise=noise,
+                step=update,
+                labels=labels,
+            )
+            shares = {name: self.global_mean(term, batch_size) for name, term in terms.items()}
+        weights = state.critic.trainable_variables
+        gradients = _dense(tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO))
+        poison = _nan_unless_finite(*shares.values(), gradients[0])
+        shares["loss"] += poison
+        gradients = [gradient + poison for gradient in gradients]
+        state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        self.objective.constrain(weights)
+        return shares
+
+    def generator_step(self, update: tf.Tensor, rollbacks: tf.Tensor | int = 0) -> Terms:
+        """Updates the generator on this replica's part of a new batch of latents.
+
+        Args:
+          update: Scalar int64, the number of generator updates done so far.
+          rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
+
+        Returns:
+          This replica's share of the mean of each generator term, as scalars by name.
+        """
+        state, seed, batch_size = (
+            self.state,
+            self.optimization.seed,
+            self.optimization.generator_batch,
+        )
+        part = {**_replica_part(batch_size), "step": _draw_index(update, rollbacks)}
+        latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
+        position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
+        labels = tf.cast(self.classes * position, tf.int32)
+        with tf.GradientTape() as tape:
+            fake = self._generator(labels, training=True)(latents)
+            terms = self.objective.generator_terms(
+                self._critic(labels, training=True), fake, labels=labels
+            )
+            shares = {name: self.global_mean(term, batch_size) for name, term in terms.items()}
+        weights = state.generator.trainable_variables
+        # On a TPU, scaling the loss costs less here than adding to each gradient.
+        poison = _nan_unless_finite(*shares.values())
+        gradients = _dense(
+            tape.gradient(
+                shares["loss"],
+                weights,
+                output_gradients=1.0 + poison,
+                unconnected_gradients=ZERO,
+            )
+        )
+        shares["loss"] += _nan_unless_finite(gradients[0])
+        state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        if state.generator_average is not None:
+            # The decay is smaller at first, so that the average forgets the initial weights.
+            done = tf.cast(update, tf.float32)
+            decay = tf.minimum(self.optimization.generator_ema_decay, (1.0 + done) / (10.0 + done))
+            update_ema(state.generator_average, state.generator, decay)
+        return shares
+
+    def diagnose_critic(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
+        """Computes the critic's terms without training, with the networks in inference mode.
+
+        The noise is the same in every call.
+
+        Args:
+          real: Real examples, as in `critic_step`.
+          labels: Their labels, as in `critic_step`.
+
+        Returns:
+          The critic terms, each `[batch_size / replicas]`, by name; and the samples for which
+          they were computed.
+        """
+        latents, alpha, noise = self._critic_noise(
+            real, (RngStream.PROBE, 0), (RngStream.PROBE, 1), (RngStream.PROBE, 2)
+        )
+        fake = self._generator(labels, training=False)(latents)
+        terms = self.objective.critic_terms(
+            self._critic(labels, training=False),
+            real,
+            fake,
+            alpha=alpha,
+            noise=noise,
+            step=tf.constant(0, tf.int64),  # a step with a penalty, also under lazy penalties
+            labels=labels,
+        )
+        return terms, fake
+
+    def _critic_noise(
+        self, real: tf.Tensor, *keys: tuple[RngStream, tf.Tensor | int]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Draws the random inputs of a critic step on this replica.
+
+        Args:
+          real: The real examples of this replica.
+          *keys: The stream and the index of the draw of the latents, alpha and the noise.
+
+        Returns:
+          Latents `[B, latent_size]`, alpha `[B]`, and noise of the shape of `real`. A penalty uses
+          at most one of alpha and noise; unused values are pruned from the graph.
+        """
+        part, seed = _replica_part(self.optimization.batch_size), self.optimization.seed
+        sizes = (self.latent_size, 1, math.prod(real.shape[1:]))
+        latents, alpha, noise = (
+            draw(seed, stream, step=tf.cast(index, tf.int64), size=size, **part)
+            for draw, size, (stream, index) in zip(
+                (normal, uniform, normal), sizes, keys, strict=True
+            )
+        )
+        return latents, alpha[:, 0], tf.reshape(noise, real.shape)
+
+    def _generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the generator as a function of latents."""
+        labels = labels if self.classes else None
+        return bind_labels(self.state.generator, labels, training=training)
+
+    def _critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:
+        """Returns the critic as a function of examples."""
+        labels = labels if self.critic_takes_labels else None
+        return bind_labels(self.state.critic, labels, training=training)
+
+
+def _replica_part(global_batch_size: int) -> dict[str, Any]:
+    """Returns the arguments `first` and `count` of this replica's random numbers."""
+    context = tf.distribute.get_replica_context()
+    count = global_batch_size // context.num_replicas_in_sync
+    return {
+        "first": tf.cast(context.replica_id_in_sync_group, tf.int64) * count,
+        "count": count,
+    }
+
+
+def _draw_index(update: tf.Tensor, rollbacks: tf.Tensor | int) -> tf.Tensor:
+    """Returns the index of an update's draw, which differs between rollbacks."""
+    return tf.cast(update, tf.int64) + _MAX_UPDATES * rollbacks
+
+
+def _dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
+    """Returns the gradients as dense tensors, with repeated rows of sparse gradients summed.
+
+    The gradient of a gather is sparse, with one row per gathered index. Keras's Adam would square
+    each row instead of the sum of all rows with the same index.
+    """
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _nan_unless_finite(*witnesses: tf.Tensor) -> tf.Tensor:
+    """Returns 0, or NaN if one of the tensors is not finite.
+
+    The gradient of a network's first layer is a good witness: a ReLU may hide a NaN from the
+    loss, but in the gradient of the first layer the NaN reappears, as 0 times NaN.
+    """
+    total = tf.add_n([tf.reduce_sum(witness) for witness in witnesses])
+    return tf.where(tf.math.is_finite(total), 0.0, float("nan"))

@@ -1,0 +1,152 @@
+"""The host loop, which runs device loops and calls the hooks between them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from ..config import OptimizationSettings
+from ..errors import NotFiniteError, UserError
+from ..runtime.signals import StopRequest
+from .checkpointing import Checkpoints
+from .hooks import Hook, LoopResult
+from .loop import TrainLoop
+
+
+class Trainer:
+    """Trains until `train_steps` iterations are done.
+
+    Args:
+      settings: The schedule, and the reaction to values that are not finite.
+      train_loop: The device loop; see `loop.make_train_loop`.
+      batches: (critic step) -> distributed iterator over real batches, starting at that step.
+      checkpoints: Holds the state that `train_loop` updates, and restores it for a rollback.
+      hooks: The actions between device loops, in this order. They are closed in reverse order.
+      agree_to_stop: (signal or None) -> the signal at which all processes stop, or None to
+        continue. Defaults to the signal of this process.
+      clock: () -> seconds.
+    """
+
+    def __init__(
+        self,
+        settings: OptimizationSettings,
+        *,
+        train_loop: TrainLoop,
+        batches: Callable[[int], Iterator],
+        checkpoints: Checkpoints,
+        hooks: Sequence[Hook],
+        agree_to_stop: Callable[[int | None], int | None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self._settings = settings
+        self._train_loop = train_loop
+        self._batches = batches
+        self._checkpoints = checkpoints
+        self._hooks = tuple(hooks)
+        self._agree_to_stop = agree_to_stop or (lambda signal: signal)
+        self._clock = clock
+
+    def run(self) -> int | None:
+        """Trains to the end or until a signal arrives.
+
+        Returns:
+          The number of the signal that stopped training, or None.
+
+        Raises:
+          NotFiniteError: If a loss or gradient is not finite and the settings allow no further
+            rollback.
+          UserError: If a hook raises it.
+        """
+        with StopRequest() as stop:
+            try:
+                return self._run(stop)
+            finally:
+                failing = sys.exc_info()[0] is not None
+                for hook in reversed(self._hooks):
+                    # While an error propagates, errors in closing must not replace it.
+                    errors = (UserError, tf.errors.OpError, OSError) if failing else ()
+                    with contextlib.suppress(*errors):
+                        hook.close()
+
+    def _run(self, stop: StopRequest) -> int | None:
+        """Trains with rollbacks after values that are not finite, if the settings say so."""
+        iteration = self._checkpoints.iteration
+        while True:
+            for hook in self._hooks:
+                hook.begin(iteration)
+            if iteration >= self._settings.train_steps:
+                return stop.signal
+            try:
+                return self._train_from(iteration, stop)
+            except NotFiniteError as error:
+                iteration = self._roll_back(error)
+
+    def _roll_back(self, error: NotFiniteError) -> int:
+        """Restores the last checkpoint and returns its iteration, or raises NotFiniteError."""
+        limit = self._settings.max_rollbacks
+        if self._settings.on_nonfinite == "stop":
+            raise error
+        if self._checkpoints.rollbacks >= limit:
+            raise NotFiniteError(
+                f"after {limit} rollbacks again: {error.what}",
+                "lower the learning rates, with another --model_dir and --restore_from, or "
+                "give more --max_rollbacks",
+            ) from error
+        iteration = self._checkpoints.roll_back()
+        logging.warning(f"{error.what}; going back to iteration {iteration}, with other noise")
+        return iteration
+
+    def _train_from(self, iteration: int, stop: StopRequest) -> int | None:
+        total = self._settings.train_steps
+        batches = self._batches(iteration * self._settings.n_critic)
+        stopped_by = self._agree_to_stop(stop.signal)
+        while iteration < total and stopped_by is None:
+            count = min(self._settings.steps_per_loop, total - iteration)
+            for hook in self._hooks:
+                hook.before_loop(iteration, count)
+            loop = self._run_loop(batches, iteration, count)
+            for hook in self._hooks:
+                hook.after_loop(loop)
+            iteration = loop.iteration
+            stopped_by = self._agree_to_stop(stop.signal)
+        for hook in self._hooks:
+            hook.end(iteration)
+        return stopped_by
+
+    def _run_loop(self, batches: Iterator, iteration: int, count: int) -> LoopResult:
+        settings, begin = self._settings, self._clock()
+        terms, waited, bad = self._train_loop(batches, tf.constant(count, tf.int64))
+        # This is the one host sync per loop; the device is idle until the next loop.
+        values = {tag: float(value) for tag, value in terms.items()}
+        self._check_finite(values, bad)
+        return LoopResult(
+            before=iteration,
+            iteration=iteration + count,
+            is_last=iteration + count == settings.train_steps,
+            terms=values,
+            images=count * settings.n_critic * settings.batch_size,
+            seconds=self._clock() - begin,
+            waited=float(waited),
+        )
+
+    def _check_finite(self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor]) -> None:
+        """Raises NotFiniteError if a term was not finite; the weights were not updated with it."""
+        first = {network: int(index) for network, index in bad.items() if int(index) >= 0}
+        if not first:
+            return
+        network = min(first, key=lambda each: (first[each], each))
+        terms = [tag for tag, value in values.items() if not math.isfinite(value)]
+        raise NotFiniteError(
+            f"iteration {first[network] + 1}: the {network}'s loss or gradient is not finite "
+            f"({', '.join(terms)})",
+            f"no weight was updated with it, and the same command continues after iteration "
+            f"{self._checkpoints.last_iteration}: look for such values in the data, or give "
+            f"--on_nonfinite=rollback, or lower --{network}_learning_rate, with another "
+            f"--model_dir and --restore_from",
+        )

@@ -1,0 +1,1 @@
+"""Writers of scalars, images and text: files, TensorBoard, the terminal, memory."""
