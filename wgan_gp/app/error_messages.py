@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 from ..config import Config
 from ..data.encoded_images import LABEL_OUT_OF_RANGE
 from ..data.substitution import TOO_MANY_UNREADABLE
 from ..errors import UserError, reason
-from ..runtime.cluster import Cluster
+from ..runtime.cluster import Cluster, find_cluster
 
 _LOST_CONNECTION = (
     tf.errors.UnavailableError,
@@ -16,6 +19,21 @@ _LOST_CONNECTION = (
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
 )
+
+
+@contextlib.contextmanager
+def explaining_errors(config: Config) -> Iterator[None]:
+    """Raises a UserError in place of an error of TensorFlow whose cause is known.
+
+    Args:
+      config: The configuration of the run.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if explained := explain_error(error, config, find_cluster(config)):
+            raise explained from error
+        raise
 
 
 def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) -> UserError | None:

@@ -64,13 +64,12 @@ def run(
         saved_run.use(config.mode, config.run_directory, given, library)
         return 2 if streams.stdout_failed() else 0  # the result is on stdout
     config, dataset = resolve(config, models)
+    library = Library(models, load_losses())
     if config.mode == "compile":
-        library = Library(models, load_losses())
         from .compiling import compile_for_slice  # noqa: PLC0415
 
         compile_for_slice(config, dataset.spec, library)
         return 0
-    library = Library(models, load_losses())
     from .training import train  # noqa: PLC0415
 
     stopped_by = train(config, dataset, library).stopped_by

@@ -15,12 +15,12 @@ from ..errors import UserError, reason
 from ..inference import export, sample_files
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
-from ..runtime.cluster import SINGLE_PROCESS, find_cluster
+from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing
 from ..training.state import TrainState
 from .build import make_sampler, make_state
-from .error_messages import explain_error
+from .error_messages import explaining_errors
 from .library import Library
 
 
@@ -38,13 +38,8 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
     saved = find_run(path, given, library)
-    try:
+    with explaining_errors(saved.config):
         modes[mode](saved)
-    except tf.errors.OpError as error:
-        cluster = find_cluster(saved.config)
-        if explained := explain_error(error, saved.config, cluster):
-            raise explained from error
-        raise
 
 
 @dataclasses.dataclass(frozen=True)

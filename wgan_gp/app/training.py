@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from ..config import PENALTIES_WITH_TARGET, Config
@@ -21,7 +20,7 @@ from ..inference import sampling
 from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
-from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
+from ..runtime.cluster import agree_to_stop, check_same_run
 from ..training import checkpointing
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
@@ -47,7 +46,7 @@ from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
 from ..writers.writer import Writer, Writers
 from .build import make_objective, make_step
 from .checks import check_critic, warn_of_padding
-from .error_messages import explain_error
+from .error_messages import explaining_errors
 from .library import Library
 from .run import Run, open_run
 
@@ -94,17 +93,13 @@ def train(
             is_new = checkpointing.is_empty(directory.checkpoints)
         if is_new:
             checkpointing.resolve_restore_path(config.restore_from)
-    try:
+    with explaining_errors(config):
         run = open_run(config, dataset, library, directory)
         trainer = make_trainer(run, writers=writers, hooks=hooks)
         logging.info(f"training on {run.devices.describe()}")
         if run.devices.platform == "TPU":
             warn_of_padding(run)
         stopped_by = trainer.run()
-    except tf.errors.OpError as error:
-        if explained := explain_error(error, config, find_cluster(config)):
-            raise explained from error
-        raise
     return Result(run, run.checkpoints.iteration, stopped_by)
 
 

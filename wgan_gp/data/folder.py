@@ -46,7 +46,7 @@ class ImageFolder:
 
 
 class FolderReader:
-    """Reads a folder of images; see registry.DatasetReader."""
+    """Reads a folder of images; see datasets.DatasetReader."""
 
     def __init__(self, folder: ImageFolder, example_shape: tuple[int, ...]):
         self._folder = folder
@@ -105,7 +105,7 @@ def find_reader(settings: DataSettings) -> FolderReader:
 
 
 def list_images(path: str | None) -> ImageFolder:
-    """Lists the images in a folder at any depth, and caches the result.
+    """Lists the images in a folder at any depth.
 
     The label of an image is its top-level subfolder.
 

@@ -65,7 +65,7 @@ def find_builder(name: str, data_dir: str | None) -> Any:
 
 
 class PreparedReader:
-    """Reads a dataset of tensorflow-datasets; see registry.DatasetReader."""
+    """Reads a dataset of tensorflow-datasets; see datasets.DatasetReader."""
 
     def __init__(self, builder: Any, settings: DataSettings):
         self._builder = builder

@@ -24,7 +24,7 @@ _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epo
 
 
 class RecordReader:
-    """Reads TFRecord files; see registry.DatasetReader."""
+    """Reads TFRecord files; see datasets.DatasetReader."""
 
     def __init__(self, shards: Shards, example_shape: tuple[int, ...]):
         self._shards = shards

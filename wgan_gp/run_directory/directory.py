@@ -135,7 +135,7 @@ class RunDirectory:
                     "give the same data as before, or another --model_dir",
                 )
         if saved.order != data.order:
-            _warn(
+            logging.warning(
                 f"--model_dir={self.path} was started by a version that read the examples in a "
                 "different order — training continues in the new order; a run started from scratch "
                 "will give different results"
@@ -149,11 +149,11 @@ class RunDirectory:
 
     def _warn_of_changes(self, saved: DataRecord, fingerprint: dict[str, Any] | None) -> None:
         if changes := describe_changes(saved.fingerprint, fingerprint):
-            _warn(f"the data differs from the data of --model_dir={self.path}: {changes}")
+            logging.warning(f"the data differs from the data of --model_dir={self.path}: {changes}")
 
     def _warn_of_new_start(self) -> None:
         if last_step := max(self._summary_steps, default=0):
-            _warn(
+            logging.warning(
                 f"--model_dir={self.path} contains summaries up to iteration {last_step} but no "
                 "checkpoint — training starts again and replaces the summaries"
             )
@@ -209,7 +209,7 @@ class RunDirectory:
             saved = read_object(self.data)
             return None if saved is None else DataRecord.from_dict(saved, self.data)
         except UserError as error:
-            _warn(f"{error.what}; training writes the file again")
+            logging.warning(f"{error.what}; training writes the file again")
             return None
 
     def find_run(self) -> tuple[dict[str, Any], DataRecord]:
@@ -239,7 +239,3 @@ class RunDirectory:
             done,
             "free disk space or check the permissions, or give another directory; then start again",
         )
-
-
-def _warn(line: str) -> None:
-    logging.warning(line)

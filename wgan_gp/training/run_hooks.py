@@ -69,10 +69,9 @@ class SummaryHook(IntervalHook):
       interval: See `IntervalHook`.
       writer: Receives the scalars.
       learning_rates: (index of an iteration) -> the learning rates in it, by tag.
-      diagnose: () -> diagnostics of the critic. None writes none, and no condition.
-      monitor: Diagnoses the run from the summaries. None disables the diagnosis.
+      diagnose: () -> diagnostics of the critic.
+      monitor: Diagnoses the run from the summaries.
       check_lock: See `IntervalHook`.
-      clock: () -> seconds.
     """
 
     def __init__(
@@ -81,10 +80,9 @@ class SummaryHook(IntervalHook):
         writer: Writer,
         *,
         learning_rates: Callable[[int], Mapping[str, float]],
-        diagnose: Callable[[], CriticDiagnostics] | None = None,
-        monitor: HealthMonitor | None = None,
+        diagnose: Callable[[], CriticDiagnostics],
+        monitor: HealthMonitor,
         check_lock: Callable[[], None] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ):
         super().__init__(interval, check_lock=check_lock)
         self._writer = writer
@@ -92,36 +90,29 @@ class SummaryHook(IntervalHook):
         self._diagnose = diagnose
         self._monitor = monitor
         self._condition: str | None = None
-        self._clock = clock
-        self._timer = IntervalTimer(clock())
+        self._timer = IntervalTimer(time.perf_counter())
 
     def begin(self, iteration: int) -> None:
-        self._timer = IntervalTimer(self._clock())
-        if self._monitor is not None:
-            self._monitor.reset()
+        self._timer = IntervalTimer(time.perf_counter())
+        self._monitor.reset()
 
     def after_loop(self, loop: LoopResult) -> None:
         self._timer.add(loop)
         super().after_loop(loop)
 
     def act(self, loop: LoopResult) -> None:
-        now, step = self._clock(), loop.iteration
+        now, step = time.perf_counter(), loop.iteration
         values = {**loop.terms, **self._timer.scalars(now), **self._learning_rates(step - 1)}
         self._timer = IntervalTimer(now)
-        if self._diagnose is None:
-            self._writer.scalars(step, values)
-            return
         diagnostics = self._diagnose()
         values |= diagnostics.scalars()
         self._writer.scalars(step, values)
         if diagnostics.gradient_norms is not None:
             self._writer.histogram(step, "probe/gradient_norms", diagnostics.gradient_norms)
-        if self._monitor is not None:
-            self._write_condition(step, values)
+        self._write_condition(step, values)
 
     def _write_condition(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the condition of the run if it differs from the previous one."""
-        assert self._monitor is not None
         diagnosis = self._monitor.update(values)
         if diagnosis is not None and diagnosis.name != self._condition:
             self._condition = diagnosis.name
@@ -215,24 +206,21 @@ class CheckpointHook(IntervalHook):
         super().__init__(interval, check_lock=check_lock)
         self._checkpoints = checkpoints
         self._save_at_start = save_at_start
-        self._saved = 0
 
     def begin(self, iteration: int) -> None:
-        self._saved = iteration
         if self._save_at_start and is_empty(self._checkpoints.directory):
-            self._save(iteration)
+            self._save()
 
     def act(self, loop: LoopResult) -> None:
-        self._save(loop.iteration)
+        self._checkpoints.save()
 
     def end(self, iteration: int) -> None:
-        if self._saved < iteration:
-            self._save(iteration)
+        if self._checkpoints.last_iteration < iteration:
+            self._save()
 
-    def _save(self, iteration: int) -> None:
+    def _save(self) -> None:
         self._check_lock()
         self._checkpoints.save()
-        self._saved = iteration
 
 
 class ProfileHook(Hook):

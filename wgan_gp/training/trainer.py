@@ -30,7 +30,6 @@ class Trainer:
       hooks: The actions between device loops, in this order. They are closed in reverse order.
       agree_to_stop: (signal or None) -> the signal at which all processes stop, or None to
         continue. Defaults to the signal of this process.
-      clock: () -> seconds.
     """
 
     def __init__(
@@ -42,7 +41,6 @@ class Trainer:
         checkpoints: Checkpoints,
         hooks: Sequence[Hook],
         agree_to_stop: Callable[[int | None], int | None] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ):
         self._settings = settings
         self._train_loop = train_loop
@@ -50,7 +48,6 @@ class Trainer:
         self._checkpoints = checkpoints
         self._hooks = tuple(hooks)
         self._agree_to_stop = agree_to_stop or (lambda signal: signal)
-        self._clock = clock
 
     def run(self) -> int | None:
         """Trains to the end or until a signal arrives.
@@ -120,7 +117,7 @@ class Trainer:
         return stopped_by
 
     def _run_loop(self, batches: Iterator, iteration: int, count: int) -> LoopResult:
-        settings, begin = self._settings, self._clock()
+        settings, begin = self._settings, time.perf_counter()
         terms, waited, bad = self._train_loop(batches, tf.constant(count, tf.int64))
         # This is the one host sync per loop; the device is idle until the next loop.
         values = {tag: float(value) for tag, value in terms.items()}
@@ -131,7 +128,7 @@ class Trainer:
             is_last=iteration + count == settings.train_steps,
             terms=values,
             images=count * settings.n_critic * settings.batch_size,
-            seconds=self._clock() - begin,
+            seconds=time.perf_counter() - begin,
             waited=float(waited),
         )
 
