@@ -1,5 +1,5 @@
 """Programs that measure speed, memory, sample quality and reliability."""
 
-from wgan_gp.runtime import onednn
+from wgan_gp.app.program import prepare_environment
 
-onednn.enable()  # in this process and, through the environment, in all that it starts
+prepare_environment()  # for this process and, through the environment, for all that it starts
