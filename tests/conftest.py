@@ -27,6 +27,7 @@ from wgan_gp.data.source import InMemoryData, StreamedData
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
 from wgan_gp.runtime.log import show_log_lines
+from wgan_gp.training.loop import TrainLoop, make_train_loop
 from wgan_gp.training.state import TrainState
 from wgan_gp.training.step import ReplicaStep
 from wgan_gp.writers.writer import MemoryWriter
@@ -86,6 +87,23 @@ def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
 def make_replica_step(config: Config, state: TrainState) -> ReplicaStep:
     config, dataset = resolve(config, LIBRARY.models)
     return build.make_step(config, state, dataset.spec, LIBRARY)
+
+
+def make_loop(
+    step: ReplicaStep,
+    strategy: tf.distribute.Strategy,
+    *,
+    n_critic: int,
+    jit_compile: bool = False,
+    reduce_over_replicas=LIBRARY.losses.reduce_over_replicas,
+) -> TrainLoop:
+    return make_train_loop(
+        step,
+        strategy,
+        n_critic=n_critic,
+        jit_compile=jit_compile,
+        reduce_over_replicas=reduce_over_replicas,
+    )
 
 
 def train_config(config: Config, **options) -> int | None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import open_data, strategy_over
+from conftest import make_loop, open_data, strategy_over
 
 import losses
 import models
@@ -12,7 +12,6 @@ from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
 from wgan_gp.inference.export import signatures
 from wgan_gp.inference.sampling import Sampler
-from wgan_gp.training.loop import make_train_loop
 from wgan_gp.training.probe import CriticProbe
 from wgan_gp.training.state import create_state
 from wgan_gp.training.step import ReplicaStep
@@ -94,7 +93,7 @@ def assert_labels_were_correct(terms):
 
 def test_subclassed_networks_get_labels_in_both_steps():
     strategy = strategy_over(2)
-    loop = make_train_loop(make_step(strategy), strategy, n_critic=2, jit_compile=False)
+    loop = make_loop(make_step(strategy), strategy, n_critic=2)
     terms, _, _ = loop(real_batches(strategy), tf.constant(2, tf.int64))
     assert len(terms) == 9
     assert_labels_were_correct(terms)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from conftest import (
     DCGAN,
     TINY,
+    make_loop,
     make_replica_step,
     make_state,
     open_run,
@@ -24,7 +25,6 @@ from wgan_gp.data.source import InMemoryData
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training.checkpointing import Checkpoints
-from wgan_gp.training.loop import make_train_loop
 from wgan_gp.training.optimizer import GuardedAdam
 from wgan_gp.writers.writer import Writer
 
@@ -81,7 +81,7 @@ def test_no_replica_updates_a_network_whose_loss_is_not_finite_on_one(replicas, 
     strategy = strategy_over(replicas)
     state = make_state(config, strategy)
     step = make_replica_step(config, state)
-    loop = make_train_loop(step, strategy, n_critic=1, jit_compile=jit_compile)
+    loop = make_loop(step, strategy, n_critic=1, jit_compile=jit_compile)
     images = np.zeros([16, 8, 8, 1], np.float32)
     if where == "data":
         images[13, 2, 3] = NAN  # of the last replica

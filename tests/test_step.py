@@ -10,12 +10,19 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, TINY, make_replica_step, make_state, open_data, strategy_over
+from conftest import (
+    DCGAN,
+    TINY,
+    make_loop,
+    make_replica_step,
+    make_state,
+    open_data,
+    strategy_over,
+)
 
 import losses
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
-from wgan_gp.training.loop import make_train_loop
 from wgan_gp.training.optimizer import GuardedAdam
 from wgan_gp.training.state import IterationSchedule
 
@@ -147,7 +154,7 @@ def test_four_replicas_are_one_after_ten_iterations_of_adam():
         step, strategy, batches = make_step(
             replicas, optimizer=lambda: tf.keras.optimizers.Adam(1e-3, beta_1=0.0, beta_2=0.9)
         )
-        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+        loop = make_loop(step, strategy, n_critic=2)
         terms, *_ = loop(batches, tf.constant(10, tf.int64))
         return weights(step.state.critic) + weights(step.state.generator), terms
 
@@ -280,7 +287,7 @@ def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step(replicas)
     step, strategy, batches = make_step(replicas, config)
     recorder = Recorder(step.objective)
     step = dataclasses.replace(step, objective=recorder)
-    loop = make_train_loop(step, strategy, n_critic=3, jit_compile=False)
+    loop = make_loop(step, strategy, n_critic=3)
     loop(batches, tf.constant(2, tf.int64))
     # Two iterations: six different batches of reals, of fakes and of noise on each
     # replica, none seen twice anywhere.
@@ -303,7 +310,7 @@ def test_loop_logs_the_mean_over_its_steps():
 
     def train(loops):
         step, strategy, batches = make_step(1)
-        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+        loop = make_loop(step, strategy, n_critic=2)
         return [loop(batches, tf.constant(count, tf.int64))[0] for count in loops]
 
     first, second = train([1, 1])
@@ -317,6 +324,21 @@ def test_loop_logs_the_mean_over_its_steps():
     }
     for name, value in both.items():
         np.testing.assert_allclose(value, (first[name] + second[name]) / 2, rtol=1e-5)
+
+
+def test_all_logged_terms_pass_through_reduce_over_replicas():
+    def train(reduce_over_replicas):
+        step, strategy, batches = make_step(2)
+        loop = make_loop(step, strategy, n_critic=2, reduce_over_replicas=reduce_over_replicas)
+        return loop(batches, tf.constant(1, tf.int64))[0]
+
+    def doubled(strategy, shares):
+        return tf.nest.map_structure(lambda mean: 2 * mean, reduce_over_replicas(strategy, shares))
+
+    reduce_over_replicas = losses.reduce_over_replicas
+    terms, terms_doubled = train(reduce_over_replicas), train(doubled)
+    for name, value in terms.items():
+        np.testing.assert_allclose(terms_doubled[name], 2 * value, rtol=1e-5)
 
 
 def test_the_critic_is_called_in_training_mode():
@@ -341,7 +363,7 @@ def test_the_critic_is_called_in_training_mode():
 def test_weight_clipping_holds_after_every_update():
     objective = losses.GanObjective(penalty="weight_clipping", clip_value=0.02)
     step, strategy, batches = make_step(2, objective=objective)
-    loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+    loop = make_loop(step, strategy, n_critic=2)
     loop(batches, tf.constant(1, tf.int64))
     assert max(np.abs(weight).max() for weight in weights(step.state.critic)) <= 0.02
     assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
@@ -360,7 +382,7 @@ def test_compiled_steps_compute_the_same(objective):
 
     def train(jit_compile):
         step, strategy, batches = make_step(1, config, objective=objective)
-        loop = make_train_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
+        loop = make_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
         return loop(batches, tf.constant(1, tf.int64))[0]
 
     plain, compiled = train(False), train(True)

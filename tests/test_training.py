@@ -13,6 +13,7 @@ from conftest import (
     DCGAN,
     TINY,
     library_with,
+    make_loop,
     make_replica_step,
     make_state,
     open_run,
@@ -27,7 +28,6 @@ from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.training.hooks import LoopResult, crossed
-from wgan_gp.training.loop import make_train_loop
 from wgan_gp.training.run_hooks import IntervalTimer, ProfileHook
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import JsonlWriter
@@ -493,7 +493,7 @@ def test_waiting_for_data_is_seen():
     config = Config(**{**TINY, "dataset": "digits"})
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     step = make_replica_step(config, make_state(resolved(config), strategy))
-    loop = make_train_loop(step, strategy, n_critic=2, jit_compile=False)
+    loop = make_loop(step, strategy, n_critic=2)
 
     def late(index):
         tf.numpy_function(lambda: time.sleep(0.05), [], [])

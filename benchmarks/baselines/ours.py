@@ -37,6 +37,7 @@ class Trainer:
             strategy,
             n_critic=work.n_critic,
             jit_compile=False,
+            reduce_over_replicas=library.losses.reduce_over_replicas,
         )
         shape = [work.n_critic, work.batch_size, *work.example_shape]
         real = tf.random.stateless_uniform(shape, [0, 1], -1.0, 1.0)

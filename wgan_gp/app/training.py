@@ -154,6 +154,7 @@ def make_trainer(
             strategy,
             n_critic=config.n_critic,
             jit_compile=run.devices.use_jit(config.jit_compile),
+            reduce_over_replicas=run.library.losses.reduce_over_replicas,
         ),
         batches=functools.partial(
             distributed_batches, run.data, strategy, batch_size=config.batch_size

@@ -54,7 +54,12 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
 
 
 def make_train_loop(
-    step: ReplicaStep, strategy: tf.distribute.Strategy, *, n_critic: int, jit_compile: bool
+    step: ReplicaStep,
+    strategy: tf.distribute.Strategy,
+    *,
+    n_critic: int,
+    jit_compile: bool,
+    reduce_over_replicas: Callable[[tf.distribute.Strategy, Any], Any],
 ) -> TrainLoop:
     """Returns a tf.function that runs a given number of iterations.
 
@@ -67,6 +72,8 @@ def make_train_loop(
       strategy: Runs them on every replica.
       n_critic: The number of critic steps per iteration.
       jit_compile: Whether XLA compiles each update; see `Devices.use_jit`.
+      reduce_over_replicas: (strategy, each replica's shares) -> global means, the counterpart of
+        `step.global_mean`.
 
     Returns:
       A function of an iterator over distributed real batches and a scalar int64 tensor, the
@@ -83,8 +90,7 @@ def make_train_loop(
     critic_step, generator_step = replica_programs(step, jit_compile=jit_compile)
 
     def on_all_replicas(replica_step: Callable, *args) -> tf.Tensor:
-        shares = strategy.run(replica_step, args=args)
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
+        return reduce_over_replicas(strategy, strategy.run(replica_step, args=args))
 
     @tf.function
     def train_loop(
