@@ -27,7 +27,8 @@ from wgan_gp.data.source import InMemoryData, StreamedData
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
 from wgan_gp.runtime.log import show_log_lines
-from wgan_gp.training.loop import TrainLoop, make_train_loop
+from wgan_gp.training.host_loop import make_host_loop
+from wgan_gp.training.loop import TrainLoop
 from wgan_gp.training.state import TrainState
 from wgan_gp.training.step import ReplicaStep
 from wgan_gp.writers.writer import MemoryWriter
@@ -97,10 +98,11 @@ def make_loop(
     jit_compile: bool = False,
     reduce_over_replicas=LIBRARY.losses.reduce_over_replicas,
 ) -> TrainLoop:
-    return make_train_loop(
-        step,
+    """Returns the host loop with another number of critic steps."""
+    optimization = dataclasses.replace(step.optimization, n_critic=n_critic)
+    return make_host_loop(
+        dataclasses.replace(step, optimization=optimization),
         strategy,
-        n_critic=n_critic,
         jit_compile=jit_compile,
         reduce_over_replicas=reduce_over_replicas,
     )

@@ -20,7 +20,7 @@ from jax._src.lib import _jax
 from wgan_gp.config import Config
 from wgan_gp.tpu import compiler, lowering
 from wgan_gp.tpu.slice_strategy import SliceStrategy
-from wgan_gp.training.loop import replica_programs
+from wgan_gp.training.host_loop import replica_programs
 
 REPLICAS = 8
 CONFIG = Config(model="dcgan", batch_size=32, model_width=4, latent_size=8)

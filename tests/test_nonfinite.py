@@ -140,11 +140,11 @@ def spoiled(monkeypatch):
                 return np.float32(NAN)
 
             class Spoiled(InMemoryData):
-                example_shape, size = whole.example_shape, whole.size
+                format, size = whole.format, whole.size
 
-                def read(self, first, count):
-                    images, labels = whole.read(first, count)
-                    return images * tf.ensure_shape(
+                def read_stored(self, first, count):
+                    examples, labels = whole.read_stored(first, count)
+                    return examples * tf.ensure_shape(
                         tf.numpy_function(factor, [first], tf.float32), []
                     ), labels
 

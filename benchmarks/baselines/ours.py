@@ -13,7 +13,7 @@ from wgan_gp.data.datasets import DataSpec
 from wgan_gp.data.pipeline import without_autotune
 from wgan_gp.runtime.devices import connect
 from wgan_gp.runtime.randomness import RngStream, normal, uniform
-from wgan_gp.training.loop import make_train_loop
+from wgan_gp.training.host_loop import make_host_loop
 
 from .initial_state import REPLAYED_ITERATIONS, InitialState
 from .work import Work
@@ -32,10 +32,9 @@ class Trainer:
         devices, spec, library = connect(config), DataSpec(work.example_shape, 0), bundled_library()
         strategy = devices.strategy
         state = make_state(config, devices, spec, library.models)
-        self._loop = make_train_loop(
+        self._loop = make_host_loop(
             make_step(config, state, spec, library),
             strategy,
-            n_critic=work.n_critic,
             jit_compile=False,
             reduce_over_replicas=library.losses.reduce_over_replicas,
         )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 from ..config import Config, ObjectiveSettings
 from ..data.datasets import DataSpec
+from ..data.loop_input import is_resident, open_loop_input
+from ..data.pipeline import distributed_batches
+from ..data.source import InMemoryData, StreamedData
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
+from ..training.device_loop import make_device_loop
+from ..training.host_loop import make_host_loop
+from ..training.loop import ReduceOverReplicas, TrainLoop
 from ..training.state import TrainState, create_state
 from ..training.step import Objective, ReplicaStep
 from .library import Library
@@ -58,6 +65,53 @@ def make_objective(config: Config, losses: ModuleType) -> Objective:
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
     return losses.GanObjective(**settings)
+
+
+def make_loop(
+    config: Config,
+    devices: Devices,
+    data: InMemoryData | StreamedData,
+    step: ReplicaStep,
+    reduce_over_replicas: ReduceOverReplicas,
+) -> tuple[TrainLoop, Callable[[int], Iterator]]:
+    """Returns the training loop, and a function that opens its input at a critic step.
+
+    Args:
+      config: The resolved configuration.
+      devices: The devices that run the loop.
+      data: The training data.
+      step: The updates of one replica.
+      reduce_over_replicas: See `make_host_loop`.
+
+    Raises:
+      UserError: If the devices cannot run the loop as --device_loop=on requires.
+    """
+    strategy, jit_compile = devices.strategy, devices.use_jit(config.jit_compile)
+    if not devices.use_device_loop(config.device_loop, jit_compile=jit_compile):
+        batches = functools.partial(
+            distributed_batches, data, strategy, batch_size=config.batch_size
+        )
+        host_loop = make_host_loop(
+            step, strategy, jit_compile=jit_compile, reduce_over_replicas=reduce_over_replicas
+        )
+        return host_loop, batches
+    loop_input = open_loop_input(
+        data,
+        strategy,
+        batch_size=config.batch_size,
+        n_critic=config.n_critic,
+        steps_per_loop=config.steps_per_loop,
+        resident=is_resident(data, config.cache),
+    )
+    elements = functools.partial(loop_input.distributed_elements, data, strategy)
+    device_loop = make_device_loop(
+        step,
+        strategy,
+        loop_input,
+        jit_compile=jit_compile,
+        reduce_over_replicas=reduce_over_replicas,
+    )
+    return device_loop, elements
 
 
 def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:

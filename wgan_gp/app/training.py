@@ -24,7 +24,6 @@ from ..runtime.cluster import agree_to_stop, check_same_run
 from ..training import checkpointing
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
-from ..training.loop import make_train_loop
 from ..training.networks import summary_text
 from ..training.probe import CriticProbe
 from ..training.run_hooks import (
@@ -44,7 +43,7 @@ from ..writers.console import ConsoleWriter
 from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
 from ..writers.writer import Writer, Writers
-from .build import make_objective, make_step
+from .build import make_loop, make_objective, make_step
 from .checks import check_critic, warn_of_padding
 from .error_messages import explaining_errors
 from .library import Library
@@ -140,6 +139,9 @@ def make_trainer(
 
         examples = Examples(run.dataset, strategy, config.batch_size)
         evaluator = open_evaluator(config, run.devices, run.sampler, examples, run.directory)
+    train_loop, batches = make_loop(
+        config, run.devices, run.data, step, run.library.losses.reduce_over_replicas
+    )
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
     lock, writer = None, Writers(*writers)
@@ -149,16 +151,8 @@ def make_trainer(
         writer = Writers(make_writer(run, step.objective.critic_term_names, metadata), *writers)
     return Trainer(
         config,
-        train_loop=make_train_loop(
-            step,
-            strategy,
-            n_critic=config.n_critic,
-            jit_compile=run.devices.use_jit(config.jit_compile),
-            reduce_over_replicas=run.library.losses.reduce_over_replicas,
-        ),
-        batches=functools.partial(
-            distributed_batches, run.data, strategy, batch_size=config.batch_size
-        ),
+        train_loop=train_loop,
+        batches=batches,
         checkpoints=run.checkpoints,
         hooks=[
             *([BeginHook(check_run)] if cluster.has_peers else []),

@@ -67,6 +67,8 @@ class DataSettings(Seeded):
     )
     cache: str = setting(
         "auto",
-        "Keep all images in memory, decoded: on, off, or auto (on for up to 1 GiB).",
-        choices=("auto", "on", "off"),
+        "Keep all images in memory, decoded: on (in the memory of the host), device (also in the "
+        "memory of each device, if it runs the loop; see --device_loop), off, or auto (device for "
+        "up to 1 GiB).",
+        choices=("auto", "on", "device", "off"),
     )

@@ -48,6 +48,13 @@ class DeviceSettings(Section):
         choices=("auto", "on", "off"),
         changeable_on_resume=True,
     )
+    device_loop: str = setting(
+        "auto",
+        "Run all iterations of a loop in one program on the device, without the host: on, off, or "
+        "auto (on for a TPU, and for a single device with XLA).",
+        choices=("auto", "on", "off"),
+        changeable_on_resume=True,
+    )
 
     def __post_init__(self):
         super().__post_init__()

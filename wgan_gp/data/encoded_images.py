@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import os
 import sys
 from collections.abc import Iterable
@@ -17,12 +18,8 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError, printable
 from . import pixels, substitution
 from .pipeline import without_autotune
-from .shuffling import shuffled
-from .source import InMemoryData, StreamedData
+from .source import MAX_CACHE_BYTES, ExampleFormat, InMemoryData, StoredData, StreamedData
 
-# The largest dataset that --cache=auto holds in memory. It does not depend on this machine's
-# memory, because a run must read the same order on every machine.
-MAX_CACHE_BYTES = 2**30
 # The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
 # aborts the process.
 _MAX_SENT_BYTES = 2**31 - 2**20
@@ -93,41 +90,20 @@ def open_images(
       UserError: If no image can be read, a label is out of range, or the images are too large to
         be sent to a remote TPU.
     """
-    size = images.size * int(np.prod(example_shape))
-    if settings.cache == "on" and devices.on_remote_tpu and size > _MAX_SENT_BYTES:
+    stored = ExampleFormat(example_shape, tf.uint8, functools.partial(pixels.normalize, settings))
+    size = images.size * stored.example_bytes
+    in_memory = settings.cache in ("on", "device")
+    if in_memory and devices.on_remote_tpu and size > _MAX_SENT_BYTES:
         raise UserError(
-            f"--cache=on: {images.origin} has {size / 2**30:.1f} GiB of images, which is more than "
-            f"can be sent to --tpu={devices.tpu}",
+            f"--cache={settings.cache}: {images.origin} has {size / 2**30:.1f} GiB of images, "
+            f"which is more than can be sent to --tpu={devices.tpu}",
             "use --cache=off, or --tpu=local on a TPU VM",
         )
-    if settings.cache == "on" or (settings.cache == "auto" and size <= MAX_CACHE_BYTES):
-        return CachedImages(settings, *load(images, example_shape))
+    if in_memory or (settings.cache == "auto" and size <= MAX_CACHE_BYTES):
+        return StoredData(settings.seed, stored, *load(images, example_shape))
     check_readable(images, example_shape)
     # With a remote TPU, other machines decode the images, and they cannot call Python functions.
-    return StreamedImages(settings, images, example_shape, warn=not devices.on_remote_tpu)
-
-
-class CachedImages(InMemoryData):
-    """Decoded images in memory.
-
-    Args:
-      settings: The seed, --dequantization and --random_flips.
-      uint8_images: `[N, H, W, C]` uint8.
-      labels: `[N]` int32.
-    """
-
-    def __init__(self, settings: DataSettings, uint8_images: np.ndarray, labels: np.ndarray):
-        size, *shape = uint8_images.shape
-        self._settings = settings
-        self._images, self._labels = tf.constant(uint8_images), tf.constant(labels)
-        self.example_shape = tuple(shape)
-        self.size: int = size
-
-    def read(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        positions = first + tf.range(count, dtype=tf.int64)
-        indices = shuffled(self._settings.seed, positions, self.size)
-        images = pixels.normalize(self._settings, tf.gather(self._images, indices), first)
-        return images, tf.gather(self._labels, indices)
+    return StreamedImages(images, stored, warn=not devices.on_remote_tpu)
 
 
 def load(images: EncodedImages, example_shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -177,25 +153,16 @@ class StreamedImages(StreamedData):
     the same.
 
     Args:
-      settings: --dequantization, --random_flips and the seed.
       images: The images.
-      example_shape: `(S, S, C)`, to which they are cropped and resized.
+      format: The form of decoded images; they are cropped and resized to its shape.
       warn: Whether to name unreadable images on stderr.
     """
 
-    def __init__(
-        self,
-        settings: DataSettings,
-        images: EncodedImages,
-        example_shape: tuple[int, ...],
-        *,
-        warn: bool,
-    ):
-        self._settings = settings
+    def __init__(self, images: EncodedImages, format: ExampleFormat, *, warn: bool):
         self._images = images
         self._warn = warn
         self._named: set[int] = set()
-        self.example_shape = example_shape
+        self.format = format
         self.size: int = images.size
 
     def encoded(self, first: int, count: int) -> tf.data.Dataset:
@@ -219,9 +186,6 @@ class StreamedImages(StreamedData):
         if self._images.classes:
             filled = filled.map(self._check_labels)
         return filled.map(lambda images, labels: (images, tf.cast(labels, tf.int32)))
-
-    def normalize(self, uint8_images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        return pixels.normalize(self._settings, uint8_images, first)
 
     def _decode_marked(
         self, mark: substitution.Mark, payload: Any

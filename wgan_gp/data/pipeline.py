@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -66,12 +66,28 @@ def replica_batches(
       UserError: If the dtype or the shape of the batches is not supported by a TPU.
     """
     count = context.get_per_replica_batch_size(batch_size)
-    if isinstance(data, StreamedData):
-        batches = _streamed_batches(data, context, count, first_step)
-    else:
-        batches = _in_memory_batches(data, context, count, first_step)
+    batches = _batches(data, context, count, first_step, normalize=data.format.normalize)
     check_elements(batches.element_spec)
     return without_autotune(batches.prefetch(tf.data.AUTOTUNE))
+
+
+def stored_batches(
+    data: InMemoryData | StreamedData,
+    context: tf.distribute.InputContext,
+    count: int,
+    first_step: int,
+) -> tf.data.Dataset:
+    """Returns one host's endless dataset of stored examples, `[count, D]`, and labels int32.
+
+    See `replica_batches` for the order and the arguments.
+    """
+    return _batches(
+        data,
+        context,
+        count,
+        first_step,
+        normalize=lambda stored, _: tf.reshape(stored, [count, -1]),
+    )
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -85,54 +101,54 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _in_memory_batches(
-    data: InMemoryData, context: tf.distribute.InputContext, count: int, first_step: int
+def _batches(
+    data: InMemoryData | StreamedData,
+    context: tf.distribute.InputContext,
+    count: int,
+    first_step: int,
+    *,
+    normalize: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tf.data.Dataset:
     """Returns batches of `count` examples for the replicas of this host."""
 
     @tf.autograph.experimental.do_not_convert  # it has no control flow, and conversion is slow
-    def batch(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first = _slice_index(context, first_step, index) * count
-        examples, labels = data.read(first, count)
-        return (
-            tf.ensure_shape(examples, [count, *data.example_shape]),
-            tf.ensure_shape(labels, [count]),
-        )
+    def batch(
+        index: tf.Tensor, *decoded: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        first = slice_index(context, first_step, index) * count
+        if isinstance(data, InMemoryData):
+            examples, labels = data.read_stored(first, count)
+        else:
+            ((examples, labels),) = decoded
+        examples = tf.ensure_shape(examples, [count, *data.format.shape])
+        return normalize(examples, first), tf.ensure_shape(labels, [count])
 
-    return tf.data.Dataset.range(tf.int64.max).map(
-        batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
+    if isinstance(data, InMemoryData):
+        slices = tf.data.Dataset.range(tf.int64.max)
+    else:
+        slices = _decoded_slices(data, context, count, first_step).enumerate()
+    return slices.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _streamed_batches(
+def _decoded_slices(
     data: StreamedData, context: tf.distribute.InputContext, count: int, first_step: int
 ) -> tf.data.Dataset:
-    """Returns batches of `count` images from a stream; each host decodes only its own images."""
+    """Returns batches of `count` decoded images; each host decodes only its own images."""
     replicas = context.num_replicas_in_sync
     local = replicas // context.num_input_pipelines
     first = first_step * replicas  # the number of slices in earlier steps
 
-    def is_own(slice_index: tf.Tensor, _: Any) -> tf.Tensor:
-        return slice_index % replicas // local == context.input_pipeline_id
-
-    def batch(index: tf.Tensor, images: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        uint8_images, labels = images
-        first_position = _slice_index(context, first_step, index) * count
-        return data.normalize(uint8_images, first_position), labels
+    def is_own(index: tf.Tensor, _: Any) -> tf.Tensor:
+        return index % replicas // local == context.input_pipeline_id
 
     slices = data.encoded(first * count, count)
     if context.num_input_pipelines > 1:
         slices = slices.enumerate(first).filter(is_own).map(lambda _, elements: elements)
-    return (
-        data.decode(slices)
-        .rebatch(count, drop_remainder=True)
-        .enumerate()
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    )
+    return data.decode(slices).rebatch(count, drop_remainder=True)
 
 
-def _slice_index(
-    context: tf.distribute.InputContext, first_step: int, index: tf.Tensor
+def slice_index(
+    context: tf.distribute.InputContext, first_step: int | tf.Tensor, index: tf.Tensor
 ) -> tf.Tensor:
     """Returns the index of this host's `index`-th slice among all slices of all steps."""
     replicas = context.num_replicas_in_sync

@@ -1,10 +1,41 @@
-"""The base classes of opened datasets: `InMemoryData`, and `StreamedData`, decoded as needed."""
+"""The classes of opened datasets: in memory, generated, or decoded as needed."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
+from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
+
+from .shuffling import shuffled
+
+# The largest dataset that --cache=auto holds in memory. It does not depend on this machine's
+# memory, because a run must read the same order on every machine.
+MAX_CACHE_BYTES = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleFormat:
+    """The form in which the examples of a dataset are stored, and their normalization.
+
+    Attributes:
+      shape: The example shape: `(H, W, C)` for images, `(D,)` for points.
+      dtype: tf.uint8 for images of 256 levels, else tf.float32.
+      normalize: (stored examples `[B, *shape]`, position of the first, scalar int64) -> float32
+        examples of the same shape, images in [-1, 1]. It runs on the host or inside the program of
+        an accelerator, with the same result.
+    """
+
+    shape: tuple[int, ...]
+    dtype: tf.DType
+    normalize: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+    @property
+    def example_bytes(self) -> int:
+        """The size of a stored example in bytes."""
+        return int(np.prod(self.shape)) * self.dtype.size
 
 
 class OpenedData(abc.ABC):
@@ -14,20 +45,25 @@ class OpenedData(abc.ABC):
     Checkpoints therefore contain no reader state.
 
     Attributes:
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      format: The form of the stored examples.
       size: The number of examples in an epoch. None if the examples are generated.
     """
 
-    example_shape: tuple[int, ...]
+    format: ExampleFormat
     size: int | None
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """`(H, W, C)` for images, `(D,)` for points."""
+        return self.format.shape
 
 
 class InMemoryData(OpenedData):
     """Examples that are held in memory or generated."""
 
     @abc.abstractmethod
-    def read(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the examples and labels at the positions `first` ... `first + count - 1`.
+    def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the stored examples and labels at the positions `first` to `first + count - 1`.
 
         It is called inside tf.data, on the host.
 
@@ -36,9 +72,53 @@ class InMemoryData(OpenedData):
           count: The number of examples.
 
         Returns:
-          Examples `[count, *example_shape]` float32, images in [-1, 1], and labels `[count]`
-          int32. Without classes, all labels are 0.
+          Examples `[count, *example_shape]` of `format.dtype`, and labels `[count]` int32. Without
+          classes, all labels are 0.
         """
+
+    def read(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns normalized examples, float32, and labels; otherwise like `read_stored`."""
+        stored, labels = self.read_stored(first, count)
+        return self.format.normalize(stored, first), labels
+
+
+class StoredData(InMemoryData):
+    """Examples that are held in memory; each epoch contains all of them once.
+
+    Args:
+      seed: The seed of the order.
+      format: The form of `examples`.
+      examples: `[N, *format.shape]`.
+      labels: `[N]`, integers.
+
+    Attributes:
+      examples: `[N, *format.shape]` of `format.dtype`.
+      labels: `[N]` int32.
+    """
+
+    size: int
+
+    def __init__(self, seed: int, format: ExampleFormat, examples: np.ndarray, labels: np.ndarray):
+        self._seed = seed
+        self.format = format
+        self.examples = tf.constant(examples, format.dtype)
+        self.labels = tf.constant(labels, tf.int32)
+        self.size = len(examples)
+
+    def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        indices = self.indices(first + tf.range(count, dtype=tf.int64))
+        return tf.gather(self.examples, indices), tf.gather(self.labels, indices)
+
+    def indices(self, positions: tf.Tensor) -> tf.Tensor:
+        """Returns the index of the example at each position.
+
+        Args:
+          positions: `[B]` int64.
+
+        Returns:
+          `[B]` int64, in [0, size).
+        """
+        return shuffled(self._seed, positions, self.size)
 
 
 class StreamedData(OpenedData):
@@ -60,13 +140,4 @@ class StreamedData(OpenedData):
         Returns:
           A dataset of batches of any size: images `[B, H, W, C]` uint8 and labels `[B]` int32.
           It holds one image for each encoded image.
-        """
-
-    @abc.abstractmethod
-    def normalize(self, uint8_images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        """Returns `[B, H, W, C]` float32 in [-1, 1] for uint8 images.
-
-        Args:
-          uint8_images: `[B, H, W, C]` uint8.
-          first: The position of the first image, scalar int64.
         """

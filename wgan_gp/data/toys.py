@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..config import DataSettings
 from ..runtime.randomness import RngStream, normal, uniform
-from .source import InMemoryData
+from .source import ExampleFormat, InMemoryData
 
 # The standard deviation around each mode, for the distributions that have modes.
 DEVIATIONS = {"gaussians_25": 0.05, "gaussians_8": 0.02}
@@ -88,9 +88,9 @@ class Points(InMemoryData):
     def __init__(self, settings: DataSettings, example_shape: tuple[int, ...]):
         self._draw, self._modes = _DRAW[settings.dataset]
         self._seed = settings.seed
-        self.example_shape = example_shape
+        self.format = ExampleFormat(example_shape, tf.float32, lambda points, _: points)
 
-    def read(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         choice = uniform(self._seed, RngStream.DATA, step=0, first=first, count=count, size=1)
         noise = normal(self._seed, RngStream.DATA, step=1, first=first, count=count, size=2)
         return self._draw(choice, noise), tf.cast(self._modes * choice[:, 0], tf.int32)

@@ -55,6 +55,27 @@ class Devices:
             return False
         return setting == "on" or (setting == "auto" and self.platform == "GPU")
 
+    def use_device_loop(self, setting: str, *, jit_compile: bool) -> bool:
+        """Returns True if the loop should be a part of the program of each replica.
+
+        With mirrored devices, an optimizer's update cannot be inside a loop of a replica. On a
+        single device without XLA, both loops launch the same operations.
+
+        Args:
+          setting: The value of --device_loop.
+          jit_compile: Whether XLA compiles the program; see `use_jit`.
+
+        Raises:
+          UserError: If the setting is "on" but the devices cannot run the loop.
+        """
+        is_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
+        if setting == "on" and not is_tpu and self.replicas > 1:
+            raise UserError(
+                f"--device_loop=on requires a TPU or a single device, not {self.describe()}",
+                "omit it",
+            )
+        return setting == "on" or (setting == "auto" and (is_tpu or jit_compile))
+
     def use_fused_resampling(self, setting: str) -> bool:
         """Returns True if the networks should fuse convolutions with resampling.
 

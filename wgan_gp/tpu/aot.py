@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..errors import UserError
 from ..run_directory.files import list_prefix, write_atomic
-from ..training.loop import replica_programs
+from ..training.host_loop import replica_programs
 from ..training.step import ReplicaStep
 from . import compiler, error_messages, lowering
 from .compile_report import build_compile_report

@@ -1,133 +1,167 @@
-"""The device loop, which runs many iterations in one call from Python."""
+"""The iterations of training, and what the two loops that run them have in common.
+
+Where the strategy permits it, the loop is a part of the program of each replica, which runs without
+the host (device_loop.py). Otherwise the host launches every step (host_loop.py).
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .step import ReplicaStep
-
-# (distributed iterator over real batches, scalar int64: number of iterations)
-#     -> mean of each term; seconds spent waiting for data; first iteration that was not finite
-TrainLoop = Callable[
-    [Iterator, tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]
-]
+from .step import ReplicaStep, Terms
 
 
-def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable, Callable]:
-    """Returns the critic step and the generator step as tf.functions for one replica.
+class LoopOutput(NamedTuple):
+    """The results of a loop.
 
-    Training runs them on every replica; --mode=compile compiles them for a TPU.
+    Attributes:
+      terms: The global mean of each term over the steps of the loop, as "critic/<term>" and
+        "generator/<term>".
+      waited: The seconds for which the devices waited for data, scalar float64.
+      bad: For "critic" and "generator", the first iteration, int64 and counted from 0, in which a
+        term was not finite and the update was skipped, or -1.
+    """
+
+    terms: dict[str, tf.Tensor]
+    waited: tf.Tensor
+    bad: dict[str, tf.Tensor]
+
+
+# (distributed iterator over the input, scalar int64: number of iterations) -> output; it updates
+# the state.
+TrainLoop = Callable[[Iterator, tf.Tensor], LoopOutput]
+# (strategy, the shares of each replica) -> global means
+ReduceOverReplicas = Callable[[tf.distribute.Strategy, Any], Any]
+_NEVER = tf.int64.max
+
+
+class Totals(NamedTuple):
+    """The results of several iterations.
+
+    Attributes:
+      critic: The sums of what the critic steps returned, a structure of float tensors.
+      generator: The sums of what the generator steps returned, likewise.
+      critic_bad, generator_bad: The first iteration, scalar int64, after which a sum was not
+        finite, or the largest int64.
+    """
+
+    critic: Any
+    generator: Any
+    critic_bad: tf.Tensor
+    generator_bad: tf.Tensor
+
+
+def run_iterations(
+    first: tf.Tensor,
+    count: tf.Tensor,
+    *,
+    n_critic: int,
+    critic_step: Callable[[tf.Tensor, Totals], Any],
+    generator_step: Callable[[tf.Tensor], Any],
+    totals: Totals,
+) -> Totals:
+    """Runs iterations of algorithm 1 of Gulrajani et al. 2017 (arXiv:1704.00028).
+
+    An iteration is n_critic critic steps, each on a new real batch and new noise, followed by one
+    generator step.
 
     Args:
-      step: The updates of one replica.
-      jit_compile: Whether XLA compiles each function.
+      first: The number of iterations done before, scalar int64.
+      count: The number of iterations to run, scalar int64.
+      n_critic: The number of critic steps per iteration.
+      critic_step: (critic steps done, totals so far) -> values to be added to `Totals.critic`.
+      generator_step: (generator steps done) -> values to be added to `Totals.generator`.
+      totals: The totals before these iterations.
 
     Returns:
-      critic_step: (real, labels, critic steps done, rollbacks) -> this replica's share of each
-        critic term, stacked in the order of the objective's `critic_term_names`.
-      generator_step: (generator steps done, rollbacks) -> this replica's share of each generator
-        term, stacked in the order of `generator_term_names`.
+      The totals after these iterations.
     """
-    traced = functools.partial(
+
+    def iteration(done: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, Totals]:
+        def update(index: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, Totals]:
+            values = critic_step(done * n_critic + index, totals)
+            return index + 1, totals._replace(critic=_add(totals.critic, values))
+
+        _, totals = tf.while_loop(
+            lambda index, _: index < n_critic, update, (tf.constant(0, tf.int64), totals)
+        )
+        generator = _add(totals.generator, generator_step(done))
+        return done + 1, Totals(
+            totals.critic,
+            generator,
+            _first_not_finite(totals.critic_bad, totals.critic, done),
+            _first_not_finite(totals.generator_bad, generator, done),
+        )
+
+    return tf.while_loop(lambda done, _: done < first + count, iteration, (first, totals))[1]
+
+
+def traced(*, jit_compile: bool) -> Callable:
+    """Returns a decorator that makes a tf.function of the program of one replica."""
+    return functools.partial(
         tf.function,
         jit_compile=True if jit_compile else None,  # None: TensorFlow decides
         autograph=False,  # there is no control flow to convert, and trying would take seconds
     )
 
-    @traced
-    def critic_step(
-        real: tf.Tensor, labels: tf.Tensor, done: tf.Tensor, rollbacks: tf.Tensor
-    ) -> tf.Tensor:
-        terms = step.critic_step(real, labels, done, rollbacks)
-        return tf.stack([terms[name] for name in step.objective.critic_term_names])
 
-    @traced
-    def generator_step(done: tf.Tensor, rollbacks: tf.Tensor) -> tf.Tensor:
-        terms = step.generator_step(done, rollbacks)
-        return tf.stack([terms[name] for name in step.objective.generator_term_names])
-
-    return critic_step, generator_step
+def stack(terms: Terms, names: tuple[str, ...]) -> tf.Tensor:
+    """Returns the terms as a vector, in the order of `names`."""
+    return tf.stack([terms[name] for name in names])
 
 
-def make_train_loop(
+def initial_totals(step: ReplicaStep) -> Totals:
+    """Returns the totals of the stacked terms before any iteration."""
+    objective, never = step.objective, tf.constant(_NEVER, tf.int64)
+    critic = tf.zeros([len(objective.critic_term_names)])
+    return Totals(critic, tf.zeros([len(objective.generator_term_names)]), never, never)
+
+
+def _add(total: Any, values: Any) -> Any:
+    return tf.nest.map_structure(tf.add, total, values)
+
+
+def _first_not_finite(former: tf.Tensor, sums: Any, iteration: tf.Tensor) -> tf.Tensor:
+    """Returns `iteration` if it is the first with sums that are not finite, else `former`."""
+    finite = [tf.reduce_all(tf.math.is_finite(each)) for each in tf.nest.flatten(sums)]
+    return tf.where(tf.reduce_all(finite), former, tf.minimum(former, iteration))
+
+
+def finish(
     step: ReplicaStep,
-    strategy: tf.distribute.Strategy,
+    totals: Totals,
     *,
-    n_critic: int,
-    jit_compile: bool,
-    reduce_over_replicas: Callable[[tf.distribute.Strategy, Any], Any],
-) -> TrainLoop:
-    """Returns a tf.function that runs a given number of iterations.
-
-    An iteration is n_critic critic steps, each on a new real batch and new noise, followed by
-    one generator step. The loops are around `strategy.run`, not inside it: with mirrored
-    devices, an optimizer's update cannot be inside the control flow of a replica.
+    waited: tf.Tensor,
+    iterations: tf.Tensor,
+) -> LoopOutput:
+    """Counts the iterations of a loop and returns its output.
 
     Args:
-      step: The updates of one replica.
-      strategy: Runs them on every replica.
-      n_critic: The number of critic steps per iteration.
-      jit_compile: Whether XLA compiles each update; see `Devices.use_jit`.
-      reduce_over_replicas: (strategy, each replica's shares) -> global means, the counterpart of
-        `step.global_mean`.
-
-    Returns:
-      A function of an iterator over distributed real batches and a scalar int64 tensor, the
-      number of iterations. It updates the state and returns:
-        - the global mean of each term over the steps it ran, as "critic/<term>" and
-          "generator/<term>";
-        - the seconds spent waiting for data, float64: the time from the end of each step to the
-          arrival of the next batch;
-        - for "critic" and "generator", the first iteration, int64 and counted from 0, in which a
-          term was not finite and the update was skipped, or -1.
+      step: The updates of one replica, which the loop ran.
+      totals: The sums over all replicas of the stacked terms.
+      waited: See `LoopOutput`.
+      iterations: The number of iterations of the loop, scalar int64.
     """
-    critic_names = [f"critic/{name}" for name in step.objective.critic_term_names]
-    generator_names = [f"generator/{name}" for name in step.objective.generator_term_names]
-    critic_step, generator_step = replica_programs(step, jit_compile=jit_compile)
-
-    def on_all_replicas(replica_step: Callable, *args) -> tf.Tensor:
-        return reduce_over_replicas(strategy, strategy.run(replica_step, args=args))
-
-    @tf.function
-    def train_loop(
-        real_batches: Iterator, iterations: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]:
-        waited, idle_since = tf.constant(0.0, tf.float64), tf.timestamp()
-        critic_sum = tf.zeros([len(critic_names)])
-        generator_sum = tf.zeros([len(generator_names)])
-        critic_bad = generator_bad = tf.constant(-1, tf.int64)
-        rollbacks = step.state.rollbacks.read_value()
-        for _ in tf.range(iterations):
-            done = step.state.iteration.read_value()
-            for update in tf.range(tf.constant(n_critic, tf.int64)):
-                real, labels = next(real_batches)
-                # The clock is only read alongside the steps; no step waits for it.
-                waited += tf.maximum(time_of(strategy, labels) - idle_since, 0.0)
-                critic_sum += on_all_replicas(
-                    critic_step, real, labels, done * n_critic + update, rollbacks
-                )
-                idle_since = time_of(strategy, critic_sum)
-            generator_sum += on_all_replicas(generator_step, done, rollbacks)
-            idle_since = time_of(strategy, generator_sum)
-            critic_bad = first_not_finite(critic_bad, critic_sum, done)
-            generator_bad = first_not_finite(generator_bad, generator_sum, done)
-            step.state.iteration.assign_add(1)
-        iterations = tf.cast(iterations, tf.float32)
-        means = tf.concat([critic_sum / (iterations * n_critic), generator_sum / iterations], 0)
-        terms = dict(zip(critic_names + generator_names, tf.unstack(means), strict=True))
-        return terms, waited, {"critic": critic_bad, "generator": generator_bad}
-
-    return train_loop
-
-
-def first_not_finite(former: tf.Tensor, sums: tf.Tensor, iteration: tf.Tensor) -> tf.Tensor:
-    """Returns `iteration` if it is the first with sums that are not finite, else `former`."""
-    finite = tf.reduce_all(tf.math.is_finite(sums))
-    return tf.where((former < 0) & ~finite, iteration, former)
+    step.state.iteration.assign_add(iterations)
+    names = [f"critic/{name}" for name in step.objective.critic_term_names]
+    names += [f"generator/{name}" for name in step.objective.generator_term_names]
+    count = tf.cast(iterations, tf.float32)
+    means = tf.concat(
+        [totals.critic / (count * step.optimization.n_critic), totals.generator / count], 0
+    )
+    bad = {"critic": totals.critic_bad, "generator": totals.generator_bad}
+    return LoopOutput(
+        dict(zip(names, tf.unstack(means), strict=True)),
+        waited,
+        {
+            network: tf.where(first == _NEVER, tf.constant(-1, tf.int64), first)
+            for network, first in bad.items()
+        },
+    )
 
 
 def time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
@@ -135,5 +169,6 @@ def time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
 
     The time is in seconds since the epoch, scalar float64.
     """
-    with tf.control_dependencies(strategy.experimental_local_results(value)):
+    local = [strategy.experimental_local_results(each) for each in tf.nest.flatten(value)]
+    with tf.control_dependencies([tensor for tensors in local for tensor in tensors]):
         return tf.timestamp()

@@ -168,7 +168,7 @@ class ReplicaStep:
             self.optimization.seed,
             self.optimization.generator_batch,
         )
-        part = {**_replica_part(batch_size), "step": _draw_index(update, rollbacks)}
+        part = {**replica_part(batch_size), "step": _draw_index(update, rollbacks)}
         latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
         position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
         labels = tf.cast(self.classes * position, tf.int32)
@@ -239,7 +239,7 @@ class ReplicaStep:
           Latents `[B, latent_size]`, alpha `[B]`, and noise of the shape of `real`. A penalty uses
           at most one of alpha and noise; unused values are pruned from the graph.
         """
-        part, seed = _replica_part(self.optimization.batch_size), self.optimization.seed
+        part, seed = replica_part(self.optimization.batch_size), self.optimization.seed
         sizes = (self.latent_size, 1, math.prod(real.shape[1:]))
         latents, alpha, noise = (
             draw(seed, stream, step=tf.cast(index, tf.int64), size=size, **part)
@@ -260,7 +260,7 @@ class ReplicaStep:
         return bind_labels(self.state.critic, labels, training=training)
 
 
-def _replica_part(global_batch_size: int) -> dict[str, Any]:
+def replica_part(global_batch_size: int) -> dict[str, Any]:
     """Returns the arguments `first` and `count` of this replica's random numbers."""
     context = tf.distribute.get_replica_context()
     count = global_batch_size // context.num_replicas_in_sync

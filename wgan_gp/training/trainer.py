@@ -24,8 +24,8 @@ class Trainer:
 
     Args:
       settings: The schedule, and the reaction to values that are not finite.
-      train_loop: The device loop; see `loop.make_train_loop`.
-      batches: (critic step) -> distributed iterator over real batches, starting at that step.
+      train_loop: The device loop; see `loop.TrainLoop`.
+      batches: (critic step) -> iterator over the input of `train_loop`, starting at that step.
       checkpoints: Holds the state that `train_loop` updates, and restores it for a rollback.
       hooks: The actions between device loops, in this order. They are closed in reverse order.
       agree_to_stop: (signal or None) -> the signal at which all processes stop, or None to
