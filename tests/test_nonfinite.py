@@ -122,6 +122,17 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
     assert not list((tmp_path / "checkpoints").glob("ckpt-6*"))
 
 
+def test_the_state_is_checked_in_one_function_call(monkeypatch):
+    """After the first check, which traces the function, Python reads no variable."""
+    state = make_state(resolved(Config(**TINY)), strategy_over(2))
+    assert state.not_finite() == []
+    weight = state.critic.trainable_variables[0]
+    weight.assign(tf.fill(weight.shape, NAN))
+    monkeypatch.setattr(tf, "convert_to_tensor", None)
+    (name,) = state.not_finite()
+    assert name.startswith("critic/")
+
+
 @pytest.fixture
 def spoiled(monkeypatch):
     """Makes the data of a critic step NaN the first `times` times that it is read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -46,16 +47,35 @@ class TrainState:
 
     def not_finite(self) -> list[str]:
         """Returns the names of the variables that hold a value that is not finite."""
+        names, find_finite = self._finite
+        is_finite = find_finite().numpy()
+        return [name for name, finite in zip(names, is_finite, strict=True) if not finite]
+
+    @functools.cached_property
+    def _finite(self) -> tuple[list[str], Callable[[], tf.Tensor]]:
+        """The names of the floating-point variables, and a function that checks all of them.
+
+        The function returns `[number of variables]` bool. On a TPU, reading each variable in a call
+        of its own would be a transfer and a program for each.
+        """
         named = [
-            (f"{field.name}/{variable.name}", tf.convert_to_tensor(variable))
+            (f"{field.name}/{variable.name}", variable)
             for field in dataclasses.fields(self)
             for variable in getattr(getattr(self, field.name), "variables", ())
+            if tf.as_dtype(variable.dtype).is_floating
         ]
-        return [
-            name
-            for name, value in named
-            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value))
-        ]
+
+        @tf.function(autograph=False)
+        def find_finite() -> tf.Tensor:
+            with tf.device("CPU:0"):
+                return tf.stack(
+                    [
+                        tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable)))
+                        for _, variable in named
+                    ]
+                )
+
+        return [name for name, _ in named], find_finite
 
     def checkpoint(self) -> tf.train.Checkpoint:
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -11,9 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalar
+from tensorboard.plugins.histogram.summary_v2 import histogram_pb
 from tensorboard.plugins.hparams import api as hparams
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from ..run_directory.files import list_prefix
 from .writer import Writer
@@ -152,8 +155,8 @@ class TensorBoardWriter(Writer):
                 categories.append(layout_pb2.Category(title=question, chart=shown))
         layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
         outcomes = [tag for tag in COMPARED_METRICS if tag.partition("/")[2] not in self._missing]
+        self._write(0, layout)
         with self._events.as_default(step=0):
-            tf.summary.experimental.write_raw_pb(layout.SerializeToString())
             if self._settings:
                 hparams.hparams_config(
                     hparams=[hparams.HParam(name) for name in self._settings],
@@ -165,9 +168,11 @@ class TensorBoardWriter(Writer):
         self._events.flush()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        with self._events.as_default(step=step):
-            for tag, value in values.items():
-                tf.summary.scalar(tag, value)
+        # A single operation; tf.summary.scalar would run several for each value.
+        summary = Summary()
+        for tag, value in values.items():
+            summary.MergeFrom(scalar_pb(tag, value))
+        self._write(step, summary)
         self._events.flush()
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
@@ -176,8 +181,8 @@ class TensorBoardWriter(Writer):
         self._events.flush()
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        with self._events.as_default(step=step):
-            tf.summary.histogram(tag, values)
+        # tf.summary.histogram would count the values in dozens of operations.
+        self._write(step, histogram_pb(tag, values))
 
     def text(self, step: int, tag: str, text: str) -> None:
         with self._events.as_default(step=step):
@@ -189,6 +194,10 @@ class TensorBoardWriter(Writer):
 
     def close(self) -> None:
         self._events.close()
+
+    def _write(self, step: int, summary: Summary) -> None:
+        with self._events.as_default(step=step):
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString())
 
 
 def truncate_events(path: str, step: int) -> None:
