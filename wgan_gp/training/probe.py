@@ -23,12 +23,14 @@ class CriticDiagnostics:
     Attributes:
       terms: The critic's terms on examples of the training set, each `[N]`, by name.
       real: These examples, flattened, `[N, D]`.
+      real_diversity: Their `diversity`.
       fake: The samples for which `terms` was computed, flattened, `[N, D]`.
       held_out: The critic's terms on held-out examples, or None without held-out data.
     """
 
     terms: dict[str, np.ndarray]
     real: np.ndarray
+    real_diversity: float
     fake: np.ndarray
     held_out: dict[str, np.ndarray] | None = None
 
@@ -45,7 +47,7 @@ class CriticDiagnostics:
             values["probe/gradient_norm_upper"] = mean + deviation
         values |= _distance_and_loss("probe", self.terms)
         values["probe/distance_of_means"] = distance_of_means(self.real, self.fake)
-        values["probe/diversity"] = diversity(self.fake) / diversity(self.real)
+        values["probe/diversity"] = diversity(self.fake) / self.real_diversity
         if self.held_out is not None:
             values |= _distance_and_loss("held_out", self.held_out)
         return {tag: float(value) for tag, value in values.items()}
@@ -94,22 +96,28 @@ class CriticProbe:
         self._open_held_out = held_out
         self.has_held_out = held_out is not None
         names = step.objective.critic_term_names
+        program = tf.function(step.diagnose_critic, autograph=False)  # traced once for all batches
 
         @tf.function(autograph=False)
-        def diagnose(
-            real: tf.Tensor, labels: tf.Tensor
-        ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
-            terms, fake = strategy.run(step.diagnose_critic, args=(real, labels))
-            gathered = {name: strategy.gather(terms[name], axis=0) for name in names}
-            return gathered, strategy.gather(real, axis=0), strategy.gather(fake, axis=0)
+        def diagnose(batches: list[Any]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+            results = [strategy.run(program, args=batch) for batch in batches]
+            terms = {name: gather([terms[name] for terms, _ in results]) for name in names}
+            return terms, _flat(gather([fake for _, fake in results]))
+
+        def gather(parts: list[Any]) -> tf.Tensor:
+            return tf.concat([strategy.gather(part, axis=0) for part in parts], axis=0)
 
         self._diagnose = diagnose
+        self._gather = tf.function(lambda parts: _flat(gather(parts)), autograph=False)
 
     def __call__(self) -> CriticDiagnostics:
         """Computes the diagnostics; all processes of a run must call it at the same iteration."""
-        terms, real, fake = self._diagnose_all(self._training)
-        held_out = self._diagnose_all(self._held_out)[0] if self._held_out else None
-        return CriticDiagnostics(terms, real, fake, held_out)
+        terms, fake = tf.nest.map_structure(np.asarray, self._diagnose(self._training))
+        real, real_diversity = self._real
+        held_out = None
+        if self._held_out:
+            held_out, _ = tf.nest.map_structure(np.asarray, self._diagnose(self._held_out))
+        return CriticDiagnostics(terms, real, real_diversity, fake, held_out)
 
     @functools.cached_property  # read once, and only if the probe is used
     def _training(self) -> list[Any]:
@@ -121,14 +129,15 @@ class CriticProbe:
             return []
         return list(itertools.islice(self._open_held_out(), self._count))
 
-    def _diagnose_all(
-        self, batches: list[Any]
-    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        results = [self._diagnose(*batch) for batch in batches]
-        terms, real, fake = tf.nest.map_structure(
-            lambda *parts: np.concatenate([part.numpy() for part in parts]), *results
-        )
-        return terms, real.reshape(len(real), -1), fake.reshape(len(fake), -1)
+    @functools.cached_property
+    def _real(self) -> tuple[np.ndarray, float]:
+        """The examples of the training set, `[N, D]`, and their diversity."""
+        real = self._gather([real for real, _ in self._training]).numpy()
+        return real, diversity(real)
+
+
+def _flat(examples: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(examples, [tf.shape(examples)[0], -1])
 
 
 def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
