@@ -1,7 +1,7 @@
 """Wasserstein GANs with gradient penalty on Cloud TPUs, GPUs and CPUs, in TensorFlow 2.
 
 `Config` holds the settings of a run, and `train` trains it. Writers receive what training writes:
-`Writer` and `MemoryWriter`, from `wgan_gp.writers.writer`. Hooks act between device loops: `Hook`,
+`Writer` and `MemoryWriter`, from `wgan_gp.writers.writer`. Hooks act between loops: `Hook`,
 `IntervalHook` and `LoopResult`, from `wgan_gp.training.hooks`. `train` returns a `Result`.
 
 Importing this package does not import TensorFlow. Calling `train` does.
@@ -48,13 +48,13 @@ def __getattr__(name: str) -> typing.Any:
 def train(config: Config, *, writers: Sequence[Writer] = (), hooks: Sequence[Hook] = ()) -> Result:
     """Starts or resumes the run in `config.run_directory` and trains it, like train.py.
 
-    Ctrl-C and SIGTERM end training after the current device loop, and the state is saved.
+    Ctrl-C and SIGTERM end training after the current loop, and the state is saved.
 
     Args:
       config: The settings of the run. `config.mode` is ignored.
       writers: Writers of scalars, images and text, in addition to those of the run directory and
         the terminal.
-      hooks: Actions between device loops, after those of the run.
+      hooks: Actions between loops, after those of the run.
 
     Returns:
       The result, with the trained networks in `result.run.state`.

@@ -111,7 +111,7 @@ def make_trainer(
       run: The run.
       writers: Further writers. They receive what is written to the run directory, also in
         processes that do not write to it.
-      hooks: Further actions between device loops, after those of the run.
+      hooks: Further actions between loops, after those of the run.
 
     Raises:
       UserError: If the run directory cannot be written or holds another run, if a checkpoint
@@ -185,7 +185,7 @@ def make_hooks(
     evaluate: Callable[[], Mapping[str, float]] | None,
     lock: RunLock | None,
 ) -> list[Hook]:
-    """Returns the actions between the device loops of a run, in their order."""
+    """Returns the actions between the loops of a run, in their order."""
     config, check_lock = run.config, lock.check if lock else None
     hooks: list[Hook] = [ProgressHook(writer)]
     if config.profile_range is not None:

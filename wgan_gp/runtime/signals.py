@@ -58,9 +58,9 @@ class StopRequest:
 class _SignalWatcher:
     """A thread that ends the program at the n-th SIGINT or SIGTERM.
 
-    Python's signal handlers run only after a call of TensorFlow, such as a device loop, returns.
-    The low-level handler (signal.set_wakeup_fd) notifies this thread, which can end the program
-    during the call.
+    Python's signal handlers run only after a call of TensorFlow, such as a loop of training,
+    returns. The low-level handler (signal.set_wakeup_fd) notifies this thread, which can end the
+    program during the call.
 
     Args:
       max_signals: The number n.

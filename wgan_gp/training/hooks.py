@@ -1,4 +1,4 @@
-"""The interface of hooks: actions between device loops."""
+"""The interface of hooks: actions between loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 @dataclasses.dataclass(frozen=True)
 class LoopResult:
-    """The result of one device loop.
+    """The result of one loop.
 
     Attributes:
       before: The number of iterations done before the loop.
@@ -42,7 +42,7 @@ def crossed(interval: int, before: int, after: int) -> bool:
 
 
 class Hook:
-    """The interface of actions between device loops. All methods do nothing by default.
+    """The interface of actions between loops. All methods do nothing by default.
 
     `iteration` is the number of iterations done. When several processes train together, each of
     them must have the same hooks, except for hooks that only write.
@@ -52,10 +52,10 @@ class Hook:
         """Prepares for the iterations after `iteration`: at the start and after each rollback."""
 
     def before_loop(self, iteration: int, count: int) -> None:
-        """Acts before a device loop of `count` iterations."""
+        """Acts before a loop of `count` iterations."""
 
     def after_loop(self, loop: LoopResult) -> None:
-        """Acts after a device loop."""
+        """Acts after a loop."""
 
     def end(self, iteration: int) -> None:
         """Acts when training is complete or was stopped by a signal, but not after an error."""

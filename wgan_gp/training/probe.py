@@ -1,4 +1,4 @@
-"""Diagnostics of the critic, computed between device loops on the same examples every time."""
+"""Diagnostics of the critic, computed between loops on the same examples every time."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ class CheckpointHook(IntervalHook):
 
 
 class ProfileHook(Hook):
-    """Writes TensorBoard's profile of the device loops that contain given iterations.
+    """Writes TensorBoard's profile of the loops that contain given iterations.
 
     Args:
       iterations: The first and the last iteration to profile, counted from 1.
@@ -258,8 +258,8 @@ class IntervalTimer:
     Attributes:
       since: The beginning of the interval, in seconds.
       images: The number of real images trained on.
-      in_loop: Seconds in device loops, including compilation.
-      waiting: Seconds in device loops in which the device waited for data.
+      in_loop: Seconds in loops, including compilation.
+      waiting: Seconds in loops in which the device waited for data.
     """
 
     since: float
@@ -268,13 +268,13 @@ class IntervalTimer:
     waiting: float = 0.0
 
     def add(self, loop: LoopResult) -> None:
-        """Adds a device loop to the interval."""
+        """Adds a loop to the interval."""
         self.images += loop.images
         self.in_loop += loop.seconds
         self.waiting += loop.waited
 
     def scalars(self, now: float) -> dict[str, float]:
-        """Returns images per second and the shares of time waiting and outside device loops."""
+        """Returns images per second and the shares of time waiting and outside loops."""
         elapsed = now - self.since
         return {
             "throughput/images_per_second": self.images / elapsed,

@@ -32,7 +32,7 @@ class Objective(Protocol):
 
     Attributes:
       critic_term_names, generator_term_names: The names of the terms, in any order. The
-        device loop needs them before it runs.
+        loop needs them before it runs.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The host loop, which runs device loops and calls the hooks between them."""
+"""The trainer, which runs loops of iterations and calls the hooks between them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Trainer:
 
     Args:
       settings: The schedule, and the reaction to values that are not finite.
-      train_loop: The device loop; see `loop.TrainLoop`.
+      train_loop: Runs a loop; see `loop.TrainLoop`.
       batches: (critic step) -> iterator over the input of `train_loop`, starting at that step.
       checkpoints: Holds the state that `train_loop` updates, and restores it for a rollback.
-      hooks: The actions between device loops, in this order. They are closed in reverse order.
+      hooks: The actions between loops, in this order. They are closed in reverse order.
       agree_to_stop: (signal or None) -> the signal at which all processes stop, or None to
         continue. Defaults to the signal of this process.
     """

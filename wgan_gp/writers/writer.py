@@ -21,7 +21,7 @@ class Writer:
         """Prepares for the iterations after `step`, at a start, a resume or a rollback."""
 
     def progress(self, step: int) -> None:
-        """Shows the progress after each device loop."""
+        """Shows the progress after each loop."""
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Writes a summary: one number per tag."""
