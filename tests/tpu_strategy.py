@@ -9,9 +9,7 @@ Both depend on private parts of TensorFlow, named where they are used.
 
 import collections
 import contextlib
-import dataclasses
 import itertools
-import re
 from unittest import mock
 
 import tensorflow as tf
@@ -204,7 +202,9 @@ def operations(graph: tf.Graph, *, only_replicated: bool = False) -> collections
         TPUStrategy marks with an attribute.
     """
     definition = graph.as_graph_def()
-    bodies = {function.signature.name: function.node_def for function in definition.library.function}
+    bodies = {
+        function.signature.name: function.node_def for function in definition.library.function
+    }
     counts: collections.Counter[str] = collections.Counter()
 
     def count(nodes, marked):
@@ -220,42 +220,17 @@ def operations(graph: tf.Graph, *, only_replicated: bool = False) -> collections
     return +counts
 
 
-@dataclasses.dataclass(frozen=True)
-class Launches:
-    """What TensorFlow's bridge makes of a function: the programs that it launches on the cores.
+def pass_bridge(function: ConcreteFunction) -> int:
+    """Converts a function as TensorFlow does before it compiles replica programs for a TPU.
 
-    Attributes:
-      count: The number of places from which the host launches a program.
-      dynamic_arguments: The indices of arguments of these programs that have a dynamic shape.
-      operations: The number of operations in these programs, by type.
-    """
-
-    count: int
-    dynamic_arguments: list[str]
-    operations: collections.Counter[str]
-
-
-def pass_bridge(function: ConcreteFunction) -> Launches:
-    """Converts a function as TensorFlow does before it compiles for a TPU.
+    Returns:
+      The number of places from which the host launches a program on the cores.
 
     Raises:
       tf.errors.OpError: If the bridge rejects the function.
     """
     module = tf.mlir.experimental.convert_function(function, pass_pipeline="")
     module = tf.mlir.experimental.run_pass_pipeline(module, "tf-replicated-clustering-bridge-v2")
-    functions = dict(re.findall(r"^  func\.func [^@]*@([\w.]+)(.*?)^  }", module, re.M | re.S))
-    launched = re.findall(r'"tf_device\.cluster_func".*?func = @([\w.]+)', module)
-    reachable, new = set(), set(launched)
-    while new:
-        reachable |= new
-        new = {each for name in new for each in re.findall(r"@([\w.]+)", functions[name])}
-        new = (new & functions.keys()) - reachable
-    dynamic = [
-        index
-        for indices in re.findall(r"_dynamic_arg_index = \[(.*?)\]", module)
-        for index in indices.split(", ")
-        if index
-    ]
-    bodies = "".join(functions[name] for name in reachable)
-    types = collections.Counter(re.findall(r'"tf\.(\w+)"', bodies))
-    return Launches(len(launched), dynamic, types)
+    launches = module.count('"tf_device.cluster_func"')
+    assert launches == module.count("tf_device.replicate(")
+    return launches
