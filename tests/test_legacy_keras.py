@@ -11,8 +11,12 @@ import pytest
 # Of the losses' tests, those in which Keras has a part: a network, a layer, a metric.
 LOSSES = ["adversarial", "conformance", "penalties", "reductions"]
 # Fused networks take long, and test_resnet has others; the rest of these are without Keras.
-LEFT_OUT = "not fused_networks and not those_of_numpy and not a_fixed_seed"
+LEFT_OUT = (
+    "not fused_networks and not those_of_numpy and not a_fixed_seed and not whole_run and not pod"
+)
 EXPORT = "plain_tensorflow and classes or fresh_process"
+# Whole runs and pods take long, and Keras has no part in what distinguishes them.
+TPU = ["tpu_strategy"]
 NETWORKS = ["normalization", "resnet", "average", "sampling"]
 # One test of each kind that Keras has a part in, and little time.
 OF_EACH_KIND = [
@@ -28,6 +32,7 @@ OF_EACH_KIND = [
     "test_penalties.py::test_penalty_in_mixed_bfloat16_is_close_to_float32[graph]",
     "test_resnet.py::test_blocks_and_shortcuts_are_those_of_the_paper[False]",
     "test_sampling.py::test_classes_come_in_turn_or_as_asked_for",
+    "test_tpu_strategy.py::test_the_training_loop_passes_the_bridge[default]",
 ]
 
 
@@ -86,6 +91,6 @@ def test_what_is_exported_gives_the_same_samples():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", [LOSSES, NETWORKS], ids=["losses", "networks"])
+@pytest.mark.parametrize("suite", [LOSSES, NETWORKS, TPU], ids=["losses", "networks", "tpu"])
 def test_the_suite_of_what_touches_keras_passes(suite):
     run_tests("-k", LEFT_OUT, *(f"test_{name}.py" for name in suite))

@@ -8,11 +8,16 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
+import os
 import pathlib
 import signal
+import subprocess
+import sys
 import types
 
 import numpy as np
+import pod
 import pytest
 import tensorflow as tf
 from conftest import (
@@ -28,6 +33,7 @@ from conftest import (
     strategy_over,
 )
 from test_training import StopAt, snapshot
+from test_workers import free_addresses
 from tpu_strategy import executing, make_tpu_strategy, operations, pass_bridge, trace
 
 from wgan_gp.app import training
@@ -328,20 +334,20 @@ def largest_difference(ours, others) -> float:
 
 # Without and with batch normalization, whose moments are all-reduced too.
 @pytest.mark.parametrize(
-    ("settings", "replicas"),
-    [pytest.param({}, 2, id="mlp"), pytest.param(DCGAN, 4, id="dcgan", marks=pytest.mark.slow)],
+    "settings",
+    [pytest.param({}, id="mlp"), pytest.param(DCGAN, id="dcgan", marks=pytest.mark.slow)],
 )
-def test_a_run_is_resumed_exactly_and_moved_between_strategies(settings, replicas, tmp_path):
-    whole = Training(make_tpu_strategy(replicas), tmp_path / "whole", settings)
+def test_a_run_is_resumed_exactly_and_moved_between_strategies(settings, tmp_path):
+    whole = Training(make_tpu_strategy(2), tmp_path / "whole", settings)
     after_5, after_10 = whole.run(), whole.run()
     assert largest_difference(after_5, after_10) > 1e-3
 
-    resumed = Training(make_tpu_strategy(replicas), tmp_path / "resumed", settings)
+    resumed = Training(make_tpu_strategy(2), tmp_path / "resumed", settings)
     resumed.restore(tmp_path / "whole", 5)
     for ours, others in zip(after_10, resumed.run(), strict=True):
         np.testing.assert_array_equal(ours, others)
 
-    mirrored = Training(strategy_over(replicas), tmp_path / "mirrored", settings)
+    mirrored = Training(strategy_over(2), tmp_path / "mirrored", settings)
     assert largest_difference(after_5, mirrored.run()) < 1e-6
     mirrored.restore(tmp_path / "whole", 5)
     assert largest_difference(after_10, mirrored.run()) < 1e-5
@@ -361,14 +367,13 @@ def test_a_loss_scaled_by_the_batch_of_a_replica_is_found(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
-def test_a_whole_run_stops_and_continues_exactly(name, tmp_path):
+def test_a_whole_run_stops_and_continues_exactly(tmp_path):
     """Tests that samples, probe, evaluation and checkpoints work between device loops."""
     every_5 = ["summary_interval", "sample_interval", "evaluate_interval", "checkpoint_interval"]
-    settings = {**dict.fromkeys(every_5, 5), "evaluate_samples": 16, "cores": 4}
+    settings = {**dict.fromkeys(every_5, 5), "evaluate_samples": 16, "cores": 2}
 
     def train(directory, *writers):
-        run = open_tpu_run(name, directory, **settings)
+        run = open_tpu_run("conditional", directory, **settings)
         with executing(run.devices.strategy):
             stopped_by = training.make_trainer(run, writers=writers).run()
         return run, stopped_by
@@ -383,3 +388,53 @@ def test_a_whole_run_stops_and_continues_exactly(name, tmp_path):
         np.testing.assert_array_equal(got[key], value, err_msg=key)
     names = {"config.json", "metrics.jsonl", "evaluation.jsonl", "samples", "checkpoints"}
     assert names <= {path.name for path in (tmp_path / "halves").iterdir()}
+
+
+MACHINE = """
+import sys
+import tensorflow as tf
+
+tf.distribute.Server(
+    tf.train.ClusterSpec({"worker": sys.argv[3:]}),
+    job_name="worker",
+    task_index=int(sys.argv[1]),
+    config=tf.compat.v1.ConfigProto(device_count={"CPU": int(sys.argv[2])}),
+).join()
+"""
+
+
+@pytest.mark.slow
+def test_a_pod_computes_the_same_as_the_cores_of_one_machine():
+    """Tests one controller and two machines, each in a process of its own, over gRPC."""
+    addresses = free_addresses(2)
+    folder = pathlib.Path(__file__).parent
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder.parent}:{folder}",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    machines = [
+        subprocess.Popen(
+            [sys.executable, "-c", MACHINE, str(index), str(pod.CORES_PER_MACHINE), *addresses],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
+        for index in range(2)
+    ]
+    try:
+        controller = subprocess.run(
+            [sys.executable, str(folder / "pod.py"), *addresses],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+    finally:
+        for machine in machines:
+            machine.kill()
+            machine.wait()
+    assert controller.returncode == 0, controller.stderr
+    first, second = json.loads(controller.stdout)
+    assert first != second
+    cores = make_tpu_strategy(2 * pod.CORES_PER_MACHINE)
+    assert [first, second] == pod.train(cores)
