@@ -11,12 +11,8 @@ import pytest
 # Of the losses' tests, those in which Keras has a part: a network, a layer, a metric.
 LOSSES = ["adversarial", "conformance", "penalties", "reductions"]
 # Fused networks take long, and test_resnet has others; the rest of these are without Keras.
-LEFT_OUT = (
-    "not fused_networks and not those_of_numpy and not a_fixed_seed and not whole_run and not pod"
-)
+LEFT_OUT = "not fused_networks and not those_of_numpy and not a_fixed_seed"
 EXPORT = "plain_tensorflow and classes or fresh_process"
-# Whole runs and pods take long, and Keras has no part in what distinguishes them.
-TPU = ["tpu_strategy"]
 NETWORKS = ["normalization", "resnet", "average", "sampling"]
 # One test of each kind that Keras has a part in, and little time.
 OF_EACH_KIND = [
@@ -91,6 +87,12 @@ def test_what_is_exported_gives_the_same_samples():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", [LOSSES, NETWORKS, TPU], ids=["losses", "networks", "tpu"])
+@pytest.mark.parametrize("suite", [LOSSES, NETWORKS], ids=["losses", "networks"])
 def test_the_suite_of_what_touches_keras_passes(suite):
     run_tests("-k", LEFT_OUT, *(f"test_{name}.py" for name in suite))
+
+
+@pytest.mark.slow
+def test_programs_for_a_tpu_are_traced_and_executed():
+    # The others take long, and Keras has no further part in them.
+    run_tests("test_tpu_strategy.py", "-k", "not whole_run and not pod and not dcgan")
