@@ -28,6 +28,7 @@ OF_EACH_KIND = [
     "test_penalties.py::test_penalty_in_mixed_bfloat16_is_close_to_float32[graph]",
     "test_resnet.py::test_blocks_and_shortcuts_are_those_of_the_paper[False]",
     "test_sampling.py::test_classes_come_in_turn_or_as_asked_for",
+    "test_tpu_strategy.py::test_the_training_loop_passes_the_bridge[default]",
 ]
 
 
@@ -89,3 +90,9 @@ def test_what_is_exported_gives_the_same_samples():
 @pytest.mark.parametrize("suite", [LOSSES, NETWORKS], ids=["losses", "networks"])
 def test_the_suite_of_what_touches_keras_passes(suite):
     run_tests("-k", LEFT_OUT, *(f"test_{name}.py" for name in suite))
+
+
+@pytest.mark.slow
+def test_programs_for_a_tpu_are_traced_and_executed():
+    # The others take long, and Keras has no further part in them.
+    run_tests("test_tpu_strategy.py", "-k", "not whole_run and not pod and not dcgan")

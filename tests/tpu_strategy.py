@@ -7,6 +7,7 @@ with the same replica program that can be run: each logical CPU device acts as a
 Both depend on private parts of TensorFlow, named where they are used.
 """
 
+import collections
 import contextlib
 import itertools
 from unittest import mock
@@ -14,6 +15,7 @@ from unittest import mock
 import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.tpu import tpu, tpu_replication
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
@@ -162,3 +164,73 @@ def _sum_over(replicas: int, x: tf.Tensor, name: str | None) -> tf.Tensor:
         return result, lambda upstream: _sum_over(replicas, upstream, None)
 
     return x if replicas == 1 else total(x)
+
+
+def trace(call) -> ConcreteFunction:
+    """Returns the first function with a replica program for TPUs that a call would execute.
+
+    The function is not executed, because this machine has no kernels for it. The functions without
+    a replica program that the call executes before are executed.
+    """
+    execute = ConcreteFunction._call_flat
+
+    def execute_or_stop(function, tensor_inputs, captured_inputs):
+        if tf.executing_eagerly() and operations(function.graph)["TPUReplicateMetadata"]:
+            raise _Traced(function)
+        return execute(function, tensor_inputs, captured_inputs)
+
+    try:
+        with mock.patch.object(ConcreteFunction, "_call_flat", execute_or_stop):
+            call()
+    except _Traced as traced:
+        return traced.function
+    raise AssertionError("the call executes no replica program")
+
+
+class _Traced(Exception):  # noqa: N818 (it is not an error)
+    def __init__(self, function: ConcreteFunction):
+        super().__init__("a function with a replica program was traced")
+        self.function = function
+
+
+def operations(graph: tf.Graph, *, only_replicated: bool = False) -> collections.Counter[str]:
+    """Counts the operations of a graph by type, including those of the functions that it calls.
+
+    Args:
+      graph: The graph.
+      only_replicated: Whether to count only the operations of replica programs for TPUs, which
+        TPUStrategy marks with an attribute.
+    """
+    definition = graph.as_graph_def()
+    bodies = {
+        function.signature.name: function.node_def for function in definition.library.function
+    }
+    counts: collections.Counter[str] = collections.Counter()
+
+    def count(nodes, marked):
+        for node in nodes:
+            inside = marked or "_tpu_replicate" in node.attr
+            counts[node.op] += inside
+            for attribute in node.attr.values():
+                for function in [attribute.func, *attribute.list.func]:
+                    if function.name:
+                        count(bodies[function.name], inside)
+
+    count(definition.node, not only_replicated)
+    return +counts
+
+
+def pass_bridge(function: ConcreteFunction) -> int:
+    """Converts a function as TensorFlow does before it compiles replica programs for a TPU.
+
+    Returns:
+      The number of places from which the host launches a program on the cores.
+
+    Raises:
+      tf.errors.OpError: If the bridge rejects the function.
+    """
+    module = tf.mlir.experimental.convert_function(function, pass_pipeline="")
+    module = tf.mlir.experimental.run_pass_pipeline(module, "tf-replicated-clustering-bridge-v2")
+    launches = module.count('"tf_device.cluster_func"')
+    assert launches == module.count("tf_device.replicate(")
+    return launches

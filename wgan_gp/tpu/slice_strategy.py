@@ -38,30 +38,24 @@ class _SliceExtended(one_device_strategy.OneDeviceExtended):
     def _num_replicas_in_sync(self) -> int:
         return self._replicas
 
-    def _use_merge_call(self) -> bool:
-        return False  # as on a TPU, where all replicas run one program, without merge calls
-
     def _call_for_each_replica(self, fn: Callable, args: Any, kwargs: Any) -> Any:
         with distribute_lib.ReplicaContext(self._container_strategy(), xla.replica_id()):
             return fn(*args, **kwargs)
 
-    def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        del options  # they configure communication libraries, which are not used here
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        """Returns the sum or the mean of a tensor over all replicas, as TPUStrategy does."""
+        del destinations, options  # all replicas need the result, and XLA chooses the algorithm
+        if reduce_op == tf.distribute.ReduceOp.MEAN:
+            value = tf.math.scalar_mul(1.0 / self._replicas, value)
         if self._replicas == 1:
             return value
-
-        def reduce(tensor: tf.Tensor) -> tf.Tensor:
-            self._reductions += 1
-            total = tf.raw_ops.CollectiveReduceV2(
-                input=tensor,
-                group_size=self._replicas,
-                group_key=1,
-                instance_key=self._reductions,
-                ordering_token=[],
-                merge_op="Add",
-                final_op="Id",
-            )
-            mean = reduce_op == tf.distribute.ReduceOp.MEAN
-            return total / self._replicas if mean else total
-
-        return tf.nest.map_structure(reduce, value)
+        self._reductions += 1
+        return tf.raw_ops.CollectiveReduceV2(
+            input=value,
+            group_size=self._replicas,
+            group_key=1,
+            instance_key=self._reductions,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
