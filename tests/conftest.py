@@ -8,6 +8,7 @@ import functools
 import gc
 import os
 import types
+from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in train.py, before TensorFlow is imported
@@ -106,6 +107,20 @@ def make_loop(
         jit_compile=jit_compile,
         reduce_over_replicas=reduce_over_replicas,
     )
+
+
+def open_loop(
+    config: Config, strategy: tf.distribute.Strategy, step: ReplicaStep, first_step: int = 0
+) -> tuple[TrainLoop, Iterator]:
+    """Returns the loop that a strategy runs by default, and its input from a critic step on."""
+    loop, open_input = build.make_loop(
+        config,
+        Devices(strategy, SINGLE_PROCESS, "CPU"),
+        open_data(config),
+        step,
+        LIBRARY.losses.reduce_over_replicas,
+    )
+    return loop, open_input(first_step)
 
 
 def train_config(config: Config, **options) -> int | None:

@@ -10,11 +10,10 @@ import json
 import sys
 
 import tensorflow as tf
-from conftest import TINY, make_loop, make_replica_step, make_state, open_data, resolved
+from conftest import TINY, make_replica_step, make_state, open_loop, resolved
 from tpu_strategy import executing, tpu_strategy_over
 
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import distributed_batches
 
 CORES_PER_MACHINE = 2
 
@@ -30,14 +29,13 @@ def connect(addresses):
 
 
 def train(strategy):
-    """Returns the terms of two device loops of a tiny run."""
+    """Returns the terms of two loops of a tiny run."""
     config = resolved(Config(**TINY))
     state = make_state(config, strategy)
-    loop = make_loop(make_replica_step(config, state), strategy, n_critic=config.n_critic)
-    batches = distributed_batches(open_data(config), strategy, 0, batch_size=config.batch_size)
+    loop, elements = open_loop(config, strategy, make_replica_step(config, state))
     count = tf.constant(config.steps_per_loop, tf.int64)
     with executing(strategy):
-        results = [loop(batches, count)[0] for _ in range(2)]
+        results = [loop(elements, count).terms for _ in range(2)]
     return [{name: float(value) for name, value in terms.items()} for terms in results]
 
 
