@@ -2,4 +2,4 @@
 
 from wgan_gp.app.program import prepare_environment
 
-prepare_environment()  # for this process and, through the environment, for all that it starts
+prepare_environment(None)  # for this process and, through the environment, for all that it starts

@@ -21,7 +21,13 @@ def main() -> None:
     program = lowering.make_program(tf.linalg.matmul, SliceStrategy(1))
     product = lowering.lower_to_hlo(program, spec, spec)
     for generation, core in topologies.CORES.items():
-        layout = "2x2x1" if generation in ("v4", "v5p") else "1x1" if core.lanes > 128 else "2x2"
+        layout = (
+            "2x2x1"
+            if generation in ("v4", "v5p", "tpu7x")
+            else "1x1"
+            if core.lanes > 128
+            else "2x2"
+        )
         devices = compiler.slice_devices(topologies.find(f"{generation}:{layout}"))
         text = compiler.compile_hlo(product, devices[:1]).hlo
         cycles = sum(operation.cycles for operation in hlo.parse_operations(text))

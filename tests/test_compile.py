@@ -403,6 +403,21 @@ def test_an_unsupported_layout_is_an_error(tmp_path):
         compile_report(tmp_path, "v5e:3x3", batch_size=72)
 
 
+def test_a_program_with_an_all_reduce_compiles_for_a_tpu7x():
+    """The compiler's default form of this all-reduce cannot be read by jaxlib."""
+
+    def summed(x):
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+    topology = topologies.find("tpu7x-8")
+    assert (topology.libtpu_name, topology.chips, topology.replicas) == ("tpu7x:2x2x1", 4, 8)
+    program = lowering.make_program(summed, SliceStrategy(topology.replicas))
+    hlo = lowering.lower_to_hlo(program, tf.TensorSpec([512, 512]))
+    executable = compiler.compile_hlo(hlo, compiler.slice_devices(topology))
+    assert "all-reduce" in executable.hlo
+
+
 @pytest.mark.parametrize("name", topologies.KNOWN)
 def test_the_number_of_devices_matches_the_topology(name):
     topology = topologies.find(name)
@@ -590,6 +605,15 @@ def test_advice_names_the_cause(changes, words):
     given = " ".join(advise(**changes))
     for word in words:
         assert word in given
+
+
+@pytest.mark.parametrize(
+    ("batches", "padded"), [((8, 8), True), ((128, 8), True), ((256, 128), False)]
+)
+def test_narrow_layers_are_padded_unless_batches_are_multiples_of_128(batches, padded):
+    narrow = tf.keras.Sequential([tf.keras.Input([8, 8, 128]), tf.keras.layers.Conv2D(192, 3)])
+    (line,) = advice.advise_on_padding(*batches, 8, [narrow], 128)
+    assert "matrix units idle" in line and ("in memory they are padded" in line) == padded
 
 
 def test_advice_contains_the_cost_of_a_layer_with_few_channels():

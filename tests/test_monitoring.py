@@ -144,6 +144,7 @@ def test_settings_and_metrics_are_written_for_hparams(events):
     (session,) = [v for tag, v in events if tag == "_hparams_/session_start_info"]
     values = hparams_of(session).session_start_info.hparams
     assert values["penalty_weight"].number_value == 3.0
+    assert values["penalty_target"].number_value == 1.0
     assert values["penalty"].string_value == "two_sided"
 
 

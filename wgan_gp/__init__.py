@@ -66,7 +66,7 @@ def train(config: Config, *, writers: Sequence[Writer] = (), hooks: Sequence[Hoo
     from .app.library import bundled_library  # noqa: PLC0415
     from .app.resolve import resolve  # noqa: PLC0415
 
-    program.prepare_environment()
+    program.prepare_environment(config.tpu)
     library = bundled_library()
     config = dataclasses.replace(config, mode="train")
     resolved, dataset = resolve(config, library.models)

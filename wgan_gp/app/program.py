@@ -14,6 +14,7 @@ from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams
 from ..runtime.log import show_log_lines
+from . import tpu_environment
 from .library import Library
 from .resolve import resolve
 
@@ -56,7 +57,7 @@ def run(
     Raises:
       UserError: If the run is impossible; the message says why.
     """
-    prepare_environment()
+    prepare_environment(config.tpu)
     if config.mode in SAVED_RUN_MODES:
         library = Library(models, load_losses())
         from . import saved_run  # noqa: PLC0415
@@ -77,11 +78,15 @@ def run(
     return 0 if stopped_by is None else 128 + stopped_by
 
 
-def prepare_environment() -> None:
+def prepare_environment(tpu: str | None) -> None:
     """Sets environment variables that TensorFlow reads when it is imported.
 
     By default TensorFlow logs CUDA errors on every machine without a GPU. A user who sets
     TF_CPP_MIN_LOG_LEVEL still sees them.
+
+    Args:
+      tpu: The value of --tpu.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     onednn.enable()
+    tpu_environment.prepare(tpu)

@@ -46,8 +46,8 @@ class Config(
     )
     compile_topology: str = setting(
         "v5e-8",
-        "TPU slice to compile for: v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8 and other sizes, or a "
-        "layout such as v5e:2x4.",
+        "TPU slice to compile for: v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8, tpu7x-8 and other "
+        "sizes, or a layout such as v5e:2x4.",
         changeable_on_resume=True,
     )
 

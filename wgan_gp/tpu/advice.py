@@ -11,6 +11,7 @@ from .layers import channel_counts, flatten_layers
 from .topologies import Core
 
 _SUBLANES = 8  # batch sizes and channel counts are padded to multiples of it
+_LANES = 128  # if batch sizes are multiples of it, multiples of _SUBLANES suffice for channels
 _FEW_CHANNELS = 8
 _LAUNCH_SECONDS = 1e-3  # a program much shorter than this waits for the host
 
@@ -57,7 +58,10 @@ def advise_on_padding(
     batches = {"batch_size": batch}
     if generator_batch != batch:
         batches["generator_batch_size"] = generator_batch
-    return [*_advise_on_batch_size(batches, replicas), *_advise_on_features(networks, lanes)]
+    return [
+        *_advise_on_batch_size(batches, replicas),
+        *_advise_on_features(batches, networks, lanes),
+    ]
 
 
 def _advise_on_memory(report: Mapping[str, Any]) -> Iterator[str]:
@@ -89,7 +93,16 @@ def _advise_on_all_reduces(report: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _advise_on_features(networks: Iterable[tf.keras.Model], lanes: int) -> Iterator[str]:
+def _advise_on_features(
+    batches: Mapping[str, int], networks: Iterable[tf.keras.Model], lanes: int
+) -> Iterator[str]:
+    if all(count % _LANES == 0 for count in batches.values()):
+        padding = ""
+    else:
+        padding = (
+            f" (in memory they are padded, too, unless the examples per replica are a multiple of "
+            f"{_LANES})"
+        )
     for network in networks:
         odd, narrow = [], []
         for layer in flatten_layers(network):
@@ -108,7 +121,7 @@ def _advise_on_features(networks: Iterable[tf.keras.Model], lanes: int) -> Itera
         if narrow:
             yield (
                 f"{network.name}: channel counts that are not multiples of {lanes} leave part of "
-                f"the {lanes}-wide matrix units idle: {', '.join(narrow)}"
+                f"the {lanes}-wide matrix units idle{padding}: {', '.join(narrow)}"
             )
 
 

@@ -76,6 +76,11 @@ class Executable:
         )
 
 
+# On a TPU7x, the compiler would move all-reduces to the SparseCores, as asynchronous operations
+# that jaxlib cannot read. It does not do this for other generations.
+_TPU_OPTIONS = {"xla_tpu_enable_sparse_core_collective_offload_all_reduce": "false"}
+
+
 def versions() -> dict[str, str]:
     """Returns the versions of the packages on which the estimates depend."""
     return {
@@ -107,11 +112,11 @@ def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
     Raises:
       CompileError: If the compiler rejects the program, for example for too little memory.
     """
+    options = compile_options(len(devices))
+    options.env_option_overrides = list(_TPU_OPTIONS.items())
     try:
         with stablehlo(hlo) as module:
-            executable = devices[0].client.compile(
-                module, _jax.DeviceList(tuple(devices)), compile_options(len(devices))
-            )
+            executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
     except (_jax.JaxRuntimeError, ir.MLIRError, ValueError) as error:
         raise CompileError(str(error)) from error
     costs, memory = executable.cost_analysis(), executable.get_compiled_memory_stats()

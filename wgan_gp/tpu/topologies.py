@@ -14,7 +14,7 @@ from ..errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Core:
-    """A device in the compiler's sense: a core of v2 to v4 TPUs, a chip of later generations.
+    """A device in the compiler's sense: a core of v2 to v4 and TPU7x, a chip of v5e, v5p and v6e.
 
     Attributes:
       peak_flops: The peak rate of the matrix units in floating-point operations per second, for
@@ -53,9 +53,10 @@ CORES = {
     "v5e": Core(197e12, 4 * 2 * 128**2, 128, _gib(15.75), per_chip=1),
     "v5p": Core(459e12, 8 * 2 * 128**2, 128, _gib(95.73), per_chip=1),
     "v6e": Core(918e12, 4 * 2 * 256**2, 256, _gib(31.24), per_chip=1),
+    "tpu7x": Core(1153.5e12, 4 * 2 * 256**2, 256, _gib(94.74), per_chip=2),
 }
 
-# The number in a name is the number of cores for v2 to v4 and v5p, of chips for v5e and v6e.
+# The number in a name is the number of cores for v2 to v4, v5p and tpu7x, of chips for v5e and v6e.
 _TWO_DIMENSIONAL_CORES = {
     8: "2x2",
     32: "4x4",
@@ -90,6 +91,7 @@ _LAYOUTS = {
     "v5e": _TWO_DIMENSIONAL_CHIPS,
     "v5p": _THREE_DIMENSIONAL_CORES,
     "v6e": _TWO_DIMENSIONAL_CHIPS,
+    "tpu7x": _THREE_DIMENSIONAL_CORES,
 }
 KNOWN = {
     f"{generation}-{size}": f"{generation}:{layout}"

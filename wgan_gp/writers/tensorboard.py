@@ -99,6 +99,7 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 COMPARED_SETTINGS: tuple[str, ...] = (
     "penalty",
     "penalty_weight",
+    "penalty_target",
     "n_critic",
     "batch_size",
     "model",
