@@ -23,8 +23,8 @@ def main() -> None:
     for generation, core in topologies.CORES.items():
         layout = "2x2x1" if generation in ("v4", "v5p") else "1x1" if core.lanes > 128 else "2x2"
         devices = compiler.slice_devices(topologies.find(f"{generation}:{layout}"))
-        text = compiler.compile_hlo(product, devices[:1]).hlo
-        cycles = sum(operation.cycles for operation in hlo.parse_operations(text))
+        compiled = hlo.Program(compiler.compile_hlo(product, devices[:1]).hlo)
+        cycles = sum(operation.cycles for operation in compiled.part(hlo.ENTRY).operations())
         flops_per_cycle = 2 * SIDE**3 / cycles
         print(
             f"{generation}: {flops_per_cycle:9,.0f} of {core.flops_per_cycle:9,} flops per cycle "
