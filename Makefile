@@ -12,7 +12,7 @@ LOGDIR ?= runs
 # One more than the number of cores, because some tests wait for other processes.
 TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
-BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
+BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles tpu_loop
 
 DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
 

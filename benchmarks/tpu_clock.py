@@ -29,8 +29,8 @@ def main() -> None:
             else "2x2"
         )
         devices = compiler.slice_devices(topologies.find(f"{generation}:{layout}"))
-        text = compiler.compile_hlo(product, devices[:1]).hlo
-        cycles = sum(operation.cycles for operation in hlo.parse_operations(text))
+        compiled = hlo.Program(compiler.compile_hlo(product, devices[:1]).hlo)
+        cycles = sum(operation.cycles for operation in compiled.part(hlo.ENTRY).operations())
         flops_per_cycle = 2 * SIDE**3 / cycles
         print(
             f"{generation}: {flops_per_cycle:9,.0f} of {core.flops_per_cycle:9,} flops per cycle "

@@ -23,12 +23,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from wgan_gp import tpu
-from wgan_gp.app.build import make_state, make_step
 from wgan_gp.app.library import bundled_library
 from wgan_gp.app.resolve import resolve
-from wgan_gp.config import Config
-from wgan_gp.runtime.cluster import SINGLE_PROCESS
-from wgan_gp.runtime.devices import Devices
+from wgan_gp.config import Config, OptimizationSettings
 from wgan_gp.tpu import topologies
 
 from . import outcome
@@ -50,14 +47,12 @@ class UsualStep:
 
     Attributes:
       gan: The Keras model.
-      batch_size: The global batch size of a critic step.
-      generator_batch_size: The global batch size of a generator step.
+      optimization: The batch sizes over all replicas.
       objective: The names of the terms.
     """
 
     gan: keras_fit.WGANGP
-    batch_size: int
-    generator_batch_size: int
+    optimization: OptimizationSettings
     objective = types.SimpleNamespace(critic_term_names=("loss",), generator_term_names=("loss",))
 
     @property
@@ -73,14 +68,16 @@ class UsualStep:
     def generator_step(self, *_: tf.Tensor) -> dict[str, tf.Tensor]:
         """Updates the generator; see `ReplicaStep`."""
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        latents = tf.random.normal([self.generator_batch_size // replicas, WORK.latent_size])
+        latents = tf.random.normal(
+            [self.optimization.generator_batch // replicas, WORK.latent_size]
+        )
         return {"loss": self.gan.generator_step(latents)}
 
 
 def compile_report(config: Config, topology: topologies.Topology, *, usual: bool) -> dict[str, Any]:
     """Returns the report of --mode=compile, or that of the usual implementation."""
+    from wgan_gp.app.compiling import make_program  # noqa: PLC0415
     from wgan_gp.tpu import aot  # noqa: PLC0415
-    from wgan_gp.tpu.slice_strategy import SliceStrategy  # noqa: PLC0415
 
     config = dataclasses.replace(
         config,
@@ -89,20 +86,16 @@ def compile_report(config: Config, topology: topologies.Topology, *, usual: bool
     )
     library = bundled_library()
     config, dataset = resolve(config, library.models)
-    spec, strategy = dataset.spec, SliceStrategy(topology.replicas)
-    devices = Devices(strategy, SINGLE_PROCESS, "TPU")
+    program = make_program(config, dataset, library, topology)
     if usual:
-        with strategy.scope():
+        with program.strategy.scope():
             gan = keras_fit.WGANGP(WORK)
-        step: Any = UsualStep(gan, config.batch_size, config.generator_batch)
-    else:
-        step = make_step(config, make_state(config, devices, spec, library.models), spec, library)
+        step: Any = UsualStep(gan, config)
+        program = dataclasses.replace(program, step=step)
     with tempfile.TemporaryDirectory() as directory:
         return aot.compile_slice(
-            step,
-            strategy,
+            program,
             topology,
-            example_shape=spec.example_shape,
             penalty_interval=config.penalty_interval,
             directory=directory,
             log=lambda line: None,
@@ -118,13 +111,10 @@ def make_row(topology: str, variant: str, report: dict[str, Any]) -> dict[str, A
         "generator": generator["estimated_cycles"] / report["per_replica_generator_batch"],
         "matrix units": f"{critic['matrix_unit_utilisation']:.0%}, "
         f"{generator['matrix_unit_utilisation']:.0%}",
-        "temporaries, MB": f"{critic['temp_bytes'] / 1e6:.0f}, {generator['temp_bytes'] / 1e6:.0f}",
+        "temporaries, MB": report["loop"]["temp_bytes"] / 1e6,
         "gradient all-reduces": f"{critic['gradient_all_reduce_count']}, "
         f"{generator['gradient_all_reduce_count']}",
-        "cycles per iteration, M": (
-            WORK.n_critic * critic["estimated_cycles"] + generator["estimated_cycles"]
-        )
-        / 1e6,
+        "cycles per iteration, M": report["iteration"]["estimated_cycles"] / 1e6,
     }
 
 

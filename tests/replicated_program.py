@@ -1,4 +1,4 @@
-"""Runs the program of an 8-core slice on 8 virtual CPU devices; prints how far it is from one.
+"""Runs the loop of an 8-core slice on 8 virtual CPU devices; prints how far it is from one replica.
 
 For test_compile.py, in a process of its own: the devices must be made before XLA starts.
 """
@@ -8,6 +8,7 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import dataclasses
+import functools
 import json
 import re
 
@@ -18,28 +19,56 @@ from conftest import make_replica_step, make_state
 from jax._src.lib import _jax
 
 from wgan_gp.config import Config
+from wgan_gp.data import pixels
+from wgan_gp.data.loop_input import open_loop_input
+from wgan_gp.data.source import ExampleFormat, StoredData
 from wgan_gp.tpu import compiler, lowering
+from wgan_gp.tpu.loop_program import make_replica_program
 from wgan_gp.tpu.slice_strategy import SliceStrategy
-from wgan_gp.training.host_loop import replica_programs
+from wgan_gp.training.device_loop import replica_loop
 
 REPLICAS = 8
-CONFIG = Config(model="dcgan", batch_size=32, model_width=4, latent_size=8)
-LABELS = np.arange(32, dtype=np.int32) % 10
-EXAMPLES = np.random.default_rng(0).uniform(-1, 1, [32, 8, 8, 1]).astype(np.float32)
-DONE = np.int64(3)
+ITERATIONS = 10
+CONFIG = Config(
+    model="dcgan", batch_size=32, model_width=4, latent_size=8, n_critic=2, random_flips=True
+)
+COUNTERS = [np.int64(3), np.int64(ITERATIONS), np.int64(0)]  # done before, to do, rollbacks
+
+
+def make_data():
+    """Images of 256 levels, so that the program dequantizes them."""
+    random = np.random.default_rng(0)
+    stored = ExampleFormat((8, 8, 1), tf.uint8, functools.partial(pixels.normalize, CONFIG))
+    return StoredData(0, stored, random.integers(0, 256, [100, 8, 8, 1]), np.arange(100) % 10)
 
 
 def make_step(strategy):
     """Plain gradient descent: Adam would hide a gradient that is 8 times too large."""
     state = make_state(CONFIG, strategy)
     with strategy.scope():
-        optimizers = [tf.keras.optimizers.SGD(1.0) for _ in range(2)]
+        optimizers = [tf.keras.optimizers.SGD(0.01) for _ in range(2)]
         optimizers[0].build(state.critic.trainable_variables)
         optimizers[1].build(state.generator.trainable_variables)
     state = dataclasses.replace(
         state, critic_optimizer=optimizers[0], generator_optimizer=optimizers[1]
     )
     return make_replica_step(CONFIG, state)
+
+
+def make_input(strategy, *, resident):
+    """Returns the input of the loop, and the first element of each replica."""
+    data, replicas = make_data(), strategy.num_replicas_in_sync
+    loop_input = open_loop_input(
+        data,
+        strategy,
+        batch_size=CONFIG.batch_size,
+        n_critic=CONFIG.n_critic,
+        steps_per_loop=ITERATIONS,
+        resident=resident,
+    )
+    context = tf.distribute.InputContext(num_replicas_in_sync=replicas)
+    elements = loop_input.dataset(data, context, int(COUNTERS[0]) * CONFIG.n_critic).take(replicas)
+    return loop_input, list(elements)
 
 
 def model_variables(step):
@@ -55,61 +84,45 @@ def value_of(weight):
     return np.array(tf.convert_to_tensor(weight))
 
 
-def updates_of_one(network):
+def run_one(*, resident):
+    """Returns the updates of one replica and its totals."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     step = make_step(strategy)
     before = [value_of(weight) for weight in model_variables(step)]
-    critic_step, generator_step = replica_programs(step, jit_compile=False)
-    if network == "critic":
-        strategy.run(critic_step, args=(tf.constant(EXAMPLES), tf.constant(LABELS), DONE, DONE))
-    else:
-        strategy.run(generator_step, args=(DONE, DONE))
-    return [value_of(now) - then for now, then in zip(model_variables(step), before, strict=False)]
+    loop_input, (element,) = make_input(strategy, resident=resident)
+    loop = replica_loop(step, loop_input, jit_compile=False)
+    totals = strategy.run(loop, args=(element, *COUNTERS))
+    updates = [
+        value_of(now) - then for now, then in zip(model_variables(step), before, strict=True)
+    ]
+    return updates, [value.numpy() for value in tf.nest.flatten(totals)]
 
 
-def updates_of_slice(network):
-    """Returns the weights of each replica, `[8, ...]` each."""
+def run_slice(*, resident):
+    """Returns the updates of the 8 replicas, `[8, ...]` each, and their totals."""
     strategy = SliceStrategy(REPLICAS)
     step = make_step(strategy)
-    critic_step, generator_step = replica_programs(step, jit_compile=False)
-    step_of = {"critic": critic_step, "generator": generator_step}
-    program = lowering.make_program(step_of[network], strategy)
-    done = tf.TensorSpec([], tf.int64)
-    share = len(EXAMPLES) // REPLICAS
-    real = tf.TensorSpec([share, *EXAMPLES.shape[1:]])
-    labels = tf.TensorSpec([share], tf.int32)
-    specs = (real, labels, done, done) if network == "critic" else (done, done)
+    loop_input, elements = make_input(strategy, resident=resident)
+    program, specs = make_replica_program(step, strategy, loop_input)
     hlo = lowering.lower_to_hlo(program, *specs)
-    variables = {
-        id(variable.handle): variable
-        for variable in map(
-            tensorflow_variable,
-            [
-                *model_variables(step),
-                *step.state.critic_optimizer.variables,
-                *step.state.generator_optimizer.variables,
-            ],
-        )
-    }
-    captured = [
-        variables[id(resource)]
-        for resource in program.get_concrete_function(*specs).captured_inputs
-    ]
-    batch = [EXAMPLES, LABELS] if network == "critic" else []
-    results = run_on_cpus(hlo, batch, [DONE, DONE, *map(value_of, captured)])
+    traced = program.get_concrete_function(*specs)
+    variables = {id(variable.handle): variable for variable in traced.graph.variables}
+    captured = [variables[id(resource)] for resource in traced.captured_inputs]
+    of_each = [tf.nest.flatten(element) for element in elements]
+    batch = [np.concatenate(parts) for parts in zip(*of_each, strict=True)]
+    results = run_on_cpus(hlo, batch, [*COUNTERS, *map(value_of, captured)])
 
     # The results that overwrite a parameter are that variable's new value.
     header = compiler.hlo_text(hlo).partition("\n")[0]
-    first = len(specs)
     new = {
-        id(captured[int(parameter) - first]): results[int(result)]
+        id(captured[int(parameter) - len(specs)]): results[int(result)]
         for result, parameter in re.findall(r"\{(\d+)\}: \((\d+), ", header)
     }
     updates = []
     for weight in model_variables(step):
         old = value_of(weight)
         updates.append(new.get(id(tensorflow_variable(weight)), old[None]) - old)
-    return updates
+    return updates, results[: len(traced.outputs)]
 
 
 def run_on_cpus(hlo, batch, others):
@@ -136,11 +149,25 @@ def run_on_cpus(hlo, batch, others):
 
 
 def main():
-    for network in ("critic", "generator"):
-        one, slices = updates_of_one(network), updates_of_slice(network)
-        largest = max(np.abs(update).max() for update in one)
-        apart = max(np.abs(mine - theirs).max() for mine, theirs in zip(slices, one, strict=True))
-        print(json.dumps({"network": network, "update": float(largest), "apart": float(apart)}))
+    for resident in (True, False):
+        updates, totals = run_one(resident=resident)
+        slice_updates, slice_totals = run_slice(resident=resident)
+        pairs = list(zip(slice_updates, updates, strict=True))
+        # The terms are shares, which are summed; then come the first bad iterations.
+        terms = list(zip(slice_totals[:2], totals[:2], strict=True))
+        print(
+            json.dumps(
+                {
+                    "resident": resident,
+                    "update": float(max(np.abs(update).max() for update in updates)),
+                    "apart": float(max(np.abs(ours - one).max() for ours, one in pairs)),
+                    "terms": float(max(np.abs(one).max() for _, one in terms)),
+                    "terms_apart": float(
+                        max(np.abs(ours.sum(axis=0) - one).max() for ours, one in terms)
+                    ),
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from conftest import (
 )
 
 from wgan_gp.config import Config
-from wgan_gp.data import write_tfrecords
+from wgan_gp.data import pixels, write_tfrecords
 from wgan_gp.data.encoded_images import open_images
+from wgan_gp.data.loop_input import is_resident, is_stored
 from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.source import InMemoryData, StreamedData
 from wgan_gp.data.substitution import TOO_MANY_UNREADABLE
@@ -590,3 +591,50 @@ def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
     config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download=True)
     with pytest.raises(UserError, match=r"ConnectionError: no network\) — check the network, or"):
         open_data(config)
+
+
+@pytest.mark.parametrize("cache", ["auto", "on", "device", "off"])
+@pytest.mark.parametrize("kind", ["folder", "shards", "prepared"])
+def test_properties_are_known_without_reading(
+    kind, cache, folder, shards, prepared, monkeypatch, capsys
+):
+    """The number of images of a folder includes the unreadable ones."""
+    settings = {
+        "folder": {"dataset": "image_folder", "data_dir": folder},
+        "shards": {"dataset": "tfrecord", "data_dir": shards},
+        "prepared": {"dataset": "cifar10", "data_dir": prepared},
+    }[kind]
+    dataset = find_data(Config(**settings, cache=cache))
+    opened = dataset.open(batch_size=1)
+    capsys.readouterr()
+    monkeypatch.setattr(pixels, "decode", None)
+    unread = dataset.open_unread(batch_size=1)
+    assert unread.size == (33 if kind == "folder" else opened.size)
+    assert (unread.format.shape, unread.format.dtype) == (opened.example_shape, tf.uint8)
+    assert is_stored(unread) == is_stored(opened) == (cache != "off")
+    assert is_resident(unread, cache) == is_resident(opened, cache)
+    assert unread.examples.shape == [unread.size, *opened.example_shape]
+    assert (unread.examples.dtype, unread.labels.dtype) == (tf.uint8, tf.int32)
+    assert "not prepared" not in capsys.readouterr().err
+    with pytest.raises(UserError, match=f"--batch_size=99 is larger .* has {unread.size} images"):
+        dataset.open_unread(batch_size=99)
+
+
+@pytest.mark.parametrize(("cache", "warns"), [("auto", True), ("device", True), ("off", False)])
+def test_an_unprepared_dataset_is_assumed_to_fit(tmp_path, capsys, cache, warns):
+    """Compiling needs no data."""
+    dataset = find_data(Config(dataset="mnist", data_dir=str(tmp_path), cache=cache))
+    unread = dataset.open_unread(batch_size=1)
+    assert is_resident(unread, cache) == warns
+    # A TPU pads the 784 levels of an image to 896.
+    assert unread.size == 2**30 // 896
+    found = capsys.readouterr().err
+    assert (
+        "=mnist is not prepared, so its number of images is unknown: assuming 1,198,372" in found
+    ) == warns
+
+
+def test_the_split_of_an_unread_dataset_is_checked(prepared):
+    dataset = find_data(Config(dataset="cifar10", data_dir=prepared, split="dev"))
+    with pytest.raises(UserError, match="--split=dev is not a split of --dataset=cifar10"):
+        dataset.open_unread(batch_size=1)

@@ -16,6 +16,8 @@ import losses
 import models
 from models.heads import CONDITIONINGS
 from models.normalization import CRITIC_NORMALIZATIONS
+from wgan_gp.config import Config
+from wgan_gp.data import pixels
 from wgan_gp.training.networks import bind_labels
 
 TOLERANCE = 1e-5
@@ -153,3 +155,25 @@ def test_every_generator(normalization, classes):
         return losses.GanObjective().generator_terms(scores, fake)
 
     assert_xla_computes_the_same(terms, generator)
+
+
+@pytest.mark.parametrize("dequantization", [True, False])
+@pytest.mark.parametrize("random_flips", [True, False])
+def test_images_are_normalized_alike_on_the_host_and_in_a_program(dequantization, random_flips):
+    """A run therefore trains on the same examples wherever they are normalized."""
+    config = Config(dequantization=dequantization, random_flips=random_flips)
+    levels = tf.reshape(tf.cast(tf.range(4 * 16 * 16 * 3) % 256, tf.uint8), [4, 16, 16, 3])
+    first = tf.constant(2**33 + 5, tf.int64)
+
+    def normalize(levels, first):
+        return pixels.normalize(config, levels, first)
+
+    compiled = tf.function(normalize, jit_compile=True)
+    expected = normalize(levels, first).numpy()
+    if not (dequantization or random_flips):
+        scaled = levels.numpy().astype(np.float64) / 127.5 - 1
+        np.testing.assert_allclose(expected, scaled, atol=2**-25)  # rounded once
+        assert (expected.min(), expected.max()) == (-1, 1)
+    np.testing.assert_array_equal(compiled(levels, first), expected)
+    # The host would send a captured tensor to the device with every launch.
+    assert compiled.get_concrete_function(levels, first).captured_inputs == []

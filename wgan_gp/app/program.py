@@ -69,7 +69,7 @@ def run(
     if config.mode == "compile":
         from .compiling import compile_for_slice  # noqa: PLC0415
 
-        compile_for_slice(config, dataset.spec, library)
+        compile_for_slice(config, dataset, library)
         return 0
     from .training import train  # noqa: PLC0415
 

@@ -19,7 +19,7 @@ from ..errors import UserError
 from .shapes import image_shape
 
 if typing.TYPE_CHECKING:
-    from .source import InMemoryData, StreamedData
+    from .source import InMemoryData, OpenedData, StreamedData
 
 _FILE_DATASETS = ("image_folder", "tfrecord")
 _LOCAL_DEVICES = DeviceSettings()
@@ -81,6 +81,9 @@ class DatasetReader(Protocol):
     ) -> InMemoryData | StreamedData:
         """Opens the dataset; labels must be 0 ... classes - 1, and 0 allows all labels."""
 
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
+        """Returns the properties of the dataset without reading all of its examples."""
+
     def fingerprint(self, settings: DataSettings) -> dict[str, Any] | None:
         """Returns the fingerprint of the files, or None for a dataset without files."""
 
@@ -138,12 +141,18 @@ class Dataset:
         if plain:
             settings = dataclasses.replace(settings, dequantization=False, random_flips=False)
         data = self._open(self._reader, settings)
-        if data.size is not None and batch_size > data.size:
-            raise UserError(
-                f"--batch_size={batch_size} is larger than --dataset={settings.dataset}, which has "
-                f"{data.size} image{'s' if data.size > 1 else ''}",
-                f"use at most {data.size}",
-            )
+        self._check_batch_size(batch_size, data)
+        return data
+
+    def open_unread(self, *, batch_size: int) -> OpenedData:
+        """Returns the properties of the dataset, which suffice to compile a run.
+
+        No example is decoded, but TFRecord files are read to count their records. See `open` for
+        the argument and the error.
+        """
+        with _reporting(self.settings):
+            data = self._reader.open_unread(self.settings, devices=self._devices)
+        self._check_batch_size(batch_size, data)
         return data
 
     def open_held_out(self) -> InMemoryData | StreamedData | None:
@@ -177,6 +186,14 @@ class Dataset:
         """
         with _reporting(self.settings):
             return self._reader.fingerprint(self.settings)
+
+    def _check_batch_size(self, batch_size: int, data: OpenedData) -> None:
+        if data.size is not None and batch_size > data.size:
+            raise UserError(
+                f"--batch_size={batch_size} is larger than --dataset={self.settings.dataset}, "
+                f"which has {data.size} image{'s' if data.size > 1 else ''}",
+                f"use at most {data.size}",
+            )
 
     def _open(self, reader: DatasetReader, settings: DataSettings) -> InMemoryData | StreamedData:
         with _reporting(settings):
@@ -253,6 +270,9 @@ class _BuiltInReader:
     ) -> InMemoryData:
         module = importlib.import_module(self._module, __package__)
         return module.open_data(settings, self.example_shape)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> InMemoryData:
+        return self.open(settings, classes=0, devices=devices)
 
     def fingerprint(self, settings: DataSettings) -> None:
         return None

@@ -18,7 +18,14 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError, printable
 from . import pixels, substitution
 from .pipeline import without_autotune
-from .source import MAX_CACHE_BYTES, ExampleFormat, InMemoryData, StoredData, StreamedData
+from .source import (
+    MAX_CACHE_BYTES,
+    ExampleFormat,
+    InMemoryData,
+    StoredData,
+    StreamedData,
+    UnreadData,
+)
 
 # The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
 # aborts the process.
@@ -76,34 +83,60 @@ def open_images(
     settings: DataSettings,
     devices: DeviceSettings,
 ) -> InMemoryData | StreamedData:
-    """Opens images in memory or as a stream, as set by --cache.
-
-    `auto` holds up to 1 GiB in memory.
-
-    Args:
-      images: The images.
-      example_shape: `(S, S, C)`, to which they are cropped and resized.
-      settings: The settings of the data.
-      devices: The devices that receive the data.
+    """Opens images in memory or as a stream; see `unread_images` for the arguments.
 
     Raises:
       UserError: If no image can be read, a label is out of range, or the images are too large to
         be sent to a remote TPU.
     """
+    unread = unread_images(images.origin, images.size, example_shape, settings, devices)
+    if unread.in_memory:
+        return StoredData(settings.seed, unread.format, *load(images, example_shape))
+    check_readable(images, example_shape)
+    # With a remote TPU, other machines decode the images, and they cannot call Python functions.
+    return StreamedImages(images, unread.format, warn=not devices.on_remote_tpu)
+
+
+def unread_images(
+    origin: str,
+    count: int | None,
+    example_shape: tuple[int, ...],
+    settings: DataSettings,
+    devices: DeviceSettings,
+) -> UnreadData:
+    """Returns the properties of images, which are held in memory as set by --cache.
+
+    `auto` holds up to 1 GiB in memory.
+
+    Args:
+      origin: The flag for messages, such as "--data_dir=photos".
+      count: The number of images. None if it is unknown, which is assumed to be the largest that
+        `auto` holds in the memory of a device.
+      example_shape: `(S, S, C)`, to which they are cropped and resized.
+      settings: The settings of the data.
+      devices: The devices that receive the data.
+
+    Raises:
+      UserError: If the images are too large to be sent to a remote TPU.
+    """
     stored = ExampleFormat(example_shape, tf.uint8, functools.partial(pixels.normalize, settings))
-    size = images.size * stored.example_bytes
+    if count is None:
+        count = MAX_CACHE_BYTES // stored.tpu_bytes
+        if settings.cache in ("auto", "device"):
+            logging.warning(
+                f"{origin} is not prepared, so its number of images is unknown: assuming "
+                f"{count:,}, which --cache=auto still holds in the memory of a device"
+            )
+    size = count * stored.example_bytes
     in_memory = settings.cache in ("on", "device")
     if in_memory and devices.on_remote_tpu and size > _MAX_SENT_BYTES:
         raise UserError(
-            f"--cache={settings.cache}: {images.origin} has {size / 2**30:.1f} GiB of images, "
+            f"--cache={settings.cache}: {origin} has {size / 2**30:.1f} GiB of images, "
             f"which is more than can be sent to --tpu={devices.tpu}",
             "use --cache=off, or --tpu=local on a TPU VM",
         )
-    if in_memory or (settings.cache == "auto" and size <= MAX_CACHE_BYTES):
-        return StoredData(settings.seed, stored, *load(images, example_shape))
-    check_readable(images, example_shape)
-    # With a remote TPU, other machines decode the images, and they cannot call Python functions.
-    return StreamedImages(images, stored, warn=not devices.on_remote_tpu)
+    in_memory = in_memory or (settings.cache == "auto" and size <= MAX_CACHE_BYTES)
+    return UnreadData(stored, count, in_memory)
 
 
 def load(images: EncodedImages, example_shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -17,11 +17,11 @@ from absl import logging
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from . import listing
-from .encoded_images import EncodedImages, open_images
+from .encoded_images import EncodedImages, open_images, unread_images
 from .fingerprint import compute_fingerprint
 from .shapes import image_shape, limit_side
 from .shuffling import shuffled
-from .source import InMemoryData, StreamedData
+from .source import InMemoryData, StreamedData, UnreadData
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif")
 _PILLOW_FORMATS = ("JPEG", "PNG", "GIF")  # TensorFlow decodes the same formats
@@ -58,6 +58,11 @@ class FolderReader:
     ) -> InMemoryData | StreamedData:
         images = FolderImages(self._folder, settings.seed)
         return open_images(images, self.example_shape, settings, devices)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
+        folder = self._folder
+        origin, count = f"--data_dir={folder.path}", len(folder.files)
+        return unread_images(origin, count, self.example_shape, settings, devices)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         folder = self._folder

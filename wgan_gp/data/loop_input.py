@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
-import numpy as np
 import tensorflow as tf
 
 from .pipeline import slice_index, stored_batches, without_autotune
@@ -22,13 +21,13 @@ from .source import (
     OpenedData,
     StoredData,
     StreamedData,
+    UnreadData,
 )
 
 # The largest element of one replica, unless a single iteration needs more. The host and the device
 # each hold at most three elements for each replica: one in use and two that are prefetched.
 MAX_ELEMENT_BYTES = 2**25
 _INT32_BYTES = 4  # of an index or a label
-_LANES = 128
 # (index of a critic step within the element, position of the replica's first example)
 #     -> examples [B, *example_shape] float32, labels [B] int32
 ReadExamples = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -230,18 +229,21 @@ def is_resident(data: OpenedData, cache: str) -> bool:
     `auto` does so up to MAX_CACHE_BYTES, which is an eighth of the smallest memory of a TPU core.
 
     Args:
-      data: The opened dataset.
+      data: The dataset, which need not have been read.
       cache: The value of --cache.
     """
-    if not isinstance(data, StoredData) or cache in ("on", "off"):
+    if not is_stored(data) or cache in ("on", "off"):
         return False
-    # The last dimension of a tensor on a TPU is padded to a multiple of 128.
-    values = -(-int(np.prod(data.format.shape)) // _LANES) * _LANES
-    return cache == "device" or data.size * values * data.format.dtype.size <= MAX_CACHE_BYTES
+    return cache == "device" or data.size * data.format.tpu_bytes <= MAX_CACHE_BYTES
+
+
+def is_stored(data: OpenedData) -> TypeGuard[StoredData | UnreadData]:
+    """Returns True if all examples of a dataset are held in memory once it is read."""
+    return isinstance(data, StoredData) or (isinstance(data, UnreadData) and data.in_memory)
 
 
 def open_loop_input(
-    data: InMemoryData | StreamedData,
+    data: OpenedData,
     strategy: tf.distribute.Strategy,
     *,
     batch_size: int,
@@ -255,12 +257,12 @@ def open_loop_input(
     divides `steps_per_loop`, so that each loop starts with a new element.
 
     Args:
-      data: The opened dataset.
+      data: The dataset. If it has not been read, the input can be compiled but not used.
       strategy: The strategy of the run.
       batch_size: The global batch size.
       n_critic: The number of critic steps in an iteration.
       steps_per_loop: The number of iterations in a loop.
-      resident: Whether to hold the dataset in the memory of each device. Only for StoredData.
+      resident: Whether to hold the dataset in the memory of each device; see `is_resident`.
     """
     count = batch_size // strategy.num_replicas_in_sync
     example_bytes = _INT32_BYTES + (0 if resident else data.format.example_bytes)
@@ -272,7 +274,7 @@ def open_loop_input(
     )
     sizes = {"steps": iterations * n_critic, "count": count}
     if resident:
-        assert isinstance(data, StoredData)
+        assert is_stored(data)
         return ResidentExamples(strategy, data.examples, data.labels, data.format, **sizes)
     return StackedExamples(data.format, **sizes)
 

@@ -150,7 +150,9 @@ def normalize(settings: DataSettings, uint8_images: tf.Tensor, first: tf.Tensor)
     """
     images = flip(settings, tf.cast(uint8_images, tf.float32), first)
     if not settings.dequantization:
-        return images / 127.5 - 1
+        # 1 / 127.5 is 2^-7 + 2^-15 + 2^-23 + 2^-31 and so on. These products are exact, so all
+        # devices compute the same result. A division would be rounded differently under XLA.
+        return (images * (2.0**-7 + 2.0**-15) - 1) + images * (2.0**-23 + 2.0**-31)
     count, *rest = uint8_images.shape
     words = uncorrelated_bits(
         settings.seed, RngStream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))

@@ -17,13 +17,13 @@ import tensorflow as tf
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError, reason
 from .downloads import limit_downloads
-from .encoded_images import open_images
+from .encoded_images import open_images, unread_images
 from .fingerprint import compute_fingerprint
 from .listing import check_path
 from .records import RecordImages
 from .shapes import MAX_DEFAULT_SIDE, image_shape
 from .shards import Shards
-from .source import InMemoryData, StreamedData
+from .source import InMemoryData, StreamedData, UnreadData
 
 _FILE_FORMAT = "tfrecord"  # the only supported format of prepared files
 _DESCRIPTION = "dataset_info.json"
@@ -87,6 +87,14 @@ class PreparedReader:
         )
         images = RecordImages(shards, settings.seed)
         return open_images(images, self.example_shape, settings, devices)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
+        count = None
+        if is_prepared(self._builder):
+            list_files(settings, self._builder)  # checks the split
+            count = self._builder.info.splits[settings.split].num_examples
+        origin = f"--dataset={settings.dataset}"
+        return unread_images(origin, count, self.example_shape, settings, devices)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return compute_fingerprint("", list_files(settings, self._builder), self.label_count)
@@ -177,9 +185,7 @@ def list_files(settings: DataSettings, builder: Any) -> list[str]:
       UserError: If the dataset cannot be prepared, is prepared in another file format, or does not
         have the split.
     """
-    with _suppress_warnings("absl"):  # absl warns about a partially prepared folder
-        is_prepared = builder.is_prepared()
-    if not is_prepared:
+    if not is_prepared(builder):
         prepare(settings, builder)
     splits = builder.info.splits
     if settings.split not in splits:
@@ -195,6 +201,12 @@ def list_files(settings: DataSettings, builder: Any) -> list[str]:
             f'tensorflow_datasets.builder("{settings.dataset}", file_format="{_FILE_FORMAT}")',
         )
     return [str(path) for path in splits[settings.split].filepaths]
+
+
+def is_prepared(builder: Any) -> bool:
+    """Returns True if a dataset is completely prepared."""
+    with _suppress_warnings("absl"):  # absl warns about a partially prepared folder
+        return builder.is_prepared()
 
 
 def prepare(settings: DataSettings, builder: Any) -> None:

@@ -13,12 +13,12 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from ..runtime.randomness import RngStream, bits
 from . import folder
-from .encoded_images import EncodedImages, open_images
+from .encoded_images import EncodedImages, open_images, unread_images
 from .fingerprint import compute_fingerprint
 from .shapes import image_shape, limit_side
 from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, read_records, scan_shards
 from .shuffling import shuffled
-from .source import InMemoryData, StreamedData
+from .source import InMemoryData, StreamedData, UnreadData
 
 _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epoch
 
@@ -36,6 +36,10 @@ class RecordReader:
     ) -> InMemoryData | StreamedData:
         images = RecordImages(self._shards, settings.seed)
         return open_images(images, self.example_shape, settings, devices)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
+        images = RecordImages(self._shards, settings.seed)
+        return unread_images(images.origin, images.size, self.example_shape, settings, devices)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return compute_fingerprint("", self._shards.files, self._shards.classes)

@@ -14,6 +14,7 @@ from .shuffling import shuffled
 # The largest dataset that --cache=auto holds in memory. It does not depend on this machine's
 # memory, because a run must read the same order on every machine.
 MAX_CACHE_BYTES = 2**30
+_LANES = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,14 @@ class ExampleFormat:
         """The size of a stored example in bytes."""
         return int(np.prod(self.shape)) * self.dtype.size
 
+    @property
+    def tpu_bytes(self) -> int:
+        """The size of a stored example in the memory of a TPU, in bytes.
+
+        A TPU pads the last dimension of a tensor to a multiple of 128.
+        """
+        return -(-int(np.prod(self.shape)) // _LANES) * _LANES * self.dtype.size
+
 
 class OpenedData(abc.ABC):
     """An endless sequence of shuffled examples, addressed by position.
@@ -56,6 +65,30 @@ class OpenedData(abc.ABC):
     def example_shape(self) -> tuple[int, ...]:
         """`(H, W, C)` for images, `(D,)` for points."""
         return self.format.shape
+
+
+@dataclasses.dataclass(frozen=True)
+class UnreadData(OpenedData):
+    """A dataset of which no example was read: only its properties are known.
+
+    Attributes:
+      format, size: See `OpenedData`.
+      in_memory: Whether it is opened as StoredData.
+    """
+
+    format: ExampleFormat
+    size: int
+    in_memory: bool
+
+    @property
+    def examples(self) -> tf.Tensor:
+        """A tensor like `StoredData.examples`, with undefined values, which takes no memory."""
+        return tf.raw_ops.Empty(shape=[self.size, *self.format.shape], dtype=self.format.dtype)
+
+    @property
+    def labels(self) -> tf.Tensor:
+        """A tensor like `StoredData.labels`, with undefined values."""
+        return tf.raw_ops.Empty(shape=[self.size], dtype=tf.int32)
 
 
 class InMemoryData(OpenedData):

@@ -107,7 +107,9 @@ def uncorrelated_bits(
       `[count, size]`, uint32. Row i depends on (seed, stream, first + i) only.
     """
     with tf.init_scope():  # computed once, not in every call of a dataset's function
-        x = bits(seed, stream, step=1, first=0, count=1, size=size)
+        # As an array, which becomes a constant of the program. The host would send a tensor to
+        # the device with every launch.
+        x = bits(seed, stream, step=1, first=0, count=1, size=size).numpy()
     a, b = tf.split(bits(seed, stream, step=0, first=first, count=count, size=2), 2, axis=1)
     return a * x + b
 

@@ -13,7 +13,7 @@ from .topologies import Core
 _SUBLANES = 8  # batch sizes and channel counts are padded to multiples of it
 _LANES = 128  # if batch sizes are multiples of it, multiples of _SUBLANES suffice for channels
 _FEW_CHANNELS = 8
-_LAUNCH_SECONDS = 1e-3  # a program much shorter than this waits for the host
+_LAUNCH_SECONDS = 1e-3  # a launch much shorter than this waits for the host
 
 
 def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: Core) -> list[str]:
@@ -65,12 +65,12 @@ def advise_on_padding(
 
 
 def _advise_on_memory(report: Mapping[str, Any]) -> Iterator[str]:
-    for name, program in report["programs"].items():
-        if program["memory_share"] > 0.9:
-            yield (
-                f"{name} uses {program['memory_share']:.0%} of a core's memory, and the runtime "
-                "needs memory, too: a smaller batch is safer"
-            )
+    share = report["loop"]["memory_share"]
+    if share > 0.9:
+        yield (
+            f"the loop uses {share:.0%} of a core's memory, and the runtime needs memory, too: a "
+            "smaller batch is safer"
+        )
 
 
 def _advise_on_batch_size(batches: Mapping[str, int], replicas: int) -> Iterator[str]:
@@ -146,16 +146,12 @@ def _advise_on_few_channels(
 
 
 def _advise_on_launches(report: Mapping[str, Any]) -> Iterator[str]:
-    short = [
-        name
-        for name, program in report["programs"].items()
-        if program["estimated_seconds"] < _LAUNCH_SECONDS / 10
-    ]
-    if short:
+    iteration = report["iteration"]
+    seconds = iteration["iterations_per_launch"] * iteration["estimated_seconds"]
+    if seconds < _LAUNCH_SECONDS:
         yield (
-            f"{' and '.join(short)}: the estimated time is under "
-            f"{1e6 * _LAUNCH_SECONDS / 10:.0f} us, less than a launch takes, so a larger batch "
-            "costs little"
+            f"the estimated time of a launch is {1e6 * seconds:.0f} us, in which the host cannot "
+            "prepare the next one: a larger --steps_per_loop or a larger batch costs little"
         )
 
 

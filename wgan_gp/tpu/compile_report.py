@@ -7,29 +7,48 @@ docs/compile.md explains their limits.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from ..config import OptimizationSettings
-from ..training.step import ReplicaStep
+from ..training.loop import CRITIC_STEPS, ITERATIONS
 from . import hlo
 from .advice import advise
-from .compiler import Executable
-from .error_messages import format_gibibytes
+from .compiler import Costs, Executable, count_costs
 from .layers import LayerNames, find_pass
-from .topologies import Topology
+from .loop_program import LoopProgram, LoweredLoop
+from .topologies import Core, Topology
 
 LISTED_OPERATIONS = 10
 
 
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """The part of the program that is one critic step or one generator step.
+
+    Attributes:
+      part: The optimized operations.
+      costs: The compiler's counts for them.
+      trained: The network that the step updates.
+      batch_size: The number of examples per replica.
+      costlier_share: See `hlo.Part.operations`.
+    """
+
+    part: hlo.Part
+    costs: Costs
+    trained: tf.keras.Model
+    batch_size: int
+    costlier_share: float = 1.0
+
+
 def build_compile_report(
-    optimization: OptimizationSettings,
+    program: LoopProgram,
+    loop: LoweredLoop,
+    executable: Executable,
     topology: Topology,
-    step: ReplicaStep,
-    compiled: Mapping[str, Executable],
     versions: Mapping[str, str],
     *,
     penalty_interval: int,
@@ -37,34 +56,30 @@ def build_compile_report(
     """Returns the report as a JSON object; docs/compile.md explains its keys.
 
     Args:
-      optimization: The settings of the training steps.
+      program: The loop.
+      loop: The loop, converted to HLO.
+      executable: The compiled loop.
       topology: The slice.
-      step: The replica step, with the networks.
-      compiled: The compiled "critic_step" and "generator_step".
       versions: The versions of the packages; see `compiler.versions`.
       penalty_interval: The penalty is computed in every `penalty_interval`-th critic step.
     """
-    critic, generator = step.state.critic, step.state.generator
-    programs = {
-        name: _describe_program(compiled[name], topology, [critic, generator], trained, share)
-        for name, trained, share in (
-            # The only conditional is the penalty, which is computed in every k-th step.
-            ("critic_step", critic, 1 / penalty_interval),
-            ("generator_step", generator, 1.0),
-        )
-    }
-    seconds = (
-        optimization.n_critic * programs["critic_step"]["estimated_seconds"]
-        + programs["generator_step"]["estimated_seconds"]
-    )
-    images = optimization.n_critic * optimization.batch_size / seconds
+    optimization = program.step.optimization
+    networks = [program.step.state.critic, program.step.state.generator]
+    compiled = hlo.Program(executable.hlo)
+    steps = _split(program, compiled, penalty_interval)
+    programs = {name: _describe_step(step, topology.core, networks) for name, step in steps.items()}
+    iteration = _describe_iteration(program, loop, compiled, programs, topology)
+    seconds = iteration["estimated_seconds"]
+    images = program.n_critic * program.batch_size / seconds
     report = {
         "topology": topology.name,
         "replicas": topology.replicas,
         "chips": topology.chips,
-        "per_replica_batch": optimization.batch_size // topology.replicas,
-        "per_replica_generator_batch": optimization.generator_batch // topology.replicas,
+        "per_replica_batch": program.batch_size // topology.replicas,
+        "per_replica_generator_batch": program.generator_batch_size // topology.replicas,
         "memory_per_core_bytes": topology.core.memory_bytes,
+        "iteration": iteration,
+        "loop": _describe_loop(program, loop, executable, topology.core),
         "programs": programs,
         "estimated_iteration_seconds": seconds,
         "estimated_images_per_second": images,
@@ -73,90 +88,96 @@ def build_compile_report(
         "train_steps": optimization.train_steps,
         "versions": dict(versions),
     }
-    return {**report, "advice": advise(report, [critic, generator], topology.core)}
+    return {**report, "advice": advise(report, networks, topology.core)}
 
 
-def format_compile_report(report: Mapping[str, Any]) -> str:
-    """Returns the report as text for a terminal."""
-    programs = report["programs"]
-    rows = [
-        ("", *programs),
-        *(
-            (title, *(show(program[key]) for program in programs.values()))
-            for title, key, show in _ROWS
+def _split(program: LoopProgram, compiled: hlo.Program, penalty_interval: int) -> dict[str, _Step]:
+    """Returns the critic step and the generator step, which are the bodies of the two loops."""
+    iteration, critic_step = map(compiled.loop_body, (ITERATIONS, CRITIC_STEPS))
+    inner = compiled.part(critic_step)
+    inner_costs, all_costs = count_costs(inner.text), count_costs(compiled.part(iteration).text)
+    outer_costs = Costs(*(both - one for both, one in zip(all_costs, inner_costs, strict=True)))
+    state, replicas = program.step.state, program.strategy.num_replicas_in_sync
+    return {
+        "critic_step": _Step(
+            inner,
+            inner_costs,
+            state.critic,
+            program.batch_size // replicas,
+            # The only conditional is the penalty, which is computed in every k-th step.
+            costlier_share=1 / penalty_interval,
         ),
-    ]
-    lines = [
-        f"{report['topology']}: {report['replicas']} replicas with {report['per_replica_batch']} "
-        f"real examples each ({report['per_replica_generator_batch']} samples in a generator step)",
-        "",
-        *(f"  {title:<26}{first:>16}{second:>16}" for title, first, second in rows),
-        "",
-        f"  estimated: {1e3 * report['estimated_iteration_seconds']:.3f} ms per iteration, "
-        f"{report['estimated_images_per_second']:,.0f} images/s "
-        f"({report['estimated_images_per_second_per_chip']:,.0f} per chip), "
-        f"{_duration(report['estimated_hours'])} for {report['train_steps']:,} iterations",
-    ]
-    for name, program in programs.items():
-        lines += ["", f"  most expensive operations of {name}:"]
-        for row in program["costliest"]:
-            layer = row["layer"] or "(no layer)"
-            lines.append(f"    {row['share']:6.1%}  {layer:<34} {row['operation']} ({row['pass']})")
-    lines += ["", "  advice:"] + [f"    - {line}" for line in report["advice"] or ["none"]]
-    return "\n".join(lines)
+        "generator_step": _Step(
+            compiled.part(iteration, without=critic_step),
+            outer_costs,
+            state.generator,
+            program.generator_batch_size // replicas,
+        ),
+    }
 
 
-def _duration(hours: float) -> str:
-    if hours >= 1:
-        return f"{hours:.1f} hours"
-    return f"{60 * hours:.1f} minutes" if hours >= 1 / 60 else f"{3600 * hours:.1f} s"
-
-
-def _mega(value: float) -> str:
-    return f"{value / 1e6:,.1f} M"
-
-
-_ROWS = (
-    ("operations (flops)", "flops", _mega),
-    ("bytes accessed", "bytes_accessed", _mega),
-    ("estimated cycles", "estimated_cycles", "{:,}".format),
-    ("estimated time", "estimated_seconds", lambda value: f"{1e6 * value:,.1f} us"),
-    ("matrix unit utilization", "matrix_unit_utilisation", "{:.1%}".format),
-    ("memory per core", "memory_bytes", format_gibibytes),
-    ("share of core memory", "memory_share", "{:.1%}".format),
-    ("all-reduces", "all_reduce_count", str),
-    ("all-reduced bytes", "all_reduce_bytes", "{:,}".format),
-)
-
-
-def _describe_program(
-    executable: Executable,
+def _describe_iteration(
+    program: LoopProgram,
+    loop: LoweredLoop,
+    compiled: hlo.Program,
+    programs: Mapping[str, Mapping[str, Any]],
     topology: Topology,
-    networks: Iterable[tf.keras.Model],
-    trained: tf.keras.Model,
-    costlier_share: float,
 ) -> dict[str, Any]:
-    names = LayerNames(networks, hlo.parse_op_names(executable.hlo))
-    operations = hlo.parse_operations(executable.hlo, costlier_share=costlier_share)
+    """Returns the figures of one iteration; those of a launch are divided by its iterations."""
+    once = compiled.part(hlo.ENTRY, without=compiled.loop_body(ITERATIONS)).operations()
+    cycles = (
+        program.n_critic * programs["critic_step"]["estimated_cycles"]
+        + programs["generator_step"]["estimated_cycles"]
+        + round(sum(operation.cycles for operation in once) / loop.iterations_per_launch)
+    )
+
+    def per_iteration(launch_bytes: int) -> int:
+        return math.ceil(topology.replicas * launch_bytes / loop.iterations_per_launch)
+
+    return {
+        "estimated_cycles": cycles,
+        "estimated_seconds": cycles / topology.core.clock,
+        "iterations_per_launch": loop.iterations_per_launch,
+        "launches_per_loop": loop.launches_per_loop,
+        "bytes_from_host": per_iteration(loop.launch_bytes),
+        "bytes_to_host": per_iteration(loop.result_bytes),
+    }
+
+
+def _describe_loop(
+    program: LoopProgram, loop: LoweredLoop, executable: Executable, core: Core
+) -> dict[str, Any]:
+    """Returns the figures of the whole program, which are those of one core."""
+    memory_bytes = executable.memory_bytes + loop.prefetched_bytes
+    return {
+        "replica_count": hlo.Program(executable.hlo).replica_count,
+        "resident_bytes": program.resident_bytes if program.resident else 0,
+        "argument_bytes": executable.argument_bytes,
+        "output_bytes": executable.output_bytes,
+        "temp_bytes": executable.temp_bytes,
+        "code_bytes": executable.code_bytes,
+        "prefetched_bytes": loop.prefetched_bytes,
+        "memory_bytes": memory_bytes,
+        "memory_share": memory_bytes / core.memory_bytes,
+    }
+
+
+def _describe_step(step: _Step, core: Core, networks: Iterable[tf.keras.Model]) -> dict[str, Any]:
+    names = LayerNames(networks, step.part.op_names())
+    operations = step.part.operations(costlier_share=step.costlier_share)
     cycles = sum(operation.cycles for operation in operations)
     by_layer: collections.Counter[str] = collections.Counter()
     for operation in operations:
         by_layer[names.find_layer(operation.name)] += operation.cycles
     return {
-        "replica_count": hlo.parse_replica_count(executable.hlo),
-        "flops": executable.flops,
-        "bytes_accessed": executable.bytes_accessed,
+        "flops": step.costs.flops,
+        "bytes_accessed": step.costs.bytes_accessed,
         "estimated_cycles": cycles,
-        "loops": hlo.count_loops(executable.hlo),
-        "estimated_seconds": cycles / topology.core.clock,
-        "matrix_unit_utilisation": executable.flops / (cycles * topology.core.flops_per_cycle),
-        "argument_bytes": executable.argument_bytes,
-        "output_bytes": executable.output_bytes,
-        "temp_bytes": executable.temp_bytes,
-        "code_bytes": executable.code_bytes,
-        "memory_bytes": executable.memory_bytes,
-        "memory_share": executable.memory_bytes / topology.core.memory_bytes,
-        **_describe_all_reduces(executable, names, networks, trained),
+        "cycles_per_example": cycles / step.batch_size,
+        "loops": step.part.count_loops(),
+        "estimated_seconds": cycles / core.clock,
+        "matrix_unit_utilisation": step.costs.flops / (cycles * core.flops_per_cycle),
+        **_describe_all_reduces(step, names, networks),
         "costliest": [
             {
                 "layer": names.find_layer(operation.name),
@@ -172,17 +193,12 @@ def _describe_program(
 
 
 def _describe_all_reduces(
-    executable: Executable,
-    names: LayerNames,
-    networks: Iterable[tf.keras.Model],
-    trained: tf.keras.Model,
+    step: _Step, names: LayerNames, networks: Iterable[tf.keras.Model]
 ) -> dict[str, Any]:
-    all_reduces = [
-        (names.find_layer(each.name), each.bytes) for each in hlo.parse_all_reduces(executable.hlo)
-    ]
+    all_reduces = [(names.find_layer(each.name), each.bytes) for each in step.part.all_reduces()]
     gradient_bytes = sum(
         math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
-        for weight in trained.trainable_variables
+        for weight in step.trained.trainable_variables
     )
     network_names = {network.name for network in networks}
     # All-reduces inside a network sum the moments of batch normalization, not gradients.

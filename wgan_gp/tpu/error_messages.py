@@ -1,4 +1,4 @@
-"""The errors of --mode=compile: why a step cannot run on a TPU, and what to change."""
+"""The errors of --mode=compile: why a run cannot be compiled for a TPU, and what to change."""
 
 from __future__ import annotations
 
@@ -86,37 +86,29 @@ def parse_memory_error(message: str) -> Memory | None:
     )
 
 
-def out_of_memory_error(
-    program: str, flag: str, batch_size: int, memory: Memory, smaller_batch_size: int | None
-) -> UserError:
-    """Returns the error for a program that requires more memory than a core has.
+def out_of_memory_error(what: str, memory: Memory, remedy: str) -> UserError:
+    """Returns the error for something that requires more memory than a core has.
 
     Args:
-      program: The name of the program.
-      flag: The name of the flag that sets the batch size.
-      batch_size: The global batch size.
+      what: The problem, up to the subject of "requires".
       memory: The required and the available memory.
-      smaller_batch_size: A global batch size with which the program fits, or None.
+      remedy: What to do.
     """
     return UserError(
-        f"--{flag}={batch_size} is too large: {program} requires "
-        f"{format_gibibytes(memory.required)} per core, but a core has "
+        f"{what} requires {format_gibibytes(memory.required)} per core, but a core has "
         f"{format_gibibytes(memory.available)}",
-        f"use --{flag}={smaller_batch_size}"
-        if smaller_batch_size
-        else "use a smaller network, because no batch size fits",
+        remedy,
     )
 
 
-def compiler_error(message: str, program: str, path: str) -> UserError:
+def compiler_error(message: str, path: str) -> UserError:
     """Returns the error for a program that the compiler rejects for any other reason.
 
     Args:
       message: The compiler's message.
-      program: The name of the program.
       path: The file that contains the message.
     """
-    return UserError(f"the compiler rejects {program}: {reason(message)}", f"see {path}")
+    return UserError(f"the compiler rejects the program: {reason(message)}", f"see {path}")
 
 
 def format_gibibytes(size: float) -> str:
@@ -146,6 +138,8 @@ def _locate(
 
 def _last_user_line(message: str) -> str:
     """Returns the innermost line of code outside libraries, such as "models/mine.py:12", or ""."""
-    frames = re.findall(r'File "([^"]+)", line (\d+), in', message)
+    # The first stack trace is that of the operation, the others those of the loops around it.
+    trace, _, _ = message.partition("tf2xla conversion failed")
+    frames = re.findall(r'File "([^"]+)", line (\d+), in', trace)
     own = [frame for frame in frames if "site-packages" not in frame[0]]
     return f"{own[-1][0]}:{own[-1][1]}" if own else ""

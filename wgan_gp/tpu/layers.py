@@ -8,10 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..training.loop import CRITIC_STEPS, ITERATIONS
 from ..training.networks import KERAS_3
 
-# The scopes that gradient tapes and nested functions add to a name.
-_ADDED_SCOPE = re.compile(r"gradient_tape|(Stateful)?PartitionedCall(_\d+)?")
+# The scopes that gradient tapes, nested functions and the loops of training add to a name.
+_ADDED_SCOPE = re.compile(
+    rf"gradient_tape|((Stateful)?PartitionedCall|{ITERATIONS}|{CRITIC_STEPS})(_\d+)?"
+)
 _PASSES = ("forward", "gradient", "second-order gradient")
 
 

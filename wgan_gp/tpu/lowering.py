@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
@@ -42,3 +42,25 @@ def lower_to_hlo(
     # This lowers for the CPU, because TensorFlow without a TPU has only CPU kernels. At this stage,
     # the program is the same as for a TPU.
     return program.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+
+
+def transferred_bytes(
+    program: tf.types.experimental.PolymorphicFunction, *specs: tf.TensorSpec
+) -> tuple[int, int]:
+    """Returns the numbers of bytes that one replica receives and returns in each launch.
+
+    Variables are in the memory of the device. Everything else is sent: the arguments, and tensors
+    of the host that the program captures.
+
+    Args:
+      program, *specs: See `lower_to_hlo`.
+    """
+    traced = program.get_concrete_function(*specs)
+    return (
+        _size(tensor for tensor in traced.inputs if tensor.dtype != tf.resource),
+        _size(traced.outputs),
+    )
+
+
+def _size(tensors: Iterable[tf.Tensor]) -> int:
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)

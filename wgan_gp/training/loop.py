@@ -37,6 +37,8 @@ TrainLoop = Callable[[Iterator, tf.Tensor], LoopOutput]
 # (strategy, the shares of each replica) -> global means
 ReduceOverReplicas = Callable[[tf.distribute.Strategy, Any], Any]
 _NEVER = tf.int64.max
+# The names of the two loops in a graph, by which --mode=compile and profiles show them.
+ITERATIONS, CRITIC_STEPS = "iterations", "critic_steps"
 
 
 class Totals(NamedTuple):
@@ -87,7 +89,10 @@ def run_iterations(
             return index + 1, totals._replace(critic=_add(totals.critic, values))
 
         _, totals = tf.while_loop(
-            lambda index, _: index < n_critic, update, (tf.constant(0, tf.int64), totals)
+            lambda index, _: index < n_critic,
+            update,
+            (tf.constant(0, tf.int64), totals),
+            name=CRITIC_STEPS,
         )
         generator = _add(totals.generator, generator_step(done))
         return done + 1, Totals(
@@ -97,7 +102,10 @@ def run_iterations(
             _first_not_finite(totals.generator_bad, generator, done),
         )
 
-    return tf.while_loop(lambda done, _: done < first + count, iteration, (first, totals))[1]
+    _, totals = tf.while_loop(
+        lambda done, _: done < first + count, iteration, (first, totals), name=ITERATIONS
+    )
+    return totals
 
 
 def traced(*, jit_compile: bool) -> Callable:

@@ -1,0 +1,130 @@
+"""The program of a run's loop for one replica of a TPU slice, before it is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from ..data.loop_input import LoopInput, is_stored, open_loop_input
+from ..data.source import OpenedData
+from ..training.device_loop import replica_loop
+from ..training.step import ReplicaStep
+from . import lowering
+
+_PREFETCHED = 2  # elements on the device, in addition to the one in use; see data/loop_input.py
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopProgram:
+    """A loop to be compiled.
+
+    Attributes:
+      step: The replica step of training, created under `strategy`.
+      strategy: The `SliceStrategy` of the slice.
+      data: The dataset, which need not have been read.
+      steps_per_loop: The number of iterations of the loop.
+      resident: Whether the dataset is in the memory of each device.
+    """
+
+    step: ReplicaStep
+    strategy: tf.distribute.Strategy
+    data: OpenedData
+    steps_per_loop: int
+    resident: bool
+
+    @property
+    def n_critic(self) -> int:
+        return self.step.optimization.n_critic
+
+    @property
+    def batch_size(self) -> int:
+        return self.step.optimization.batch_size
+
+    @property
+    def generator_batch_size(self) -> int:
+        return self.step.optimization.generator_batch
+
+    @property
+    def resident_bytes(self) -> int:
+        """The size of the examples of a dataset in the memory of a device."""
+        return self.data.size * self.data.format.tpu_bytes if is_stored(self.data) else 0
+
+    def with_batch_size(self, batch_size: int, generator_batch_size: int) -> LoopProgram:
+        """Returns the loop with other global batch sizes."""
+        optimization = dataclasses.replace(
+            self.step.optimization,
+            batch_size=batch_size,
+            generator_batch_size=generator_batch_size,
+        )
+        step = dataclasses.replace(self.step, optimization=optimization)
+        return dataclasses.replace(self, step=step)
+
+    def lower(self) -> LoweredLoop:
+        """Converts the loop to HLO.
+
+        Raises:
+          Exception: If an operation cannot be compiled; TensorFlow raises exceptions of many types.
+        """
+        loop_input = open_loop_input(
+            self.data,
+            self.strategy,
+            batch_size=self.batch_size,
+            n_critic=self.n_critic,
+            steps_per_loop=self.steps_per_loop,
+            resident=self.resident,
+        )
+        program, specs = make_replica_program(self.step, self.strategy, loop_input)
+        hlo = lowering.lower_to_hlo(program, *specs)
+        launch_bytes, result_bytes = lowering.transferred_bytes(program, *specs)
+        iterations = loop_input.steps // self.n_critic
+        return LoweredLoop(
+            hlo,
+            iterations_per_launch=iterations,
+            launches_per_loop=self.steps_per_loop // iterations,
+            launch_bytes=launch_bytes,
+            result_bytes=result_bytes,
+            prefetched_bytes=_PREFETCHED * loop_input.element_bytes,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweredLoop:
+    """A loop that was converted to HLO.
+
+    Attributes:
+      hlo: The unoptimized program; see `lowering.lower_to_hlo`.
+      iterations_per_launch: The number of iterations of a launch.
+      launches_per_loop: The number of launches of a loop.
+      launch_bytes: The number of bytes that the host sends to one replica for a launch.
+      result_bytes: The number of bytes that one replica returns from a launch.
+      prefetched_bytes: The size of the elements of the input that wait in the memory of a device.
+    """
+
+    hlo: bytes
+    iterations_per_launch: int
+    launches_per_loop: int
+    launch_bytes: int
+    result_bytes: int
+    prefetched_bytes: int
+
+
+def make_replica_program(
+    step: ReplicaStep, strategy: tf.distribute.Strategy, loop_input: LoopInput
+) -> tuple[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec]]:
+    """Returns the loop of one replica for `lowering.lower_to_hlo`, and the specs of its arguments.
+
+    The arguments are the tensors of an element of `loop_input` and the three counters of
+    `replica_loop`.
+    """
+    loop = replica_loop(step, loop_input, jit_compile=False)
+    element, counter = loop_input.element_spec, tf.TensorSpec([], tf.int64)
+    parts = tf.nest.flatten(element)
+
+    def with_flat_arguments(*arguments: tf.Tensor) -> Any:
+        packed = tf.nest.pack_sequence_as(element, arguments[: len(parts)])
+        return loop(packed, *arguments[len(parts) :])
+
+    program = lowering.make_program(with_flat_arguments, strategy)
+    return program, [*parts, counter, counter, counter]
