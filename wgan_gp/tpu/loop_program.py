@@ -61,13 +61,9 @@ class LoopProgram:
         step = dataclasses.replace(self.step, optimization=optimization)
         return dataclasses.replace(self, step=step)
 
-    def lower(self) -> LoweredLoop:
-        """Converts the loop to HLO.
-
-        Raises:
-          Exception: If an operation cannot be compiled; TensorFlow raises exceptions of many types.
-        """
-        loop_input = open_loop_input(
+    def open_input(self) -> LoopInput:
+        """Returns the input of the loop, whose examples need not have been read."""
+        return open_loop_input(
             self.data,
             self.strategy,
             batch_size=self.batch_size,
@@ -75,6 +71,14 @@ class LoopProgram:
             steps_per_loop=self.steps_per_loop,
             resident=self.resident,
         )
+
+    def lower(self) -> LoweredLoop:
+        """Converts the loop to HLO.
+
+        Raises:
+          Exception: If an operation cannot be compiled; TensorFlow raises exceptions of many types.
+        """
+        loop_input = self.open_input()
         program, specs = make_replica_program(self.step, self.strategy, loop_input)
         hlo = lowering.lower_to_hlo(program, *specs)
         launch_bytes, result_bytes = lowering.transferred_bytes(program, *specs)
