@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from benchmarks import loop_overhead, outcome
+from benchmarks import loop_overhead, outcome, tpu_loop
 from benchmarks.baselines import keras_fit, ours, process
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
@@ -84,3 +85,22 @@ def test_a_table_and_its_json(tmp_path, monkeypatch, capsys):
 
 def test_a_ratio_is_the_median_over_rounds():
     assert outcome.ratio([2.0, 40.0, 3.0], [1.0, 20.0, 1.0]) == 2.0
+
+
+@pytest.mark.slow
+def test_the_two_loops_of_a_tpu_are_compared(tmp_path, monkeypatch):
+    """Points are sent in float32 by both; an iteration has five critic steps."""
+    flags = ["--dataset=swiss_roll", "--model=mlp", "--model_width=4", "--batch_size=16"]
+    monkeypatch.setattr(sys, "argv", ["tpu_loop", "--compile_topology=v5e-8", *flags])
+    monkeypatch.chdir(tmp_path)
+    tpu_loop.main()
+    saved = json.loads((tmp_path / "build/benchmarks/tpu_loop.json").read_text())
+    host, device = saved["rows"]
+    assert (host["launches"], device["launches"]) == ("6", "0.02")
+    points = 5 * 16 * (2 * 4 + 4)
+    # Each replica also gets two counters with each of the six launches, or three with one for 50
+    # iterations.
+    assert host["bytes from the host"] == points + 8 * 6 * 16
+    assert device["bytes from the host"] == points + -(-8 * 24 // 50)
+    assert host["bytes to the host"] == 8 * 4 * (5 * 4 + 1)
+    assert 0 < device["estimated cycles"] < 1.2 * host["estimated cycles"]
