@@ -60,7 +60,7 @@ class Config(
                 "set a positive weight, or use --conditioning=projection",
             )
         _ = self.profile_range
-        self.check_replicas(self.cpu_replicas)
+        self.check_replicas(self.tpu_cores or self.cpu_replicas)
 
     @property
     def profile_range(self) -> tuple[int, int] | None:
