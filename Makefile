@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+DOCTOR = $(or $(wildcard $(BIN)/python),$(PYTHON))
 LOGDIR ?= runs
 # One more than the number of cores, because some tests wait for other processes.
 TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -11,7 +12,7 @@ BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles
 
 DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
 
-.PHONY: help setup setup-compile setup-bench train tensorboard test test-all lint format docs sample-quality judge bench clean
+.PHONY: help setup setup-compile setup-bench train doctor tensorboard test test-all lint format docs sample-quality judge bench clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -24,6 +25,12 @@ setup-bench: .venv/.bench .venv/.compile  ## installs PyTorch, which the benchma
 
 train: .venv/.runtime  ## trains, by default on scikit-learn's digits; needs no network
 	$(BIN)/python train.py $(ARGS)
+
+# Nothing is installed: it also checks an environment that is incomplete or not in .venv.
+doctor:  ## checks the installation, the TPU and the buckets; ARGS="--tpu=NAME --model_dir=..."
+	@$(DOCTOR) -c "import absl" 2>/dev/null || \
+		{ echo "error: nothing is installed — run make setup, or make setup-tpu on a TPU VM" >&2; exit 2; }
+	@$(DOCTOR) train.py --mode=doctor $(ARGS)
 
 tensorboard: .venv/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(BIN)/tensorboard --logdir $(LOGDIR)

@@ -57,6 +57,10 @@ def run(
       UserError: If the run is impossible; the message says why.
     """
     prepare_environment()
+    if config.mode == "doctor":
+        from . import doctor  # noqa: PLC0415
+
+        return doctor.report(doctor.examine(config))
     if config.tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:

@@ -39,9 +39,10 @@ class Config(
 
     mode: str = setting(
         "train",
-        "train; evaluate, sample or export, which use the run in --model_dir; or compile, which "
-        "compiles the run for a TPU slice without a TPU (docs/compile.md explains the report).",
-        choices=("train", *SAVED_RUN_MODES, "compile"),
+        "train; evaluate, sample or export, which use the run in --model_dir; compile, which "
+        "compiles the run for a TPU slice without a TPU (docs/compile.md explains the report); or "
+        "doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
+        choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
         changeable_on_resume=True,
     )
     compile_topology: str = setting(
