@@ -8,6 +8,7 @@ BIN := .venv/bin
 # The environment that runs programs: that of a TPU if ARGS contains --tpu, or if no other exists.
 USE_TPU := $(filter --tpu% -tpu%,$(ARGS))$(if $(wildcard .venv/.runtime),,$(wildcard .venv-tpu/.runtime))
 RUN := $(if $(USE_TPU),.venv-tpu,.venv)
+DOCTOR = $(or $(wildcard $(RUN)/bin/python),$(PYTHON))
 LOGDIR ?= runs
 # One more than the number of cores, because some tests wait for other processes.
 TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -16,7 +17,7 @@ BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles t
 
 DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
 
-.PHONY: help setup setup-tpu setup-compile setup-bench train tensorboard test test-all lint format docs sample-quality judge bench clean
+.PHONY: help setup setup-tpu setup-compile setup-bench train doctor tensorboard test test-all lint format docs sample-quality judge bench clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -31,6 +32,12 @@ setup-bench: .venv/.bench .venv/.compile  ## installs PyTorch, which the benchma
 
 train: $(RUN)/.runtime  ## trains, by default on scikit-learn's digits; needs no network
 	$(RUN)/bin/python train.py $(ARGS)
+
+# Nothing is installed: it also checks an environment that is incomplete or not in .venv.
+doctor:  ## checks the installation, the TPU and the buckets; ARGS="--tpu=NAME --model_dir=..."
+	@$(DOCTOR) -c "import absl" 2>/dev/null || \
+		{ echo "error: nothing is installed — run make setup, or make setup-tpu on a TPU VM" >&2; exit 2; }
+	@$(DOCTOR) train.py --mode=doctor $(ARGS)
 
 # These programs leave the chips of a TPU VM to training, because one process at a time can use them.
 tensorboard sample-quality: export TPU_LOAD_LIBRARY := 0

@@ -25,6 +25,7 @@ ALLOWED = {
         "tensorflow",
         "tensorflow_datasets",
         "google",
+        "googleapiclient",  # asks Google for the location of a bucket
         "numpy",
         "PIL",
         "requests",  # with which tensorflow-datasets downloads

@@ -267,9 +267,11 @@ def test_a_bad_value_for_a_flag_of_absls_own(argument, message):
 
 
 def test_unresolvable_tpu():
-    done = run_program("--tpu=nosuch", "--model_dir=ram://run")
+    outside = {"GCE_METADATA_HOST": "127.0.0.1:9"}
+    done = run_program("--tpu=nosuch", "--model_dir=ram://run", environment=outside)
     assert done.returncode == 2
-    assert re.fullmatch(r"error: --tpu=nosuch cannot be reached [^\n]+ — [^\n]+\n", done.stderr)
+    message = "error: --tpu=nosuch: the zone and the project are unknown"
+    assert re.fullmatch(rf"{message}[^\n]+ — [^\n]+\n", done.stderr)
 
 
 def test_run_directory_of_another_configuration_lists_the_differences(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from packaging.version import Version
 
 from wgan_gp.app import program, tpu_environment
+from wgan_gp.runtime import tpu_machine
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "tpu.md").read_text()
@@ -154,12 +155,14 @@ def test_nothing_else_is_installed_into_the_environment_of_a_tpu(tmp_path, targe
     assert "pip install" in commands and ".venv-tpu/" not in commands
 
 
-def fake_chips(directory, *devices):
+def fake_chips(root, *devices):
+    """Writes the PCI devices of a machine, and returns the root of its file system."""
     for number, (vendor, device) in enumerate(devices):
-        (directory / str(number)).mkdir()
-        (directory / str(number) / "vendor").write_text(f"{vendor}\n")
-        (directory / str(number) / "device").write_text(f"{device}\n")
-    return directory
+        directory = root / "sys/bus/pci/devices" / str(number)
+        directory.mkdir(parents=True)
+        (directory / "vendor").write_text(f"{vendor}\n")
+        (directory / "device").write_text(f"{device}\n")
+    return str(root)
 
 
 NETWORK_CARD = ("0x1ae0", "0x0042")
@@ -169,16 +172,15 @@ NETWORK_CARD = ("0x1ae0", "0x0042")
     ("device", "generation"), [("0x0063", "v5e"), ("0x005e", "v4"), ("0x0027", "v2 or v3")]
 )
 def test_the_generation_is_that_of_the_chips(tmp_path, device, generation):
-    chips = fake_chips(tmp_path, ("0x8086", "0x0062"), NETWORK_CARD, ("0x1ae0", device))
-    assert tpu_environment.find_generation(chips) == generation
+    root = fake_chips(tmp_path, ("0x8086", "0x0062"), NETWORK_CARD, ("0x1ae0", device))
+    assert tpu_machine.find_generation(root) == generation
 
 
 def test_a_machine_without_chips_has_no_generation(tmp_path):
-    fake_chips(tmp_path, ("0x8086", "0x0063"), NETWORK_CARD)
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "vendor").mkdir()
-    assert tpu_environment.find_generation(tmp_path) is None
-    assert tpu_environment.find_generation(tmp_path / "missing") is None
+    root = fake_chips(tmp_path, ("0x8086", "0x0063"), NETWORK_CARD)
+    (tmp_path / "sys/bus/pci/devices/broken/vendor").mkdir(parents=True)
+    assert tpu_machine.find_generation(root) is None
+    assert tpu_machine.find_generation(str(tmp_path / "missing")) is None
 
 
 LIBRARY = "/env/libtpu.so"
@@ -190,8 +192,10 @@ PJRT = {
 
 @pytest.fixture
 def tpu_wheel(monkeypatch):
-    monkeypatch.setattr(tpu_environment, "has_tpu_wheel", lambda: True)
-    monkeypatch.setattr(tpu_environment, "find_library", lambda: LIBRARY)
+    monkeypatch.setattr(tpu_machine, "installed_versions", lambda names: {"tensorflow-tpu": "2"})
+    monkeypatch.setattr(
+        tpu_machine, "find_libtpu", lambda variables: variables.get("TPU_LIBRARY_PATH", LIBRARY)
+    )
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
 
 
@@ -225,10 +229,15 @@ def test_the_variables_of_a_tpu(tmp_path, tpu, device, given, expected):
 
 @pytest.mark.usefixtures("tpu_wheel")
 def test_unknown_chips_cause_a_warning_with_the_variables(tmp_path, caplog):
-    tpu_environment.prepare("local", {}, tmp_path)
-    assert "no known TPU chip" in caplog.text and f"LIBRARY_PATH={LIBRARY}" in caplog.text
+    root = str(tmp_path)
+    tpu_environment.prepare("local", {}, root)  # no chip, for which the next check has an error
+    assert not caplog.text
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "accel0").touch()
+    tpu_environment.prepare("local", {}, root)
+    assert "TPU chips is unknown" in caplog.text and f"LIBRARY_PATH={LIBRARY}" in caplog.text
     caplog.clear()
-    tpu_environment.prepare("local", {"NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}, tmp_path)
+    tpu_environment.prepare("local", {"NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}, root)
     assert not caplog.text
 
 

@@ -1,8 +1,5 @@
-"""Tests of the selection of devices, and of the connection to a TPU with fakes for its steps."""
+"""Tests of the selection of devices, and of the settings that they exclude."""
 
-import pathlib
-import subprocess
-import sys
 import time
 
 import pytest
@@ -13,32 +10,11 @@ from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.deadline import deadline
-from wgan_gp.runtime.devices import Devices, connect, connect_tpu, find_platform
-
-ROOT = pathlib.Path(__file__).parent.parent
+from wgan_gp.runtime.devices import Devices, connect, find_platform
 
 
 def devices_over(strategy, platform="CPU"):
     return Devices(strategy, SINGLE_PROCESS, platform)
-
-
-def fake_steps(calls, failing=None):
-    def step(name, result):
-        def call(*args, **kwargs):
-            calls.append((name, *args, *kwargs.values()))
-            if name == failing:
-                raise RuntimeError("first line\nsecond line")
-            return result
-
-        return call
-
-    return {
-        "end": calls.append,
-        "resolver": step("resolver", "cluster"),
-        "connect": step("connect", None),
-        "initialize": step("initialize", None),
-        "strategy": step("strategy", "the strategy"),
-    }
 
 
 @pytest.mark.parametrize(
@@ -57,35 +33,6 @@ def test_resampling_is_fused_where_fusing_is_faster(settings, gpus, expected, mo
     config = Config(**settings)
     devices = devices_over(strategy_over(1), find_platform(config))
     assert devices.use_fused_resampling(config.fused_resampling) == expected
-
-
-def test_tpu_is_resolved_connected_and_initialized_in_this_order():
-    calls = []
-    steps = fake_steps(calls)
-    assert connect_tpu("my-tpu", zone="z", project="p", **steps) == "the strategy"
-    assert calls == [
-        ("resolver", "my-tpu", "z", "p"),
-        ("connect", "cluster"),
-        ("initialize", "cluster"),
-        ("strategy", "cluster"),
-    ]
-
-
-@pytest.mark.parametrize("failing", ["resolver", "connect", "initialize", "strategy"])
-def test_unreachable_tpu_is_a_one_line_error_with_a_remedy(failing):
-    with pytest.raises(UserError) as caught:
-        connect_tpu("my-tpu", **fake_steps([], failing))
-    message = str(caught.value)
-    assert message.startswith("--tpu=my-tpu cannot be reached (RuntimeError: first line)")
-    assert "gcloud compute tpus" in message and "\n" not in message
-
-
-def test_batch_must_divide_over_the_tpus_cores(monkeypatch):
-    monkeypatch.setattr(
-        "wgan_gp.runtime.devices.connect_tpu", lambda name, **options: strategy_over(4)
-    )
-    with pytest.raises(UserError, match="does not divide over 4 replicas — use 64 or 68"):
-        connect(Config(tpu="my-tpu", batch_size=66))
 
 
 @pytest.mark.parametrize("jit_compile", ["auto", "off"])
@@ -137,43 +84,6 @@ def test_cpu_replicas_mirror_over_logical_devices():
     assert devices.replicas == devices.strategy.num_replicas_in_sync == 4
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("Could not lookup TPU metadata from name 'my-tpu'"),
-        RuntimeError('TPU "my-tpu" is not yet ready; state: "CREATING"'),
-        OSError("<urlopen error [Errno -2] Name or service not known>"),
-        ImportError("cloud-tpu-client is missing"),
-    ],
-    ids=["unknown", "not ready", "no metadata server", "no client"],
-)
-def test_an_error_of_the_resolver_is_reported_with_a_remedy(error):
-    def resolver(tpu, zone, project):
-        raise error
-
-    with pytest.raises(UserError) as caught:
-        connect_tpu("my-tpu", zone="us-z", **{**fake_steps([]), "resolver": resolver})
-    message = str(caught.value)
-    assert message.startswith("--tpu=my-tpu cannot be reached") and str(error) in message
-    assert "tpu-vm list --zone=us-z" in message and "state is READY" in message
-    assert "tpu-vm stop my-tpu --zone=us-z" in message
-
-
-def test_a_tpu_that_does_not_respond_ends_the_program_with_one_line():
-    program = (
-        "import time\n"
-        "from wgan_gp.runtime.devices import connect_tpu\n"
-        "connect_tpu('my-tpu', timeout=0.5, resolver=lambda **given: time.sleep(600))\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 2
-    (line,) = (line for line in result.stderr.splitlines() if "error:" in line)
-    assert line.startswith("error: --tpu=my-tpu did not answer within --start_timeout=0.5 seconds")
-    assert "READY" in line
-
-
 def test_only_a_missed_deadline_ends_the_program():
     ended = []
     with deadline(0.05, "late", "hurry", end=ended.append):
@@ -208,9 +118,7 @@ def test_local_paths_are_refused_for_a_remote_tpu(settings, flag):
 
 @pytest.mark.parametrize("tpu", ["local", None])
 def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "wgan_gp.runtime.devices.connect_tpu", lambda name, **options: strategy_over(2)
-    )
+    monkeypatch.setattr("wgan_gp.runtime.devices.connect_tpu", lambda settings: strategy_over(2))
     settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
     train_config(resolved(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
     errors = capsys.readouterr().err
@@ -220,6 +128,13 @@ def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
     ) == (tpu is not None)
     assert ("critic: channel counts are padded to multiples of 8" in errors) == (tpu is not None)
     assert "--generator_batch_size" not in errors
+
+
+@pytest.mark.parametrize("flag", ["--tpu", "--cpu_replicas"])
+def test_the_compile_mode_refuses_devices_before_it_looks_at_paths(flag):
+    settings = {"--tpu": {"tpu": "x"}, "--cpu_replicas": {"cpu_replicas": 2}}[flag]
+    with pytest.raises(UserError, match=f"{flag} chooses devices to train on, but --mode=compile"):
+        resolved(Config(mode="compile", **settings))
 
 
 def test_paths_that_a_tpu_can_read_are_accepted():

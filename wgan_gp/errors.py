@@ -46,7 +46,16 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+# TensorFlow's first lines of an error inside a function, which precede the cause.
+_PREAMBLE = re.compile(
+    r"Graph execution error:|Detected at node |Node: '|Stack trace|<stack traces"
+    r"|\d+ root error|\s|$"
+)
+
+
 def reason(error: BaseException | str) -> str:
-    """Returns the first line of a library's error message, without names of TensorFlow nodes."""
-    first_line = str(getattr(error, "message", error)).strip().partition("\n")[0]
-    return re.sub(r"\{\{.*?\}\} ?", "", first_line)[:200]
+    """Returns the cause of a library's error in one line, without names of TensorFlow nodes."""
+    text = re.sub(r"\{\{.*?\}\} ?", "", str(getattr(error, "message", error)).strip())
+    lines = text.splitlines() or [""]
+    cause = next((line for line in lines if not _PREAMBLE.match(line)), lines[0])
+    return cause.strip()[:200]

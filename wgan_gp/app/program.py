@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
-from ..runtime import onednn, streams
+from ..runtime import onednn, streams, tpu_machine
 from ..runtime.log import show_log_lines
 from . import tpu_environment
 from .library import Library
@@ -57,7 +57,15 @@ def run(
     Raises:
       UserError: If the run is impossible; the message says why.
     """
+    if config.mode == "doctor":
+        from . import doctor  # noqa: PLC0415
+
+        # Chips of this machine are checked without --tpu as well.
+        prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
+        return doctor.report(doctor.examine(config))
     prepare_environment(config.tpu)
+    if config.tpu == "local":
+        tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
         library = Library(models, load_losses())
         from . import saved_run  # noqa: PLC0415
@@ -82,11 +90,14 @@ def prepare_environment(tpu: str | None) -> None:
     """Sets environment variables that TensorFlow reads when it is imported.
 
     By default TensorFlow logs CUDA errors on every machine without a GPU. A user who sets
-    TF_CPP_MIN_LOG_LEVEL still sees them.
+    TF_CPP_MIN_LOG_LEVEL still sees them. Without a chip, tensorflow-tpu would wait for minutes for
+    the metadata of a TPU VM.
 
     Args:
       tpu: The value of --tpu.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if not tpu_machine.find_chips():
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     onednn.enable()
     tpu_environment.prepare(tpu)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import tpu
-from ..config import Config, NetworkSettings
+from ..config import Config, DeviceSettings, NetworkSettings
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..errors import UserError
 from ..tpu import topologies
@@ -36,12 +36,14 @@ def resolve(config: Config, models: ModuleType) -> tuple[Config, Dataset]:
         fit each other, or if the run does not fit the topology of --mode=compile or the compiler
         is not installed.
     """
+    if config.mode == "compile":
+        _check_no_devices(config)
     config.check_paths(built_in=config.dataset in BUILT_IN)
     dataset = find_dataset(config, conditioning=config.conditioning, devices=config)
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, shape, models)
     if config.mode == "compile":
-        _check_topology(config)
+        config.check_replicas(topologies.find(config.compile_topology).replicas)
         tpu.check_installed()
     model_name = config.model or models.default(shape)
     generator_name = config.generator_model or model_name
@@ -86,12 +88,14 @@ def check_networks(
         ) from None
 
 
-def _check_topology(config: Config) -> None:
-    """Raises UserError unless the run can be compiled for the slice that its flags name."""
-    for flag, given in (("tpu", config.tpu is not None), ("cpu_replicas", config.cpu_replicas > 1)):
+def _check_no_devices(settings: DeviceSettings) -> None:
+    """Raises UserError if a flag selects devices, which --mode=compile does not use."""
+    for flag, given in (
+        ("tpu", settings.tpu is not None),
+        ("cpu_replicas", settings.cpu_replicas > 1),
+    ):
         if given:
             raise UserError(
                 f"--{flag} chooses devices to train on, but --mode=compile does not train",
-                "omit it",
+                "omit it; --compile_topology names the TPU to compile for",
             )
-    config.check_replicas(topologies.find(config.compile_topology).replicas)

@@ -74,9 +74,10 @@ def find_run(path: str, given: Mapping[str, Any], library: Library) -> SavedRun:
     directory = RunDirectory(path)
     saved, record = directory.find_run()
     # The devices and the starting point of training do not apply here.
-    elsewhere = {"tpu": None, "cpu_replicas": 1, "restore_from": None}
+    elsewhere = dict.fromkeys(("tpu", "tpu_zone", "tpu_project", "tpu_cores", "restore_from"))
     config = Config.from_dict(
-        {**saved, **elsewhere, "model_dir": path, **given}, origin=directory.config
+        {**saved, **elsewhere, "cpu_replicas": 1, "model_dir": path, **given},
+        origin=directory.config,
     )
     if differences := config.differences(saved):
         raise UserError(

@@ -39,9 +39,10 @@ class Config(
 
     mode: str = setting(
         "train",
-        "train; evaluate, sample or export, which use the run in --model_dir; or compile, which "
-        "compiles the run for a TPU slice without a TPU (docs/compile.md explains the report).",
-        choices=("train", *SAVED_RUN_MODES, "compile"),
+        "train; evaluate, sample or export, which use the run in --model_dir; compile, which "
+        "compiles the run for a TPU slice without a TPU (docs/compile.md explains the report); or "
+        "doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
+        choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
         changeable_on_resume=True,
     )
     compile_topology: str = setting(
@@ -60,7 +61,7 @@ class Config(
                 "set a positive weight, or use --conditioning=projection",
             )
         _ = self.profile_range
-        self.check_replicas(self.cpu_replicas)
+        self.check_replicas(self.tpu_cores or self.cpu_replicas)
 
     @property
     def profile_range(self) -> tuple[int, int] | None:

@@ -27,6 +27,13 @@ class DeviceSettings(Section):
         "Project of a TPU given by its name. Default: the project of this machine.",
         changeable_on_resume=True,
     )
+    tpu_cores: int | None = setting(
+        None,
+        "Train on this many cores of the TPU, for example on 1 to find an error. Default: all.",
+        minimum=1,
+        changeable_on_resume=True,
+        maximum=65_536,
+    )
     start_timeout: int = setting(
         600,
         "Seconds to wait for a TPU or for the other machines.",
@@ -67,6 +74,13 @@ class DeviceSettings(Section):
             )
         if self.tpu is None and (self.tpu_zone or self.tpu_project):
             raise UserError("--tpu_zone and --tpu_project require a TPU", "add --tpu=NAME")
+        if self.tpu is None and self.tpu_cores is not None:
+            raise UserError("--tpu_cores requires a TPU", "add --tpu=local or --tpu=NAME")
+
+    @property
+    def tpu_has_name(self) -> bool:
+        """True if --tpu is a name that Google's Cloud TPU API must resolve."""
+        return self.on_remote_tpu and not str(self.tpu).startswith("grpc://")
 
     @property
     def on_remote_tpu(self) -> bool:

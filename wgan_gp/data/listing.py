@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import UserError, printable, reason
+from ..run_directory.buckets import explain_bucket_error
 
 # Seconds to look up a path. TensorFlow itself would retry for minutes or hours.
 _LOOKUP_TIMEOUT = 60.0
@@ -59,6 +60,8 @@ def reading(origin: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError, UnicodeError) as error:
+        if explained := explain_bucket_error(error, origin, "read"):
+            raise explained from error
         verb = "reached" if "://" in origin and isinstance(error, _CONNECTION_ERRORS) else "read"
         raise UserError(
             f"{origin} cannot be {verb} ({reason(error)})",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from ..errors import UserError, reason
+from .buckets import explain_bucket_error
 
 
 def write_atomic(path: str, content: bytes | str) -> None:
@@ -80,4 +81,6 @@ def convert_file_errors(what: str, done: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
+        if explained := explain_bucket_error(error, what, done):
+            raise explained from error
         raise UserError(f"{what} cannot be {done} ({reason(error)})", remedy) from error

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import tensorflow as tf
 
 from ..config import Config
-from ..errors import UserError, reason
+from ..errors import UserError
 from . import onednn
 from .cluster import Cluster, connect_cluster, find_cluster
-from .deadline import deadline, end_program
+from .tpu_connection import connect_tpu
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +100,7 @@ def connect(config: Config) -> Devices:
     """
     cluster = find_cluster(config)
     if config.tpu is not None:
-        strategy = connect_tpu(
-            config.tpu,
-            zone=config.tpu_zone,
-            project=config.tpu_project,
-            timeout=config.start_timeout,
-        )
+        strategy = connect_tpu(config)
     elif cluster.has_peers:
         if config.cpu_replicas > 1:
             raise UserError(
@@ -136,55 +130,6 @@ def find_platform(config: Config) -> str:
     if config.tpu is not None or config.mode == "compile":
         return "TPU"
     return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
-
-
-def connect_tpu(
-    name: str,
-    *,
-    zone: str | None = None,
-    project: str | None = None,
-    timeout: float = 600,
-    end: Callable[[str], None] = end_program,
-    resolver: Callable = tf.distribute.cluster_resolver.TPUClusterResolver,
-    connect: Callable = tf.config.experimental_connect_to_cluster,
-    initialize: Callable = tf.tpu.experimental.initialize_tpu_system,
-    strategy: Callable = tf.distribute.TPUStrategy,
-) -> tf.distribute.Strategy:
-    """Connects to a TPU and returns a strategy over all its cores.
-
-    Args:
-      name: The TPU's name, its grpc:// address, or "local" on a TPU VM.
-      zone: The zone of a TPU given by its name. Defaults to this machine's zone.
-      project: The project of a TPU given by its name. Defaults to this machine's project.
-      timeout: Seconds after which the program ends with an error message.
-      end: Ends the program after the timeout; replaceable by tests.
-      resolver, connect, initialize, strategy: The four steps, in this order; replaceable by
-        tests.
-
-    Raises:
-      UserError: If the TPU does not exist or cannot be reached.
-    """
-    where = f"--zone={zone or 'ZONE'}" + (f" --project={project}" if project else "")
-    gcloud = "gcloud compute tpus tpu-vm"
-    remedy = (
-        f"check the name with `{gcloud} list {where}` and that its state is READY; if it is and "
-        f"does not answer, `{gcloud} stop {name} {where}` and `start`; use --tpu=local on a TPU "
-        "VM, omit --tpu to train on the CPU"
-    )
-    late = f"--tpu={name} did not answer within --start_timeout={timeout} seconds"
-    try:
-        with deadline(timeout, late, remedy, end=end):
-            cluster = resolver(tpu=name, zone=zone, project=project)
-            connect(cluster)
-            initialize(cluster)
-            return strategy(cluster)
-    # TensorFlow raises many types of exceptions here, from URLError to NotFoundError, depending
-    # on the step and the machine. Each means that this TPU cannot be used.
-    except Exception as error:
-        raise UserError(
-            f"--tpu={name} cannot be reached ({type(error).__name__}: {reason(error)})",
-            remedy,
-        ) from error
 
 
 def mirror_cpu(replicas: int) -> tf.distribute.Strategy:

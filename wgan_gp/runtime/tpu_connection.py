@@ -1,0 +1,65 @@
+"""The connection to a TPU."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ..config import DeviceSettings
+from ..errors import UserError
+from . import tpu_machine
+from .deadline import deadline
+from .tpu_errors import explain, unresponsive_error
+
+
+def connect_tpu(settings: DeviceSettings) -> tf.distribute.Strategy:
+    """Connects to a TPU and returns a strategy over its cores.
+
+    If it takes longer than --start_timeout, the program ends with an error message.
+
+    Args:
+      settings: The TPU's name, its grpc:// address, or "local" on a TPU VM; the zone and the
+        project of a name, by default those of this machine; and the number of cores, by default
+        all.
+
+    Raises:
+      UserError: If the TPU does not exist, cannot be reached or has too few cores.
+    """
+    if settings.tpu == "local":
+        tpu_machine.check()
+    late = unresponsive_error(settings)
+    try:
+        with deadline(settings.start_timeout, late.what, late.remedy):
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+                tpu=settings.tpu, zone=settings.tpu_zone, project=settings.tpu_project
+            )
+            tf.config.experimental_connect_to_cluster(resolver)
+            topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+            return tf.distribute.TPUStrategy(
+                resolver, experimental_device_assignment=assign_cores(topology, settings)
+            )
+    except UserError:
+        raise
+    # TensorFlow raises many types of exceptions here, from URLError to NotFoundError, depending
+    # on the step and the machine. Each means that this TPU cannot be used.
+    except Exception as error:
+        raise explain(error, settings) from error
+
+
+def assign_cores(
+    topology: tf.tpu.experimental.Topology, settings: DeviceSettings
+) -> tf.tpu.experimental.DeviceAssignment | None:
+    """Returns one core for each replica of --tpu_cores, or None for all cores.
+
+    Raises:
+      UserError: If the TPU has fewer cores.
+    """
+    if settings.tpu_cores is None:
+        return None
+    available = topology.num_tasks * topology.num_tpus_per_task
+    if settings.tpu_cores > available:
+        raise UserError(
+            f"--tpu_cores={settings.tpu_cores}, but --tpu={settings.tpu} has {available} "
+            f"core{'s' if available > 1 else ''}",
+            f"give at most {available}, or omit it to use all cores",
+        )
+    return tf.tpu.experimental.DeviceAssignment.build(topology, num_replicas=settings.tpu_cores)
