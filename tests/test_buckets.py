@@ -1,4 +1,4 @@
-"""Tests of the explanations of errors of Cloud Storage, with texts that users reported."""
+"""Tests of the explanations of errors of Cloud Storage, in the form that TensorFlow reports."""
 
 import pytest
 import tensorflow as tf

@@ -337,9 +337,10 @@ def test_the_plain_tensorflow_is_inspected_in_a_process_of_its_own():
     [
         ("raise ModuleNotFoundError(\"No module named 'tensorflow'\")", "No module named"),
         (
-            "import os, sys; print('x.inc:12] ConfigureDistributedTpuOp_DoWork not available in "
-            "this library.', file=sys.stderr, flush=True); os.abort()",
-            "ConfigureDistributedTpuOp_DoWork not available in this library.",
+            "import os, sys; print('2026-01-01 10:00:00: F x.inc:12] "
+            "ConfigureDistributedTpuOp_DoWork not available in this library.', "
+            "file=sys.stderr, flush=True); os.abort()",
+            "imported (ConfigureDistributedTpuOp_DoWork not available in this library.)",
         ),
     ],
     ids=["missing", "crashing"],
@@ -360,5 +361,5 @@ def test_the_program_works_without_tensorflow(program, error, tmp_path):
     lines = done.stdout.splitlines()
     (failed,) = (line for line in lines if line.startswith("problem") and "TensorFlow:" in line)
     assert error in failed and " — " in failed
-    unchecked = {line.split()[2] for line in lines if line.startswith("not checked")}
-    assert {"--tpu=x:", "buckets:", "devices"} <= unchecked
+    unchecked = {line[13:].partition(":")[0] for line in lines if line.startswith("not checked")}
+    assert {"TPU by name", "buckets", "devices of TensorFlow"} <= unchecked

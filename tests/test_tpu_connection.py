@@ -61,7 +61,7 @@ def error_of(settings):
     return caught.value
 
 
-# The texts of Google's API, as users reported them.
+# Answers in the form of Google's API. Their texts were not recorded from it.
 NOT_FOUND = google_api.error(
     404, "Resource 'projects/p/locations/us-z1-a/nodes/my-tpu' was not found"
 )

@@ -44,7 +44,7 @@ def check_tpu_name(
       make_client: The class of TensorFlow's client of the Cloud TPU API.
       tensorflow_version: The version of TensorFlow on this machine.
     """
-    name = f"--tpu={settings.tpu}"
+    name = "TPU by name"
     try:
         client = make_client(tpu=settings.tpu, zone=settings.tpu_zone, project=settings.tpu_project)
         endpoints = client.network_endpoints()  # raises an error unless the TPU is READY
@@ -59,20 +59,20 @@ def check_tpu_name(
             f"{tensorflow_version}",
             f"install tensorflow-tpu {server[1]} here, or create the TPU with another image",
         )
-    return ok(name, f"READY, {kind}, {image}, {len(endpoints)} machine(s)")
+    return ok(name, f"--tpu={settings.tpu} is READY, {kind}, {image}, {len(endpoints)} machine(s)")
 
 
 def check_tpu_address(settings: DeviceSettings, seconds: float = 10) -> Finding:
     """Checks that a server accepts connections at a TPU's grpc:// address."""
-    name = f"--tpu={settings.tpu}"
+    name, flag = "TPU by address", f"--tpu={settings.tpu}"
     host, _, port = str(settings.tpu).removeprefix("grpc://").partition(":")
     try:
         with socket.create_connection((host, int(port or 8470)), timeout=seconds):
-            return ok(name, "accepts connections")
+            return ok(name, f"{flag} accepts connections")
     except (OSError, ValueError) as error:
         return problem(
             name,
-            f"no connection ({reason(error)})",
+            f"no connection to {flag} ({reason(error)})",
             "check the address and the port, and that this machine is in the TPU's network",
         )
 

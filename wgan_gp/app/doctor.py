@@ -86,7 +86,7 @@ def _check_tpu(config: Config, tensorflow: TensorFlow) -> Finding:
     if not config.tpu_has_name:
         return cloud_checks.check_tpu_address(config)
     if tensorflow.error:
-        return not_checked(f"--tpu={config.tpu}", "TensorFlow, which requests it, is missing")
+        return not_checked("TPU by name", "TensorFlow, which requests it, cannot be imported")
     # TensorFlow connects with this client; it has no public name.
     from tensorflow.python.tpu.client.client import Client  # noqa: PLC0415
 

@@ -87,7 +87,7 @@ def inspect_tensorflow(python: str = sys.executable, seconds: float = 300) -> Te
     # A crash prints its stack after the cause; an exception prints it before.
     telling = [line for line in lines if re.search(r"Status: |not available in|Error: |] ", line)]
     cause = (telling if done.returncode < 0 else telling[-1:]) or lines[-1:] or ["no message"]
-    return TensorFlow(error=cause[0].strip()[:300])
+    return TensorFlow(error=re.sub(r"^\d{4}-\S+ .*?\] ", "", cause[0]).strip()[:300])
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:

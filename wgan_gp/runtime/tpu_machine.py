@@ -20,7 +20,7 @@ from ..errors import UserError
 
 LOCK_FILE = "/tmp/libtpu_lockfile"
 OMIT = "omit --tpu to train on the CPU"
-# TensorFlow 2.20 loads these functions; libtpu 0.0.46 and later lack the first two.
+# TensorFlow 2.20 loads these functions of libtpu; 0.0.18 has them, 0.0.51 lacks the first two.
 SYMBOLS = ("ConfigureDistributedTpuOp_DoWork", "TpuPlatform_New", "TfTpu_Initialize")
 # With one of these, several processes share the chips of a machine.
 _SHARING = ("TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
