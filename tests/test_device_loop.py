@@ -75,7 +75,15 @@ def settings_of(name, folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["resident", "resident images", "sent from memory", "streamed", "generated"]
+    "name",
+    [
+        "resident",
+        "streamed",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("resident images", "sent from memory", "generated")
+        ),
+    ],
 )
 def test_both_loops_give_identical_runs(name, folder, tmp_path):
     """30 iterations of loops of 8, of which the last is shorter."""
@@ -93,6 +101,7 @@ def test_both_loops_give_identical_runs(name, folder, tmp_path):
             assert device[tag] == pytest.approx(host[tag], rel=1e-4, abs=1e-5), step
 
 
+@pytest.mark.slow
 def test_loops_of_several_launches_are_identical_too(folder, tmp_path, monkeypatch):
     settings = {**image_settings(folder), "train_steps": 20, "steps_per_loop": 12}
     whole, _ = train_tiny(tmp_path / "whole", device_loop="on", **settings)
