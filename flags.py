@@ -1,4 +1,4 @@
-"""Command-line flags, one absl flag per field of wgan_gp.config.Config."""
+"""Command-line flags, one absl flag per setting of wgan_gp.config.Config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import app, flags
 
-from wgan_gp.config import Config, value_type
+from wgan_gp.config import GROUPS, Config, has_flag, registered_names, value_type
 from wgan_gp.config.checks import KINDS, expand_home, largest
 from wgan_gp.errors import UserError, shorten
 
@@ -22,6 +22,7 @@ _DEFINE: dict[type, Callable] = {
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
+_FIELDS = [field for field in dataclasses.fields(Config) if has_flag(field)]
 # The flagfiles of the experiments: next to this file in a checkout and in the installed package.
 EXPERIMENTS = pathlib.Path(__file__).parent / "configs"
 
@@ -35,8 +36,8 @@ class _Switch(flags.BooleanParser):
 
 
 def define(values: flags.FlagValues = flags.FLAGS) -> None:
-    """Defines one flag per field of Config, with the field's default, range and help."""
-    for field in dataclasses.fields(Config):
+    """Defines one flag per setting of Config, with the field's default, range and help."""
+    for field in _FIELDS:
         _definition(field)(
             name=field.name,
             default=field.default,
@@ -82,6 +83,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
       SystemExit: If help was requested; it has been printed.
     """
     if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(argv[1:]):
+        _show_registered_names(values)
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl ignores it
         raise UserError("--flagfile= is empty", "give a file, or omit the flag")
@@ -110,6 +112,13 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     return to_config(values)
 
 
+def _show_registered_names(values: flags.FlagValues) -> None:
+    """Adds the names that installed packages register to the help of their flags."""
+    for name in GROUPS:
+        if names := registered_names(name):
+            values[name].help += f" Of installed packages: {', '.join(names)}."
+
+
 def _see_help() -> str:
     program = "python train.py" if sys.argv[0].endswith("train.py") else "wgan-gp"
     return f"{program} --help lists the flags"
@@ -126,16 +135,12 @@ def _find_experiment(argument: str) -> str:
 
 def to_config(values: flags.FlagValues = flags.FLAGS) -> Config:
     """Returns the parsed flags as a Config."""
-    return Config(**{field.name: _value(field, values) for field in dataclasses.fields(Config)})
+    return Config(**{field.name: _value(field, values) for field in _FIELDS})
 
 
 def given(values: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
     """Returns the values of the flags that the command line sets."""
-    return {
-        field.name: _value(field, values)
-        for field in dataclasses.fields(Config)
-        if values[field.name].present
-    }
+    return {field.name: _value(field, values) for field in _FIELDS if values[field.name].present}
 
 
 def _value(field: dataclasses.Field, values: flags.FlagValues) -> Any:
@@ -148,7 +153,7 @@ def _value(field: dataclasses.Field, values: flags.FlagValues) -> Any:
 def _illegal_value(message: str) -> UserError:
     """Translates absl's "flag --n_critic=abc: invalid literal for int() ..."."""
     match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
-    settings = {field.name: field for field in dataclasses.fields(Config)}
+    settings = {field.name: field for field in _FIELDS}
     if match is None or match[2] not in settings:  # one of absl's own flags
         return UserError(shorten(message), _see_help())
     flag, name = match.groups()

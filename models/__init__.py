@@ -5,13 +5,15 @@ Therefore a program can reject an invalid combination without waiting for that i
 """
 
 from .errors import DesignError, Setting, format_message
-from .registry import LABELED_CRITICS, MODELS, SETTINGS, build, check, default, load
+from .loading import load
+from .registry import LABELED_CRITICS, MODELS, SETTINGS, Model, build, check, default
 
 __all__ = [
     "LABELED_CRITICS",
     "MODELS",
     "SETTINGS",
     "DesignError",
+    "Model",
     "Setting",
     "build",
     "check",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .design import Design
@@ -20,7 +20,8 @@ class Model:
     """A registry entry: a pair of networks and the settings that they support.
 
     Attributes:
-      module: Name of the module of this package that defines `generator` and `critic`.
+      module: Name of the module of this package that defines `generator` and `critic`, or an object
+        with these functions. Either function may be missing from an object.
       width: Default of Design.width.
       sizes: Supported sides of square images, in words.
       supports: Maps the side of a square image, in pixels, to whether it is supported.
@@ -33,10 +34,10 @@ class Model:
         None if it never does.
     """
 
-    module: str
-    width: int
-    sizes: str
-    supports: Callable[[int], bool]
+    module: Any
+    width: int = 64
+    sizes: str = "any"
+    supports: Callable[[int], bool] = lambda size: True
     points: bool = False
     depth: int | None = None
     min_width: int = 1
@@ -58,18 +59,19 @@ SETTINGS = (
     *(field.name for field in dataclasses.fields(Design) if field.name not in _NOT_SETTINGS),
 )
 
+
+def _sized(module: str, sizes: tuple[int, ...], **properties: Any) -> Model:
+    """Returns the entry of a module for images of certain sides, in pixels."""
+    text = f"{', '.join(map(str, sizes[:-1]))} or {sizes[-1]}"
+    return Model(module, sizes=text, supports=sizes.__contains__, **properties)
+
+
 # To add a network, add a module and an entry.
 MODELS = {
-    "mlp": Model(
-        "mlp", 256, "any", lambda size: True, points=True, depth=3, labels_in_normalization=False
-    ),
-    "dcgan": Model("dcgan", 64, "8 or more", lambda size: size >= 8),
-    "resnet": Model(
-        "resnet", 64, "32, 48, 64 or 128", (32, 48, 64, 128).__contains__, pooling_size=32
-    ),
-    "resnet101": Model(
-        "resnet101", 64, "32, 64 or 128", (32, 64, 128).__contains__, depth=6, min_width=4
-    ),
+    "mlp": Model("mlp", width=256, points=True, depth=3, labels_in_normalization=False),
+    "dcgan": Model("dcgan", sizes="8 or more", supports=lambda size: size >= 8),
+    "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32),
+    "resnet101": _sized("resnet101", (32, 64, 128), depth=6, min_width=4),
 }
 
 
@@ -90,19 +92,21 @@ def check(
     generator_normalization: str = "batch",
     critic_normalization: str = "none",
     critic_pooling: str = "mean",
+    registry: Mapping[str, Model] | None = None,
     **others: Any,
 ) -> tuple[Model, Model]:
     """Checks that the networks support the settings and each other, without building them.
 
     Args:
-      name: A key of MODELS; None for the `default` of the shape.
+      name: A key of `registry`; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images, `(D,)` for points.
       generator_name, width, generator_width: See `build`.
       conditioning, generator_normalization, critic_normalization, critic_pooling: See Design.
+      registry: The networks by name. Defaults to MODELS.
       others: Other members of SETTINGS, which all networks support.
 
     Returns:
-      The entries of MODELS for the critic and for the generator.
+      The entries of `registry` for the critic and for the generator.
 
     Raises:
       DesignError: If they do not. The message says what is wrong and what to do.
@@ -111,32 +115,39 @@ def check(
     unknown = sorted(set(others).difference(SETTINGS))
     if unknown:
         raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
+    registry = registry or MODELS
     name = name or default(example_shape)
-    critic = generator = _check_network("name", name, example_shape, width)
+    critic = generator = _check_network(registry, "name", name, example_shape, width)
     if critic_pooling == "sum":
-        _check_pooling(name, example_shape)
+        _check_pooling(registry, name, example_shape)
     if generator_name not in (None, name):
-        generator = _check_network("generator_name", generator_name, example_shape, generator_width)
+        generator = _check_network(
+            registry, "generator_name", generator_name, example_shape, generator_width
+        )
     elif generator_width is not None:
-        _check_width("generator_width", generator_width, name)
+        _check_width("generator_width", generator_width, name, critic)
     _check_critic_normalization(name, critic_normalization)
     _check_labels(generator, conditioning, generator_normalization)
     return critic, generator
 
 
 def _check_network(
-    parameter: str, name: str, example_shape: tuple[int, ...], width: int | None
+    registry: Mapping[str, Model],
+    parameter: str,
+    name: str,
+    example_shape: tuple[int, ...],
+    width: int | None,
 ) -> Model:
     setting = Setting(parameter, name)
-    if name not in MODELS:
-        raise DesignError((setting, " is unknown"), (f"use one of {', '.join(MODELS)}",))
-    model = MODELS[name]
+    if name not in registry:
+        raise DesignError((setting, " is unknown"), (f"use one of {', '.join(registry)}",))
+    model = registry[name]
     if width is not None:
-        _check_width("width" if parameter == "name" else "generator_width", width, name)
+        _check_width("width" if parameter == "name" else "generator_width", width, name, model)
     if model.points:
         return model
     if len(example_shape) == 1:
-        supported = ", ".join(key for key, other in MODELS.items() if other.points)
+        supported = ", ".join(key for key, other in registry.items() if other.points)
         raise DesignError(
             (setting, " generates images, but the dataset contains points"),
             ("use ", Setting(parameter, supported)),
@@ -150,19 +161,21 @@ def _check_network(
     return model
 
 
-def _check_width(parameter: str, width: int, name: str) -> None:
-    if width < MODELS[name].min_width:
+def _check_width(parameter: str, width: int, name: str, model: Model) -> None:
+    if width < model.min_width:
         raise DesignError(
             (Setting(parameter, width), f" is too narrow for {name}"),
-            (f"give at least {MODELS[name].min_width}",),
+            (f"give at least {model.min_width}",),
         )
 
 
-def _check_pooling(name: str, example_shape: tuple[int, ...]) -> None:
-    if example_shape[0] == MODELS[name].pooling_size:
+def _check_pooling(
+    registry: Mapping[str, Model], name: str, example_shape: tuple[int, ...]
+) -> None:
+    if example_shape[0] == registry[name].pooling_size:
         return
     alternatives: list[str | Setting] = []
-    for key, model in MODELS.items():
+    for key, model in registry.items():
         if model.pooling_size is not None:
             size = Setting("image_size", model.pooling_size)
             alternatives += [" or " if alternatives else "", Setting("name", key), " ", size]
@@ -216,6 +229,7 @@ def build(
     generator_name: str | None = None,
     generator_width: int | None = None,
     depth: int | None = None,
+    registry: Mapping[str, Model] | None = None,
     **design: Any,
 ) -> tuple[tf.keras.Model, tf.keras.Model]:
     """Builds a generator and a critic with new weights.
@@ -223,14 +237,15 @@ def build(
     The parameters are `name`, `generator_name` and the attributes of Design.
 
     Args:
-      name: A key of MODELS; None for the `default` of the shape.
+      name: A key of `registry`; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
       latent_size: Length of a latent vector.
       width: Design.width; None for the default of the network.
-      generator_name: A key of MODELS for the generator; None for `name`.
+      generator_name: A key of `registry` for the generator; None for `name`.
       generator_width: Design.generator_width; None for `width`, or for the default of the
         generator's network if `generator_name` differs from `name`.
       depth: Design.depth; None for the default of the network.
+      registry: The networks by name. Defaults to MODELS.
       design: Other attributes of Design.
 
     Returns:
@@ -252,6 +267,7 @@ def build(
         generator_name=generator_name,
         width=width,
         generator_width=generator_width,
+        registry=registry,
         **{key: value for key, value in design.items() if key in SETTINGS},
     )
     critic_width = width or model.width
@@ -259,7 +275,9 @@ def build(
         generator_width = critic_width if generator_name == name else generator_model.width
 
     def module_and_design(model: Model) -> tuple[Any, Design]:
-        module = importlib.import_module(f".{model.module}", __package__)
+        module = model.module
+        if isinstance(module, str):
+            module = importlib.import_module(f".{module}", __package__)
         return module, Design(
             example_shape=example_shape,
             latent_size=latent_size,
@@ -272,19 +290,3 @@ def build(
     generator_module, generator_design = module_and_design(generator_model)
     critic_module, critic_design = module_and_design(model)
     return generator_module.generator(generator_design), critic_module.critic(critic_design)
-
-
-def load(path: str) -> tf.keras.Model:
-    """Loads a generator from a Keras file.
-
-    Keras can load custom layers only if they are registered. The layers of this package are
-    registered when their modules are imported.
-
-    Args:
-      path: A file on this machine.
-    """
-    import tensorflow as tf  # noqa: PLC0415
-
-    for model in MODELS.values():
-        importlib.import_module(f".{model.module}", __package__)
-    return tf.keras.models.load_model(path)

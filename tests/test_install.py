@@ -1,6 +1,7 @@
 """The installations of docs/tpu.md, the Makefile's environments, and the variables of a TPU."""
 
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -91,7 +92,11 @@ def test_conflicts_are_found():
 @pytest.mark.parametrize("line", install_lines(PAGE))
 def test_every_installation_of_the_page_resolves(line, tmp_path):
     """Asks pip, which reads the package index."""
-    packages = resolve(line, tmp_path / "report.json")
+    report = tmp_path / "report.json"
+    packages = resolve(line, report)
+    if not FLAVORS & set(packages) and "--no-deps" not in line:
+        # It adds to the environment of a TPU, as a second command.
+        packages = {**resolve("-r requirements-tpu.txt", report), **packages}
     assert find_conflicts(packages, complete="--no-deps" not in line) == []
 
 
@@ -124,7 +129,12 @@ def planned(tmp_path, target, arguments="", existing=()):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / ".runtime").touch()
     command = ["make", "--dry-run", target, f"ARGS={arguments}"]
-    return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    # `make test` passes these on, and a make inside another prints the folder.
+    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    return subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    ).stdout
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def test_unsupported_combinations_are_errors(name, shape, message):
 
 
 def test_settings_are_the_parameters_that_a_user_sets():
-    assert set(inspect.signature(models.build).parameters) - {"design"} <= {
+    assert set(inspect.signature(models.build).parameters) - {"design", "registry"} <= {
         *models.SETTINGS,
         "example_shape",
     }

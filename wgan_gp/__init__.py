@@ -3,6 +3,7 @@
 `Config` holds the settings of a run, and `train` trains it. Writers receive what training writes:
 `Writer` and `MemoryWriter`, from `wgan_gp.writers.writer`. Hooks act between loops: `Hook`,
 `IntervalHook` and `LoopResult`, from `wgan_gp.training.hooks`. `train` returns a `Result`.
+`losses` and `models` are the packages of losses and networks.
 
 Importing this package does not import TensorFlow. Calling `train` does.
 """
@@ -13,12 +14,13 @@ import dataclasses
 import importlib
 import typing
 from collections.abc import Sequence
+from typing import Any
 
 from .config import Config
 from .errors import UserError
 
 if typing.TYPE_CHECKING:
-    from .app.training import Result as Result
+    from .app.result import Result as Result
     from .training.hooks import Hook as Hook
     from .training.hooks import IntervalHook as IntervalHook
     from .training.hooks import LoopResult as LoopResult
@@ -34,42 +36,76 @@ _LAZY = {
     "IntervalHook": "training.hooks",
     "LoopResult": "training.hooks",
     "MemoryWriter": "writers.writer",
-    "Result": "app.training",
+    "Result": "app.result",
     "Writer": "writers.writer",
 }
 
 
 def __getattr__(name: str) -> typing.Any:
+    if name in ("losses", "models"):
+        # In a checkout these packages are next to this one; the wheel contains them inside.
+        from .app.library import bundled  # noqa: PLC0415
+
+        return bundled(name)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
 
 
-def train(config: Config, *, writers: Sequence[Writer] = (), hooks: Sequence[Hook] = ()) -> Result:
+def train(
+    config: Config,
+    *,
+    generator: Any = None,
+    critic: Any = None,
+    data: Any = None,
+    objective: Any = None,
+    writers: Sequence[Writer] = (),
+    hooks: Sequence[Hook] = (),
+) -> Result:
     """Starts or resumes the run in `config.run_directory` and trains it, like train.py.
 
     Ctrl-C and SIGTERM end training after the current loop, and the state is saved.
 
     Args:
       config: The settings of the run. `config.mode` is ignored.
+      generator: A network of your own in place of that of `config`: a Keras model, a tf.Module or
+        another callable with `trainable_variables`; or, so that it can be created on several
+        replicas and from a seed, a function of a `models.Design` that returns one. It maps latents
+        `[B, config.latent_size]` to examples `[B, ...]`, both float32.
+      critic: A network of your own, likewise. It maps examples to scores `[B]` or `[B, 1]`.
+      data: Data of your own: an array `[N, H, W, C]` (uint8, or floats in [-1, 1]) or `[N, D]`; a
+        pair of such an array and labels `[N]`; a tf.data.Dataset of examples or of such pairs; or
+        a function of the split ("train", "test") that returns one of these, or None.
+      objective: An objective of your own in place of the losses of `config`: an object with the
+        interface of `wgan_gp.training.step.Objective`, or a class.
       writers: Writers of scalars, images and text, in addition to those of the run directory and
         the terminal.
       hooks: Actions between loops, after those of the run.
 
     Returns:
-      The result, with the trained networks in `result.run.state`.
+      The result: the trained networks, the history, and functions that sample, evaluate and export.
 
     Raises:
       UserError: If the run cannot be started or continued. The message says why and what to do.
     """
-    from .app import program  # noqa: PLC0415
-    from .app.library import bundled_library  # noqa: PLC0415
+    from .app import extensions, program  # noqa: PLC0415
+    from .app.library import Library, bundled  # noqa: PLC0415
     from .app.resolve import resolve  # noqa: PLC0415
 
     program.prepare_environment(config.tpu)
-    library = bundled_library()
-    config = dataclasses.replace(config, mode="train")
-    resolved, dataset = resolve(config, library.models)
+    models, losses = bundled("models"), bundled("losses")
+    config, extended = extensions.from_objects(
+        dataclasses.replace(config, mode="train"),
+        models,
+        generator=generator,
+        critic=critic,
+        data=data,
+        objective=objective,
+    )
+    devices = program.connect_for(config, extended)
+    models = extended.add_to(models)
+    resolved, dataset = resolve(extended.record(config), models, extended.dataset)
     from .app import training  # noqa: PLC0415
 
-    return training.train(resolved, dataset, library, writers=writers, hooks=hooks)
+    library = Library(models, losses, extended.objective)
+    return training.train(resolved, dataset, library, devices=devices, writers=writers, hooks=hooks)

@@ -1,6 +1,13 @@
 """Exceptions for mistakes that the user can correct, and the text of error messages."""
 
+from __future__ import annotations
+
+import contextlib
 import re
+import traceback
+from collections.abc import Iterator
+
+from absl import logging
 
 
 class UserError(Exception):
@@ -22,6 +29,28 @@ class UserError(Exception):
 
 class NotFiniteError(UserError):
     """The state, a loss or a gradient contains NaN or infinity."""
+
+
+@contextlib.contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Converts errors of the user's code to a UserError of one line.
+
+    The traceback is logged at the level of --verbosity=1.
+
+    Args:
+      what: The code that may fail, at the beginning of the message.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        logging.debug("".join(traceback.format_exception(error)))
+        text = shorten(" ".join(str(error).split()), 200)
+        raise UserError(
+            f"{what} failed ({type(error).__name__}: {text})",
+            "correct it; --verbosity=1 shows the traceback",
+        ) from error
 
 
 def shorten(text: str, length: int = 120) -> str:

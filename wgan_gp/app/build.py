@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from typing import Any
 
 from ..config import Config, ObjectiveSettings
 from ..data.datasets import DataSpec
@@ -19,11 +19,13 @@ from ..training.host_loop import make_host_loop
 from ..training.loop import ReduceOverReplicas, TrainLoop
 from ..training.state import TrainState, create_state
 from ..training.step import Objective, ReplicaStep
+from .custom_objective import create_objective
 from .library import Library
+from .network_checks import check_custom_network, custom_networks
 from .resolve import check_networks, network_settings
 
 
-def make_state(config: Config, devices: Devices, spec: DataSpec, models: ModuleType) -> TrainState:
+def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) -> TrainState:
     """Returns newly initialized networks and optimizers, placed by the strategy.
 
     Args:
@@ -36,14 +38,37 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: ModuleT
       UserError: If the models do not fit the data or each other.
     """
     check_networks(config, spec.example_shape, models)  # a saved run has not been checked yet
-    build_networks = functools.partial(
+    build_networks = _network_builder(config, devices, spec, models)
+    return create_state(build_networks, config, devices.strategy)
+
+
+def check_custom_networks(config: Config, devices: Devices, spec: DataSpec, models: Any) -> None:
+    """Checks the user's own networks, if there are any, on networks that are not trained.
+
+    The arguments are those of `make_state`.
+
+    Raises:
+      UserError: If they cannot be trained.
+    """
+    custom = custom_networks(config, models)
+    if not custom:
+        return
+    for network in _network_builder(config, devices, spec, models)():
+        if networks := custom.get(network.name):
+            check_custom_network(network, networks.flag, spec.example_shape, devices.replicas)
+
+
+def _network_builder(
+    config: Config, devices: Devices, spec: DataSpec, models: Any
+) -> Callable[[], tuple[Any, Any]]:
+    """Returns a function that returns a new generator and a new critic."""
+    return functools.partial(
         models.build,
         example_shape=spec.example_shape,
         classes=spec.classes,
         fused_resampling=devices.use_fused_resampling(config.fused_resampling),
         **network_settings(config, models),
     )
-    return create_state(build_networks, config, devices.strategy)
 
 
 def make_sampler(config: Config, devices: Devices, state: TrainState, spec: DataSpec) -> Sampler:
@@ -57,14 +82,22 @@ def make_sampler(config: Config, devices: Devices, state: TrainState, spec: Data
     )
 
 
-def make_objective(config: Config, losses: ModuleType) -> Objective:
-    """Returns the training objective that the configuration describes."""
+def make_objective(config: Config, library: Library) -> Objective:
+    """Returns the training objective that the configuration describes.
+
+    An objective of the user gets those settings that are parameters of it.
+
+    Raises:
+      UserError: If an objective of the user cannot be created or lacks a part of the interface.
+    """
     settings = {
         field.name: getattr(config, field.name) for field in dataclasses.fields(ObjectiveSettings)
     }
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
-    return losses.GanObjective(**settings)
+    if library.objective is not None:
+        return create_objective(library.objective, f"--objective={config.objective}", settings)
+    return library.losses.GanObjective(**settings)
 
 
 def make_loop(
@@ -118,7 +151,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
     """Returns the updates of one replica, to be run or to be compiled for a TPU."""
     return ReplicaStep(
         state=state,
-        objective=make_objective(config, library.losses),
+        objective=make_objective(config, library),
         global_mean=library.losses.global_mean,
         optimization=config,
         latent_size=config.latent_size,

@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..tpu import topologies
 from ..tpu.advice import advise_on_padding
 from ..training.networks import bind_labels
+from .network_checks import batch_norm_layers, custom_networks
 from .run import Run
 
 _EXAMPLES = 16  # real examples for which the critic is checked
@@ -25,6 +26,7 @@ def check_critic(run: Run) -> None:
     """
     config, (models, losses) = run.config, (run.library.models, run.library.losses)
     examples, labels = first_examples(run.data, min(_EXAMPLES, config.batch_size))
+    custom = "critic" in custom_networks(config, models)
     takes_labels = config.conditioning in models.LABELED_CRITICS
     outputs = bind_labels(run.state.critic, labels if takes_labels else None, training=True)
 
@@ -39,10 +41,12 @@ def check_critic(run: Run) -> None:
         if finding.name == "random_scores" and config.critic_normalization == "spectral":
             continue  # spectral normalization refines its estimate with every call
         if finding.fatal and finding.name not in harmless:
+            layers = batch_norm_layers(run.state.critic) if custom else []
+            where = f" ({', '.join(layers)})" if layers else ""
             raise UserError(
                 f"--model={config.model} has a critic that --penalty={config.penalty} "
-                f"cannot train: {finding}",
-                "fix it in models/",
+                f"cannot train: {finding}{where}",
+                "correct this network" if custom else "fix it in models/",
             )
         logging.warning(f"--model={config.model}, its critic: {finding}")
 

@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,12 @@ from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from ..runtime.log import show_log_lines
-from . import tpu_environment
+from . import extensions, tpu_environment
 from .library import Library
 from .resolve import resolve
+
+if typing.TYPE_CHECKING:
+    from ..runtime.devices import Devices
 
 
 def with_exit_status(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
@@ -72,8 +76,11 @@ def run(
 
         saved_run.use(config.mode, config.run_directory, given, library)
         return 2 if streams.stdout_failed() else 0  # the result is on stdout
-    config, dataset = resolve(config, models)
-    library = Library(models, load_losses())
+    extended = extensions.load(config, models)
+    devices = connect_for(config, extended)
+    models = extended.add_to(models)
+    config, dataset = resolve(extended.record(config), models, extended.dataset)
+    library = Library(models, load_losses(), extended.objective)
     if config.mode == "compile":
         from .compiling import compile_for_slice  # noqa: PLC0415
 
@@ -81,9 +88,21 @@ def run(
         return 0
     from .training import train  # noqa: PLC0415
 
-    stopped_by = train(config, dataset, library).stopped_by
+    stopped_by = train(config, dataset, library, devices=devices).stopped_by
     print(f"samples, curves and checkpoints are in {config.run_directory}")
     return 0 if stopped_by is None else 128 + stopped_by
+
+
+def connect_for(config: Config, extended: extensions.Extensions) -> Devices | None:
+    """Connects to the devices if a dataset of the user may use TensorFlow, else returns None.
+
+    Devices can only be configured before TensorFlow is used.
+    """
+    if extended.dataset is None or config.mode == "compile":
+        return None
+    from ..runtime.devices import connect  # noqa: PLC0415
+
+    return connect(config)
 
 
 def prepare_environment(tpu: str | None) -> None:

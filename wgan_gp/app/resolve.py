@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 from .. import tpu
@@ -21,7 +21,9 @@ _SETTING_OF = {
 }
 
 
-def resolve(config: Config, models: ModuleType) -> tuple[Config, Dataset]:
+def resolve(
+    config: Config, models: Any, dataset_function: Callable[..., Any] | None = None
+) -> tuple[Config, Dataset]:
     """Returns the configuration with all defaults filled in, and the dataset.
 
     config.json therefore records every value in use, and giving a default explicitly does not
@@ -29,7 +31,8 @@ def resolve(config: Config, models: ModuleType) -> tuple[Config, Dataset]:
 
     Args:
       config: The configuration.
-      models: The package of networks.
+      models: The package of networks, or an object with the same functions.
+      dataset_function: Returns the data of a split, for a dataset of the user.
 
     Raises:
       UserError: If a path is invalid, if the dataset or the model does not exist, if they do not
@@ -38,8 +41,10 @@ def resolve(config: Config, models: ModuleType) -> tuple[Config, Dataset]:
     """
     if config.mode == "compile":
         _check_no_devices(config)
-    config.check_paths(built_in=config.dataset in BUILT_IN)
-    dataset = find_dataset(config, conditioning=config.conditioning, devices=config)
+    config.check_paths(built_in=config.dataset in BUILT_IN or dataset_function is not None)
+    dataset = find_dataset(
+        config, conditioning=config.conditioning, devices=config, function=dataset_function
+    )
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, shape, models)
     if config.mode == "compile":
@@ -62,13 +67,13 @@ def resolve(config: Config, models: ModuleType) -> tuple[Config, Dataset]:
     return resolved, dataset
 
 
-def network_settings(settings: NetworkSettings, models: ModuleType) -> dict[str, Any]:
+def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:
     """Returns the settings of the networks as arguments of models.build and models.check."""
     return {name: getattr(settings, _SETTING_OF.get(name, name)) for name in models.SETTINGS}
 
 
 def check_networks(
-    settings: NetworkSettings, example_shape: tuple[int, ...], models: ModuleType
+    settings: NetworkSettings, example_shape: tuple[int, ...], models: Any
 ) -> tuple[Any, Any]:
     """Returns the registry entries of the critic and the generator for an example shape.
 

@@ -12,7 +12,7 @@ from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices, connect
 from ..training.checkpointing import Checkpoints
 from ..training.state import TrainState
-from .build import make_sampler, make_state
+from .build import check_custom_networks, make_sampler, make_state
 from .library import Library
 
 
@@ -44,7 +44,11 @@ class Run:
 
 
 def open_run(
-    config: Config, dataset: Dataset, library: Library, directory: RunDirectory | None = None
+    config: Config,
+    dataset: Dataset,
+    library: Library,
+    directory: RunDirectory | None = None,
+    devices: Devices | None = None,
 ) -> Run:
     """Connects to the devices, opens the data and creates newly initialized networks.
 
@@ -55,13 +59,15 @@ def open_run(
       dataset: The dataset of the configuration.
       library: The packages of networks and losses.
       directory: The run directory. Defaults to that of the configuration.
+      devices: The devices, if they are already connected.
 
     Raises:
       UserError: If the devices or the dataset are unavailable.
     """
     directory = directory or RunDirectory(config.run_directory)
-    devices = connect(config)
+    devices = devices or connect(config)
     data = dataset.open(batch_size=config.batch_size)
+    check_custom_networks(config, devices, dataset.spec, library.models)
     state = make_state(config, devices, dataset.spec, library.models)
     return Run(
         config=config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,7 @@ from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing
 from ..training.state import TrainState
+from . import extensions
 from .build import make_sampler, make_state
 from .error_messages import explaining_errors
 from .library import Library
@@ -37,7 +38,8 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
-    saved = find_run(path, given, library)
+    needed = ("model", "generator_model", *(("dataset",) if mode == "evaluate" else ()))
+    saved = find_run(path, given, library, needed)
     with explaining_errors(saved.config):
         modes[mode](saved)
 
@@ -51,15 +53,22 @@ class SavedRun:
       directory: The run directory.
       spec: The shape and the number of classes of the data.
       library: The packages of networks and losses.
+      dataset_function: Returns the data of a split, for a dataset of the user; else None.
     """
 
     config: Config
     directory: RunDirectory
     spec: DataSpec
     library: Library
+    dataset_function: Callable[..., Any] | None = None
 
 
-def find_run(path: str, given: Mapping[str, Any], library: Library) -> SavedRun:
+def find_run(
+    path: str,
+    given: Mapping[str, Any],
+    library: Library,
+    needed: tuple[str, ...] = ("model", "generator_model"),
+) -> SavedRun:
     """Returns a run, without reading its data.
 
     Args:
@@ -67,25 +76,37 @@ def find_run(path: str, given: Mapping[str, Any], library: Library) -> SavedRun:
       given: The settings of the command line. They override settings of the run that may change
         when it is used.
       library: The packages of networks and losses.
+      needed: The settings that may name code of the user, which is then imported. Code that
+        `given` does not name is never imported.
 
     Raises:
-      UserError: If the run does not exist, or `given` contradicts its configuration.
+      UserError: If the run does not exist, `given` contradicts its configuration, or needed code
+        is not named or cannot be imported.
     """
     directory = RunDirectory(path)
     saved, record = directory.find_run()
+    extensions.require_named(path, saved, given, needed, library.models)
+    if "model" in given and saved.get("generator_model") == saved.get("model"):
+        saved_elsewhere = {"generator_model": given["model"]}  # the file may have been moved
+        given = {**saved_elsewhere, **given}
     # The devices and the starting point of training do not apply here.
     elsewhere = dict.fromkeys(("tpu", "tpu_zone", "tpu_project", "tpu_cores", "restore_from"))
     config = Config.from_dict(
         {**saved, **elsewhere, "cpu_replicas": 1, "model_dir": path, **given},
         origin=directory.config,
     )
+    extended = extensions.load(config, library.models, needed)
+    config = extended.record(config)
+    extensions.warn_of_changes(saved, config)
+    library = dataclasses.replace(library, models=extended.add_to(library.models))
     if differences := config.differences(saved):
         raise UserError(
             f"--model_dir={path} contains a run with a different configuration "
             f"({'; '.join(differences)})",
             "omit these flags",
         )
-    return SavedRun(config, directory, DataSpec(record.example_shape, record.classes), library)
+    spec = DataSpec(record.example_shape, record.classes)
+    return SavedRun(config, directory, spec, library, extended.dataset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +203,7 @@ def _evaluate(saved: SavedRun) -> None:
     devices = connect(config)
     run = restore(saved, checkpoint, devices)
     # Without --conditioning: a conditional run may be compared with images that have no labels.
-    dataset = find_dataset(config, devices=config)
+    dataset = find_dataset(config, devices=config, function=saved.dataset_function)
     examples = Examples(dataset, devices.strategy, config.batch_size)
     evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
     is_chief = devices.cluster.is_chief

@@ -21,6 +21,7 @@ from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
 from ..runtime.cluster import agree_to_stop, check_same_run
+from ..runtime.devices import Devices
 from ..training import checkpointing
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
@@ -43,26 +44,13 @@ from ..writers.console import ConsoleWriter
 from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
 from ..writers.writer import Writer, Writers
+from . import extensions
 from .build import make_loop, make_objective, make_step
 from .checks import check_critic, warn_of_padding
 from .error_messages import explaining_errors
 from .library import Library
+from .result import Result
 from .run import Run, open_run
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The result of training.
-
-    Attributes:
-      run: The run, with its networks in `run.state`.
-      iteration: The number of iterations done.
-      stopped_by: The number of the signal that stopped training, or None if it is complete.
-    """
-
-    run: Run
-    iteration: int
-    stopped_by: int | None
 
 
 def train(
@@ -70,6 +58,7 @@ def train(
     dataset: Dataset,
     library: Library,
     *,
+    devices: Devices | None = None,
     writers: Sequence[Writer] = (),
     hooks: Sequence[Hook] = (),
 ) -> Result:
@@ -79,6 +68,7 @@ def train(
       config: The resolved configuration; see `resolve.resolve`.
       dataset: The dataset of the configuration.
       library: The packages of networks and losses.
+      devices: The devices, if they are already connected.
       writers, hooks: See `make_trainer`.
 
     Raises:
@@ -87,13 +77,15 @@ def train(
     """
     directory = RunDirectory(config.run_directory)
     directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
+    if saved := directory.saved_config():
+        extensions.warn_of_changes(saved, config)
     if config.restore_from is not None:
         with directory.convert_file_errors("read"):
             is_new = checkpointing.is_empty(directory.checkpoints)
         if is_new:
             checkpointing.resolve_restore_path(config.restore_from)
     with explaining_errors(config):
-        run = open_run(config, dataset, library, directory)
+        run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, hooks=hooks)
         logging.info(f"training on {run.devices.describe()}")
         if run.devices.platform == "TPU":
@@ -239,7 +231,7 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
     # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
     every_step = dataclasses.replace(run.config, penalty_interval=1)
     return CriticProbe(
-        dataclasses.replace(step, objective=make_objective(every_step, run.library.losses)),
+        dataclasses.replace(step, objective=make_objective(every_step, run.library)),
         run.devices.strategy,
         batches=from_the_beginning(run.data),
         held_out=None if held_out is None else from_the_beginning(held_out),

@@ -4,6 +4,7 @@ flags.py defines one command-line flag per setting, and config.json in the run d
 all settings. This package does not import TensorFlow, so that an invalid flag is rejected at once.
 """
 
+from .code import GROUPS, registered_names
 from .config import SAVED_RUN_MODES, Config
 from .data import DataSettings
 from .devices import DeviceSettings
@@ -11,12 +12,13 @@ from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ADVERSARIAL_LOSSES, PENALTIES, PENALTIES_WITH_TARGET, ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings
-from .settings import Seeded, as_text, value_type
+from .settings import Seeded, as_text, has_flag, value_type
 
 __all__ = [
     "ADVERSARIAL_LOSSES",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
+    "GROUPS",
     "PENALTIES",
     "PENALTIES_WITH_TARGET",
     "SAVED_RUN_MODES",
@@ -29,5 +31,7 @@ __all__ = [
     "OutputSettings",
     "Seeded",
     "as_text",
+    "has_flag",
+    "registered_names",
     "value_type",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UserError, shorten
 from . import resume
+from .code import CodeSettings
 from .data import DataSettings
 from .devices import DeviceSettings
 from .networks import NetworkSettings
@@ -22,6 +23,7 @@ SAVED_RUN_MODES = ("evaluate", "sample", "export")
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
+    CodeSettings,
     OutputSettings,
     DeviceSettings,
     OptimizationSettings,
@@ -89,7 +91,11 @@ class Config(
     @property
     def run_directory(self) -> str:
         """The path of the run directory."""
-        return self.model_dir or f"runs/{self.dataset}"
+        if self.model_dir is not None:
+            return self.model_dir
+        if self.dataset.endswith(".py"):
+            return f"runs/{self.dataset.rpartition('/')[2].removesuffix('.py')}"
+        return f"runs/{self.dataset}"
 
     @property
     def sampling_seed(self) -> int:

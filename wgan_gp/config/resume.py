@@ -91,9 +91,17 @@ def _fixed_differences(config: Config, saved: dict[str, Any]) -> dict[str, Any]:
         changeable = field.metadata["changeable_on_resume"] or (
             field.name == "train_steps" and constant
         )
+        if _is_same_code(config, saved, field.name):
+            continue
         if old != getattr(config, field.name) and not changeable:
             found[field.name] = old
     return found
+
+
+def _is_same_code(config: Config, saved: dict[str, Any], name: str) -> bool:
+    """Returns True if a setting names a file of the same content as before, at any path."""
+    before = saved.get(f"{name}_sha256")
+    return before is not None and before == getattr(config, f"{name}_sha256", None)
 
 
 def _with_booleans(kind: Section | type[Section], saved: dict[str, Any]) -> dict[str, Any]:

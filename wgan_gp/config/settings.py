@@ -58,6 +58,16 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def recorded() -> Any:
+    """Declares a value that config.json records but that is not a flag: an optional text."""
+    return setting(None, "", changeable_on_resume=True)
+
+
+def has_flag(field: dataclasses.Field) -> bool:
+    """Returns True if a field is a setting of the command line, and not only recorded."""
+    return bool(field.metadata["help"])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
     """The base class of all sections; checks each value against its declaration.

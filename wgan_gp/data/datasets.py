@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..config import DataSettings, DeviceSettings
+from ..config.code import PYTHON
 from ..errors import UserError
 from .shapes import image_shape
 
 if typing.TYPE_CHECKING:
     from .source import InMemoryData, OpenedData, StreamedData
 
-_FILE_DATASETS = ("image_folder", "tfrecord")
+FILE_DATASETS = ("image_folder", "tfrecord")
 _LOCAL_DEVICES = DeviceSettings()
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
@@ -66,12 +67,7 @@ class DataSpec:
 
 
 class DatasetReader(Protocol):
-    """Reads a dataset from one kind of storage.
-
-    Attributes:
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      label_count: The number of classes of its labels; 0 without labels.
-    """
+    """Reads a dataset from one kind of storage; see `Dataset.spec` for the attributes."""
 
     example_shape: tuple[int, ...]
     label_count: int
@@ -85,7 +81,7 @@ class DatasetReader(Protocol):
         """Returns the properties of the dataset without reading all of its examples."""
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any] | None:
-        """Returns the fingerprint of the files, or None for a dataset without files."""
+        """Returns the fingerprint of the data, or None for a dataset without files."""
 
 
 class Dataset:
@@ -124,7 +120,7 @@ class Dataset:
         classes = 0 if conditioning == "none" else self.label_count
         self.spec = DataSpec(reader.example_shape, classes)
         self.settings = settings
-        self._reader = reader
+        self._reader: Any = reader
         self._devices = devices
 
     def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:
@@ -168,12 +164,9 @@ class Dataset:
         settings = self.settings
         if settings.test_data_dir is not None:
             return self._open_test_data_dir(settings.test_data_dir)
-        if settings.dataset in (*BUILT_IN, *_FILE_DATASETS):
+        if not hasattr(self._reader, "held_out_split"):
             return None
-        from .prepared import PreparedReader  # noqa: PLC0415
-
-        assert isinstance(self._reader, PreparedReader)
-        split = self._reader.held_out_split(settings.split)
+        split = self._reader.held_out_split(settings)
         if split is None:
             return None
         return self._open(self._reader, dataclasses.replace(settings, split=split, cache="off"))
@@ -200,7 +193,7 @@ class Dataset:
             return reader.open(settings, classes=self.spec.classes, devices=self._devices)
 
     def _open_test_data_dir(self, path: str) -> InMemoryData | StreamedData:
-        if self.settings.dataset not in _FILE_DATASETS:
+        if self.settings.dataset not in FILE_DATASETS:
             raise UserError(
                 f"--test_data_dir={path} applies only to image_folder and tfrecord", "omit it"
             )
@@ -219,6 +212,7 @@ def find_dataset(
     *,
     conditioning: str = "none",
     devices: DeviceSettings = _LOCAL_DEVICES,
+    function: Callable[..., Any] | None = None,
 ) -> Dataset:
     """Finds the dataset of a run without opening it.
 
@@ -226,12 +220,19 @@ def find_dataset(
       settings: The settings of the data.
       conditioning: The value of --conditioning. All values except "none" require labels.
       devices: The devices that receive the data. A remote TPU limits the size of the data.
+      function: Returns the data of a split, for a dataset of the user; see `UserReader`.
 
     Raises:
       UserError: If the dataset does not exist or cannot be read, the flags of the data contradict
         each other, or the run is conditional but the dataset has no labels.
     """
-    return Dataset(settings, _find_reader(settings), conditioning, devices)
+    if function is None:
+        return Dataset(settings, _find_reader(settings), conditioning, devices)
+    from .user_data import UserReader  # noqa: PLC0415
+
+    flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
+    reader = UserReader(settings, function, flag)
+    return Dataset(settings, reader, conditioning, devices)
 
 
 def _find_reader(settings: DataSettings) -> DatasetReader:

@@ -99,11 +99,11 @@ class PreparedReader:
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return compute_fingerprint("", list_files(settings, self._builder), self.label_count)
 
-    def held_out_split(self, split: str) -> str | None:
-        """Returns "test" or "validation" if it is a prepared split other than `split`."""
+    def held_out_split(self, settings: DataSettings) -> str | None:
+        """Returns "test" or "validation" if it is a prepared split other than --split."""
         splits = self._builder.info.splits if self._builder.is_prepared() else ()
-        held_out = (name for name in ("test", "validation") if name in splits and name != split)
-        return next(held_out, None)
+        held_out = (name for name in ("test", "validation") if name in splits)
+        return next((name for name in held_out if name != settings.split), None)
 
 
 def find_reader(settings: DataSettings) -> PreparedReader:

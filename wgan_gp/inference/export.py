@@ -11,8 +11,10 @@ import pathlib
 import posixpath
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
 from ..runtime.randomness import RngStream, normal
@@ -33,7 +35,7 @@ def check(folder: str, flag: str) -> None:
         check_new_folder(flag, folder)
 
 
-def write(folder: str, generator: tf.keras.Model, *, latent_size: int, classes: int) -> None:
+def write(folder: str, generator: Any, *, latent_size: int, classes: int) -> None:
     """Writes a generator as a SavedModel and a Keras file.
 
     Args:
@@ -53,7 +55,12 @@ def write(folder: str, generator: tf.keras.Model, *, latent_size: int, classes: 
         # use the layers.
         module.weights = [_plain(weight) for weight in generator.weights]
         tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
-        write_atomic(posixpath.join(folder, KERAS_FILE), _keras_file(generator))
+        # A network of the user may not be a Keras model.
+        model = getattr(generator, "keras_model", generator)
+        if model is None:
+            logging.info(f"the generator is not a Keras model, so {KERAS_FILE} is not written")
+        else:
+            write_atomic(posixpath.join(folder, KERAS_FILE), _keras_file(model))
 
 
 def signatures(

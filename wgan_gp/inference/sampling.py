@@ -202,8 +202,7 @@ def make_sample_images(
     """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag."""
     if len(data.example_shape) == 3:
         return functools.partial(_image_grids, sampler)
-    assert isinstance(data, InMemoryData)  # only images are streamed
-    real = data.read(tf.constant(0, tf.int64), PLOT_POINTS)[0].numpy()
+    real = first_examples(data, PLOT_POINTS)[0].numpy()
     return lambda: {"samples": point_plot(sampler.sample(PLOT_POINTS), real)}
 
 

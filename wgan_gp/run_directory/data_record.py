@@ -12,6 +12,7 @@ _DESCRIPTIONS = {
     "names": "the file names differ",
     "classes": "the classes differ",
     "sizes": "the file sizes differ",
+    "content": "the examples differ",
 }
 
 
@@ -66,8 +67,9 @@ def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) 
     """
     if before is None or now is None:
         return ""
-    if before.get("files") != now["files"]:
-        return f"{before.get('files')} files became {now['files']}"
+    for unit in ("files", "examples"):
+        if unit in now and before.get(unit) != now[unit]:
+            return f"{before.get(unit)} {unit} became {now[unit]}"
     # Remote files have no sizes, and earlier versions may not have recorded all entries.
-    known = [name for name in _DESCRIPTIONS if None not in (before.get(name), now[name])]
+    known = [name for name in _DESCRIPTIONS if None not in (before.get(name), now.get(name))]
     return ", ".join(_DESCRIPTIONS[name] for name in known if before[name] != now[name])

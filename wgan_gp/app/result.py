@@ -1,0 +1,120 @@
+"""The result of training, as `wgan_gp.train` returns it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..inference import export
+from ..run_directory.json_files import read_log
+from ..runtime.cluster import SINGLE_PROCESS
+from ..runtime.devices import Devices
+from . import saved_run
+from .run import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The result of training.
+
+    Attributes:
+      run: The run, with its networks and optimizers in `run.state`.
+      iteration: The number of iterations done.
+      stopped_by: The number of the signal that stopped training, or None if it is complete.
+    """
+
+    run: Run
+    iteration: int
+    stopped_by: int | None
+
+    @property
+    def generator(self) -> Any:
+        """The trained generator: a Keras model, or the network that was passed or a copy of it.
+
+        With --generator_ema_decay, samples are drawn from `run.state.generator_average` instead.
+        """
+        return _unwrap(self.run.state.generator)
+
+    @property
+    def critic(self) -> Any:
+        """The trained critic, likewise."""
+        return _unwrap(self.run.state.critic)
+
+    @property
+    def history(self) -> dict[str, np.ndarray]:
+        """The scalars of all summaries of the run, also of those before a resume.
+
+        "step" holds the iterations, `[N]` int64. Each other tag, such as "critic/wasserstein",
+        holds `[N]` float64, with NaN where a summary did not contain it.
+        """
+        lines = [json.loads(line) for _, line in read_log(self.run.directory.metrics).lines]
+        tags = dict.fromkeys(
+            tag
+            for line in lines
+            for tag, value in line.items()
+            if tag != "step" and isinstance(value, int | float)
+        )
+        return {
+            "step": np.array([line["step"] for line in lines], np.int64),
+            **{tag: np.array([line.get(tag, np.nan) for line in lines], float) for tag in tags},
+        }
+
+    def sample(self, count: int, label: int | None = None) -> np.ndarray:
+        """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
+
+        Args:
+          count: The number of samples. Sample i does not depend on it.
+          label: The class of the samples of a conditional run. None returns all classes in turn.
+        """
+        return self.run.sampler.sample(count, label)
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Returns the measures of --mode=evaluate, by tag, such as "evaluation/fid".
+
+        Raises:
+          UserError: If the data has no labels and no --feature_extractor is set that suits it.
+        """
+        # These import SciPy and scikit-learn, for which other uses should not wait.
+        from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
+        from ..evaluation.examples import Examples  # noqa: PLC0415
+
+        run = self.run
+        examples = Examples(run.dataset, run.devices.strategy, run.config.batch_size)
+        evaluator = open_evaluator(run.config, run.devices, run.sampler, examples, run.directory)
+        return evaluator.evaluate()
+
+    def export(self, folder: str | None = None) -> str:
+        """Writes the generator as --mode=export does, and returns the folder.
+
+        Args:
+          folder: The folder, which must be new or empty. Defaults to "exported" in the run
+            directory.
+
+        Raises:
+          UserError: If the folder is not empty or cannot be written.
+        """
+        run = self.run
+        folder = folder or run.directory.exported
+        export.check(folder, folder)
+        state = run.state
+        if run.devices.replicas > 1:  # the variables of an export must not be distributed
+            spec = run.dataset.spec
+            saved = saved_run.SavedRun(run.config, run.directory, spec, run.library)
+            one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
+            state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
+        export.write(
+            folder,
+            state.sampling_generator,
+            latent_size=run.config.latent_size,
+            classes=run.dataset.spec.classes,
+        )
+        return folder
+
+
+def _unwrap(network: Any) -> Any:
+    return getattr(network, "network", network)

@@ -1,0 +1,160 @@
+"""Arrays and datasets of the user in one checked form."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import DataSettings
+from ..errors import UserError, shorten
+from .pipeline import without_autotune
+from .source import MAX_CACHE_BYTES
+
+_BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
+_CHANNELS = (1, 3)
+_RETURN = "return an array, a pair of arrays (examples, labels), or a tf.data.Dataset of these"
+
+
+class Arrays(NamedTuple):
+    """Examples in memory.
+
+    Attributes:
+      examples: `[N, H, W, C]` uint8 or float32, or `[N, D]` float32.
+      labels: `[N]` int64, or None.
+    """
+
+    examples: np.ndarray
+    labels: np.ndarray | None
+
+
+def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | tf.data.Dataset:
+    """Returns what the user's function returned as checked arrays or as a dataset of tuples.
+
+    Args:
+      value: What it returned.
+      settings: --cache decides whether a dataset is read into memory.
+      flag: The flag that names the function, for messages.
+
+    Raises:
+      UserError: If the value is not usable.
+    """
+    if isinstance(value, tf.data.Dataset):
+        dataset = _as_tuples(value, flag)
+        arrays = _load(dataset, settings)
+        if arrays is None:
+            return dataset.map(lambda *parts: (_as_example(parts[0]), *parts[1:]))
+    else:
+        examples, labels = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+        try:
+            arrays = Arrays(np.asarray(examples), None if labels is None else np.asarray(labels))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{flag} returns {shorten(str(error))}", _RETURN) from None
+    return _check(arrays, flag)
+
+
+def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
+    """Returns a dataset of examples, or of examples and labels, as a dataset of tuples."""
+    spec = dataset.element_spec
+    if isinstance(spec, dict) and "image" in spec:  # as in tensorflow-datasets
+        keys = [key for key in ("image", "label") if key in spec]
+        dataset = dataset.map(lambda element: tuple(element[key] for key in keys))
+    elif isinstance(spec, tf.TensorSpec):
+        dataset = dataset.map(lambda example: (example,))
+    spec = dataset.element_spec
+    if not (isinstance(spec, tuple) and len(spec) in (1, 2)):
+        raise UserError(f"{flag} returns a dataset of {shorten(str(spec))}", _RETURN)
+    if not spec[0].shape.is_fully_defined() or spec[0].shape.rank not in (1, 2, 3):
+        raise UserError(
+            f"{flag} returns a dataset of examples of shape {spec[0].shape}",
+            "give each example the same shape, [H, W, C] or [D], without batching the dataset",
+        )
+    return dataset
+
+
+def _load(dataset: tf.data.Dataset, settings: DataSettings) -> Arrays | None:
+    """Reads a dataset into memory, or returns None if --cache or its size forbid it."""
+    spec = dataset.element_spec[0]
+    limit = MAX_CACHE_BYTES if settings.cache == "auto" else 2**62
+    count = int(dataset.cardinality())
+    size = int(np.prod(spec.shape)) * spec.dtype.size
+    if settings.cache == "off" or count == tf.data.INFINITE_CARDINALITY or count * size > limit:
+        return None
+    parts: list[tuple] = []
+    read = 0
+    for batch in without_autotune(dataset.batch(_BATCH_SIZE)).as_numpy_iterator():
+        parts.append(batch)
+        read += batch[0].nbytes
+        if read > limit:
+            return None
+    if not parts:
+        return Arrays(np.empty([0, *spec.shape], np.float32), None)
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Arrays(columns[0], columns[1] if len(columns) > 1 else None)
+
+
+def _as_example(example: tf.Tensor) -> tf.Tensor:
+    """Returns a streamed example in the shape and dtype of `Arrays`."""
+    if example.shape.rank == 2:
+        example = example[..., None]
+    return example if example.dtype == tf.uint8 else tf.cast(example, tf.float32)
+
+
+def _check(arrays: Arrays, flag: str) -> Arrays:
+    """Returns the arrays with their documented shapes and dtypes.
+
+    Raises:
+      UserError: If that is impossible.
+    """
+    examples, labels = arrays
+    if examples.ndim == 3:  # images without a dimension for channels
+        examples = examples[..., None]
+    if not len(examples) or examples.ndim not in (2, 4) or examples.dtype.kind not in "fiub":
+        raise UserError(
+            f"{flag} returns examples of shape {examples.shape} and dtype {examples.dtype}",
+            "return numbers of shape [N, H, W, C] or [N, D]",
+        )
+    if examples.ndim == 4 and examples.shape[3] not in _CHANNELS:
+        raise UserError(
+            f"{flag} returns images with {examples.shape[3]} channels", "return 1 or 3 channels"
+        )
+    if not (examples.ndim == 4 and examples.dtype == np.uint8):
+        examples = examples.astype(np.float32)
+        if not np.isfinite(examples).all():
+            bad = int((~np.isfinite(examples)).reshape(len(examples), -1).any(1).sum())
+            raise UserError(
+                f"{flag} returns NaN or infinity in {bad} of {len(examples)} examples",
+                "leave them out",
+            )
+        if examples.ndim == 4 and np.abs(examples).max() > 1.001:
+            raise UserError(
+                f"{flag} returns images from {examples.min():g} to {examples.max():g}",
+                "scale them to [-1, 1], or return uint8",
+            )
+    return Arrays(examples, _check_labels(labels, len(examples), flag))
+
+
+def _check_labels(labels: np.ndarray | None, count: int, flag: str) -> np.ndarray | None:
+    if labels is None:
+        return None
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
+        raise UserError(
+            f"{flag} returns labels of shape {labels.shape} and dtype {labels.dtype} for {count} "
+            "examples",
+            "return one integer from 0 for each example",
+        )
+    if labels.max() >= 1_000_000:
+        raise UserError(f"{flag} returns the label {labels.max()}", "number the classes from 0")
+    return labels.astype(np.int64)
+
+
+def fingerprint(arrays: Arrays) -> dict[str, Any]:
+    """Returns the fingerprint of the arrays, as stored in data.json."""
+    content = hashlib.sha256(np.ascontiguousarray(arrays.examples).data)
+    if arrays.labels is not None:
+        content.update(arrays.labels.tobytes())
+    return {"examples": len(arrays.examples), "content": content.hexdigest()}

@@ -1,0 +1,175 @@
+"""Data of the user: arrays, or a tf.data.Dataset of examples with or without labels."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import DataSettings, DeviceSettings
+from ..errors import UserError, explaining
+from ..run_directory.json_files import digest
+from . import pixels
+from .source import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
+from .user_arrays import Arrays, convert, fingerprint
+
+
+class UserReader:
+    """Reads data of the user; see `datasets.DatasetReader`.
+
+    Args:
+      settings: The settings of the data.
+      function: Maps a split, a text, to arrays, a tf.data.Dataset, or None if there is no such
+        split. Those of data_dir, image_size and seed that it has as parameters are passed, too.
+      flag: The flag that names it, for messages.
+
+    Raises:
+      UserError: If it does not return data that can be trained on.
+    """
+
+    def __init__(self, settings: DataSettings, function: Callable[..., Any], flag: str):
+        self._function = function
+        self._flag = flag
+        self._has_splits = _accepts(function, "split")
+        self._splits: dict[str, Arrays | tf.data.Dataset | None] = {}
+        data = self._read(settings, settings.split)
+        if data is None:
+            raise UserError(
+                f"{flag} returns nothing for --split={settings.split}", "give another split"
+            )
+        if isinstance(data, Arrays):
+            self.example_shape = data.examples.shape[1:]
+            self.label_count = 0 if data.labels is None else int(data.labels.max()) + 1
+        else:
+            self.example_shape = tuple(data.element_spec[0].shape)
+            self.label_count = (settings.num_classes or 0) if len(data.element_spec) > 1 else 0
+        if settings.num_classes is not None:
+            self._check_classes(settings.num_classes)
+        self._check_flags(settings)
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        data = self._read(settings, settings.split)
+        if isinstance(data, Arrays):
+            examples, labels = data
+            if labels is None:
+                labels = np.zeros([len(examples)], np.int32)
+            return StoredData(settings.seed, _format(settings, examples), examples, labels)
+        assert data is not None
+        return StreamedExamples(data, settings)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
+        return self.open(settings, classes=0, devices=devices)
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        data = self._read(settings, settings.split)
+        if isinstance(data, Arrays):
+            return fingerprint(data)
+        spec = None if data is None else str(data.element_spec)
+        return {"examples": None, "content": digest(spec)}
+
+    def held_out_split(self, settings: DataSettings) -> str | None:
+        """Returns "test" or "validation" if the function returns other data for it, else None."""
+        if not self._has_splits:
+            return None
+        for split in ("test", "validation"):
+            if split == settings.split:
+                continue
+            data = self._read(settings, split)
+            if data is not None and not self._is_same(data, settings):
+                return split
+        return None
+
+    def _is_same(self, data: Arrays | tf.data.Dataset, settings: DataSettings) -> bool:
+        """Returns True if data is that of training: the function ignores the split."""
+        training = self._read(settings, settings.split)
+        if not (isinstance(data, Arrays) and isinstance(training, Arrays)):
+            return data is training
+        return fingerprint(data) == fingerprint(training)
+
+    def _read(self, settings: DataSettings, split: str) -> Arrays | tf.data.Dataset | None:
+        """Returns the examples of a split in one of two forms, or None; calls the function once."""
+        if split not in self._splits:
+            offered = {
+                "split": split,
+                "data_dir": settings.data_dir,
+                "image_size": settings.image_size,
+                "seed": settings.seed,
+            }
+            arguments = {
+                name: value for name, value in offered.items() if _accepts(self._function, name)
+            }
+            with explaining(self._flag):
+                value = self._function(**arguments)
+            self._splits[split] = None if value is None else convert(value, settings, self._flag)
+        return self._splits[split]
+
+    def _check_classes(self, classes: int) -> None:
+        if self.label_count > classes:
+            raise UserError(
+                f"{self._flag} has {self.label_count} classes, but --num_classes={classes}",
+                "set --num_classes to the number of classes of the data",
+            )
+        self.label_count = classes
+
+    def _check_flags(self, settings: DataSettings) -> None:
+        size, channels = settings.image_size, settings.image_channels
+        shape = self.example_shape
+        if size not in (None, *shape[:1]) or (len(shape) != 3 and size is not None):
+            raise UserError(
+                f"--image_size={size}, but the examples of {self._flag} have shape {shape}",
+                "omit it, and resize them there",
+            )
+        if channels is not None and (len(shape) != 3 or channels != shape[2]):
+            raise UserError(
+                f"--image_channels={channels}, but the examples of {self._flag} have shape {shape}",
+                "omit it",
+            )
+
+
+class StreamedExamples(StreamedData):
+    """A tf.data.Dataset of the user that is not held in memory, in its own order.
+
+    The dataset is repeated. A resumed run skips the examples that were read before, so the
+    dataset must return the same examples in the same order each time.
+
+    Args:
+      dataset: A dataset of tuples: an example, and a label if there are labels.
+      settings: The settings of the data.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, settings: DataSettings):
+        count = int(dataset.cardinality())
+        self.size = count if count > 0 else None  # type: ignore[assignment]
+        self._dataset = dataset
+        spec = dataset.element_spec[0]
+        self.format = _format(settings, np.empty([0, *spec.shape], spec.dtype.as_numpy_dtype))
+
+    def encoded(self, first: int, count: int) -> tf.data.Dataset:
+        return self._dataset.repeat().skip(first).batch(count, drop_remainder=True)
+
+    def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        def with_labels(examples: tf.Tensor, *labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            zeros = tf.zeros(tf.shape(examples)[:1], tf.int32)
+            return examples, tf.cast(labels[0], tf.int32) if labels else zeros
+
+        return batches.map(with_labels)
+
+
+def _accepts(function: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.name == name or each.kind == each.VAR_KEYWORD for each in parameters)
+
+
+def _format(settings: DataSettings, examples: np.ndarray) -> ExampleFormat:
+    shape = examples.shape[1:]
+    if len(shape) == 1:
+        return ExampleFormat(shape, tf.float32, lambda points, _: points)
+    if examples.dtype == np.uint8:
+        return ExampleFormat(shape, tf.uint8, functools.partial(pixels.normalize, settings))
+    return ExampleFormat(shape, tf.float32, functools.partial(pixels.flip, settings))

@@ -1,0 +1,102 @@
+"""Networks of the user, with the part of the interface of a Keras model that the engine uses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+class AdaptedNetwork(tf.Module):
+    """A Keras model, a tf.Module or another callable with `trainable_variables`.
+
+    Args:
+      network: Maps a tensor, or a list of a tensor and labels, to a tensor or a tuple of tensors.
+        It may have a `training` argument, which is then passed.
+      name: The name of the network in messages and in the graph, "generator" or "critic".
+      inputs: The specification of the inputs for a small batch.
+
+    Attributes:
+      network: The network itself.
+    """
+
+    def __init__(self, network: Any, name: str, inputs: Any):
+        super().__init__(name)
+        self.network = network
+        self._inputs = lambda: inputs  # a list would become a part of checkpoints
+        self._takes_training = takes_training(network)
+        if not isinstance(network, tf.__internal__.tracking.Trackable):
+            self._tracked = list(_variables_of(network))  # so that checkpoints contain them
+
+    def __call__(self, inputs: Any, training: bool = False) -> Any:
+        arguments = {"training": training} if self._takes_training else {}
+        with tf.name_scope(self.name):
+            return self.network(inputs, **arguments)
+
+    @property
+    def inputs(self) -> Any:
+        """The specification of the inputs for a small batch."""
+        return self._inputs()
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        """The variables that the optimizer updates."""
+        return list(self.network.trainable_variables)
+
+    @property
+    def weights(self) -> list[tf.Variable]:
+        """All variables of which the moving average has a copy, in a fixed order."""
+        return _variables_of(self.network)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables."""
+        return _variables_of(self.network)
+
+    @property
+    def layers(self) -> list[tf.keras.layers.Layer]:
+        """The outermost Keras layers in the network."""
+        return list(_outermost_layers(self.network))
+
+    @property
+    def keras_model(self) -> tf.keras.Model | None:
+        """The network if it is a Keras model, else None."""
+        return self.network if isinstance(self.network, tf.keras.Model) else None
+
+    def summary(self, print_fn: Callable[[str], None] = print) -> None:
+        """Prints Keras's table of layers, or the variables of another network."""
+        if self.keras_model is not None:
+            self.keras_model.summary(print_fn=lambda line, **_: print_fn(line))
+            return
+        for variable in self.weights:
+            print_fn(f"{variable.name}: {tuple(variable.shape)} {tf.as_dtype(variable.dtype).name}")
+
+
+def takes_training(network: Any) -> bool:
+    """Returns True if a network has a `training` argument."""
+    function = network.call if isinstance(network, tf.keras.layers.Layer) else network
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.name == "training" or each.kind == each.VAR_KEYWORD for each in parameters)
+
+
+def _variables_of(network: Any) -> list[tf.Variable]:
+    # A Keras model's `variables` also contain the states of random generators.
+    if isinstance(network, tf.keras.layers.Layer):
+        return list(network.weights)
+    return list(getattr(network, "variables", network.trainable_variables))
+
+
+def _outermost_layers(network: Any) -> Iterator[tf.keras.layers.Layer]:
+    if isinstance(network, tf.keras.Model):
+        yield from network.layers
+    elif isinstance(network, tf.keras.layers.Layer):
+        yield network
+    elif isinstance(network, tf.Module):
+        layers = [each for each in network.submodules if isinstance(each, tf.keras.layers.Layer)]
+        nested = {id(part) for layer in layers for part in layer.submodules}
+        yield from (layer for layer in layers if id(layer) not in nested)
