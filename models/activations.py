@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class LeakyReLU(tf.keras.layers.Layer):
     """Leaky ReLU without a second-order term: x where x > 0, slope * x elsewhere.
 

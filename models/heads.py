@@ -47,11 +47,19 @@ def critic(
     return tf.keras.Model(images, score, name=name)
 
 
+@tf.keras.utils.register_keras_serializable("wgan_gp")
 class Projection(Dense):
     """Inner product of features `[B, F]` and the embedding of labels `[B]`, shape `[B, 1]`."""
 
     def __init__(self, classes: int, **kwargs):
         super().__init__(classes, use_bias=False, dtype="float32", **kwargs)
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        return {
+            "classes": config.pop("filters"),
+            **{name: config[name] for name in config.keys() - {"use_bias", "dtype"}},
+        }
 
     def build(self, input_shape):
         super().build(input_shape[0])

@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
 
 
 def load(path: str) -> tf.keras.Model:
-    """Loads a generator from a Keras file.
+    """Loads a generator or a critic from a Keras file.
 
     Keras can load custom layers only if they are registered. The layers of this package are
     registered when their modules are imported.

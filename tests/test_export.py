@@ -421,7 +421,7 @@ def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
             other.kill()
     after = content_of(tmp_path)
     new = after.keys() - before.keys()
-    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 5
+    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 6
     assert {path: after[path] for path in before} == before
     assert "warning" not in capsys.readouterr().err
 

@@ -107,12 +107,7 @@ class Result:
             saved = saved_run.SavedRun(run.config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
             state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
-        export.write(
-            folder,
-            state.sampling_generator,
-            latent_size=run.config.latent_size,
-            classes=run.dataset.spec.classes,
-        )
+        saved_run.write_export(folder, run.config, state, run.dataset.spec, run.library)
         return folder
 
 

@@ -84,6 +84,7 @@ def open_run(
             keep=config.keep_checkpoints,
             keep_interval=config.keep_checkpoint_interval,
             restore_from=config.restore_from,
+            transferred=config.restore,
         ),
         sampler=make_sampler(config, devices, state, dataset.spec),
     )

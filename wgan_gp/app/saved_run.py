@@ -1,4 +1,4 @@
-"""Samples, evaluates and exports trained runs."""
+"""Samples, evaluates, scores examples with, and exports trained runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .library import Library
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
-    """Runs a mode that uses a saved run: sample, export or evaluate.
+    """Runs a mode that uses a saved run: sample, score, export or evaluate.
 
     Args:
       mode: A member of SAVED_RUN_MODES.
@@ -37,8 +37,9 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
     Raises:
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
-    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
-    needed = ("model", "generator_model", *(("dataset",) if mode == "evaluate" else ()))
+    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
+    reads_dataset = mode == "evaluate" or (mode == "score" and given.get("score_data") is None)
+    needed = ("model", "generator_model", *(("dataset",) if reads_dataset else ()))
     saved = find_run(path, given, library, needed)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -90,7 +91,9 @@ def find_run(
         saved_elsewhere = {"generator_model": given["model"]}  # the file may have been moved
         given = {**saved_elsewhere, **given}
     # The devices and the starting point of training do not apply here.
-    elsewhere = dict.fromkeys(("tpu", "tpu_zone", "tpu_project", "tpu_cores", "restore_from"))
+    elsewhere = dict.fromkeys(
+        ("tpu", "tpu_zone", "tpu_project", "tpu_cores", "restore_from", "restore")
+    )
     config = Config.from_dict(
         {**saved, **elsewhere, "cpu_replicas": 1, "model_dir": path, **given},
         origin=directory.config,
@@ -182,13 +185,41 @@ def _export(saved: SavedRun) -> None:
     run = restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
+    write_export(folder, saved.config, run.state, saved.spec, saved.library)
+    print(folder)
+
+
+def write_export(
+    folder: str, config: Config, state: TrainState, spec: DataSpec, library: Library
+) -> None:
+    """Writes both networks of a run; see `export.write`.
+
+    Args:
+      folder: The folder of the export.
+      config: The configuration of the run.
+      state: The networks, created under the default strategy.
+      spec: The shape and the number of classes of the data.
+      library: The packages of networks and losses.
+    """
     export.write(
         folder,
-        run.state.sampling_generator,
-        latent_size=saved.config.latent_size,
-        classes=saved.spec.classes,
+        state.sampling_generator,
+        latent_size=config.latent_size,
+        classes=spec.classes,
+        critic=export.ExportedCritic(
+            state.critic,
+            library.losses.score,
+            spec.example_shape,
+            config.conditioning in library.models.LABELED_CRITICS,
+        ),
     )
-    print(folder)
+
+
+def _score(saved: SavedRun) -> None:
+    """Writes the scores of examples to a CSV file and prints its path."""
+    from .scoring import score  # noqa: PLC0415  (it imports this module)
+
+    score(saved)
 
 
 def _evaluate(saved: SavedRun) -> None:

@@ -12,6 +12,7 @@ from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ADVERSARIAL_LOSSES, PENALTIES, PENALTIES_WITH_TARGET, ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings
+from .scoring import ScoreSettings
 from .settings import Seeded, as_text, has_flag, value_type
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ObjectiveSettings",
     "OptimizationSettings",
     "OutputSettings",
+    "ScoreSettings",
     "Seeded",
     "as_text",
     "has_flag",

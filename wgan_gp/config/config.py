@@ -15,15 +15,17 @@ from .networks import NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings
+from .scoring import ScoreSettings
 from .settings import setting
 
-SAVED_RUN_MODES = ("evaluate", "sample", "export")
+SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")
 
 
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
     CodeSettings,
+    ScoreSettings,
     OutputSettings,
     DeviceSettings,
     OptimizationSettings,
@@ -41,9 +43,9 @@ class Config(
 
     mode: str = setting(
         "train",
-        "train; evaluate, sample or export, which use the run in --model_dir; compile, which "
-        "compiles the run for a TPU slice without a TPU (docs/compile.md explains the report); or "
-        "doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
+        "train; evaluate, sample, score or export, which use the run in --model_dir; compile, "
+        "which compiles the run for a TPU slice without a TPU (docs/compile.md explains the "
+        "report); or doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
         choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
         changeable_on_resume=True,
     )
@@ -61,6 +63,16 @@ class Config(
                 "--critic_class_weight=0 with --conditioning=acgan trains no classifier, but the "
                 "generator would follow it",
                 "set a positive weight, or use --conditioning=projection",
+            )
+        if self.restore is not None and self.restore_from is None:
+            raise UserError(
+                f"--restore={self.restore} needs the run whose weights are taken",
+                "add --restore_from=RUN",
+            )
+        if self.restore is not None and self.mode in SAVED_RUN_MODES:
+            raise UserError(
+                f"--restore={self.restore} applies only to training, not to --mode={self.mode}",
+                "omit it",
             )
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)

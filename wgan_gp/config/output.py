@@ -56,6 +56,14 @@ class OutputSettings(Section):
         changeable_on_resume=True,
         path=True,
     )
+    restore: str | None = setting(
+        None,
+        "Take only weights that fit from --restore_from, a run with other classes, sizes or data: "
+        "generator, critic or both. Training starts at iteration 0 with new optimizers "
+        "(docs/reliability.md). Default: continue that run, which must have the same networks.",
+        choices=("generator", "critic", "both"),
+        changeable_on_resume=True,
+    )
     evaluate_interval: int = setting(
         0,
         "Iterations between evaluations during training. 0: no evaluations.",
@@ -113,7 +121,8 @@ class OutputSettings(Section):
     )
     output: str | None = setting(
         None,
-        "Path of the output of --mode=sample and --mode=export. Default: in --model_dir.",
+        "Path of the output of --mode=sample, --mode=score and --mode=export. Default: in "
+        "--model_dir.",
         changeable_on_resume=True,
         path=True,
         per_process=True,

@@ -158,7 +158,7 @@ def load(images: EncodedImages, example_shape: tuple[int, ...]) -> tuple[np.ndar
         disable=not sys.stderr.isatty(),
         leave=False,
     ) as bar:
-        decoded = _decode_readable(images, example_shape, _PARALLEL_DECODES)
+        decoded = decode_readable(images, example_shape, _PARALLEL_DECODES)
         batches = without_autotune(decoded.batch(_BATCH_SIZE).prefetch(2))
         for indices, batch, batch_labels in batches.as_numpy_iterator():
             begin, end = end, end + len(batch)
@@ -168,7 +168,7 @@ def load(images: EncodedImages, example_shape: tuple[int, ...]) -> tuple[np.ndar
     if not end:
         raise _no_readable_image(images)
     if is_unreadable.any():
-        _warn_of_unreadable(images, np.flatnonzero(is_unreadable), "left out")
+        warn_of_unreadable(images, np.flatnonzero(is_unreadable), "left out")
     labels = labels[:end]
     if images.classes and not (labels.min() >= 0 and labels.max() < images.classes):
         raise UserError(
@@ -245,12 +245,12 @@ class StreamedImages(StreamedData):
         self._named.update(new)
         if new:
             total = len(self._named)
-            _warn_of_unreadable(self._images, sorted(new), f"replaced by others ({total} in total)")
+            warn_of_unreadable(self._images, sorted(new), f"replaced by others ({total} in total)")
 
 
 def check_readable(images: EncodedImages, example_shape: tuple[int, ...]) -> None:
     """Raises UserError if no image can be read."""
-    if not any(True for _ in _decode_readable(images, example_shape, 1).take(1)):
+    if not any(True for _ in decode_readable(images, example_shape, 1).take(1)):
         raise _no_readable_image(images)
 
 
@@ -261,7 +261,8 @@ def _no_readable_image(images: EncodedImages) -> UserError:
     )
 
 
-def _warn_of_unreadable(images: EncodedImages, indices: Iterable[int], outcome: str) -> None:
+def warn_of_unreadable(images: EncodedImages, indices: Iterable[int], outcome: str) -> None:
+    """Names unreadable images on stderr, with what happens to them."""
     names = [printable(images.name(int(index))) for index in indices]
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     logging.warning(
@@ -270,7 +271,7 @@ def _warn_of_unreadable(images: EncodedImages, indices: Iterable[int], outcome: 
     )
 
 
-def _decode_readable(
+def decode_readable(
     images: EncodedImages, example_shape: tuple[int, ...], parallel: int
 ) -> tf.data.Dataset:
     """Returns the readable images in order, as (index, uint8 image, label)."""

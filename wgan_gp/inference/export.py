@@ -1,11 +1,12 @@
-"""Exports a run's generator as a SavedModel, which needs TensorFlow only, and as a Keras file.
+"""Exports a run's networks as a SavedModel, which needs TensorFlow only, and as Keras files.
 
-The SavedModel has two signatures. `latents` is the network itself. `seed` also draws the noise;
-for the same seed, its samples are those of --mode=sample.
+The SavedModel has three signatures. `latents` is the generator itself. `seed` also draws the noise;
+for the same seed, its samples are those of --mode=sample. `critic` returns the critic's scores.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import posixpath
@@ -21,6 +22,7 @@ from ..runtime.randomness import RngStream, normal
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
+CRITIC_FILE = "critic.keras"
 REMEDY = "free disk space or check the permissions, or give another --output"
 
 
@@ -35,32 +37,79 @@ def check(folder: str, flag: str) -> None:
         check_new_folder(flag, folder)
 
 
-def write(folder: str, generator: Any, *, latent_size: int, classes: int) -> None:
-    """Writes a generator as a SavedModel and a Keras file.
+@dataclasses.dataclass(frozen=True)
+class ExportedCritic:
+    """The critic of an export.
+
+    Attributes:
+      network: The critic, created under the default strategy.
+      score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
+      example_shape: The shape of an example.
+      takes_labels: Whether the critic takes labels.
+    """
+
+    network: Any
+    score: Callable[[Callable, tf.Tensor], tf.Tensor]
+    example_shape: tuple[int, ...]
+    takes_labels: bool
+
+    def signature(self) -> Callable[..., dict[str, tf.Tensor]]:
+        """Returns the signature "critic": examples `[B, ...]` float32 -> {"scores": `[B]`}.
+
+        A critic that takes labels has a second argument, labels `[B]` int32.
+        """
+
+        def score(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+            def critic(inputs: tf.Tensor) -> tf.Tensor:
+                output = self.network(
+                    [inputs, labels] if self.takes_labels else inputs, training=False
+                )
+                return output[0] if isinstance(output, tuple | list) else output
+
+            return {"scores": self.score(critic, examples)}
+
+        examples = tf.TensorSpec([None, *self.example_shape], tf.float32, "examples")
+        if self.takes_labels:
+            return _traced(score, examples, tf.TensorSpec([None], tf.int32, "labels"))
+        return _traced(score, examples)
+
+
+def write(
+    folder: str, generator: Any, *, latent_size: int, classes: int, critic: ExportedCritic
+) -> None:
+    """Writes both networks as a SavedModel, and each as a Keras file.
 
     Args:
       folder: The folder of the export.
       generator: The generator, created under the default strategy.
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
+      critic: The critic.
 
     Raises:
       UserError: If the files cannot be written.
     """
     with convert_file_errors(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
-        functions = signatures(generator, latent_size, classes)
+        functions = {
+            **signatures(generator, latent_size, classes),
+            "critic": critic.signature(),
+        }
         module = tf.Module()
+        networks = {KERAS_FILE: generator, CRITIC_FILE: critic.network}
         # Only the weights are tracked, because a program without this package and Keras cannot
         # use the layers.
-        module.weights = [_plain(weight) for weight in generator.weights]
+        module.weights = [
+            _plain(weight) for network in networks.values() for weight in network.weights
+        ]
         tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
-        # A network of the user may not be a Keras model.
-        model = getattr(generator, "keras_model", generator)
-        if model is None:
-            logging.info(f"the generator is not a Keras model, so {KERAS_FILE} is not written")
-        else:
-            write_atomic(posixpath.join(folder, KERAS_FILE), _keras_file(model))
+        for file, network in networks.items():
+            # A network of the user may not be a Keras model.
+            model = getattr(network, "keras_model", network)
+            if model is None:
+                logging.info(f"{network.name} is not a Keras model, so {file} is not written")
+            else:
+                write_atomic(posixpath.join(folder, file), _keras_file(model))
 
 
 def signatures(

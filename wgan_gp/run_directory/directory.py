@@ -43,6 +43,7 @@ class RunDirectory:
       samples: The folder of step_NNNNNNNN.png.
       compile: The folder of the reports of --mode=compile, <topology>.json.
       sampled: The folder of the output of --mode=sample.
+      scored: The folder of the output of --mode=score.
       exported: The folder of the output of --mode=export.
       owner: The path of owner.json, the lock file; see `RunLock`.
     """
@@ -59,6 +60,7 @@ class RunDirectory:
         self.samples = posixpath.join(path, "samples")
         self.compile = posixpath.join(path, "compile")
         self.sampled = posixpath.join(path, "sampled")
+        self.scored = posixpath.join(path, "scored")
         self.exported = posixpath.join(path, "exported")
         self.owner = posixpath.join(path, "owner.json")
         self._checked: Config | None = None  # the configuration that `check` accepted

@@ -23,6 +23,7 @@ from .checkpoint_manifest import (
     make_manifest,
 )
 from .state import TrainState
+from .transfer import transfer
 
 _RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
 
@@ -43,6 +44,8 @@ class Checkpoints:
         is never deleted. 0 disables this.
       restore_from: A path of another run to start from if `directory` contains no checkpoint; see
         `resolve_restore_path`.
+      transferred: The networks whose weights are taken from `restore_from` as far as they fit; see
+        `transfer`. None restores all of it strictly.
 
     Attributes:
       last_iteration: The iteration of the state that was last saved or restored.
@@ -57,12 +60,14 @@ class Checkpoints:
         keep: int = 5,
         keep_interval: int = 0,
         restore_from: str | None = None,
+        transferred: str | None = None,
     ):
         self.directory = directory
         self._writes = writes
         self._keep = keep
         self._keep_interval = keep_interval
         self._restore_from = restore_from
+        self._transferred = transferred
         self._state = state
         self._checkpoint = state.checkpoint()
         self.last_iteration = 0
@@ -81,6 +86,10 @@ class Checkpoints:
         path = latest_checkpoint(self.directory)
         if path is None and self._restore_from is not None:
             path = resolve_restore_path(self._restore_from)
+            if self._transferred is not None:
+                with _without_pattern(path) as readable:
+                    transfer(self._state, readable, self._transferred, self._restore_from)
+                return self.iteration
         return self.iteration if path is None else self.restore(path)
 
     @property

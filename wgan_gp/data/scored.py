@@ -1,0 +1,173 @@
+"""The examples that --mode=score scores, in their own order."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import zipfile
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import DataSettings
+from ..errors import UserError, reason
+from . import pixels
+from .datasets import Dataset
+from .encoded_images import decode_readable, warn_of_unreadable
+from .folder import FolderImages, list_images
+from .pipeline import first_examples
+from .shuffling import shuffled
+from .user_arrays import convert
+
+_ARRAYS = (".npy", ".npz")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleBatch:
+    """A batch of examples.
+
+    Attributes:
+      examples: `[B, *example_shape]` float32, as in training.
+      indices: `[B]` int64, the index of each example in its dataset, file or folder.
+      labels: `[B]` int32, or None.
+      files: The path of each image relative to its folder, or None.
+    """
+
+    examples: np.ndarray
+    indices: np.ndarray
+    labels: np.ndarray | None = None
+    files: list[str] | None = None
+
+
+def check_path(path: str) -> None:
+    """Raises UserError unless the value of --score_data exists and has a supported format."""
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"--score_data={path} does not exist", "give a folder or a file")
+    if not tf.io.gfile.isdir(path) and not path.endswith(_ARRAYS):
+        raise UserError(
+            f"--score_data={path} is not a folder and does not end in .npy or .npz",
+            "give a folder of images, or a file of NumPy arrays",
+        )
+
+
+def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[ExampleBatch]:
+    """Yields the first `count` examples of the first epoch of a dataset, or all if it has fewer.
+
+    Args:
+      dataset: The dataset of a run. It is read without dequantization and random flips.
+      count: The number of examples.
+      batch_size: The number of examples per batch.
+    """
+    data = dataset.open(batch_size=1, plain=True)
+    total = count if data.size is None else min(count, data.size)
+    examples, labels = (part.numpy() for part in first_examples(data, total))
+    indices = np.arange(total)
+    if data.size is not None:
+        indices = shuffled(dataset.settings.seed, tf.constant(indices, tf.int64), data.size).numpy()
+    order = np.argsort(indices)
+    known = labels[order] if dataset.label_count else None
+    yield from _split(examples[order], known, batch_size, indices[order])
+
+
+def read_path(path: str, example_shape: tuple[int, ...], batch_size: int) -> Iterator[ExampleBatch]:
+    """Yields all examples of a folder or a file of arrays, see `check_path`.
+
+    Args:
+      path: The value of --score_data.
+      example_shape: The shape of the examples of the run. Images of a folder are cropped and
+        resized to it; arrays must have it.
+      batch_size: The maximum number of examples per batch.
+
+    Raises:
+      UserError: If the examples cannot be read or do not fit the run.
+    """
+    if tf.io.gfile.isdir(path):
+        return _read_folder(path, example_shape, batch_size)
+    return _read_arrays(path, example_shape, batch_size)
+
+
+def _read_folder(
+    path: str, example_shape: tuple[int, ...], batch_size: int
+) -> Iterator[ExampleBatch]:
+    if len(example_shape) != 3:
+        raise UserError(
+            f"--score_data={path} is a folder of images, but the run generates points",
+            "give a .npy file of points",
+        )
+    try:
+        folder = list_images(path)
+    except UserError as error:
+        texts = (text.replace("--data_dir", "--score_data") for text in (error.what, error.remedy))
+        raise UserError(*texts) from error
+    images = FolderImages(folder, seed=0)
+    images.origin = f"--score_data={path}"
+    has_labels = "" not in folder.class_names
+    settings = DataSettings(dequantization=False)
+    missing = np.ones([len(folder.files)], bool)
+    batches = decode_readable(images, example_shape, tf.data.AUTOTUNE).batch(batch_size)
+    for indices, levels, labels in batches.as_numpy_iterator():
+        missing[indices] = False
+        yield ExampleBatch(
+            pixels.normalize(settings, tf.constant(levels), tf.constant(0, tf.int64)).numpy(),
+            indices,
+            labels.astype(np.int32) if has_labels else None,
+            [folder.files[index] for index in indices],
+        )
+    if missing.any():
+        warn_of_unreadable(images, np.flatnonzero(missing), "not scored")
+
+
+def _read_arrays(
+    path: str, example_shape: tuple[int, ...], batch_size: int
+) -> Iterator[ExampleBatch]:
+    flag = f"--score_data={path}"
+    settings = DataSettings(dequantization=False)
+    value = _load(path, flag)
+    try:
+        arrays = convert(value, settings, flag)
+    except UserError as error:  # it describes the result of a function
+        what, remedy = error.what.replace("returns", "contains"), error.remedy
+        raise UserError(what, remedy.replace("return ", "give ")) from error
+    examples = arrays.examples
+    if examples.shape[1:] != example_shape:
+        raise UserError(
+            f"{flag} contains examples of shape {examples.shape[1:]}, but the run has "
+            f"{example_shape}",
+            "give examples of the run's shape",
+        )
+    if examples.dtype == np.uint8:
+        first = tf.constant(0, tf.int64)
+        examples = pixels.normalize(settings, tf.constant(examples), first).numpy()
+    labels = None if arrays.labels is None else arrays.labels.astype(np.int32)
+    yield from _split(examples, labels, batch_size, np.arange(len(examples)))
+
+
+def _load(path: str, flag: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns the examples and the labels of a .npy or .npz file."""
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = io.BytesIO(file.read())
+        loaded = np.load(content, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{flag} cannot be read ({reason(error)})", "write it with np.save or np.savez"
+        ) from error
+    if isinstance(loaded, np.ndarray):
+        return loaded, None
+    # "samples" is the name in files of --mode=sample --sample_format=npz.
+    name = "examples" if "examples" in loaded else "samples"
+    if name not in loaded:
+        raise UserError(
+            f"{flag} contains neither examples nor samples",
+            "write it with np.savez(path, examples=..., labels=...)",
+        )
+    return loaded[name], loaded.get("labels")
+
+
+def _split(
+    examples: np.ndarray, labels: np.ndarray | None, batch_size: int, indices: np.ndarray
+) -> Iterator[ExampleBatch]:
+    for first in range(0, len(examples), batch_size):
+        part = slice(first, first + batch_size)
+        yield ExampleBatch(examples[part], indices[part], None if labels is None else labels[part])

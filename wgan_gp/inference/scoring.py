@@ -1,0 +1,188 @@
+"""Computes critic values of examples, and their distances to the nearest samples.
+
+The search for the nearest sample follows AnoGAN (Schlegl et al. 2017, arXiv:1703.05921): gradient
+descent on the latent vector. It starts from the latents of the samples that are nearest to the
+example among many random samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..training.networks import bind_labels
+from .sampling import Sampler
+
+_POOL = 512  # random samples, of which the nearest are the starts
+_RATE = 0.1  # the initial learning rate of Adam; it decays to 0 along a cosine
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
+# A vector of N(0, I) in d dimensions is longer than sqrt(d) + 3 with a probability below 0.012.
+# Longer latents are shortened, because the generator was not trained on them.
+_LONGER = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSettings:
+    """The search for the nearest sample.
+
+    Attributes:
+      starts: The number of latent vectors to start from; 0 disables the search.
+      steps: The number of steps of Adam.
+      latent_size: The length of a latent vector.
+    """
+
+    starts: int
+    steps: int
+    latent_size: int
+
+
+class Scorer:
+    """Scores examples with the networks of a run, in inference mode, on all replicas.
+
+    The scores of an example do not depend on the other examples or the number of replicas, except
+    for rounding.
+
+    Args:
+      sampler: Draws the samples among which the search selects its starts.
+      generator: The generator of the sampler.
+      critic: The critic.
+      score: (function from examples to the critic's scores, examples) -> scores `[B]`.
+      strategy: The strategy in whose scope the networks were created.
+      search: The settings of the search.
+      labeled_critic: Whether the critic takes labels.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        generator: Any,
+        critic: Any,
+        score: Callable[[Callable, tf.Tensor], tf.Tensor],
+        strategy: tf.distribute.Strategy,
+        search: SearchSettings,
+        labeled_critic: bool,
+    ):
+        self._sampler = sampler
+        self._generator = generator
+        self._critic = critic
+        self._score = score
+        self._strategy = strategy
+        self._search = search
+        self._labeled_critic = labeled_critic
+        self._share = 0
+        self._run = tf.function(self._run_on_replicas, autograph=False)
+        self._pool: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def score(
+        self, examples: np.ndarray, labels: np.ndarray | None, *, batch_size: int
+    ) -> dict[str, np.ndarray]:
+        """Returns the scores of a batch of examples, each `[B]` float32, by name.
+
+        "critic" is the critic's value, which is larger for examples that look real. "distance" is
+        the Euclidean distance to the nearest sample that was found.
+
+        Args:
+          examples: `[B, *example_shape]` float32, 1 <= B <= batch_size.
+          labels: `[B]` int32. Conditional networks require them.
+          batch_size: The number of examples per call, to which smaller batches are filled up. It is
+            rounded up to a multiple of the number of replicas.
+        """
+        count, replicas = len(examples), self._strategy.num_replicas_in_sync
+        self._share = -(-batch_size // replicas)
+        rows = np.arange(self._share * replicas) % count  # one shape, so one trace
+        labels = np.zeros([count], np.int32) if labels is None else labels
+        starts = self._starts(examples, labels)
+        outputs = self._run(examples[rows], labels[rows], starts[rows])
+        return {name: output.numpy()[:count] for name, output in outputs.items()}
+
+    def _starts(self, examples: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Returns the latents to start from, `[B, starts, latent_size]`."""
+        starts, classes = self._search.starts, self._sampler.classes
+        if not starts:
+            return np.zeros([len(examples), 0, self._search.latent_size], np.float32)
+        if self._pool is None:
+            size = max(_POOL, starts * classes)
+            samples = self._sampler.sample(size).reshape(size, -1)
+            self._pool = (samples, *self._sampler.noise(size))
+        samples, latents, classes_of_samples = self._pool
+        flat = examples.reshape(len(examples), -1)
+        # The squared distances, up to a constant for each example.
+        squares = (samples**2).sum(axis=1) - 2 * flat @ samples.T
+        if classes:
+            squares[labels[:, None] != classes_of_samples] = np.inf
+        return latents[np.argsort(squares, axis=1, kind="stable")[:, :starts]]
+
+    def _run_on_replicas(
+        self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        def on_replica(*arguments: tf.Tensor) -> dict[str, tf.Tensor]:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            rows = replica * self._share + tf.range(self._share)
+            return self._score_on_replica(*(tf.gather(each, rows) for each in arguments))
+
+        outputs = self._strategy.run(on_replica, args=(examples, labels, starts))
+        return {name: self._strategy.gather(each, axis=0) for name, each in outputs.items()}
+
+    def _score_on_replica(
+        self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        examples = tf.ensure_shape(examples, [self._share, *examples.shape[1:]])
+        bound = labels if self._labeled_critic else None
+
+        def critic(inputs: tf.Tensor) -> tf.Tensor:
+            output = bind_labels(self._critic, bound, training=False)(inputs)
+            return output[0] if isinstance(output, tuple | list) else output
+
+        scores = {"critic": self._score(critic, examples)}
+        if self._search.starts:
+            scores["distance"] = self._distance(examples, labels, starts)
+        return scores
+
+    def _distance(self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+        """Searches the nearest sample and returns the distance to it, `[B]`."""
+        count, settings = self._search.starts, self._search
+        searches = self._share * count
+        latents = tf.reshape(starts, [searches, settings.latent_size])
+        targets = tf.repeat(examples, count, axis=0)
+        labels = tf.repeat(labels, count, axis=0) if self._sampler.classes else None
+        generate = bind_labels(self._generator, labels, training=False)
+
+        def squares(latents: tf.Tensor) -> tf.Tensor:
+            difference = tf.cast(generate(latents), tf.float32) - targets
+            return tf.reduce_sum(tf.reshape(difference**2, [searches, -1]), axis=1)
+
+        def step(
+            number: tf.Tensor,
+            latents: tf.Tensor,
+            mean: tf.Tensor,
+            square: tf.Tensor,
+            best: tf.Tensor,
+        ) -> tuple[tf.Tensor, ...]:
+            with tf.GradientTape() as tape:
+                tape.watch(latents)
+                losses = squares(latents)
+            (gradient,) = tape.gradient(losses, [latents])
+            time = tf.cast(number, tf.float32)
+            mean = _BETAS[0] * mean + (1 - _BETAS[0]) * gradient
+            square = _BETAS[1] * square + (1 - _BETAS[1]) * gradient**2
+            scale = tf.sqrt(square / (1 - _BETAS[1] ** (time + 1))) + _EPSILON
+            rate = _RATE * 0.5 * (1 + tf.cos(math.pi * time / settings.steps))
+            moved = latents - rate / (1 - _BETAS[0] ** (time + 1)) * mean / scale
+            moved = tf.clip_by_norm(moved, math.sqrt(settings.latent_size) + _LONGER, axes=[1])
+            return number + 1, moved, mean, square, tf.minimum(best, losses)
+
+        zeros = tf.zeros_like(latents)
+        _, latents, _, _, best = tf.while_loop(
+            lambda number, *_: number < settings.steps,
+            step,
+            (tf.constant(0), latents, zeros, zeros, tf.fill([searches], math.inf)),
+            maximum_iterations=settings.steps,
+        )
+        best = tf.minimum(best, squares(latents))
+        return tf.sqrt(tf.reduce_min(tf.reshape(best, [self._share, count]), axis=1))
