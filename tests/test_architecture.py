@@ -38,6 +38,7 @@ ALLOWED = {
     "wgan_gp/tpu": {"absl", "tensorflow", "numpy", "jax", "jaxlib"},
     # Each of these is optional, and only one module imports it.
     "wgan_gp/writers/mlflow.py": {"mlflow", "numpy"},
+    "wgan_gp/writers/notebook.py": {"IPython", "numpy", "tensorflow", "tqdm"},
     "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
     "flags.py": {"absl", "wgan_gp.config.checks", "wgan_gp.config", "wgan_gp.errors"},
     "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},

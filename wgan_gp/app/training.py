@@ -22,6 +22,7 @@ from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
 from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
 from ..runtime.devices import Devices
+from ..runtime.notebook import in_notebook
 from ..training import checkpointing
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
@@ -42,6 +43,7 @@ from ..training.step import ReplicaStep
 from ..training.trainer import Trainer
 from ..writers.console import ConsoleWriter
 from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
+from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
 from ..writers.writer import Writer, Writers
 from . import extensions, named_writers
@@ -252,7 +254,7 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
 
 
 def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, Any]) -> Writer:
-    """Returns the writer of a run to its directory and the terminal.
+    """Returns the writer of a run to its directory and the terminal or the notebook.
 
     Args:
       run: The run.
@@ -276,7 +278,8 @@ def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, An
         EvaluationFileWriter(directory.evaluation, metadata),
         reporting=functools.partial(directory.convert_file_errors, "written"),
     )
-    return Writers(in_directory, ConsoleWriter(config.train_steps))
+    show = NotebookWriter if in_notebook() else ConsoleWriter
+    return Writers(in_directory, show(config.train_steps))
 
 
 def data_record(run: Run) -> DataRecord:
