@@ -44,6 +44,7 @@ class RunDirectory:
       compile: The folder of the reports of --mode=compile, <topology>.json.
       sampled: The folder of the output of --mode=sample.
       exported: The folder of the output of --mode=export.
+      wandb, mlflow: The paths of wandb.json and mlflow.json, which name the tracked run.
       owner: The path of owner.json, the lock file; see `RunLock`.
     """
 
@@ -60,6 +61,8 @@ class RunDirectory:
         self.compile = posixpath.join(path, "compile")
         self.sampled = posixpath.join(path, "sampled")
         self.exported = posixpath.join(path, "exported")
+        self.wandb = posixpath.join(path, "wandb.json")
+        self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
         self._checked: Config | None = None  # the configuration that `check` accepted
 
