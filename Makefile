@@ -48,7 +48,7 @@ tensorboard: $(RUN)/.runtime  ## shows the runs under $(LOGDIR) at http://localh
 test: lint .venv/.compile  ## lint and the fast tests, in 10 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: lint .venv/.compile  ## lint and all tests, as in CI, in 25 minutes; ARGS go to pytest
+test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, as in CI, in 25 minutes; ARGS go to pytest
 	$(PYTEST) $(ARGS)
 
 lint: .venv/.development  ## style, types and the layers of wgan_gp
@@ -89,6 +89,10 @@ clean:  ## removes .venv, .venv-tpu and caches, but no runs
 
 .venv/.compile: requirements-compile.txt .venv/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-compile.txt
+	@touch $@
+
+.venv/.extras: requirements-extras.txt .venv/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-extras.txt
 	@touch $@
 
 .venv/.bench: requirements-bench.txt .venv/.runtime

@@ -36,14 +36,25 @@ ALLOWED = {
         "tqdm",
     },
     "wgan_gp/tpu": {"absl", "tensorflow", "numpy", "jax", "jaxlib"},
+    # Each of these is optional, and only one module imports it.
+    "wgan_gp/writers/mlflow.py": {"mlflow", "numpy"},
+    "wgan_gp/writers/notebook.py": {"IPython", "numpy", "tensorflow", "tqdm"},
+    "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
     "flags.py": {"absl", "wgan_gp.config.checks", "wgan_gp.config", "wgan_gp.errors"},
     "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
 }
+
+
+def _has_own_rule(path):
+    parents = [str(each.relative_to(ROOT)) for each in (path, path.parent)]
+    return any(each in ALLOWED and each != "wgan_gp" for each in parents)
+
+
 FILES = [
     (part, path)
     for part in ALLOWED
     for path in sorted([*(ROOT / part).rglob("*.py")] or [ROOT / part])
-    if part == "wgan_gp/tpu" or ROOT / "wgan_gp" / "tpu" not in path.parents
+    if part != "wgan_gp" or not _has_own_rule(path)
 ]
 # The only module of the engine that imports by a computed name: it finds losses, models and flags.
 RESOLVER = ROOT / "wgan_gp" / "app" / "library.py"

@@ -218,9 +218,8 @@ def test_python_objects_train_and_the_result_samples_evaluates_and_exports(tmp_p
 
 
 def test_a_generator_alone_replaces_that_of_the_configuration(tmp_path):
-    def generator():
-        return tf.keras.Sequential([layers.Dense(64), layers.Reshape([8, 8, 1])])
-
+    # Without an input layer, a Sequential has no weights before its first call.
+    generator = tf.keras.Sequential([layers.Dense(64), layers.Reshape([8, 8, 1])])
     result = wgan_gp.train(config(tmp_path, dataset="digits"), generator=generator)
     assert result.run.state.critic.name == "critic" and len(result.generator.layers) == 2
     with pytest.raises(wgan_gp.UserError, match="critic= is given without a generator"):

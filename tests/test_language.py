@@ -14,6 +14,7 @@ FILES = [ROOT / name for name in ("train.py", "flags.py", "setup.py")] + sorted(
 # This file quotes what it forbids.
 TESTS = sorted(path for path in (ROOT / "tests").glob("*.py") if path.name != "test_language.py")
 PATTERNS = ("*.md", "docs/*.md", "configs/*.flags", "requirements*.txt", "*.toml", "Makefile")
+PATTERNS += ("notebooks/*.ipynb",)
 DOCUMENTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
 
 # A first line that begins with one of these is half a sentence, or a question.

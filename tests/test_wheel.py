@@ -201,3 +201,38 @@ def test_the_checks_print_what_the_documentation_shows(installed):
     text = (ROOT / "docs" / "losses.md").read_text()
     shown = re.findall(r"^    (\w+: .*)$", text[text.index(CHECKS) :], re.MULTILINE)
     assert installed(PROGRAMS[CHECKS]).splitlines() == shown
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_trains_resumes_compiles_and_exports_the_files_of_custom_md(
+    installed, tmp_path
+):
+    """Runs all programs of docs/custom.md; the last one prints what the page shows."""
+    page = (ROOT / "docs" / "custom.md").read_text()
+    *files, program = re.findall(r"```python\n([\s\S]*?)```", page)
+    paths = {}
+    for text in files:
+        name = re.match(r"# (\w+\.py)\n", text)[1]
+        paths[name] = tmp_path / name
+        paths[name].write_text(text)
+    flags = [f"--model={paths['my_networks.py']}", f"--dataset={paths['my_data.py']}"]
+    flags += [f"--objective={paths['my_losses.py']}:SmallWeights"]
+    flags += ["--steps_per_loop=5", "--sample_interval=0", "--learning_rate_schedule=constant"]
+    once, twice = f"--model_dir={tmp_path}/once", f"--model_dir={tmp_path}/twice"
+    installed("wgan-gp", *flags, once, "--train_steps=10")
+    installed("wgan-gp", *flags, twice, "--train_steps=5")
+    installed("wgan-gp", *flags, twice, "--train_steps=10")
+    a, b = (
+        tf.train.load_checkpoint(str(tmp_path / run / "checkpoints" / "ckpt-10"))
+        for run in ("once", "twice")
+    )
+    names = [name for name in a.get_variable_to_shape_map() if "OBJECT_GRAPH" not in name]
+    assert names and all(np.array_equal(a.get_tensor(name), b.get_tensor(name)) for name in names)
+    installed("wgan-gp", "--mode=export", once, flags[0])
+    assert (tmp_path / "once" / "exported" / "generator.keras").exists()
+    table = installed("wgan-gp", "--mode=evaluate", once, *flags[:2], "--evaluate_samples=200")
+    assert "fid" in table
+    report = installed("wgan-gp", "--mode=compile", *flags, f"--model_dir={tmp_path}/compiled")
+    assert "generator_step" in report
+    assert "[100 200] (5, 3)" in installed(program)
+    assert "prints `[100 200] (5, 3)`" in page

@@ -101,9 +101,10 @@ def _copy(network: Any, what: str) -> Any:
         )
     try:
         clone = network.__class__.from_config(network.get_config())
-        if not clone.built:
-            clone.build(network.input_shape)
-        clone.set_weights(network.get_weights())
+        if network.built:
+            if not clone.built:
+                clone.build(network.input_shape)
+            clone.set_weights(network.get_weights())
     except Exception as error:
         raise UserError(
             f"{what} cannot be copied ({type(error).__name__}: {shorten(str(error))})",

@@ -11,6 +11,7 @@ from ..config import Config, DeviceSettings, NetworkSettings
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..errors import UserError
 from ..tpu import topologies
+from . import named_writers
 
 # The settings whose names differ from those of the parameters of models.build.
 _SETTING_OF = {
@@ -35,12 +36,13 @@ def resolve(
       dataset_function: Returns the data of a split, for a dataset of the user.
 
     Raises:
-      UserError: If a path is invalid, if the dataset or the model does not exist, if they do not
-        fit each other, or if the run does not fit the topology of --mode=compile or the compiler
-        is not installed.
+      UserError: If a path or --writers is invalid, if the dataset or the model does not exist, if
+        they do not fit each other, or if the run does not fit the topology of --mode=compile or
+        the compiler is not installed.
     """
     if config.mode == "compile":
         _check_no_devices(config)
+    named_writers.check(config.writers)
     config.check_paths(built_in=config.dataset in BUILT_IN or dataset_function is not None)
     dataset = find_dataset(
         config, conditioning=config.conditioning, devices=config, function=dataset_function

@@ -20,8 +20,9 @@ from ..inference import sampling
 from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
-from ..runtime.cluster import agree_to_stop, check_same_run
+from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
 from ..runtime.devices import Devices
+from ..runtime.notebook import in_notebook
 from ..training import checkpointing
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
@@ -42,13 +43,15 @@ from ..training.step import ReplicaStep
 from ..training.trainer import Trainer
 from ..writers.console import ConsoleWriter
 from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
+from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
 from ..writers.writer import Writer, Writers
-from . import extensions
+from . import extensions, named_writers
 from .build import make_loop, make_objective, make_step
 from .checks import check_critic, warn_of_padding
 from .error_messages import explaining_errors
 from .library import Library
+from .named_writers import NamedWriter
 from .result import Result
 from .run import Run, open_run
 
@@ -84,9 +87,11 @@ def train(
             is_new = checkpointing.is_empty(directory.checkpoints)
         if is_new:
             checkpointing.resolve_restore_path(config.restore_from)
+    is_chief = find_cluster(config).is_chief
+    named = named_writers.load(config.writers) if is_chief else ()
     with explaining_errors(config):
         run = open_run(config, dataset, library, directory, devices)
-        trainer = make_trainer(run, writers=writers, hooks=hooks)
+        trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
         logging.info(f"training on {run.devices.describe()}")
         if run.devices.platform == "TPU":
             warn_of_padding(run)
@@ -95,7 +100,11 @@ def train(
 
 
 def make_trainer(
-    run: Run, *, writers: Sequence[Writer] = (), hooks: Sequence[Hook] = ()
+    run: Run,
+    *,
+    writers: Sequence[Writer] = (),
+    named: Sequence[NamedWriter] = (),
+    hooks: Sequence[Hook] = (),
 ) -> Trainer:
     """Returns the trainer of a run, which restores the newest checkpoint, if there is one.
 
@@ -103,6 +112,7 @@ def make_trainer(
       run: The run.
       writers: Further writers. They receive what is written to the run directory, also in
         processes that do not write to it.
+      named: The writers of --writers, which only the chief opens.
       hooks: Further actions between loops, after those of the run.
 
     Raises:
@@ -136,11 +146,16 @@ def make_trainer(
     )
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
-    lock, writer = None, Writers(*writers)
+    passed = [named_writers.report_errors(each) for each in writers]
+    lock, writer = None, Writers(*passed)
     if cluster.is_chief:
         lock = _claim(run, record, newest)
         metadata = evaluator.metadata if evaluator else {}
-        writer = Writers(make_writer(run, step.objective.critic_term_names, metadata), *writers)
+        writer = Writers(
+            make_writer(run, step.objective.critic_term_names, metadata),
+            *[each.open(config, run.directory) for each in named],
+            *passed,
+        )
     return Trainer(
         config,
         train_loop=train_loop,
@@ -239,7 +254,7 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
 
 
 def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, Any]) -> Writer:
-    """Returns the writer of a run to its directory and the terminal.
+    """Returns the writer of a run to its directory and the terminal or the notebook.
 
     Args:
       run: The run.
@@ -263,7 +278,8 @@ def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, An
         EvaluationFileWriter(directory.evaluation, metadata),
         reporting=functools.partial(directory.convert_file_errors, "written"),
     )
-    return Writers(in_directory, ConsoleWriter(config.train_steps))
+    show = NotebookWriter if in_notebook() else ConsoleWriter
+    return Writers(in_directory, show(config.train_steps))
 
 
 def data_record(run: Run) -> DataRecord:

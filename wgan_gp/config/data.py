@@ -14,7 +14,8 @@ class DataSettings(Seeded):
     dataset: str = setting(
         "digits",
         "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder or tfrecord, in "
-        "--data_dir; or the name of any image dataset of tensorflow-datasets (docs/data.md).",
+        "--data_dir; your own, FILE.py or a module (docs/custom.md); or the name of any image "
+        "dataset of tensorflow-datasets (docs/data.md).",
     )
     data_dir: str | None = setting(
         None,

@@ -19,7 +19,8 @@ class NetworkSettings(Section):
         None,
         "Networks: mlp (points and tiny images), dcgan (images of at least 8 pixels), resnet (32, "
         "48, 64 or 128 pixels) or resnet101 (32, 64 or 128 pixels). Default: mlp for points and "
-        "for images of at most 8 pixels, otherwise dcgan.",
+        "for images of at most 8 pixels, otherwise dcgan. Or your own: FILE.py or a module "
+        "(docs/custom.md).",
     )
     generator_model: str | None = setting(
         None, "Network of the generator, if it differs from the critic's. Default: --model."

@@ -49,6 +49,13 @@ class OutputSettings(Section):
         minimum=0,
         changeable_on_resume=True,
     )
+    writers: str | None = setting(
+        None,
+        "Further writers of curves and images, separated by commas: wandb, mlflow, or your own, "
+        "FILE.py:NAME or MODULE:NAME (docs/writers.md).",
+        changeable_on_resume=True,
+        per_process=True,
+    )
     restore_from: str | None = setting(
         None,
         "Start a new run from another run's checkpoint: its run directory, or one of its "

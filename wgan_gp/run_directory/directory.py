@@ -45,6 +45,7 @@ class RunDirectory:
       sampled: The folder of the output of --mode=sample.
       scored: The folder of the output of --mode=score.
       exported: The folder of the output of --mode=export.
+      wandb, mlflow: The paths of wandb.json and mlflow.json, which name the tracked run.
       owner: The path of owner.json, the lock file; see `RunLock`.
     """
 
@@ -62,6 +63,8 @@ class RunDirectory:
         self.sampled = posixpath.join(path, "sampled")
         self.scored = posixpath.join(path, "scored")
         self.exported = posixpath.join(path, "exported")
+        self.wandb = posixpath.join(path, "wandb.json")
+        self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
         self._checked: Config | None = None  # the configuration that `check` accepted
 

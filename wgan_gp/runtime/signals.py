@@ -8,6 +8,8 @@ import socket
 import threading
 from types import FrameType, TracebackType
 
+from .notebook import in_notebook
+
 
 def exit_on_interrupt() -> None:
     """Makes Ctrl-C end the program immediately with status 130 and without a traceback.
@@ -24,6 +26,9 @@ def exit_on_interrupt() -> None:
 class StopRequest:
     """A context that records the first signal; a second SIGINT or SIGTERM ends the program.
 
+    In a notebook, a second signal raises KeyboardInterrupt instead, because the end of the program
+    would delete the user's variables.
+
     SIGHUP does not end the program, because closing a terminal sends it twice, once from the shell
     and once from the kernel. Signals that are ignored, such as SIGHUP under nohup, remain ignored.
 
@@ -33,15 +38,18 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._in_notebook = in_notebook()
 
     def __enter__(self) -> StopRequest:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._record) for number in handled}
-        self._watcher = _SignalWatcher(max_signals=2)
+        self._watcher = None if self._in_notebook else _SignalWatcher(max_signals=2)
         return self
 
     def _record(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and self._in_notebook:
+            raise KeyboardInterrupt
         self.signal = self.signal or number
 
     def __exit__(
@@ -50,7 +58,8 @@ class StopRequest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._watcher.close()
+        if self._watcher is not None:
+            self._watcher.close()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 

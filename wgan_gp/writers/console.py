@@ -42,18 +42,7 @@ class ConsoleWriter(Writer):
         self._bar.update(step - self._bar.n)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        def term(tag: str, label: str) -> str:
-            return f"{label} {values[tag]:.3f}, " if tag in values else ""
-
-        line = (
-            f"{term('critic/wasserstein', 'wasserstein')}"
-            f"losses {values['critic/loss']:.3f} {values['generator/loss']:.3f}, "
-            f"{term('critic/penalty', 'penalty')}"
-            f"{term('critic/gradient_norm', 'gradient norm')}"
-            f"{values['throughput/images_per_second']:.0f} images/s, "
-            f"{values['throughput/data_wait_share']:.0%} waiting for data, "
-            f"{values['throughput/host_share']:.0%} between loops"
-        )
+        line = summary_line(values)
         if self._bar.disable:
             # The progress bar shows the remaining time itself.
             left = tqdm.tqdm.format_interval(self._seconds_left(step))
@@ -65,8 +54,7 @@ class ConsoleWriter(Writer):
         self._print_above_bar(f"{step}/{self._total}: {tag}: {text}")
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        line = ", ".join(f"{tag.partition('/')[2]} {value:.4g}" for tag, value in values.items())
-        self._print_above_bar(f"{step}/{self._total}: {line}".replace("_", " "))
+        self._print_above_bar(f"{step}/{self._total}: {evaluation_line(values)}")
 
     def _print_above_bar(self, line: str) -> None:
         if self._bar.disable:
@@ -88,3 +76,26 @@ class ConsoleWriter(Writer):
 
     def _print(self, line: str) -> None:
         print(line, file=self._file, flush=True)
+
+
+def summary_line(values: Mapping[str, float]) -> str:
+    """Returns the most important scalars of a summary in one line."""
+
+    def term(tag: str, label: str) -> str:
+        return f"{label} {values[tag]:.3f}, " if tag in values else ""
+
+    return (
+        f"{term('critic/wasserstein', 'wasserstein')}"
+        f"losses {values['critic/loss']:.3f} {values['generator/loss']:.3f}, "
+        f"{term('critic/penalty', 'penalty')}"
+        f"{term('critic/gradient_norm', 'gradient norm')}"
+        f"{values['throughput/images_per_second']:.0f} images/s, "
+        f"{values['throughput/data_wait_share']:.0%} waiting for data, "
+        f"{values['throughput/host_share']:.0%} between loops"
+    )
+
+
+def evaluation_line(values: Mapping[str, float]) -> str:
+    """Returns the metrics of an evaluation in one line."""
+    parts = (f"{tag.partition('/')[2]} {value:.4g}" for tag, value in values.items())
+    return ", ".join(parts).replace("_", " ")
