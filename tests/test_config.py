@@ -136,6 +136,7 @@ def test_every_number_is_one_in_float32_too(field):
 
 
 PATHS = ["data_dir", "test_data_dir", "model_dir", "restore_from", "output", "feature_extractor"]
+PATHS += ["score_data"]
 
 
 def test_a_path_may_begin_with_the_home_directory(monkeypatch):
