@@ -15,7 +15,7 @@ from absl import flags as absl_flags
 from conftest import call_main, resolved
 
 import flags
-from wgan_gp.config import Config, value_type
+from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.runtime.signals import StopRequest
@@ -108,7 +108,10 @@ def parse(*arguments):
         (["--cache"], "--cache"),
         (["--activation="], "--activation= is unknown — use one of relu, tanh"),
         (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
-        (["--mode=trian"], "--mode=trian is unknown — use one of train, evaluate, sample, export"),
+        (
+            ["--mode=trian"],
+            "--mode=trian is unknown — use one of train, evaluate, sample, score",
+        ),
         (
             ["--random_flips=maybe"],
             "--random_flips=maybe is not true or false — use --random_flips or --norandom_flips",
@@ -246,7 +249,7 @@ def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
 def test_help_names_every_flag_with_its_meaning():
     done = run_program("--help")
     assert done.returncode == 0 and done.stderr == ""
-    for field in dataclasses.fields(Config):
+    for field in filter(has_flag, dataclasses.fields(Config)):
         prefix = "--[no]" if value_type(field) is bool else "--"
         assert f"{prefix}{field.name}:" in done.stdout
     assert "Critic steps per generator step." in done.stdout

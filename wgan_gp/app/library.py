@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -16,13 +15,13 @@ class Library:
     Attributes:
       models: The package `models`, or an object with the same functions.
       losses: The package `losses`, or an object with the same functions.
-      objective: Creates the user's own training objective; see `create_objective`. None for
-        `losses.GanObjective`.
+      objective: The user's own training objective, or a function that creates it; see
+        `create_objective`. None for `losses.GanObjective`.
     """
 
     models: Any
     losses: ModuleType
-    objective: Callable[..., Any] | None = None
+    objective: Any = None
 
 
 def bundled_library() -> Library:

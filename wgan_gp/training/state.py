@@ -143,8 +143,7 @@ def create_state(
     tf.keras.utils.set_random_seed(settings.seed)  # the initial weights
     with strategy.scope():
         generator, critic = build_networks()
-        generator_optimizer = _adam(settings, settings.generator_learning_rate, 1)
-        critic_optimizer = _adam(settings, settings.critic_learning_rate, settings.n_critic)
+        generator_optimizer, critic_optimizer = make_optimizers(settings)
         # The optimizers' variables must exist before the first strategy.run, which cannot
         # create any.
         generator_optimizer.build(generator.trainable_variables)
@@ -166,6 +165,16 @@ def create_state(
         iteration,
         rollbacks,
         average,
+    )
+
+
+def make_optimizers(
+    settings: OptimizationSettings,
+) -> tuple[tf.keras.optimizers.Optimizer, tf.keras.optimizers.Optimizer]:
+    """Returns new optimizers of the generator and the critic."""
+    return (
+        _adam(settings, settings.generator_learning_rate, 1),
+        _adam(settings, settings.critic_learning_rate, settings.n_critic),
     )
 
 

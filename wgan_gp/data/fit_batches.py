@@ -1,0 +1,65 @@
+"""Batches for Keras's fit, ordered so that replicas read their slices of every critic batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import UserError
+
+
+def examples_of(x: Any, y: Any, *, seed: int, shuffle: bool) -> tf.data.Dataset:
+    """Returns a dataset of single examples, or of pairs of an example and a label.
+
+    Args:
+      x: An array `[N, ...]`, or a tf.data.Dataset of batches.
+      y: Labels `[N]` for an array, or None.
+      seed: The seed of the order.
+      shuffle: Whether to shuffle an array in each epoch.
+    """
+    if isinstance(x, tf.data.Dataset):
+        return x.unbatch()
+    dataset = tf.data.Dataset.from_tensor_slices(x if y is None else (x, y))
+    return dataset.shuffle(len(x), seed=seed) if shuffle else dataset
+
+
+def form_batches(
+    examples: tf.data.Dataset, batch_size: int, *, parts: int, replicas: int
+) -> tf.data.Dataset:
+    """Returns batches of `parts` critic batches, without an incomplete one.
+
+    Keras gives each replica a contiguous part of a batch. A batch is therefore ordered by replica,
+    then by critic batch, so that replica r gets the r-th slice of every critic batch.
+
+    Args:
+      examples: Single examples or pairs; see `examples_of`.
+      batch_size: The number of examples of a critic batch, divisible by the number of replicas.
+      parts: The number of critic batches in a batch.
+      replicas: The number of replicas.
+
+    Raises:
+      UserError: If there are fewer examples than in a batch.
+    """
+    size, count = parts * batch_size, int(examples.cardinality())
+    if 0 <= count < size:
+        raise UserError(
+            f"there are {count} examples, but one batch has {size}",
+            "lower batch_size or n_critic in the Config of the model",
+        )
+    has_labels = isinstance(examples.element_spec, tuple)
+
+    def by_replica(*batch: tf.Tensor) -> Any:
+        ordered = tuple(_swap(each, parts, replicas) for each in batch)
+        return ordered if has_labels else ordered[0]
+
+    batches = examples.batch(size, drop_remainder=True).map(by_replica)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _swap(batch: tf.Tensor, parts: int, replicas: int) -> tf.Tensor:
+    """Reorders [part, replica, example] to [replica, part, example]."""
+    shape = batch.shape.as_list()
+    grouped = tf.reshape(batch, [parts, replicas, shape[0] // (parts * replicas), *shape[1:]])
+    order = [1, 0, *range(2, len(grouped.shape))]
+    return tf.reshape(tf.transpose(grouped, order), shape)
