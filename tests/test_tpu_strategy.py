@@ -133,8 +133,8 @@ def test_the_training_loop_passes_the_bridge(name):
     run, function = traced_loop(name)
     counts = check_programs(function)
     assert counts["TPUReplicateMetadata"] == 1  # a launch for all iterations
-    # One all-reduce for each gradient. Batch normalization has one for its moments in each step,
-    # and one for their gradient in the generator step.
+    # One all-reduce for each gradient. Batch normalization has one for each of its two sums in each
+    # step, and one for the gradient of each in the generator step.
     trained = [run.state.critic, run.state.generator]
     gradients = sum(len(network.trainable_variables) for network in trained)
     norms = [
@@ -143,7 +143,7 @@ def test_the_training_loop_passes_the_bridge(name):
         if type(layer).__name__ == "BatchNormalization"
     ]
     assert bool(norms) == (name != "default")
-    assert counts["CrossReplicaSum"] == gradients + 3 * len(norms)
+    assert counts["CrossReplicaSum"] == gradients + 6 * len(norms)
 
 
 @pytest.mark.parametrize("name", ALL_RUNS)

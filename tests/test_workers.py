@@ -304,7 +304,7 @@ def gathered_numbers(monkeypatch, config):
 
 
 MAY_DIFFER = {"data_dir", "test_data_dir", "download", "model_dir", "output", "start_timeout"}
-MAY_DIFFER |= {"profile_steps"}
+MAY_DIFFER |= {"profile_steps", "writers"}
 
 
 def test_every_flag_that_must_be_equal_is_compared(monkeypatch):
