@@ -13,7 +13,7 @@ LOSSES = ["adversarial", "conformance", "penalties", "reductions"]
 # Fused networks take long, and test_resnet has others; the rest of these are without Keras.
 LEFT_OUT = "not fused_networks and not those_of_numpy and not a_fixed_seed"
 EXPORT = "plain_tensorflow and classes or fresh_process"
-NETWORKS = ["normalization", "resnet", "average", "sampling"]
+NETWORKS = ["keras_model", "normalization", "resnet", "average", "sampling"]
 # One test of each kind that Keras has a part in, and little time.
 OF_EACH_KIND = [
     "test_adversarial.py::test_clip_weights[1-keras]",

@@ -89,7 +89,7 @@ class Result:
         return evaluator.evaluate()
 
     def export(self, folder: str | None = None) -> str:
-        """Writes the generator as --mode=export does, and returns the folder.
+        """Writes both networks as --mode=export does, and returns the folder.
 
         Args:
           folder: The folder, which must be new or empty. Defaults to "exported" in the run

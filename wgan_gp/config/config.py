@@ -129,8 +129,9 @@ class Config(
             paths["data_dir"] = self.data_dir or "(the default folder of tensorflow-datasets)"
         if self.test_data_dir is not None:
             paths["test_data_dir"] = self.test_data_dir
-        if self.restore_from is not None:
-            paths["restore_from"] = self.restore_from
+        for name in ("restore_from", "score_data"):
+            if (path := getattr(self, name)) is not None:
+                paths[name] = path
         for flag, path in paths.items():
             if "://" not in path:
                 raise UserError(
