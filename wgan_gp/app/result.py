@@ -67,11 +67,15 @@ class Result:
     def sample(self, count: int, label: int | None = None) -> np.ndarray:
         """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
 
+        Samples of arrays (--dataset=array) are in the units of the data.
+
         Args:
           count: The number of samples. Sample i does not depend on it.
           label: The class of the samples of a conditional run. None returns all classes in turn.
         """
-        return self.run.sampler.sample(count, label)
+        samples = self.run.sampler.sample(count, label)
+        scaling = self.run.dataset.scaling
+        return samples if scaling is None else scaling.restore_array(samples)
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the measures of --mode=evaluate, by tag, such as "evaluation/fid".
@@ -107,7 +111,9 @@ class Result:
             saved = saved_run.SavedRun(run.config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
             state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
-        saved_run.write_export(folder, run.config, state, run.dataset.spec, run.library)
+        saved_run.write_export(
+            folder, run.config, state, run.dataset.spec, run.library, run.dataset.scaling
+        )
         return folder
 
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import Config
-from ..data.datasets import DataSpec, find_dataset
+from ..data.datasets import Dataset, DataSpec, find_dataset
+from ..data.scaling import Scaling
 from ..errors import UserError, reason
 from ..inference import export, sample_files
 from ..inference.sampling import Sampler
@@ -21,6 +22,7 @@ from ..training import checkpointing
 from ..training.state import TrainState
 from . import extensions
 from .build import make_sampler, make_state
+from .data_records import recorded_scaling, recorded_spec
 from .error_messages import explaining_errors
 from .library import Library
 
@@ -55,6 +57,7 @@ class SavedRun:
       spec: The shape and the number of classes of the data.
       library: The packages of networks and losses.
       dataset_function: Returns the data of a split, for a dataset of the user; else None.
+      scaling: The scaling of an array; None for other data.
     """
 
     config: Config
@@ -62,6 +65,13 @@ class SavedRun:
     spec: DataSpec
     library: Library
     dataset_function: Callable[..., Any] | None = None
+    scaling: Scaling | None = None
+
+    def find_dataset(self) -> Dataset:
+        """Finds the dataset of the run, whether or not the run uses its labels."""
+        dataset = find_dataset(self.config, devices=self.config, function=self.dataset_function)
+        dataset.use_scaling(self.scaling)
+        return dataset
 
 
 def find_run(
@@ -108,8 +118,9 @@ def find_run(
             f"({'; '.join(differences)})",
             "omit these flags",
         )
-    spec = DataSpec(record.example_shape, record.classes)
-    return SavedRun(config, directory, spec, library, extended.dataset)
+    scaling = recorded_scaling(record, directory.data)
+    spec = recorded_spec(record, scaling)
+    return SavedRun(config, directory, spec, library, extended.dataset, scaling)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +180,10 @@ def _sample(saved: SavedRun) -> None:
     sample_files.check(saved.config, saved.spec, saved.directory)
     checkpoint = find_checkpoint(saved)
     run = restore(saved, checkpoint, connect(saved.config))
-    print(sample_files.write(saved.config, saved.directory, run.sampler, run.iteration))
+    path = sample_files.write(
+        saved.config, saved.directory, run.sampler, run.iteration, saved.scaling
+    )
+    print(path)
 
 
 def _export(saved: SavedRun) -> None:
@@ -185,12 +199,17 @@ def _export(saved: SavedRun) -> None:
     run = restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
-    write_export(folder, saved.config, run.state, saved.spec, saved.library)
+    write_export(folder, saved.config, run.state, saved.spec, saved.library, saved.scaling)
     print(folder)
 
 
 def write_export(
-    folder: str, config: Config, state: TrainState, spec: DataSpec, library: Library
+    folder: str,
+    config: Config,
+    state: TrainState,
+    spec: DataSpec,
+    library: Library,
+    scaling: Scaling | None,
 ) -> None:
     """Writes both networks of a run; see `export.write`.
 
@@ -200,6 +219,7 @@ def write_export(
       state: The networks, created under the default strategy.
       spec: The shape and the number of classes of the data.
       library: The packages of networks and losses.
+      scaling: The scaling of an array; None for other data.
     """
     export.write(
         folder,
@@ -211,6 +231,7 @@ def write_export(
             library.losses.score,
             spec.example_shape,
             config.conditioning in library.models.LABELED_CRITICS,
+            scaling,
         ),
     )
 
@@ -234,7 +255,7 @@ def _evaluate(saved: SavedRun) -> None:
     devices = connect(config)
     run = restore(saved, checkpoint, devices)
     # Without --conditioning: a conditional run may be compared with images that have no labels.
-    dataset = find_dataset(config, devices=config, function=saved.dataset_function)
+    dataset = saved.find_dataset()
     examples = Examples(dataset, devices.strategy, config.batch_size)
     evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
     is_chief = devices.cluster.is_chief

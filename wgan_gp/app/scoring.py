@@ -10,7 +10,6 @@ import numpy as np
 
 from ..config import Config
 from ..data import scored
-from ..data.datasets import find_dataset
 from ..errors import UserError
 from ..inference import score_files
 from ..inference.scoring import Scorer, SearchSettings
@@ -35,7 +34,7 @@ def score(saved: SavedRun) -> None:
         score_files.check_output(config.output)
     if config.score_data is not None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            scored.check_path(config.score_data)
+            scored.check_path(config.score_data, is_array=saved.scaling is not None)
     checkpoint = find_checkpoint(saved)
     devices = connect(config)
     run = restore(saved, checkpoint, devices)
@@ -70,9 +69,11 @@ def _examples(saved: SavedRun, devices: Devices) -> Iterator[scored.ExampleBatch
     config = saved.config
     if config.score_data is not None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            yield from scored.read_path(config.score_data, saved.spec.example_shape, _BATCH_SIZE)
+            yield from scored.read_path(
+                config.score_data, saved.spec.example_shape, _BATCH_SIZE, saved.scaling
+            )
         return
-    dataset = find_dataset(config, devices=config, function=saved.dataset_function)
+    dataset = saved.find_dataset()
     if devices.cluster.is_chief:
         saved.directory.warn_of_other_data(dataset.fingerprint())
     yield from scored.read_dataset(dataset, config.score_examples, _BATCH_SIZE)

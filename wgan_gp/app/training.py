@@ -11,7 +11,6 @@ from typing import Any
 from absl import logging
 
 from ..config import PENALTIES_WITH_TARGET, Config
-from ..data import shuffling
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
@@ -49,6 +48,7 @@ from ..writers.writer import Writer, Writers
 from . import extensions, named_writers
 from .build import make_loop, make_objective, make_step
 from .checks import check_critic, warn_of_padding
+from .data_records import data_record, use_recorded_scaling
 from .error_messages import explaining_errors
 from .library import Library
 from .named_writers import NamedWriter
@@ -82,6 +82,7 @@ def train(
     directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
     if saved := directory.saved_config():
         extensions.warn_of_changes(saved, config)
+    use_recorded_scaling(dataset, directory)
     if config.restore_from is not None:
         with directory.convert_file_errors("read"):
             is_new = checkpointing.is_empty(directory.checkpoints)
@@ -280,14 +281,3 @@ def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, An
     )
     show = NotebookWriter if in_notebook() else ConsoleWriter
     return Writers(in_directory, show(config.train_steps))
-
-
-def data_record(run: Run) -> DataRecord:
-    """Returns the content of data.json for a run."""
-    return DataRecord(
-        run.dataset.spec.example_shape,
-        run.dataset.spec.classes,
-        # A dataset that generates its examples has no order.
-        order=None if run.data.size is None else shuffling.ORDER,
-        fingerprint=run.dataset.fingerprint(),
-    )

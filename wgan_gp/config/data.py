@@ -13,14 +13,15 @@ class DataSettings(Seeded):
 
     dataset: str = setting(
         "digits",
-        "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder or tfrecord, in "
-        "--data_dir; your own, FILE.py or a module (docs/custom.md); or the name of any image "
-        "dataset of tensorflow-datasets (docs/data.md).",
+        "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder, tfrecord or "
+        "array, in --data_dir; your own, FILE.py or a module (docs/custom.md); or the name of any "
+        "image dataset of tensorflow-datasets (docs/data.md).",
     )
     data_dir: str | None = setting(
         None,
         "Location of the data, local or gs://: a folder of images (image_folder), a pattern of "
-        "files (tfrecord), or the folder in which tensorflow-datasets prepares its datasets.",
+        "files (tfrecord), a file of numbers (array: .npy, .npz, .csv, or a folder of .npy), or "
+        "the folder in which tensorflow-datasets prepares its datasets.",
         changeable_on_resume=True,
         path=True,
         per_process=True,
@@ -43,7 +44,7 @@ class DataSettings(Seeded):
     split: str = setting("train", "Split of a dataset of tensorflow-datasets.")
     num_classes: int | None = setting(
         None,
-        "Number of classes of a tfrecord dataset, whose labels are 0 to num_classes - 1.",
+        "Number of classes of a tfrecord or array dataset, whose labels are 0 to num_classes - 1.",
         minimum=1,
         maximum=1_000_000,
     )
@@ -63,8 +64,20 @@ class DataSettings(Seeded):
     random_flips: bool = setting(False, "Mirror half of the real images, chosen at random.")
     dequantization: bool = setting(
         True,
-        "Add noise of less than one gray level to images with 256 levels, so that the critic "
-        "cannot recognize real images by their discrete levels.",
+        "Add noise of less than one level to images with 256 levels and to integer arrays, so that "
+        "the critic cannot recognize real images by their discrete levels.",
+    )
+    scaling: str = setting(
+        "minmax",
+        "Scaling of each feature or channel of an array, kept in data.json: minmax (to [-1, 1]), "
+        "standard (mean 0, standard deviation 1) or none. Samples are saved in the data's units.",
+        choices=("minmax", "standard", "none"),
+    )
+    invalid: str = setting(
+        "refuse",
+        "What to do about an array with NaN, infinity or constant features: refuse it, or drop "
+        "these examples and features.",
+        choices=("refuse", "drop"),
     )
     cache: str = setting(
         "auto",

@@ -102,8 +102,8 @@ class OutputSettings(Section):
     sample_format: str = setting(
         "grid",
         "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
-        "files) or npz (arrays).",
-        choices=("grid", "interpolation", "png", "npz"),
+        "files), npz or npy (arrays), or csv (a table of points).",
+        choices=("grid", "interpolation", "png", "npz", "npy", "csv"),
         changeable_on_resume=True,
     )
     num_samples: int = setting(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -17,39 +16,18 @@ from typing import Any, Protocol
 from ..config import DataSettings, DeviceSettings
 from ..config.code import PYTHON
 from ..errors import UserError
-from .shapes import image_shape
+from .built_in import BUILT_IN, BuiltInReader
 
 if typing.TYPE_CHECKING:
+    from .scaling import Scaling
     from .source import InMemoryData, OpenedData, StreamedData
 
-FILE_DATASETS = ("image_folder", "tfrecord")
+FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
+    "array": "give a .npz file with labels, or a .csv file with a column named label",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class BuiltIn:
-    """A dataset without files.
-
-    Attributes:
-      module: The module of this package whose `open_data` opens the dataset.
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: The number of classes of its labels; 0 without labels.
-    """
-
-    module: str
-    example_shape: tuple[int, ...]
-    classes: int = 0
-
-
-BUILT_IN = {
-    "digits": BuiltIn("digits", (8, 8, 1), classes=10),
-    "gaussians_8": BuiltIn("toys", (2,), classes=8),
-    "gaussians_25": BuiltIn("toys", (2,), classes=25),
-    "swiss_roll": BuiltIn("toys", (2,)),
 }
 
 
@@ -60,10 +38,12 @@ class DataSpec:
     Attributes:
       example_shape: `(H, W, C)` for images, `(D,)` for points.
       classes: The number of classes of a conditional run; 0 for an unconditional run.
+      bounded: Whether images and signals are in [-1, 1].
     """
 
     example_shape: tuple[int, ...]
     classes: int
+    bounded: bool = True
 
 
 class DatasetReader(Protocol):
@@ -95,7 +75,6 @@ class Dataset:
 
     Attributes:
       settings: The settings of the data.
-      spec: The shape of the examples and the number of classes of the run.
       label_count: The number of classes of the dataset, also for an unconditional run; 0 without
         labels.
 
@@ -118,10 +97,26 @@ class Dataset:
                 _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
             )
         classes = 0 if conditioning == "none" else self.label_count
-        self.spec = DataSpec(reader.example_shape, classes)
+        self._classes = classes
         self.settings = settings
         self._reader: Any = reader
         self._devices = devices
+
+    @property
+    def spec(self) -> DataSpec:
+        """The shape of the examples and the number of classes of the run."""
+        bounded = getattr(self._reader, "bounded", True)
+        return DataSpec(self._reader.example_shape, self._classes, bounded)
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The scaling of an array, None for other datasets."""
+        return getattr(self._reader, "scaling", None)
+
+    def use_scaling(self, scaling: Scaling | None) -> None:
+        """Replaces the scaling of an array by the one of the beginning of the run, if known."""
+        if scaling is not None and self.scaling is not None:
+            self._reader.use_scaling(scaling)
 
     def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:
         """Opens the dataset.
@@ -190,16 +185,21 @@ class Dataset:
 
     def _open(self, reader: DatasetReader, settings: DataSettings) -> InMemoryData | StreamedData:
         with _reporting(settings):
-            return reader.open(settings, classes=self.spec.classes, devices=self._devices)
+            return reader.open(settings, classes=self._classes, devices=self._devices)
 
     def _open_test_data_dir(self, path: str) -> InMemoryData | StreamedData:
         if self.settings.dataset not in FILE_DATASETS:
             raise UserError(
-                f"--test_data_dir={path} applies only to image_folder and tfrecord", "omit it"
+                f"--test_data_dir={path} applies only to image_folder, tfrecord and array",
+                "omit it",
             )
         settings = dataclasses.replace(self.settings, data_dir=path, cache="off")
         try:
-            return self._open(_find_reader(settings), settings)
+            with _reporting(settings):
+                reader: Any = _find_reader(settings)
+            if self.scaling is not None:
+                reader.use_scaling(self.scaling)
+            return self._open(reader, settings)
         except UserError as error:
             what, remedy = (
                 text.replace("--data_dir", "--test_data_dir") for text in (error.what, error.remedy)
@@ -236,57 +236,25 @@ def find_dataset(
 
 
 def _find_reader(settings: DataSettings) -> DatasetReader:
-    if settings.num_classes is not None and settings.dataset != "tfrecord":
+    if settings.num_classes is not None and settings.dataset not in ("tfrecord", "array"):
         raise UserError(
-            f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord", "omit it"
+            f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and array",
+            "omit it",
         )
+    for name, default in (("scaling", "minmax"), ("invalid", "refuse")):
+        if settings.dataset != "array" and (value := getattr(settings, name)) != default:
+            raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
     if settings.dataset in BUILT_IN:
-        return _BuiltInReader(settings)
-    from . import folder, prepared, records  # noqa: PLC0415
+        return BuiltInReader(settings)
+    from . import arrays, folder, prepared, records  # noqa: PLC0415
 
-    finders: dict[str, Callable[[DataSettings], DatasetReader]] = {
+    finders: dict[str, Callable[[DataSettings], Any]] = {
+        "array": arrays.ArrayReader,
         "image_folder": folder.find_reader,
         "tfrecord": records.find_reader,
     }
     with _reporting(settings):
         return finders.get(settings.dataset, prepared.find_reader)(settings)
-
-
-class _BuiltInReader:
-    """Reads a built-in dataset; see DatasetReader."""
-
-    def __init__(self, settings: DataSettings):
-        entry = BUILT_IN[settings.dataset]
-        self._module = f".{entry.module}"
-        self.label_count = entry.classes
-        if len(entry.example_shape) == 3:
-            side, _, channels = entry.example_shape
-            self.example_shape: tuple[int, ...] = image_shape(settings, side, channels)
-        else:
-            _refuse_image_flags(settings)
-            self.example_shape = entry.example_shape
-
-    def open(
-        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
-    ) -> InMemoryData:
-        module = importlib.import_module(self._module, __package__)
-        return module.open_data(settings, self.example_shape)
-
-    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> InMemoryData:
-        return self.open(settings, classes=0, devices=devices)
-
-    def fingerprint(self, settings: DataSettings) -> None:
-        return None
-
-
-def _refuse_image_flags(settings: DataSettings) -> None:
-    for name in ("image_size", "image_channels"):
-        if (value := getattr(settings, name)) is not None:
-            raise UserError(
-                f"--{name}={value} applies only to images, but --dataset={settings.dataset} "
-                "contains points",
-                "omit it",
-            )
 
 
 @contextlib.contextmanager

@@ -13,10 +13,12 @@ import tensorflow as tf
 from ..config import DataSettings
 from ..errors import UserError, reason
 from . import pixels
+from .array_files import chunks, open_arrays
 from .datasets import Dataset
 from .encoded_images import decode_readable, warn_of_unreadable
 from .folder import FolderImages, list_images
 from .pipeline import first_examples
+from .scaling import Scaling
 from .shuffling import shuffled
 from .user_arrays import convert
 
@@ -40,10 +42,17 @@ class ExampleBatch:
     files: list[str] | None = None
 
 
-def check_path(path: str) -> None:
-    """Raises UserError unless the value of --score_data exists and has a supported format."""
+def check_path(path: str, *, is_array: bool) -> None:
+    """Raises UserError unless the value of --score_data exists and has a supported format.
+
+    Args:
+      path: The value of --score_data.
+      is_array: Whether the run was trained on an array.
+    """
     if not tf.io.gfile.exists(path):
         raise UserError(f"--score_data={path} does not exist", "give a folder or a file")
+    if is_array:
+        return  # open_arrays checks the rest
     if not tf.io.gfile.isdir(path) and not path.endswith(_ARRAYS):
         raise UserError(
             f"--score_data={path} is not a folder and does not end in .npy or .npz",
@@ -70,7 +79,12 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     yield from _split(examples[order], known, batch_size, indices[order])
 
 
-def read_path(path: str, example_shape: tuple[int, ...], batch_size: int) -> Iterator[ExampleBatch]:
+def read_path(
+    path: str,
+    example_shape: tuple[int, ...],
+    batch_size: int,
+    scaling: Scaling | None = None,
+) -> Iterator[ExampleBatch]:
     """Yields all examples of a folder or a file of arrays, see `check_path`.
 
     Args:
@@ -78,10 +92,13 @@ def read_path(path: str, example_shape: tuple[int, ...], batch_size: int) -> Ite
       example_shape: The shape of the examples of the run. Images of a folder are cropped and
         resized to it; arrays must have it.
       batch_size: The maximum number of examples per batch.
+      scaling: The scaling of an array, in whose units the examples are; None for other runs.
 
     Raises:
       UserError: If the examples cannot be read or do not fit the run.
     """
+    if scaling is not None:
+        return _read_scaled(path, example_shape, batch_size, scaling)
     if tf.io.gfile.isdir(path):
         return _read_folder(path, example_shape, batch_size)
     return _read_arrays(path, example_shape, batch_size)
@@ -141,6 +158,28 @@ def _read_arrays(
         examples = pixels.normalize(settings, tf.constant(examples), first).numpy()
     labels = None if arrays.labels is None else arrays.labels.astype(np.int32)
     yield from _split(examples, labels, batch_size, np.arange(len(examples)))
+
+
+def _read_scaled(
+    path: str, example_shape: tuple[int, ...], batch_size: int, scaling: Scaling
+) -> Iterator[ExampleBatch]:
+    """Yields the examples of a file of arrays, in the units of the data of the run."""
+    flag = f"--score_data={path}"
+    data = open_arrays(path, flag)
+    expected = (*example_shape[:-1], len(scaling.constants))
+    if data.examples.shape[1:] != expected:
+        raise UserError(
+            f"{flag} contains examples of shape {data.examples.shape[1:]}, but the run was trained "
+            f"on {expected}",
+            "give examples of the shape of the run's data",
+        )
+    for begin, part in chunks(data.examples):
+        if not np.isfinite(part).all():
+            raise UserError(f"{flag} contains NaN or infinity", "leave these examples out")
+        examples = scaling.normalize(tf.constant(part)).numpy()
+        indices = begin + np.arange(len(part))
+        labels = None if data.labels is None else data.labels[indices].astype(np.int32)
+        yield from _split(examples, labels, batch_size, indices)
 
 
 def _load(path: str, flag: str) -> tuple[np.ndarray, np.ndarray | None]:

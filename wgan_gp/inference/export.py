@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from ..data.scaling import Scaling
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
 from ..runtime.randomness import RngStream, normal
 
@@ -46,12 +47,14 @@ class ExportedCritic:
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       example_shape: The shape of an example.
       takes_labels: Whether the critic takes labels.
+      scaling: The scaling of an array, whose units the exported functions use; None for other data.
     """
 
     network: Any
     score: Callable[[Callable, tf.Tensor], tf.Tensor]
     example_shape: tuple[int, ...]
     takes_labels: bool
+    scaling: Scaling | None = None
 
     def signature(self) -> Callable[..., dict[str, tf.Tensor]]:
         """Returns the signature "critic": examples `[B, ...]` float32 -> {"scores": `[B]`}.
@@ -66,9 +69,14 @@ class ExportedCritic:
                 )
                 return output[0] if isinstance(output, tuple | list) else output
 
+            if self.scaling is not None:
+                examples = self.scaling.normalize(examples)
             return {"scores": self.score(critic, examples)}
 
-        examples = tf.TensorSpec([None, *self.example_shape], tf.float32, "examples")
+        shape = self.example_shape
+        if self.scaling is not None:
+            shape = (*shape[:-1], len(self.scaling.constants))
+        examples = tf.TensorSpec([None, *shape], tf.float32, "examples")
         if self.takes_labels:
             return _traced(score, examples, tf.TensorSpec([None], tf.int32, "labels"))
         return _traced(score, examples)
@@ -92,7 +100,7 @@ def write(
     with convert_file_errors(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
         functions = {
-            **signatures(generator, latent_size, classes),
+            **signatures(generator, latent_size, classes, critic.scaling),
             "critic": critic.signature(),
         }
         module = tf.Module()
@@ -113,7 +121,7 @@ def write(
 
 
 def signatures(
-    generator: tf.keras.Model, latent_size: int, classes: int
+    generator: tf.keras.Model, latent_size: int, classes: int, scaling: Scaling | None = None
 ) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
     """Returns the signatures of the SavedModel by name.
 
@@ -121,6 +129,7 @@ def signatures(
       generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
+      scaling: The scaling of an array, in whose units the samples are; None for other data.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> samples `[B, ...]`
@@ -133,7 +142,8 @@ def signatures(
 
     def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs = [latents, labels] if classes else latents
-        return {"samples": generator(inputs, training=False)}
+        samples = generator(inputs, training=False)
+        return {"samples": samples if scaling is None else scaling.restore(samples)}
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a

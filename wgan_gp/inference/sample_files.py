@@ -1,5 +1,6 @@
 """Writes samples as an image, a folder of images or an archive of arrays (--mode=sample)."""
 
+import csv
 import io
 import posixpath
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import tqdm
 
 from ..config import OutputSettings
 from ..data.datasets import DataSpec
+from ..data.scaling import Scaling
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
@@ -18,6 +20,7 @@ from .images import image_grid, point_plot, to_pixels
 from .sampling import GRID_SIDE, Sampler, grid_columns, interpolations
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
+ENDINGS |= {"npy": ".npy", "csv": ".csv"}
 REMEDY = "free disk space or check the permissions, or give another --output"
 
 
@@ -49,6 +52,12 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             "--sample_format=png writes an image per sample, but this run generates points",
             "use grid, which plots the points, or npz",
         )
+    if settings.sample_format == "csv" and len(spec.example_shape) != 1:
+        raise UserError(
+            "--sample_format=csv writes a line of features per sample, but the samples of this run "
+            f"have shape {list(spec.example_shape)}",
+            "use npz or npy",
+        )
     if settings.output is not None:
         _check_output(settings.output, settings.sample_format)
 
@@ -70,7 +79,11 @@ def _check_output(path: str, sample_format: str) -> None:
 
 
 def write(
-    settings: OutputSettings, directory: RunDirectory, sampler: Sampler, iteration: int
+    settings: OutputSettings,
+    directory: RunDirectory,
+    sampler: Sampler,
+    iteration: int,
+    scaling: Scaling | None = None,
 ) -> str:
     """Draws and writes the samples, and returns the path of the file or folder.
 
@@ -79,6 +92,7 @@ def write(
       directory: The directory of the run, where the samples are written unless --output is given.
       sampler: Draws the samples.
       iteration: The number of iterations of training done.
+      scaling: The scaling of an array, in whose units arrays of samples are; None for other data.
 
     Raises:
       UserError: If the samples cannot be written.
@@ -86,8 +100,16 @@ def write(
     path = settings.output or posixpath.join(
         directory.sampled, _default_name(settings, sampler.seed, iteration)
     )
-    if settings.sample_format == "npz":
-        files = iter([(path, _archive(settings, sampler, iteration))])
+    if settings.sample_format in ("npz", "npy", "csv"):
+        samples = _samples(settings, sampler)
+        if scaling is not None:
+            samples = scaling.restore_array(samples)
+        contents = {
+            "npz": lambda: _archive(settings, sampler, iteration, samples),
+            "npy": lambda: _numpy_file(samples),
+            "csv": lambda: _table(samples, scaling),
+        }
+        files = iter([(path, contents[settings.sample_format]())])
     elif settings.sample_format == "png":
         files = _image_files(_samples(settings, sampler), path)
     else:
@@ -137,11 +159,13 @@ def _png(image: np.ndarray) -> bytes:
     return tf.io.encode_png(image).numpy()
 
 
-def _archive(settings: OutputSettings, sampler: Sampler, iteration: int) -> bytes:
+def _archive(
+    settings: OutputSettings, sampler: Sampler, iteration: int, samples: np.ndarray
+) -> bytes:
     """Returns an .npz of samples, latents, seed, iteration and, for a conditional run, labels."""
     latents, labels = sampler.noise(settings.num_samples, settings.sample_class)
     arrays: dict[str, Any] = {
-        "samples": _samples(settings, sampler),
+        "samples": samples,
         "latents": latents,
         "seed": np.int64(sampler.seed),
         "iteration": np.int64(iteration),
@@ -150,3 +174,20 @@ def _archive(settings: OutputSettings, sampler: Sampler, iteration: int) -> byte
     content = io.BytesIO()
     np.savez(content, **arrays)
     return content.getvalue()
+
+
+def _numpy_file(samples: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.save(content, samples)
+    return content.getvalue()
+
+
+def _table(samples: np.ndarray, scaling: Scaling | None) -> bytes:
+    """Returns a line for each sample, after a line of names if the data has names."""
+    content = io.StringIO(newline="")
+    writer = csv.writer(content)
+    if scaling is not None and scaling.names is not None:
+        writer.writerow(scaling.names)
+    # The shortest text that is the same number in float32.
+    writer.writerows([str(value) for value in sample] for sample in samples)
+    return content.getvalue().encode()

@@ -21,17 +21,19 @@ class DataRecord:
     """The content of data.json: the shape of the data and its identity.
 
     Attributes:
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
+      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
       classes: The number of classes of a conditional run; 0 for an unconditional run.
       order: The version of the order in which the examples are read. None if the dataset
         generates its examples.
       fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
+      scaling: The scaling of an array; see data/scaling.py. None for other datasets.
     """
 
     example_shape: tuple[int, ...]
     classes: int
     order: int | None = None
     fingerprint: dict[str, Any] | None = None
+    scaling: dict[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], path: str) -> DataRecord:
@@ -42,20 +44,22 @@ class DataRecord:
         """
         shape, classes = saved.get("example_shape"), saved.get("classes")
         order, fingerprint = saved.get("order"), saved.get("fingerprint")
+        scaling = saved.get("scaling")
         if not (
             isinstance(shape, list)
-            and len(shape) in (1, 3)
+            and len(shape) in (1, 2, 3)
             and all(type(size) is int and 0 < size < 2**31 for size in shape)
             and isinstance(classes, int)
             and 0 <= classes < 2**31
             and isinstance(order, int | None)
             and isinstance(fingerprint, dict | None)
+            and isinstance(scaling, dict | None)
         ):
             raise UserError(
                 f"{path} is missing or damaged",
                 "start the run's training again, which writes the file",
             )
-        return cls(tuple(shape), classes, order, fingerprint)
+        return cls(tuple(shape), classes, order, fingerprint, scaling)
 
 
 def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:

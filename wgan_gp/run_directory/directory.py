@@ -76,7 +76,7 @@ class RunDirectory:
         """
         with self.convert_file_errors("read"):
             saved = self._read_config()
-            if saved is None and self._has_checkpoints():
+            if saved is None and self.has_checkpoints():
                 raise UserError(
                     f"{self.config} is missing, but {self.checkpoints} contains checkpoints",
                     "restore the file, or give another --model_dir",
@@ -98,7 +98,7 @@ class RunDirectory:
         Args:
           saved: The configuration with which the run was last started.
         """
-        if not saved.checkpoint_interval or self._has_checkpoints():
+        if not saved.checkpoint_interval or self.has_checkpoints():
             return
         steps = self._summary_steps
         # A run may start at any iteration (--restore_from). After its first summary, a checkpoint
@@ -125,7 +125,7 @@ class RunDirectory:
         if self._checked != config:
             self.check(config)
         with self.convert_file_errors("read"):
-            if not self._has_checkpoints():
+            if not self.has_checkpoints():
                 self._warn_of_new_start()
                 return
             saved = self.saved_data()
@@ -188,7 +188,8 @@ class RunDirectory:
             write_object(self.data, dataclasses.asdict(data))
         return lock
 
-    def _has_checkpoints(self) -> bool:
+    def has_checkpoints(self) -> bool:
+        """Returns True if there is a checkpoint, complete or not."""
         return bool(list_prefix(posixpath.join(self.checkpoints, "ckpt-")))
 
     def saved_config(self) -> dict[str, Any] | None:

@@ -1,0 +1,323 @@
+"""--dataset=array: files of numbers, their scaling, and samples in their units."""
+
+import io
+import itertools
+import json
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import tensorflow as tf
+from conftest import LIBRARY, TINY, call_main, open_data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wgan_gp.app.resolve import resolve
+from wgan_gp.app.training import train
+from wgan_gp.config import Config, DataSettings
+from wgan_gp.data.array_files import open_arrays
+from wgan_gp.data.arrays import ArrayReader
+from wgan_gp.data.pipeline import first_examples, replica_batches
+from wgan_gp.data.scaling import Scaling, Statistics
+from wgan_gp.errors import UserError
+
+RANDOM = np.random.default_rng(0)
+DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"]
+SMALL = {"train_steps": 2, "steps_per_loop": 1, "batch_size": 8, "model": "mlp", "model_width": 4}
+
+
+def save(path, array):
+    """Writes an array as .npy to any path of tf.io.gfile."""
+    content = io.BytesIO()
+    np.save(content, array)
+    with tf.io.gfile.GFile(str(path), "wb") as file:
+        file.write(content.getvalue())
+    return str(path)
+
+
+def read(path, count, **flags):
+    """Returns the first examples and labels of training."""
+    data = open_data(Config(dataset="array", data_dir=str(path), batch_size=2, **flags))
+    return [part.numpy() for part in first_examples(data, count)]
+
+
+def train_run(model_dir, **flags):
+    """Trains as the program does, and returns the run."""
+    config = Config(**{**TINY, **flags, "model_dir": str(model_dir)})
+    return train(*resolve(config, LIBRARY.models), LIBRARY).run
+
+
+def sorted_rows(examples):
+    rows = examples.reshape(len(examples), -1)
+    return rows[np.lexsort(rows.T)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    dtype=st.sampled_from(
+        ["bool", "uint8", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"]
+    ),
+    scaling=st.sampled_from(["minmax", "standard", "none"]),
+    ending=st.sampled_from(["npy", "npz"]),
+    cache=st.sampled_from(["on", "off"]),
+)
+def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scaling, ending, cache):
+    """What training sees, in the units of the data, is the data in another order."""
+    values = np.random.default_rng(1).uniform(-50, 200, (7, *shape))
+    array = (values > 60) if dtype == "bool" else values.astype(dtype)
+    array[0], array[1] = array.min(), array.max()  # so that nothing is constant
+    folder = tmp_path_factory.mktemp("arrays")
+    path = str(folder / f"data.{ending}")
+    np.save(path, array) if ending == "npy" else np.savez(path, examples=array)
+    found, _ = read(path, 7, scaling=scaling, cache=cache)
+    reader = ArrayReader(DataSettings(dataset="array", data_dir=path, scaling=scaling))
+    assert found.dtype == np.float32 and found.shape == (7, *shape)
+    assert not reader.scaling.bounded or np.abs(found).max() <= 1
+    restored = reader.scaling.restore_array(found)
+    assert (restored.dtype == array.dtype) == (reader.scaling.dequantized or dtype == "float32")
+    np.testing.assert_allclose(
+        sorted_rows(restored).astype(float),
+        sorted_rows(array).astype(float),
+        atol=1e-4 if not reader.scaling.dequantized else 0,
+    )
+
+
+def test_digits_as_an_array_train_like_the_dataset(tmp_path):
+    """The weights are equal, bit for bit."""
+    images = sklearn.datasets.load_digits().images[..., None]
+    path = save(tmp_path / "digits.npy", images)
+    first = train_run(tmp_path / "a", dataset="array", data_dir=path, **SMALL)
+    second = train_run(tmp_path / "b", dataset="digits", **SMALL)
+    weights = [run.state.generator.get_weights() for run in (first, second)]
+    assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):
+    images = RANDOM.integers(0, 256, (9, 4, 4, 1)).astype(np.uint8)
+    images[0, 0, 0], images[1, 0, 0] = 0, 255
+    from wgan_gp.data import pixels  # noqa: PLC0415
+
+    settings_ = DataSettings(dataset="array", data_dir=save(tmp_path / "x.npy", images))
+    first = tf.constant(5, tf.int64)
+    found = ArrayReader(settings_).scaling.normalize_stored(settings_, tf.constant(images), first)
+    np.testing.assert_array_equal(found, pixels.normalize(settings_, tf.constant(images), first))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_memory_streams_and_remote_files_give_the_same_order(tmp_path, dtype):
+    array = RANDOM.integers(0, 200, (23, 5, 2)).astype(dtype)
+    local, remote = save(tmp_path / "x.npy", array), save("ram://arrays/x.npy", array)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for name, part in (("a", array[:10]), ("b", array[10:])):
+        save(folder / f"{name}.npy", part)
+    expected, _ = read(local, 60, cache="on")
+    for path, cache in itertools.product([local, remote, str(folder)], ["on", "off"]):
+        found, _ = read(path, 60, cache=cache)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_stream_continues_at_any_step(tmp_path):
+    path = save(tmp_path / "x.npy", RANDOM.normal(size=(11, 3)))
+    data = open_data(Config(dataset="array", data_dir=path, cache="off", batch_size=4))
+
+    def batches(first_step, count):
+        found = replica_batches(
+            data, tf.distribute.InputContext(), batch_size=4, first_step=first_step
+        )
+        return [batch.numpy() for batch, _ in found.take(count)]
+
+    np.testing.assert_array_equal(batches(0, 6)[3:], batches(3, 3))
+
+
+def test_an_interrupted_streamed_run_equals_an_uninterrupted_one(tmp_path):
+    flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))}
+    flags |= {**SMALL, "cache": "off", "learning_rate_schedule": "constant"}
+    train_run(tmp_path / "twice", **{**flags, "train_steps": 1})
+    twice = train_run(tmp_path / "twice", **flags)
+    once = train_run(tmp_path / "once", **flags)
+    for a, b in zip(once.state.critic.get_weights(), twice.state.critic.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_labels_become_classes(tmp_path):
+    examples, labels = RANDOM.normal(size=(12, 4)), np.arange(12) % 3
+    np.savez(tmp_path / "x.npz", examples=examples, labels=labels)
+    lines = ["a,b,label"] + [f"{x},{y},{'uvw'[i % 3]}" for i, (x, y, *_) in enumerate(examples)]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    for name in ("x.npz", "x.csv"):
+        flags = {"dataset": "array", "data_dir": str(tmp_path / name), "scaling": "none"}
+        data = open_data(Config(**flags, conditioning="projection", batch_size=4))
+        found, found_labels = first_examples(data, 12)
+        places = [np.abs(examples[:, 0] - row[0]).argmin() for row in found.numpy()]
+        np.testing.assert_array_equal(found_labels, labels[places])
+
+
+def test_statistics_are_those_of_all_examples():
+    examples = 1e6 + RANDOM.normal(size=(50, 3, 2))
+    statistics = Statistics(2)
+    for part in np.split(examples, [7, 30]):
+        statistics.add(part)
+    np.testing.assert_allclose(statistics.mean, examples.mean((0, 1)), rtol=1e-14)
+    np.testing.assert_allclose(statistics.variance, examples.var((0, 1)), rtol=1e-9)
+    scaled = statistics.scaling(
+        "standard", dtype=examples.dtype, dequantize=True, names=None
+    ).normalize(tf.constant(examples))
+    np.testing.assert_allclose(np.mean(scaled, (0, 1)), 0, atol=1e-6)
+    np.testing.assert_allclose(np.std(scaled, (0, 1)), 1, atol=1e-6)
+
+
+TABLE = "length,empty,width\n1,5,0.5\n2,5,0.25\n3,5,nan\n4,5,0.125\n" + "5,5,1\n" * 8
+
+
+def test_invalid_examples_and_constant_features_are_left_out_by_choice(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    flags = {"dataset": "array", "data_dir": str(path), "invalid": "drop"}
+    run = train_run(tmp_path / "run", **flags, **SMALL)
+    shown = capsys.readouterr().err
+    assert "NaN or infinity in 1 of 12 examples, in width; these examples are left out" in shown
+    assert "is constant in empty" in shown
+    assert run.dataset.spec.example_shape == (2,) and run.data.size == 11
+    saved = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert saved["scaling"]["names"] == ["length", "empty", "width"]
+    out = tmp_path / "samples.csv"
+    assert not call_main(
+        "--mode=sample", f"--model_dir={tmp_path}/run", "--sample_format=csv", f"--output={out}"
+    )
+    names, *rows = [line.split(",") for line in out.read_text().splitlines()]
+    assert names == ["length", "empty", "width"] and len(rows) == 64
+    assert {row[1] for row in rows} == {"5.0"}
+    widths = np.array([float(row[2]) for row in rows])
+    assert (widths > -1).all() and (widths < 2).all()  # an untrained mlp is near the middle
+
+
+def test_samples_scores_and_exports_are_in_the_units_of_the_data(tmp_path):
+    array = RANDOM.integers(1000, 1100, (40, 6, 2)).astype(np.int16)
+    path, run = save(tmp_path / "x.npy", array), f"--model_dir={tmp_path}/run"
+    trained = train_run(tmp_path / "run", dataset="array", data_dir=path, **SMALL)
+    for ending in ("npy", "npz"):
+        output = f"--output={tmp_path}/s.{ending}"
+        assert not call_main("--mode=sample", run, f"--sample_format={ending}", output)
+    samples = np.load(tmp_path / "s.npy")
+    np.testing.assert_array_equal(samples, np.load(tmp_path / "s.npz")["samples"])
+    assert samples.dtype == np.int16 and samples.min() >= 1000 and samples.max() < 1100
+    assert not call_main("--mode=export", run)
+    exported = tf.saved_model.load(f"{tmp_path}/run/exported/saved_model").signatures
+    again = exported["seed"](seed=tf.constant(0, tf.int64), count=tf.constant(64))["samples"]
+    assert np.abs(again - samples).max() <= 1 and np.mean(again == samples) > 0.99
+    scores = exported["critic"](examples=tf.constant(array[:5], tf.float32))["scores"]
+    assert not call_main(
+        "--mode=score",
+        run,
+        f"--score_data={path}",
+        "--score_starts=0",
+        f"--output={tmp_path}/s.csv",
+    )
+    lines = (tmp_path / "s.csv").read_text().splitlines()[1:6]
+    np.testing.assert_allclose([float(line.split(",")[1]) for line in lines], scores, atol=1e-4)
+    normalized = trained.dataset.scaling.normalize(tf.constant(array[:5]))
+    np.testing.assert_allclose(trained.state.critic(normalized)[:, 0], scores, atol=1e-4)
+
+
+def test_a_run_keeps_the_scaling_of_its_beginning(tmp_path, capsys):
+    array = RANDOM.uniform(0, 1, (20, 3))
+    path = save(tmp_path / "x.npy", array)
+    flags = {"dataset": "array", "data_dir": path, "learning_rate_schedule": "constant", **SMALL}
+    before = train_run(tmp_path / "run", **flags).dataset.scaling
+    save(path, 10 * array)
+    after = train_run(tmp_path / "run", **{**flags, "train_steps": 3}).dataset.scaling
+    assert after == before
+    assert "the data differs from the data of" in capsys.readouterr().err
+
+
+def test_held_out_data_has_the_scaling_of_the_training_data(tmp_path):
+    flags = {"dataset": "array", "data_dir": save(tmp_path / "a.npy", RANDOM.uniform(size=(20, 3)))}
+    flags["test_data_dir"] = save(tmp_path / "b.npy", np.full([9, 3], 3.0) + np.eye(9, 3))
+    run = train_run(tmp_path / "run", **flags, **SMALL)
+    held_out = run.dataset.open_held_out()
+    assert first_examples(held_out, 9)[0].numpy().min() > 4
+
+
+def test_a_damaged_entry_is_reported():
+    with pytest.raises(UserError, match=r"data\.json is damaged"):
+        Scaling.from_dict({"method": "minmax"}, "data.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.npy", b"", "cannot be read"),
+        ("x.npy", np.arange(6.0), "contains examples of shape [6]"),
+        ("x.npy", np.zeros([0, 3]), "contains examples of shape [0, 3]"),
+        ("x.npy", np.zeros([4, 3], complex), "dtype complex128"),
+        ("x.npy", np.array([["a"]]), "contains examples of shape [1, 1] and dtype <U1"),
+        ("x.npy", np.asfortranarray(RANDOM.normal(size=(4, 3))), "columns before rows"),
+        ("x.npy", np.array([[{}]]), "contains objects"),
+        ("x.npz", {"data": np.eye(3)}, "contains the arrays data, but no examples"),
+        ("x.npz", {"examples": np.eye(3), "labels": np.arange(2)}, "labels of shape [2]"),
+        ("x.npz", {"examples": np.eye(3), "labels": -np.arange(3)}, "contains the label -2"),
+        ("x.npz", b"PK", "cannot be read"),
+        ("x.csv", b"a,b\n1,2\n3\n", "line 3 has 1 columns in place of 2"),
+        ("x.csv", b"a,b\n1,2\n3,x\n", "line 3: 'x' in b is not a number"),
+        ("x.csv", b"a,b\n", "contains no examples"),
+        ("x.csv", b"\xff\xfe", "cannot be read"),
+        ("x.csv", b"a,b\n1,2\n3,\n", "NaN or infinity in 1 of 2 examples, in b"),
+        ("x.csv", b"1,2\n3,2\n", "is constant in feature 1"),
+        ("x.npy", np.full([4, 2, 3], 7), "is constant in channel 0, channel 1, channel 2"),
+        ("x.txt", b"1", "ends in neither .npy, .npz nor .csv"),
+    ],
+)
+def test_files_that_cannot_be_trained_on(tmp_path, capsys, name, content, message):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, dict):
+        np.savez(path, **content)
+    else:
+        np.save(path, content)
+    assert call_main("--dataset=array", f"--data_dir={path}", f"--model_dir={tmp_path}/run") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --data_dir=") and message in line and " — " in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cut_file_and_unequal_shards_are_reported(tmp_path):
+    path = tmp_path / "x.npy"
+    save(path, np.eye(50))
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(UserError, match=r"x\.npy is cut"):
+        open_arrays(str(path), "--data_dir=x")
+    save(path, np.eye(3))
+    save(tmp_path / "y.npy", np.eye(4))
+    with pytest.raises(UserError, match=r"y\.npy has examples of shape \[4\]"):
+        open_arrays(str(tmp_path), "--data_dir=x")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dataset=array"], "--dataset=array needs --data_dir"),
+        (["--dataset=array", "--data_dir=/nowhere.npy"], "--data_dir=/nowhere.npy does not exist"),
+        (["--scaling=standard"], "--scaling=standard applies only to --dataset=array"),
+        (["--invalid=drop"], "--invalid=drop applies only to --dataset=array"),
+        (["--dataset=array", "--data_dir={}", "--image_size=5"], "--image_size=5, but the"),
+        (["--dataset=array", "--data_dir={}", "--image_channels=3"], "--image_channels=3, but"),
+        (["--dataset=array", "--data_dir={}", "--conditioning=acgan"], "needs labels"),
+    ],
+)
+def test_flags_that_do_not_fit(tmp_path, capsys, flags, message):
+    path = save(tmp_path / "x.npy", RANDOM.normal(size=(90, 3)))
+    assert call_main(*(flag.format(path) for flag in flags), f"--model_dir={tmp_path}/run") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):
+    path = save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))
+    train_run(tmp_path / "run", dataset="array", data_dir=path, **SMALL)
+    other = save(tmp_path / "y.npy", RANDOM.normal(size=(20, 4)))
+    assert call_main("--mode=score", f"--model_dir={tmp_path}/run", f"--score_data={other}") == 2
+    assert "contains examples of shape (4,), but the run was trained on (3,)" in (
+        capsys.readouterr().err
+    )

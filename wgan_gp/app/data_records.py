@@ -1,0 +1,49 @@
+"""What a run records about its data, and takes from there when it continues."""
+
+from __future__ import annotations
+
+from ..data import shuffling
+from ..data.datasets import Dataset, DataSpec
+from ..data.scaling import Scaling
+from ..run_directory.data_record import DataRecord
+from ..run_directory.directory import RunDirectory
+from .run import Run
+
+
+def data_record(run: Run) -> DataRecord:
+    """Returns the content of data.json for a run."""
+    dataset = run.dataset
+    return DataRecord(
+        dataset.spec.example_shape,
+        dataset.spec.classes,
+        # A dataset that generates its examples has no order.
+        order=None if run.data.size is None else shuffling.ORDER,
+        fingerprint=dataset.fingerprint(),
+        scaling=None if dataset.scaling is None else dataset.scaling.to_dict(),
+    )
+
+
+def recorded_scaling(record: DataRecord, path: str) -> Scaling | None:
+    """Returns the scaling of an array that a run was trained on, None for other data.
+
+    Args:
+      record: The content of data.json.
+      path: The path of data.json, for messages.
+    """
+    return None if record.scaling is None else Scaling.from_dict(record.scaling, path)
+
+
+def recorded_spec(record: DataRecord, scaling: Scaling | None) -> DataSpec:
+    """Returns the shape and the number of classes of the data that a run was trained on."""
+    bounded = scaling is None or scaling.bounded
+    return DataSpec(record.example_shape, record.classes, bounded)
+
+
+def use_recorded_scaling(dataset: Dataset, directory: RunDirectory) -> None:
+    """Scales the data of a run that continues as at its beginning, even if the data changed."""
+    if dataset.scaling is None:
+        return
+    with directory.convert_file_errors("read"):
+        record = directory.saved_data() if directory.has_checkpoints() else None
+    if record is not None:
+        dataset.use_scaling(recorded_scaling(record, directory.data))

@@ -1,0 +1,266 @@
+"""Arrays from files: features, signals and images of any number of channels."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ..config import DataSettings, DeviceSettings
+from ..errors import UserError
+from . import pixels
+from .array_files import ArrayData, chunks, open_arrays
+from .scaling import Scaling, Statistics
+from .shuffling import shuffled
+from .source import (
+    MAX_CACHE_BYTES,
+    ExampleFormat,
+    InMemoryData,
+    OpenedData,
+    StoredData,
+    StreamedData,
+    UnreadData,
+)
+
+
+class ArrayReader:
+    """Reads a file of arrays; see `datasets.DatasetReader`.
+
+    Args:
+      settings: The settings of the data.
+      flag: The name of the flag of the file, for messages.
+
+    Attributes:
+      scaling: The scaling of the training data; see `use_scaling`.
+
+    Raises:
+      UserError: If the file cannot be trained on.
+    """
+
+    def __init__(self, settings: DataSettings, flag: str = "data_dir"):
+        if settings.data_dir is None:
+            raise UserError(
+                "--dataset=array needs --data_dir", "give a .npy, .npz or .csv file, or a folder"
+            )
+        self._flag = f"--{flag}={settings.data_dir}"
+        self._data = open_arrays(settings.data_dir, self._flag)
+        self._statistics, self._valid, self._content = self._examine(settings)
+        self.scaling = self._statistics.scaling(
+            settings.scaling,
+            dtype=self._data.examples.dtype,
+            dequantize=settings.dequantization,
+            names=self._data.names,
+        )
+        self._check_constant(settings)
+        labels = self._data.labels
+        is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
+        self.label_count, self.condition_size = 0, 0
+        if labels is not None and is_condition:
+            self.condition_size = 1 if labels.ndim == 1 else labels.shape[1]
+        elif labels is not None:
+            self.label_count = int(labels.max()) + 1
+        self._check_flags(settings)
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """The shape of an example, without features that are left out."""
+        return (*self._data.examples.shape[1:-1], len(self.scaling.used))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether all normalized examples are in [-1, 1]."""
+        return self.scaling.bounded
+
+    def use_scaling(self, scaling: Scaling) -> None:
+        """Replaces the scaling, by that of the training data or of the beginning of the run.
+
+        Raises:
+          UserError: If it is for another number of features.
+        """
+        if len(scaling.constants) != len(self.scaling.constants):
+            raise UserError(
+                f"{self._flag} has {len(self.scaling.constants)} features, but the training data "
+                f"has {len(scaling.constants)}",
+                "give data of the same shape",
+            )
+        self.scaling = scaling
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        form = self._format(settings)
+        labels = self._labels()
+        if not self._fits(settings, form):
+            return StreamedRows(settings.seed, form, self._data, self._valid, labels, self.scaling)
+        parts = [
+            self.scaling.to_stored(part[self._valid[first : first + len(part)]])
+            for first, part in chunks(self._data.examples)
+        ]
+        return StoredData(settings.seed, form, np.concatenate(parts), labels)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
+        form = self._format(settings)
+        return UnreadData(form, int(self._valid.sum()), self._fits(settings, form))
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        return {"examples": self._data.examples.shape[0], "content": self._content}
+
+    def _fits(self, settings: DataSettings, form: ExampleFormat) -> bool:
+        """Returns True if the examples are held in memory."""
+        size = int(self._valid.sum()) * form.example_bytes
+        return settings.cache in ("on", "device") or (
+            settings.cache == "auto" and size <= MAX_CACHE_BYTES
+        )
+
+    def _format(self, settings: DataSettings) -> ExampleFormat:
+        scaling, is_image = self.scaling, len(self.example_shape) == 3
+
+        def normalize(stored: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+            examples = scaling.normalize_stored(settings, stored, first)
+            return pixels.flip(settings, examples, first) if is_image else examples
+
+        return ExampleFormat(
+            self.example_shape, tf.uint8 if scaling.uint8 else tf.float32, normalize
+        )
+
+    def _labels(self) -> np.ndarray:
+        labels = self._data.labels
+        if labels is None:
+            return np.zeros([int(self._valid.sum())], np.int32)
+        return labels[self._valid]
+
+    def _examine(self, settings: DataSettings) -> tuple[Statistics, np.ndarray, str]:
+        """Reads all examples once.
+
+        Returns:
+          The statistics of the features, which examples are valid `[N]` bool, and a hash.
+        """
+        rows = self._data.examples
+        statistics = Statistics(rows.shape[-1])
+        content = hashlib.sha256()
+        valid = []
+        for _, part in chunks(rows):
+            content.update(np.ascontiguousarray(part).data)
+            valid.append(statistics.add(part))
+        if self._data.labels is not None:
+            content.update(np.ascontiguousarray(self._data.labels).data)
+        is_valid = np.concatenate(valid)
+        if not is_valid.all():
+            what = (
+                f"{self._flag} contains NaN or infinity in {(~is_valid).sum()} of {len(is_valid)} "
+                f"examples, in {self._names(statistics.invalid > 0)}"
+            )
+            if settings.invalid == "refuse":
+                raise UserError(what, "correct them, or leave them out with --invalid=drop")
+            if not is_valid.any():
+                raise UserError(what, "give data with valid examples")
+            logging.warning(f"{what}; these examples are left out")
+        return statistics, is_valid, content.hexdigest()
+
+    def _check_constant(self, settings: DataSettings) -> None:
+        """Raises UserError if features are constant and --invalid does not leave them out."""
+        is_constant = np.ones([len(self.scaling.constants)], bool)
+        is_constant[list(self.scaling.used)] = False
+        if not is_constant.any():
+            return
+        what = f"{self._flag} is constant in {self._names(is_constant)}"
+        if is_constant.all():
+            raise UserError(what, "give data that vary")
+        if settings.invalid == "refuse":
+            raise UserError(
+                what,
+                "leave these out with --invalid=drop (samples then contain the constants), or use "
+                "--scaling=none",
+            )
+        logging.warning(f"{what}; the networks do not see it, and samples contain the constants")
+
+    def _names(self, selected: np.ndarray) -> str:
+        """Returns the names of features, in words."""
+        kind = "feature" if len(self._data.examples.shape) == 2 else "channel"
+        names = self._data.names
+        found = [names[i] if names else f"{kind} {i}" for i in np.flatnonzero(selected)]
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        return ", ".join(found[:5]) + more
+
+    def _check_flags(self, settings: DataSettings) -> None:
+        for name in ("image_size", "image_channels"):
+            if (value := getattr(settings, name)) is not None and not self._has(name, value):
+                raise UserError(
+                    f"--{name}={value}, but the examples of {self._flag} have shape "
+                    f"{list(self.example_shape)}",
+                    "omit it: arrays are not resized",
+                )
+        if settings.num_classes is not None:
+            if self.label_count > settings.num_classes:
+                raise UserError(
+                    f"--num_classes={settings.num_classes}, but {self._flag} has "
+                    f"{self.label_count} classes",
+                    "give at least that number",
+                )
+            if self.label_count:
+                self.label_count = settings.num_classes
+
+    def _has(self, name: str, value: Any) -> bool:
+        """Returns True if images of the data have the given size or number of channels."""
+        if len(self.example_shape) != 3:
+            return False
+        height, width, channels = self.example_shape
+        sizes = {str(height)} if height == width else {f"{height}x{width}"}
+        return str(value) in sizes if name == "image_size" else value == channels
+
+
+class StreamedRows(StreamedData):
+    """Examples that are read from a file as needed, in the order of `StoredData`.
+
+    Args:
+      seed: The seed of the order.
+      format: The form of the examples.
+      data: The file.
+      valid: `[N]` bool, the examples that are used.
+      labels: The labels of the valid examples.
+      scaling: The scaling of the examples.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        format: ExampleFormat,
+        data: ArrayData,
+        valid: np.ndarray,
+        labels: np.ndarray,
+        scaling: Scaling,
+    ):
+        self.format = format
+        self.size = int(valid.sum())
+        self._seed = seed
+        self._rows = data.examples
+        self._indices = np.flatnonzero(valid)
+        self._labels = labels
+        self._scaling = scaling
+
+    def encoded(self, first: int, count: int) -> tf.data.Dataset:
+        """Returns batches of the indices of examples; see `StreamedData.encoded`."""
+        starts = tf.data.Dataset.range(first, tf.int64.max, count)
+        return starts.map(
+            lambda start: shuffled(self._seed, start + tf.range(count, dtype=tf.int64), self.size)
+        )
+
+    def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        label_dtype = tf.float32 if self._labels.dtype.kind == "f" else tf.int32
+
+        def read(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            rows = np.asarray(self._rows[self._indices[places]])
+            labels = self._labels[places].astype(label_dtype.as_numpy_dtype)
+            return self._scaling.to_stored(rows), labels
+
+        def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            examples, labels = tf.numpy_function(
+                read, [places], [self.format.dtype, label_dtype], stateful=False
+            )
+            examples = tf.ensure_shape(examples, [None, *self.format.shape])
+            return examples, tf.ensure_shape(labels, [None, *self._labels.shape[1:]])
+
+        return batches.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -1,0 +1,260 @@
+"""Scaling of arrays: from the units of the data to the range of the networks, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import DataSettings
+from ..errors import UserError
+from ..runtime.randomness import RngStream, uncorrelated_bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """Maps each feature or channel, the last axis of an example, by (x - offset) / scale.
+
+    Integers that are dequantized get noise u from [0, 1) first: (x + u - offset) / scale.
+
+    Attributes:
+      method: "minmax", "standard" or "none".
+      offset: `[F]`, of the features that are used.
+      scale: `[F]`, likewise.
+      minimum: `[F]`, of the training data, in its own units.
+      maximum: `[F]`, likewise.
+      used: `[F]`, the indices of the features that are used.
+      constants: The values of all features of the data; those of used features have no meaning.
+      dequantized: Whether the data are integers that get noise.
+      dtype: The name of the data's dtype.
+      names: The names of all features, or None.
+    """
+
+    method: str
+    offset: tuple[float, ...]
+    scale: tuple[float, ...]
+    minimum: tuple[float, ...]
+    maximum: tuple[float, ...]
+    used: tuple[int, ...]
+    constants: tuple[float, ...]
+    dequantized: bool
+    dtype: str
+    names: tuple[str, ...] | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether all normalized training examples are in [-1, 1]."""
+        if self.method == "none":
+            return min(self.minimum) >= -1 and max(self.maximum) <= 1
+        return self.method == "minmax"
+
+    @property
+    def uint8(self) -> bool:
+        """Whether examples are stored as uint8 and normalized when they are used."""
+        return self.dequantized and self.dtype in ("uint8", "bool")
+
+    def to_stored(self, examples: np.ndarray) -> np.ndarray:
+        """Returns examples of the data as they are stored: uint8 or float32.
+
+        Integers that are dequantized are stored as they are, because the noise is new at each use.
+        All others are normalized.
+        """
+        examples = examples[..., self.used]
+        if self.dequantized:
+            return examples.astype(np.uint8 if self.uint8 else np.float32)
+        return self._normalize(examples.astype(np.float64)).astype(np.float32)
+
+    def normalize(self, examples: tf.Tensor) -> tf.Tensor:
+        """Returns examples of the data as the networks see them, float32.
+
+        Integers that are dequantized get the mean of the noise.
+
+        Args:
+          examples: `[..., all features]`, of any numeric dtype.
+        """
+        values = tf.cast(tf.gather(examples, self.used, axis=-1), tf.float64)
+        return tf.cast(self._normalize(values + (0.5 if self.dequantized else 0.0)), tf.float32)
+
+    def _normalize(self, values: Any) -> Any:
+        """Scales an array or a tensor of float64."""
+        return values if self.method == "none" else (values - self.offset) / self.scale
+
+    def normalize_stored(
+        self, settings: DataSettings, stored: tf.Tensor, first: tf.Tensor
+    ) -> tf.Tensor:
+        """Normalizes stored examples, with dequantization if configured.
+
+        With 256 levels from 0 to 255, the result is that of `pixels.normalize`.
+
+        Args:
+          settings: The seed and --dequantization.
+          stored: `[B, ...]` as in `to_stored`.
+          first: The position of the first example, scalar int64.
+
+        Returns:
+          `[B, ...]` float32.
+        """
+        if not self.dequantized:
+            return stored
+        noise: tf.Tensor | float = 0.5
+        if settings.dequantization:
+            count, *rest = stored.shape
+            words = uncorrelated_bits(
+                settings.seed,
+                RngStream.DEQUANTIZATION,
+                first=first,
+                count=count,
+                size=int(np.prod(rest)),
+            )
+            high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
+            noise = tf.reshape(tf.cast(high, tf.float32), stored.shape) * 2.0**-16
+        factor = 1 / np.array(self.scale)
+        shift = -np.array(self.offset) / self.scale
+        return (tf.cast(stored, tf.float32) + noise) * np.float32(factor) + np.float32(shift)
+
+    def restore(self, samples: tf.Tensor) -> tf.Tensor:
+        """Returns samples in the units of the data, with all its features, float32.
+
+        Samples of data that were dequantized are integers in the range of the data.
+
+        Args:
+          samples: `[..., F]` float32, an output of the generator.
+        """
+        values = tf.cast(samples, tf.float64)
+        if self.method != "none":
+            values = values * self.scale + self.offset
+        if self.dequantized:
+            values = tf.clip_by_value(tf.floor(values), self.minimum, self.maximum)
+        unused = np.setdiff1d(np.arange(len(self.constants)), self.used)
+        if len(unused):
+            constants = tf.constant(np.array(self.constants)[unused], tf.float64)
+            shape = tf.concat([tf.shape(values)[:-1], [len(unused)]], axis=0)
+            values = tf.concat([values, tf.broadcast_to(constants, shape)], axis=-1)
+            places = np.argsort(np.concatenate([self.used, unused]))
+            values = tf.gather(values, places, axis=-1)
+        return tf.cast(values, tf.float32)
+
+    def restore_array(self, samples: np.ndarray) -> np.ndarray:
+        """Returns samples as `restore` does; integers of data that were dequantized as integers."""
+        values = self.restore(tf.constant(samples)).numpy()
+        return values.astype(self.dtype) if self.dequantized else values
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the entry of data.json."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any], path: str) -> Scaling:
+        """Returns the scaling for the entry `saved` of the file `path`.
+
+        Raises:
+          UserError: If it is damaged.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        try:
+            values: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in saved.items()
+                if name in names
+            }
+            return cls(**values)
+        except TypeError:
+            raise UserError(
+                f"{path} is damaged", "start the run's training again, which writes the file"
+            ) from None
+
+
+class Statistics:
+    """The range and the moments of features, gathered in one pass over chunks of examples.
+
+    The moments are merged as in Chan et al. 1983, which is stable, in float64.
+
+    Args:
+      features: The number of features or channels.
+
+    Attributes:
+      count: The number of values of each feature.
+      minimum, maximum, mean: `[features]` float64.
+      invalid: `[features]`, the number of examples in which a feature is NaN or infinite.
+    """
+
+    def __init__(self, features: int):
+        self.count = 0
+        self.minimum = np.full(features, np.inf)
+        self.maximum = np.full(features, -np.inf)
+        self.mean = np.zeros(features)
+        self.invalid = np.zeros(features, int)
+        self._squares = np.zeros(features)
+
+    def add(self, examples: np.ndarray) -> np.ndarray:
+        """Adds the examples without NaN and infinity, and returns which they are, `[B]` bool."""
+        features = examples.shape[-1]
+        values = examples.reshape(len(examples), -1, features).astype(np.float64)
+        bad = np.logical_not(np.isfinite(values)).any(axis=1)
+        self.invalid += bad.sum(axis=0)
+        valid = np.logical_not(bad.any(axis=1))
+        if valid.any():
+            self._merge(values[valid].reshape(-1, features))
+        return valid
+
+    def _merge(self, values: np.ndarray) -> None:
+        self.minimum = np.minimum(self.minimum, values.min(axis=0))
+        self.maximum = np.maximum(self.maximum, values.max(axis=0))
+        mean, total = values.mean(axis=0), self.count + len(values)
+        difference = mean - self.mean
+        self._squares += ((values - mean) ** 2).sum(axis=0)
+        self._squares += difference**2 * self.count * len(values) / total
+        self.mean = self.mean + difference * len(values) / total
+        self.count = total
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variance of each feature, `[features]` float64."""
+        return self._squares / self.count
+
+    def scaling(
+        self, method: str, *, dtype: np.dtype, dequantize: bool, names: Sequence[str] | None
+    ) -> Scaling:
+        """Returns the scaling of the features that are not constant.
+
+        With the method "none", constant features are used, too.
+
+        Args:
+          method: "minmax", "standard" or "none".
+          dtype: The dtype of the data.
+          dequantize: Whether integers below 2^16 get noise, unless the method is "none".
+          names: The names of the features, or None.
+        """
+        # Noise would be lost beside larger integers in float32.
+        largest = max(np.abs(self.minimum).max(), np.abs(self.maximum).max())
+        is_integer = dtype.kind in "iub" and largest < 2**16
+        dequantized = dequantize and method != "none" and is_integer
+        used: np.ndarray = np.arange(len(self.mean))
+        if method != "none":
+            used = used[self.minimum < self.maximum]
+        low, high = self.minimum[used], self.maximum[used]
+        width = 1.0 if dequantized else 0.0  # of a level
+        if method == "standard":
+            offset = self.mean[used] + width / 2
+            scale = np.sqrt(self.variance[used] + width / 12)
+        else:
+            offset, scale = (low + high + width) / 2, (high - low + width) / 2
+        return Scaling(
+            method,
+            offset=_floats(offset),
+            scale=_floats(scale),
+            minimum=_floats(low),
+            maximum=_floats(high),
+            used=tuple(map(int, used)),
+            constants=_floats(self.minimum),
+            dequantized=bool(dequantized),
+            dtype=dtype.name,
+            names=None if names is None else tuple(names),
+        )
+
+
+def _floats(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(map(float, values))
