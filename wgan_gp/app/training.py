@@ -194,6 +194,7 @@ def make_hooks(
 ) -> list[Hook]:
     """Returns the actions between the loops of a run, in their order."""
     config, check_lock = run.config, lock.check if lock else None
+    presentation: dict[str, Any] = {"bounded": getattr(run.dataset.spec, "bounded", True)}
     hooks: list[Hook] = [ProgressHook(writer)]
     if config.profile_range is not None:
         hooks.append(ProfileHook(config.profile_range, run.directory.events))
@@ -214,8 +215,8 @@ def make_hooks(
         SampleHook(
             config.sample_interval,
             writer,
-            sample_images=sampling.make_sample_images(run.sampler, run.data),
-            real_images=functools.partial(sampling.real_images, run.data),
+            sample_images=sampling.make_sample_images(run.sampler, run.data, **presentation),
+            real_images=functools.partial(sampling.real_images, run.data, **presentation),
             check_lock=check_lock,
         )
     )
