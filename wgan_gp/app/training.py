@@ -16,6 +16,7 @@ from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError
 from ..inference import sampling
+from ..inference.pictures import presentation
 from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
@@ -195,6 +196,7 @@ def make_hooks(
 ) -> list[Hook]:
     """Returns the actions between the loops of a run, in their order."""
     config, check_lock = run.config, lock.check if lock else None
+    shown = presentation(run.dataset.scaling)
     hooks: list[Hook] = [ProgressHook(writer)]
     if config.profile_range is not None:
         hooks.append(ProfileHook(config.profile_range, run.directory.events))
@@ -215,8 +217,8 @@ def make_hooks(
         SampleHook(
             config.sample_interval,
             writer,
-            sample_images=sampling.make_sample_images(run.sampler, run.data),
-            real_images=functools.partial(sampling.real_images, run.data),
+            sample_images=sampling.make_sample_images(run.sampler, run.data, **shown),
+            real_images=functools.partial(sampling.real_images, run.data, **shown),
             check_lock=check_lock,
         )
     )

@@ -94,8 +94,10 @@ class OutputSettings(Section):
         None,
         "Network that computes the features for FID and the other metrics: classifier (small, "
         "trained on the run's own labeled images), inception (TF-GAN's, downloaded), or a Keras "
-        "file or SavedModel (only from a source you trust, because it can run code). Default: "
-        "classifier for labeled images of at most 32 pixels, otherwise inception.",
+        "file or SavedModel (only from a source you trust, because it can run code). none: compare "
+        "the values themselves, as for tables and signals (docs/evaluation.md). Default: "
+        "classifier for labeled images of at most 32 pixels, otherwise inception; none for data "
+        "that is not pictures.",
         changeable_on_resume=True,
         path=True,
     )

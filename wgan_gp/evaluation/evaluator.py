@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from ..config import OutputSettings
+from ..data.datasets import BUILT_IN
 from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices
 from . import metrics
+from .arrays import Restore, SignalEvaluator, TableEvaluator
 from .examples import ArrayCache, Arrays, Examples, check_finite, check_samples, split_into_batches
 from .extractors import Extractor, make_extractor, quantize, run_on_replicas
 from .points import PointEvaluator
@@ -23,12 +25,15 @@ from .points import PointEvaluator
 Outputs = tuple[np.ndarray, np.ndarray | None]
 
 
+NO_EXTRACTOR = "none"  # the value of --feature_extractor for the measures of arrays
+
+
 class Evaluator(Protocol):
     """An evaluator of the samples of a generator with its current weights.
 
     Attributes:
       metadata: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
-        samples, and "extractor", the name of the feature extractor.
+        samples, and "extractor", the name of the feature extractor. `evaluate` may change them.
     """
 
     metadata: dict[str, Any]
@@ -43,6 +48,9 @@ def open_evaluator(
     sampler: Sampler,
     examples: Examples,
     directory: RunDirectory,
+    *,
+    restore: Restore | None = None,
+    names: Sequence[str] | None = None,
 ) -> Evaluator:
     """Returns the evaluator of a run; see `make_evaluator` for errors.
 
@@ -54,10 +62,14 @@ def open_evaluator(
       sampler: Draws the samples.
       examples: The examples of the run's dataset.
       directory: The run directory.
+      restore: Converts normalized arrays to the units of the data.
+      names: The names of the features of a table.
     """
     # Processes that compute together must not find different caches on their disks.
     folder = None if devices.cluster.has_peers else directory.evaluations
-    return make_evaluator(settings, devices.strategy, sampler, examples, folder)
+    return make_evaluator(
+        settings, devices.strategy, sampler, examples, folder, restore=restore, names=names
+    )
 
 
 def make_evaluator(
@@ -66,8 +78,11 @@ def make_evaluator(
     sampler: Sampler,
     examples: Examples,
     folder: str | None,
+    *,
+    restore: Restore | None = None,
+    names: Sequence[str] | None = None,
 ) -> Evaluator:
-    """Returns an evaluator for points or images, and downloads its feature extractor if needed.
+    """Returns an evaluator that fits the data, and downloads its feature extractor if needed.
 
     Args:
       settings: The number of samples and the feature extractor.
@@ -75,20 +90,28 @@ def make_evaluator(
       sampler: Draws the samples.
       examples: The examples of the run's dataset.
       folder: The folder of cached features of the real examples. None disables caching.
+      restore, names: See `open_evaluator`.
 
     Raises:
       UserError: If the data or the extractor is unavailable, or the extractor does not fit the
         data.
     """
     name, count = settings.feature_extractor, settings.evaluate_samples
-    if len(examples.dataset.spec.example_shape) == 1:
-        if name is not None:
-            raise UserError(
-                f"--feature_extractor={name} is for images, but "
-                f"{examples.dataset.settings.dataset} contains points",
-                "omit --feature_extractor",
-            )
+    spec, dataset = examples.dataset.spec, examples.dataset.settings.dataset
+    rank = len(spec.example_shape)
+    if rank != 3 and name not in (None, NO_EXTRACTOR):
+        kind = "points" if rank == 1 else "signals"
+        raise UserError(
+            f"--feature_extractor={name} is for images, but {dataset} contains {kind}",
+            "omit --feature_extractor",
+        )
+    if rank == 1 and dataset in BUILT_IN:
         return PointEvaluator(count, sampler, examples)
+    # Pretrained networks take gray or color images with values in [-1, 1].
+    is_picture = rank == 3 and spec.example_shape[2] in (1, 3) and getattr(spec, "bounded", True)
+    if name == NO_EXTRACTOR or (name is None and not is_picture):
+        evaluator = SignalEvaluator if rank == 2 else TableEvaluator
+        return evaluator(count, sampler, examples, restore=restore, names=names)
     cache = ArrayCache(folder)
     extractor = make_extractor(name, strategy, examples, cache)
     return ImageEvaluator(count, strategy, sampler, examples, cache, extractor)

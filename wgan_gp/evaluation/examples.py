@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import hashlib
 import io
 import posixpath
@@ -17,6 +19,7 @@ from absl import logging
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.shuffling import ORDER
+from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..run_directory.files import write_atomic
 from ..run_directory.json_files import digest
@@ -83,22 +86,45 @@ class Examples:
         Raises:
           UserError: If the dataset cannot be read.
         """
-        size = self.batch_size
-        data = self.dataset.open(batch_size=size, plain=True)
-        total = count if data.size is None else min(count, data.size)
-        batches = distributed_batches(data, self._strategy, 0, batch_size=size)
+        data = self.dataset.open(batch_size=self.batch_size, plain=True)
         content = hashlib.sha256()
-        for first in with_progress_bar(range(0, total, size), "real examples"):
-            gathered = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))
-            examples, labels = (part[: total - first] for part in gathered)
+        for examples, labels in self._batches_of(data, count, "real examples"):
             content.update(examples.tobytes())
             content.update(labels.tobytes())
             yield examples, labels
         self._content_hashes[count] = content.hexdigest()
 
+    def _batches_of(
+        self, data: InMemoryData | StreamedData, count: int, title: str
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the first `count` examples and labels of opened data; see `batches`."""
+        size = self.batch_size
+        total = count if data.size is None else min(count, data.size)
+        batches = distributed_batches(data, self._strategy, 0, batch_size=size)
+        for first in with_progress_bar(range(0, total, size), title):
+            gathered = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))
+            examples, labels = (part[: total - first] for part in gathered)
+            yield examples, labels
+
     def read(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the examples and labels of `batches` as two arrays, which must fit in memory."""
         examples, labels = zip(*self.batches(count), strict=True)
+        return np.concatenate(examples), np.concatenate(labels)
+
+    def read_held_out(self, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns up to `count` held-out examples and their labels, or None if there are none.
+
+        Raises:
+          UserError: If the held-out data cannot be read.
+        """
+        plain = copy.copy(self.dataset)
+        plain.settings = dataclasses.replace(
+            plain.settings, dequantization=False, random_flips=False
+        )
+        data = plain.open_held_out()
+        if data is None:
+            return None
+        examples, labels = zip(*self._batches_of(data, count, "held-out examples"), strict=True)
         return np.concatenate(examples), np.concatenate(labels)
 
 

@@ -30,7 +30,28 @@ _EXPLANATIONS = {
     "high_quality_share": "share of samples within 3 standard deviations of a mode",
     "wasserstein": "exact distance to the data; the floor is the best value",
     "wasserstein_floor": "distance between two draws of the data",
+    "feature_wasserstein": "mean distance of a feature, in standard deviations of the data",
+    "feature_wasserstein_largest": "largest distance of a feature",
+    "kolmogorov_smirnov": "mean Kolmogorov-Smirnov statistic of a feature; 0 is best",
+    "kolmogorov_smirnov_largest": "largest statistic of a feature",
+    "correlation_error": "mean difference of the correlations of two features",
+    "spectrum_error": "log-spectral distance of the power spectra, in decibels",
+    "autocorrelation_error": "mean difference of the autocorrelations",
+    "two_sample_accuracy": "accuracy of telling samples from data; 0.5 is best",
+    "two_sample_floor": "accuracy of telling two halves of the data apart",
+    "closest_distance_ratio": "distance to the data / that of other real examples; copies: 0",
+    "closer_than_real": "share closer to the data than a real example; copies: 1, best: 0.5",
+    "synthetic_trained_accuracy": "trained on samples, tested on real examples",
+    "real_trained_accuracy": "trained on real examples, tested on real examples",
+    "synthetic_trained_r2": "R^2 of conditions: trained on samples, tested on real examples",
+    "real_trained_r2": "R^2 of conditions: trained on real examples, tested on real examples",
 }
+
+
+def _explanation(name: str) -> str:
+    if name.endswith("_floor") and name not in _EXPLANATIONS:
+        return "the same between two halves of the data"
+    return _EXPLANATIONS[name]
 
 
 def table(step: int, values: Mapping[str, float], metadata: Mapping[str, Any]) -> str:
@@ -43,9 +64,12 @@ def table(step: int, values: Mapping[str, float], metadata: Mapping[str, Any]) -
     """
     extractor = f", features of {metadata['extractor']}" if metadata["extractor"] else ""
     lines = [f"after {step} iterations, {metadata['samples']} samples{extractor}:"]
+    width = max([26, *(len(tag.partition("/")[2]) for tag in values)])
     for tag, value in values.items():
         name = tag.partition("/")[2]
-        lines.append(f"  {name.replace('_', ' '):<26}{value:>10.4g}  {_EXPLANATIONS[name]}")
+        lines.append(f"  {name.replace('_', ' '):<{width}}{value:>10.4g}  {_explanation(name)}")
+    if farthest := metadata.get("farthest_feature"):
+        lines.append(f"the feature with the largest distance: {farthest}")
     return "\n".join(lines)
 
 

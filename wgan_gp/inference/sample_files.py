@@ -16,7 +16,8 @@ from ..data.scaling import Scaling
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
-from .images import image_grid, point_plot, to_pixels
+from .images import to_pixels
+from .pictures import overview, presentation
 from .sampling import GRID_SIDE, Sampler, grid_columns, interpolations
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
@@ -47,10 +48,12 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             f"{asked} is beyond the {spec.classes} classes of the run",
             f"give 0 to {spec.classes - 1}",
         )
-    if settings.sample_format == "png" and len(spec.example_shape) == 1:
+    if settings.sample_format == "png" and spec.example_shape[2:] not in ((1,), (3,)):
+        kinds = {1: "points", 2: "signals"}
+        kind = kinds.get(len(spec.example_shape), f"images of {spec.example_shape[-1]} channels")
         raise UserError(
-            "--sample_format=png writes an image per sample, but this run generates points",
-            "use grid, which plots the points, or npz",
+            f"--sample_format=png writes an image per sample, but this run generates {kind}",
+            f"use grid, which plots the {kind.split()[0]}, or npz",
         )
     if settings.sample_format == "csv" and len(spec.example_shape) != 1:
         raise UserError(
@@ -92,7 +95,7 @@ def write(
       directory: The directory of the run, where the samples are written unless --output is given.
       sampler: Draws the samples.
       iteration: The number of iterations of training done.
-      scaling: The scaling of an array, in whose units arrays of samples are; None for other data.
+      scaling: The scaling of an array, in whose units the samples are; None for other data.
 
     Raises:
       UserError: If the samples cannot be written.
@@ -113,7 +116,7 @@ def write(
     elif settings.sample_format == "png":
         files = _image_files(_samples(settings, sampler), path)
     else:
-        files = iter([(path, _png(_overview(settings, sampler)))])
+        files = iter([(path, _png(_overview(settings, sampler, scaling)))])
     with convert_file_errors(path, "written", REMEDY):
         folder = path if settings.sample_format == "png" else posixpath.dirname(path)
         if folder:
@@ -136,15 +139,15 @@ def _samples(settings: OutputSettings, sampler: Sampler) -> np.ndarray:
     return sampler.sample(settings.num_samples, settings.sample_class, show_progress=True)
 
 
-def _overview(settings: OutputSettings, sampler: Sampler) -> np.ndarray:
-    """Returns all samples in one image, uint8 `[H, W, C]`."""
+def _overview(settings: OutputSettings, sampler: Sampler, scaling: Scaling | None) -> np.ndarray:
+    """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
     if settings.sample_format == "interpolation":
         rows, columns = -(-settings.num_samples // GRID_SIDE), GRID_SIDE
         samples = interpolations(sampler, rows, columns, settings.sample_class)
     else:
         columns = grid_columns(sampler.classes if settings.sample_class is None else 0)
         samples = _samples(settings, sampler)
-    return point_plot(samples) if samples.ndim == 2 else image_grid(samples, columns)
+    return overview(samples, columns, **presentation(scaling))
 
 
 def _image_files(samples: np.ndarray, folder: str) -> Iterator[tuple[str, bytes]]:

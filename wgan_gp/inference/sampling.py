@@ -1,7 +1,10 @@
 """Draws samples from the generator."""
 
+from __future__ import annotations
+
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +14,13 @@ from ..data.pipeline import first_examples
 from ..data.source import InMemoryData, StreamedData
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
-from .images import image_grid, point_plot
+from .canvas import Restore
+from .pictures import overview
 
 GRID_SIDE = 8  # images; a conditional grid has a column for each of up to 2 * GRID_SIDE classes
+SIGNAL_ROWS = 4  # rows of plots of signals, which are larger than images
 PLOT_POINTS = 2500
+MAX_PLOT_VALUES = 2**24  # numbers in the real examples behind a plot
 
 
 class Sampler:
@@ -191,36 +197,75 @@ def interpolations(
     return sampler.generate(between.reshape(rows * columns, -1), labels[:rows].repeat(columns))
 
 
-def grid_columns(classes: int) -> int:
-    """Returns the number of columns of a grid: one per class, unless there are too many classes."""
-    return classes if 1 < classes <= 2 * GRID_SIDE else GRID_SIDE
+def grid_columns(classes: int, side: int = GRID_SIDE) -> int:
+    """Returns the number of columns of a grid: one per class, or `side` for too many classes."""
+    return classes if 1 < classes <= 2 * GRID_SIDE else side
 
 
 def make_sample_images(
-    sampler: Sampler, data: InMemoryData | StreamedData
+    sampler: Sampler,
+    data: InMemoryData | StreamedData,
+    *,
+    restore: Restore | None = None,
+    names: Sequence[str] | None = None,
+    bounded: bool = True,
 ) -> Callable[[], dict[str, np.ndarray]]:
-    """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag."""
-    if len(data.example_shape) == 3:
-        return functools.partial(_image_grids, sampler)
-    real = first_examples(data, PLOT_POINTS)[0].numpy()
-    return lambda: {"samples": point_plot(sampler.sample(PLOT_POINTS), real)}
+    """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag.
+
+    Args:
+      sampler: Draws the samples.
+      data: The training data, which sets the scales of plots.
+      restore, names, bounded: See `pictures.overview`.
+    """
+    rank = len(data.example_shape)
+    needs_no_scale = rank == 3 and bounded and restore is None
+    real = None if needs_no_scale else _first_for_plots(data)
+    draw = functools.partial(overview, real=real, restore=restore, names=names, bounded=bounded)
+    if rank == 1:
+        return lambda: {"samples": draw(sampler.sample(PLOT_POINTS), GRID_SIDE)}
+    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
+    return functools.partial(_sample_grids, sampler, rows, draw)
 
 
-def _image_grids(sampler: Sampler) -> dict[str, np.ndarray]:
-    columns = grid_columns(sampler.classes)
-    between = interpolations(sampler, GRID_SIDE, GRID_SIDE)
+def _sample_grids(
+    sampler: Sampler, rows: int, draw: Callable[[np.ndarray, int], np.ndarray]
+) -> dict[str, np.ndarray]:
+    columns = grid_columns(sampler.classes, rows)
+    between = interpolations(sampler, rows, GRID_SIDE)
     return {
-        "samples": image_grid(sampler.sample(GRID_SIDE * columns), columns),
-        "interpolation": image_grid(between, GRID_SIDE),
+        "samples": draw(sampler.sample(rows * columns), columns),
+        "interpolation": draw(between, GRID_SIDE),
     }
 
 
-def real_images(data: InMemoryData | StreamedData) -> dict[str, np.ndarray]:
-    """Returns a grid of the first real images, by tag, or nothing for points.
+def real_images(
+    data: InMemoryData | StreamedData,
+    *,
+    restore: Restore | None = None,
+    names: Sequence[str] | None = None,
+    bounded: bool = True,
+) -> dict[str, np.ndarray]:
+    """Returns a grid of the first real images or signals, by tag, or nothing for points and tables.
 
-    Real points are plotted together with the samples instead.
+    Real points and features are plotted together with the samples instead.
+
+    Args:
+      data: The training data.
+      restore, names, bounded: See `pictures.overview`.
     """
-    if len(data.example_shape) != 3:
+    rank = len(data.example_shape)
+    if rank == 1:
         return {}
-    images, _ = first_examples(data, GRID_SIDE**2)
-    return {"real": image_grid(images.numpy(), GRID_SIDE)}
+    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
+    examples = first_examples(data, rows**2)[0].numpy()
+    picture = overview(examples, rows, restore=restore, names=names, bounded=bounded)
+    return {"real": picture}
+
+
+def _first_for_plots(data: InMemoryData | StreamedData) -> np.ndarray:
+    """Returns the first examples of training: each at most once, unless there are few points."""
+    shape = data.example_shape
+    count = max(GRID_SIDE**2, min(PLOT_POINTS, MAX_PLOT_VALUES // math.prod(shape)))
+    if shape != (2,) and data.size is not None:
+        count = min(count, data.size)
+    return first_examples(data, count)[0].numpy()

@@ -73,14 +73,14 @@ class EvaluationFileWriter(JsonlWriter):
 
     Args:
       path: The path of the file.
-      metadata: Entries that are the same for all evaluations of a process.
+      metadata: Entries in addition to the metrics; read at each evaluation.
     """
 
     _ascending = False  # any checkpoint may be evaluated, even repeatedly
 
     def __init__(self, path: str, metadata: Mapping[str, Any]):
         super().__init__(path)
-        self._metadata = dict(metadata)
+        self._metadata = metadata
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         pass

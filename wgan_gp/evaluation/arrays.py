@@ -1,0 +1,243 @@
+"""Evaluators of tables, signals and other arrays, which need no pretrained network."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from ..inference.sampling import Sampler
+from . import distances, learned
+from .examples import Examples, check_samples
+
+MAX_VALUES = 2**27  # numbers in all samples together; larger examples are evaluated in fewer
+MIN_EXAMPLES = 4  # two halves of two
+
+Restore = Callable[[np.ndarray], np.ndarray]
+
+
+class TableEvaluator:
+    """An evaluator that compares samples with equal numbers of real examples, value by value.
+
+    Each distance is computed between samples and each half of the data, and averaged. Its floor is
+    the distance between the two halves: samples as good as the data do not reach less on average.
+
+    Args:
+      count: The maximum number of samples and of real examples.
+      sampler: Draws the samples, for the labels of the data if the run is conditional.
+      examples: The examples of the run's dataset.
+      restore: Converts normalized examples `[N, *shape]` to the units of the data.
+      names: The names of the features of a table.
+
+    Attributes:
+      metadata: See `evaluator.Evaluator`. After an evaluation, it contains the number of samples
+        that were compared, and "farthest_feature", the feature with the largest Wasserstein
+        distance.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        sampler: Sampler,
+        examples: Examples,
+        *,
+        restore: Restore | None = None,
+        names: Sequence[str] | None = None,
+    ):
+        size = int(np.prod(examples.dataset.spec.example_shape))
+        self._count = min(count, max(learned.MAX_CLASSIFIED, MAX_VALUES // size))
+        self._sampler = sampler
+        self._examples = examples
+        self._restore = restore or (lambda values: values)
+        self._names = names
+        self.metadata: dict[str, Any] = {"samples": self._count, "extractor": None}
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of the generator with its current weights, by tag.
+
+        Raises:
+          UserError: If a sample is NaN or infinite, or the data has fewer than four examples.
+        """
+        real = self._real
+        samples = self._draw(real)
+        features = self._reducer(samples)
+        pairs = list(zip(np.split(samples, 2), np.split(real.examples, 2), strict=True))
+        values: dict[str, float] = {}
+        for name, mean in self._average([self._compare(*pair) for pair in pairs]).items():
+            values |= {name: mean, f"{name}_floor": self._floors[name]}
+        by_feature = np.sum([_by_feature(*pair) for pair in pairs], axis=0)
+        farthest = np.unravel_index(by_feature.argmax(), samples.shape[1:])
+        self.metadata |= {"samples": len(samples), "farthest_feature": self._name(farthest)}
+        values["two_sample_accuracy"] = learned.two_sample_accuracy(features, self._real_features)
+        values["two_sample_floor"] = self._two_sample_floor
+        values |= self._closeness(features)
+        if real.labels is not None:
+            values |= self._transfer(features, real.labels)
+        return {f"evaluation/{name}": float(value) for name, value in values.items()}
+
+    def _compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
+        """Returns the distances between two sets of equal size, `[N, *shape]`."""
+        flat, flat_real = (each.reshape(len(each), -1) for each in (samples, real))
+        by_feature = _by_feature(samples, real)
+        statistics = distances.kolmogorov_smirnov(flat, flat_real)
+        return {
+            "feature_wasserstein": by_feature.mean(),
+            "feature_wasserstein_largest": by_feature.max(),
+            "kolmogorov_smirnov": statistics.mean(),
+            "kolmogorov_smirnov_largest": statistics.max(),
+            "correlation_error": distances.correlation_error(flat, flat_real),
+        }
+
+    @functools.cached_property
+    def _floors(self) -> dict[str, float]:
+        first, second = np.split(self._real.examples, 2)
+        return self._average([self._compare(first, second), self._compare(second, first)])
+
+    @staticmethod
+    def _average(found: list[dict[str, float]]) -> dict[str, float]:
+        return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+
+    @functools.cached_property
+    def _real(self) -> RealExamples:
+        examples, labels = self._examples.read(self._count)
+        count = len(examples) // 2 * 2
+        if count < MIN_EXAMPLES:
+            raise UserError(
+                f"the evaluation needs at least {MIN_EXAMPLES} real examples, but there are only "
+                f"{len(examples)}",
+                "add examples to the dataset",
+            )
+        used = self._usable_labels(labels)
+        return RealExamples(self._restore(examples[:count]), None if used is None else used[:count])
+
+    def _usable_labels(self, labels: np.ndarray) -> np.ndarray | None:
+        """Returns the labels for which a conditional run can draw samples, or None."""
+        if labels.ndim == 2:
+            size = getattr(self._sampler, "condition_size", 0)
+            return labels if size == labels.shape[1] else None
+        classes = self._sampler.classes
+        return labels if classes and self._examples.dataset.label_count == classes else None
+
+    def _draw(self, real: RealExamples) -> np.ndarray:
+        """Draws as many samples as there are real examples, and for the same labels.
+
+        Samples of all classes in turn would differ from data whose classes are not balanced.
+        """
+        count = len(real.examples)
+        if real.labels is None:
+            samples = self._sampler.sample(count)
+        else:
+            latents, _ = self._sampler.noise(count)
+            samples = self._sampler.generate(latents, real.labels)
+        check_samples(samples)
+        return self._restore(samples)
+
+    @functools.cached_property
+    def _reducer(self) -> learned.Reducer:
+        return learned.Reducer(self._real.examples)
+
+    @functools.cached_property
+    def _real_features(self) -> np.ndarray:
+        return self._reducer(self._real.examples)
+
+    @functools.cached_property
+    def _two_sample_floor(self) -> float:
+        return learned.two_sample_accuracy(*np.split(self._real_features, 2))
+
+    @functools.cached_property
+    def _held_out(self) -> RealExamples | None:
+        """Held-out data, as features, or None if there is none."""
+        held_out = self._examples.read_held_out(self._count)
+        if held_out is None:
+            return None
+        return RealExamples(self._reducer(self._restore(held_out[0])), held_out[1])
+
+    @functools.cached_property
+    def _real_distances(self) -> np.ndarray:
+        """The distances of real examples to the closest example of the data, without itself."""
+        return learned.nearest_distances(
+            self._real_features, self._real_features, without_itself=True
+        )
+
+    @functools.cached_property
+    def _held_out_distances(self) -> np.ndarray | None:
+        if self._held_out is None:
+            return None
+        return learned.nearest_distances(self._held_out.examples, self._real_features)
+
+    def _closeness(self, features: np.ndarray) -> dict[str, float]:
+        """Compares the distances of samples to the data with those of other real examples."""
+        found = learned.nearest_distances(features, self._real_features)
+        reference = self._held_out_distances
+        if reference is None:
+            # Each real example is held out from the others; the floor compares two halves.
+            reference = self._real_distances
+            first, second = np.array_split(reference, 2)
+            floor = learned.closeness(first, second)
+        else:
+            floor = learned.closeness(self._real_distances, reference)
+        samples = learned.closeness(found, reference)
+        return {
+            "closest_distance_ratio": samples.distance_ratio,
+            "closest_distance_ratio_floor": floor.distance_ratio,
+            "closer_than_real": samples.closer_share,
+            "closer_than_real_floor": floor.closer_share,
+        }
+
+    def _transfer(self, features: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """Trains on samples and on real examples, and tests on other real examples."""
+        name = "accuracy" if labels.ndim == 1 else "r2"
+        held_out = self._held_out
+        # Held-out examples may lack labels, which are then all 0.
+        if held_out and held_out.labels.shape[1:] == labels.shape[1:] and held_out.labels.any():
+            used, test, truth = slice(None), held_out.examples, held_out.labels
+        else:
+            half = len(labels) // 2
+            used, test, truth = slice(half), self._real_features[half:], labels[half:]
+        return {
+            f"{kind}_trained_{name}": learned.transfer_accuracy(
+                source[used], labels[used], test, truth
+            )
+            for kind, source in (("synthetic", features), ("real", self._real_features))
+        }
+
+    def _name(self, place: tuple[Any, ...]) -> str:
+        """Returns the name of a value of an example."""
+        if len(place) == 1:
+            names = self._names or ()
+            return str(names[place[0]]) if len(names) > place[0] else f"feature {place[0]}"
+        *space, channel = place
+        where = f"time {space[0]}" if len(space) == 1 else f"row {space[0]}, column {space[1]}"
+        return f"channel {channel} at {where}"
+
+
+class SignalEvaluator(TableEvaluator):
+    """An evaluator of signals `[T, C]`, which also compares spectra and autocorrelations."""
+
+    def _compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
+        values = super()._compare(samples, real)
+        if samples.shape[1] < 2:  # a signal of one value has no spectrum
+            return values
+        return {
+            **values,
+            "spectrum_error": distances.spectrum_error(samples, real),
+            "autocorrelation_error": distances.autocorrelation_error(samples, real),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class RealExamples:
+    """Real examples `[N, ...]` and their labels `[N]` or `[N, K]`, or None if they are not used."""
+
+    examples: np.ndarray
+    labels: Any
+
+
+def _by_feature(samples: np.ndarray, real: np.ndarray) -> np.ndarray:
+    return distances.feature_distances(
+        samples.reshape(len(samples), -1), real.reshape(len(real), -1)
+    )
