@@ -338,13 +338,26 @@ def test_default_widths_are_those_of_the_registry():
             (7, 7, 1),
             "name=dcgan does not support images of 7x7 pixels: use image_size=8 or more",
         ),
-        ("dcgan", (8, 16, 1), "8x16 pixels"),
+        ("dcgan", (7, 16, 1), "7x16 pixels"),
         (
             "dcgan",
             (2,),
             "name=dcgan generates images, but the dataset contains points: use name=mlp",
         ),
-        ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128"),
+        ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128, or HxW .*, or name=mlp"),
+        ("resnet", (48, 100, 3), "48x100 pixels: use image_size=32, 48, 64 or 128, or HxW"),
+        ("resnet101", (64, 24, 3), "64x24 pixels: use image_size=32, 64 or 128, or HxW"),
+        (
+            "dcgan",
+            (64, 2),
+            "name=dcgan generates images, but the dataset contains signals: use name=mlp, conv1d",
+        ),
+        (
+            "conv1d",
+            (8, 8, 1),
+            "name=conv1d generates signals, but the dataset contains images: use name=mlp, dcgan",
+        ),
+        ("conv1d", (3, 2), "signals of 3 steps: use signals of 4 or more steps, or name=mlp"),
     ],
 )
 def test_unsupported_combinations_are_errors(name, shape, message):
@@ -358,7 +371,7 @@ def test_settings_are_the_parameters_that_a_user_sets():
         *models.SETTINGS,
         "example_shape",
     }
-    fixed = {"example_shape", "classes", "fused_resampling"}
+    fixed = {"example_shape", "bounded", "classes", "condition_size", "fused_resampling"}
     fields = {field.name for field in dataclasses.fields(Design)}
     assert set(models.SETTINGS) == {"name", "generator_name", *fields} - fixed
 
