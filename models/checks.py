@@ -46,7 +46,7 @@ def network(
         others = [key for key, other in registry.items() if _generates(other, found)]
         raise DesignError(
             (setting, f" generates {supported}, but the dataset contains {found}"),
-            ("use ", Setting(parameter, ", ".join(others))),
+            ("use ", Setting(parameter, ", ".join(others))) if others else ("use other data",),
         )
     sides = example_shape[:-1]
     if not model.supports(sides):

@@ -114,11 +114,11 @@ def reductions(length: int) -> list[int]:
 def _window(length: int) -> dict[str, int]:
     """Returns the kernel size and the stride between features of `length` steps and shorter ones.
 
-    Features of fewer than SMALLEST steps are halved, so that two reductions of the shortest
-    signals leave something of them. A kernel of more than 2 `length` - 1 steps would have weights
-    that multiply nothing but padding.
+    Features of fewer than SMALLEST steps are halved, and fewer than four steps are kept, so that
+    two reductions leave at least two steps: instance normalization of one step would be constant.
+    A kernel of more than 2 `length` - 1 steps would have weights that multiply only padding.
     """
-    strides = STRIDE if length >= SMALLEST else 2
+    strides = STRIDE if length >= SMALLEST else 2 if length >= 4 else 1
     return {"kernel_size": min(KERNEL, 2 * length - 1), "strides": strides}
 
 

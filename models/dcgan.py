@@ -128,6 +128,10 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
         height, width = self.size
         return super().call(inputs)[:, :height, :width]
 
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
+        batch, *_, filters = super().compute_output_shape(input_shape)
+        return batch, *self.size, filters
+
     def get_config(self) -> dict:
         config = super().get_config()
         for fixed in ("kernel_size", "strides", "padding"):

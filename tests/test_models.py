@@ -24,7 +24,7 @@ IMAGES = [
     *(("resnet101", (size, size, 3)) for size in (32, 64)),
 ]
 ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
-SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3))]
+SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("conv1d", (40, 2))]
 LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
 ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
 
@@ -176,6 +176,8 @@ def assert_equal_with_derivatives(ours, plain, points):
         ("dcgan", (16, 16, 3), "group", 8),
         ("mlp", (2,), "group", 4),
         ("dcgan", (16, 16, 3), "instance", 0),
+        ("conv1d", (40, 2), "layer", 1),
+        ("conv1d", (40, 2), "group", 8),
     ],
 )
 def test_critic_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
