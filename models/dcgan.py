@@ -1,11 +1,14 @@
-"""DCGAN for square images.
+"""DCGAN for images.
 
 Radford et al. 2016 (arXiv:1511.06434), in the version of Gulrajani et al. 2017
 (arXiv:1704.00028): convolutions with 5x5 kernels and stride 2 only, twice the channels at half
 the size, batch normalization and ReLU in the generator, leaky ReLU in the critic. At 64 pixels,
 with `width` 64 and layer normalization in the critic, it is the network of that paper; at 28
-pixels, it is the paper's network for MNIST.
+pixels, it is the paper's network for MNIST. The two sides of a rectangle are halved equally often.
 """
+
+import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -19,12 +22,12 @@ KERNEL = 5
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
+    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]`.
 
     It has `generator_width` channels at half the image size, twice as many at a quarter of it,
     and so on. If `generator_channels` is "constant", the number is the same at all sizes.
     """
-    sizes = halvings(design.example_shape[0])
+    sizes = halvings(*design.example_shape[:2])
     growth = 2 if design.generator_channels == "doubling" else 1
     filters = [design.generator_width * growth**index for index in range(len(sizes) - 1)]
     latents = tf.keras.Input([design.latent_size], name="latents")
@@ -40,7 +43,8 @@ def generator(design: Design) -> tf.keras.Model:
             design.activation, name=f"activation_{number}", dtype=design.precision
         )(x)
 
-    x = activated(_smallest_features(design, latents, sizes[-1], filters[-1]), 0)
+    x = heads.with_conditions(design, latents, labels)
+    x = activated(_smallest_features(design, x, sizes[-1], filters[-1]), 0)
     for number, size in enumerate(sizes[-2:0:-1], start=1):
         conv = _Upwards(
             filters[-1 - number],
@@ -51,14 +55,16 @@ def generator(design: Design) -> tf.keras.Model:
         )
         x = activated(conv(x), number)
     x = _Upwards(design.example_shape[2], sizes[0], dtype=design.precision, name="image")(x)
-    x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    x = heads.bounded(design, x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 
-def _smallest_features(design: Design, latents: tf.Tensor, size: int, filters: int) -> tf.Tensor:
-    """Maps latents to feature maps `[B, size, size, filters]`."""
-    x = Dense(size * size * filters, dtype=design.precision, name="dense")(latents)
-    shape = [size, size, filters]
+def _smallest_features(
+    design: Design, latents: tf.Tensor, size: tuple[int, int], filters: int
+) -> tf.Tensor:
+    """Maps latents to feature maps `[B, *size, filters]`."""
+    shape = [*size, filters]
+    x = Dense(math.prod(shape), dtype=design.precision, name="dense")(latents)
     return tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
 
 
@@ -68,8 +74,10 @@ def critic(design: Design) -> tf.keras.Model:
     It has `width` channels at half the image size, twice as many at a quarter of it, and so on.
     """
     images = tf.keras.Input(design.example_shape, name="images")
-    x, normalize = images, normalization.critic_normalizer(design)
-    for index in range(len(halvings(design.example_shape[0])) - 1):
+    labels = heads.critic_labels(design)
+    x = heads.concatenated(design, images, labels)
+    normalize = normalization.critic_normalizer(design)
+    for index in range(len(halvings(*design.example_shape[:2])) - 1):
         filters = design.width * 2**index
         x = Conv2D(
             filters,
@@ -85,17 +93,19 @@ def critic(design: Design) -> tf.keras.Model:
             design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
         )(x)
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
-    return heads.critic(design, images, x)
+    return heads.critic(design, [images, *labels], x)
 
 
-def halvings(size: int) -> list[int]:
-    """Returns the sizes of the feature maps: `size`, half of it, and so on down to 4 or less.
+def halvings(height: int, width: int) -> list[tuple[int, int]]:
+    """Returns the sizes of the feature maps: the full size, half of it, and so on.
 
-    There are at least two halvings, so that a critic of tiny images has hidden layers.
+    Each side is halved and rounded up, until the shorter one is 4 or less. There are at least two
+    halvings, so that a critic of tiny images has hidden layers.
     """
-    sizes = [size]
-    while sizes[-1] > 4 or len(sizes) < 3:
-        sizes.append(-(-sizes[-1] // 2))
+    sizes = [(height, width)]
+    while min(sizes[-1]) > 4 or len(sizes) < 3:
+        height, width = sizes[-1]
+        sizes.append((-(-height // 2), -(-width // 2)))
     return sizes
 
 
@@ -105,16 +115,22 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
 
     Args:
       filters: Number of output channels.
-      size: Side of the output in pixels, twice that of the input or one pixel less.
+      size: Height and width of the output in pixels, each twice that of the input or one pixel
+        less. An integer, which Keras files of earlier versions contain, stands for a square.
       kwargs: Further arguments of Conv2DTranspose.
     """
 
-    def __init__(self, filters: int, size: int, **kwargs):
+    def __init__(self, filters: int, size: int | Sequence[int], **kwargs):
         super().__init__(filters, KERNEL, strides=2, padding="same", **kwargs)
-        self.size = size
+        self.size = [size, size] if isinstance(size, int) else list(size)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return super().call(inputs)[:, : self.size, : self.size]
+        height, width = self.size
+        return super().call(inputs)[:, :height, :width]
+
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
+        batch, *_, filters = super().compute_output_shape(input_shape)
+        return batch, *self.size, filters
 
     def get_config(self) -> dict:
         config = super().get_config()

@@ -2,20 +2,27 @@
 
 import dataclasses
 
+# Values of Design.conditioning whose critic takes labels or conditions.
+LABELED_CRITICS = ("projection", "concatenation")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
     """All settings of a generator and a critic; each network uses those that apply to it.
 
     Attributes:
-      example_shape: `(H, W, C)` for images in [-1, 1], `(D,)` for points.
+      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
       latent_size: Length of a latent vector.
       width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
       generator_width: Width of the generator, likewise.
       depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101.
-      classes: Number of classes; 0 for unconditional networks.
-      conditioning: How labels enter the critic, "none", "acgan" or "projection", see heads.
+      bounded: Whether the examples lie in [-1, 1]. If so, the generator of images or signals ends
+        in tanh, otherwise in a linear layer. A generator of points always ends in a linear layer.
+      classes: Number of classes; 0 for networks without labels.
+      condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
+        networks without conditions. Excludes `classes`.
+      conditioning: How labels or conditions enter the critic, one of heads.CONDITIONINGS.
       activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan) or
         "tanh".
       generator_normalization: "batch" or "none".
@@ -34,7 +41,9 @@ class Design:
     width: int
     generator_width: int
     depth: int = 3
+    bounded: bool = True
     classes: int = 0
+    condition_size: int = 0
     conditioning: str = "none"
     activation: str = "relu"
     generator_normalization: str = "batch"

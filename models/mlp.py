@@ -1,4 +1,4 @@
-"""Fully connected networks for 2-D points and small images.
+"""Fully connected networks for examples of any shape, such as points and small images.
 
 With `width` 512 and the default `depth`, these are the networks for toy data in the code of
 Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a): three hidden ReLU layers without
@@ -18,15 +18,15 @@ from .design import Design
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to `[B, *example_shape]`.
 
-    It has `depth` hidden layers of `generator_width` units, without normalization. Images are in
-    [-1, 1].
+    It has `depth` hidden layers of `generator_width` units, without normalization.
     """
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
-    x = latents
-    if labels:
-        one_hot = OneHot(design.classes, name="one_hot")
-        x = tf.keras.layers.Concatenate(name="latents_and_labels")([x, one_hot(labels[0])])
+    if design.classes:
+        vectors = heads.label_vectors(design, labels)
+        x = tf.keras.layers.Concatenate(name="latents_and_labels")([latents, vectors])
+    else:
+        x = heads.with_conditions(design, latents, labels)
     for index in range(1, design.depth + 1):
         x = _dense(design, design.generator_width, f"dense_{index}")(x)
         x = generator_activation(
@@ -34,8 +34,8 @@ def generator(design: Design) -> tf.keras.Model:
         )(x)
     x = Dense(math.prod(design.example_shape), dtype="float32", name="example")(x)
     x = tf.keras.layers.Reshape(design.example_shape, dtype="float32", name="reshape")(x)
-    if len(design.example_shape) == 3:  # pixels are bounded; points may lie anywhere
-        x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    if len(design.example_shape) > 1:  # a point may lie anywhere
+        x = heads.bounded(design, x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 
@@ -46,6 +46,8 @@ def critic(design: Design) -> tf.keras.Model:
     """
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
+    labels = heads.critic_labels(design)
+    x = heads.concatenated(design, x, labels)
     normalize = normalization.critic_normalizer(design)
     for index in range(1, design.depth + 1):
         spectral = design.critic_normalization == "spectral"
@@ -54,22 +56,7 @@ def critic(design: Design) -> tf.keras.Model:
         x = critic_activation(
             design.activation, name=f"activation_{index}", dtype=design.precision
         )(x)
-    return heads.critic(design, examples, x)
-
-
-@tf.keras.utils.register_keras_serializable("wgan_gp")
-class OneHot(tf.keras.layers.Layer):
-    """One-hot encoding of labels, `[B]` -> `[B, classes]`."""
-
-    def __init__(self, classes: int, **kwargs):
-        super().__init__(**kwargs)
-        self.classes = classes
-
-    def call(self, labels: tf.Tensor) -> tf.Tensor:
-        return tf.one_hot(labels, self.classes)
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "classes": self.classes}
+    return heads.critic(design, [examples, *labels], x)
 
 
 def _dense(design: Design, units: int, name: str, **kwargs) -> Dense:

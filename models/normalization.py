@@ -27,8 +27,8 @@ def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> No
 
     Args:
       design: Specification of the networks.
-      labels: Label input of the network, to give each class its own scale and offset; empty for
-        one scale and offset.
+      labels: Input of labels or conditions, on which the scale and the offset then depend; empty
+        for one scale and offset.
     """
 
     def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
@@ -36,6 +36,7 @@ def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> No
             return x
         layer = BatchNormalization(
             classes=design.classes if labels else 0,
+            condition_size=design.condition_size if labels else 0,
             sampling_statistics=design.sampling_statistics,
             momentum=design.batch_norm_momentum,
             name=name,
@@ -48,10 +49,10 @@ def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> No
 def critic_normalizer(design: Design) -> Normalize:
     """Returns the function that applies Design.critic_normalization.
 
-    Each example is normalized on its own, to zero mean and unit variance over all pixels and some
-    of the channels. Each channel then has a scale and an offset. The values are:
-      "layer": over (H, W, C) together, as in the code of arXiv:1704.00028. By default, Keras's
-        LayerNormalization normalizes the channels of each pixel instead.
+    Each example is normalized on its own, to zero mean and unit variance over all pixels or time
+    steps and some of the channels. Each channel then has a scale and an offset. The values are:
+      "layer": over (H, W, C) or (T, C) together, as in the code of arXiv:1704.00028. By default,
+        Keras's LayerNormalization normalizes the channels of each pixel instead.
       "group": over each of up to 32 groups of channels (Wu and He 2018, arXiv:1803.08494).
       "instance": over each channel (Ulyanov et al. 2016, arXiv:1607.08022).
       "none", "spectral": the features are unchanged. Spectral normalization is applied to the
@@ -77,7 +78,7 @@ def critic_normalizer(design: Design) -> Normalize:
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class BatchNormalization(tf.keras.layers.Layer):
-    """Batch normalization over the *global* batch, optionally class-conditional.
+    """Batch normalization over the *global* batch, optionally with labels or conditions.
 
     Ioffe and Szegedy 2015, arXiv:1502.03167. The moments are those of the examples on all
     replicas, so that results do not depend on the number of replicas. They are computed in one
@@ -87,10 +88,14 @@ class BatchNormalization(tf.keras.layers.Layer):
     With `classes`, the input is a pair, x and labels `[B]`. Each class has its own scale and
     offset; all classes share the moments (Dumoulin et al. 2017, arXiv:1610.07629).
 
-    The layer computes in float32 for inputs of any dtype.
+    With `condition_size`, the input is a pair, x and conditions `[B, K]`. The scale and the offset
+    are gamma and beta plus linear functions of the condition, which are initially zero.
+
+    The layer computes in float32 for inputs of any dtype and of any number of axes.
 
     Args:
       classes: Number of classes; 0 for a layer without labels.
+      condition_size: The length K of a condition; 0 for a layer without conditions.
       sampling_statistics: The moments used with training=False. "accumulated": the moments
         accumulated in training, so that no sample depends on another. "batch": the moments of
         the current batch, as in the code of arXiv:1704.00028.
@@ -103,20 +108,28 @@ class BatchNormalization(tf.keras.layers.Layer):
         self,
         *,
         classes: int = 0,
+        condition_size: int = 0,
         sampling_statistics: str = "accumulated",
         momentum: float = 0.99,
         **kwargs,
     ):
         super().__init__(dtype="float32", **kwargs)
         self.classes = classes
+        self.condition_size = condition_size
         self.sampling_statistics = sampling_statistics
         self.momentum = momentum
 
     def build(self, input_shape):
-        channels = (input_shape[0] if self.classes else input_shape)[-1]
+        channels = (input_shape[0] if self.classes or self.condition_size else input_shape)[-1]
         shape = [self.classes, channels] if self.classes else [channels]
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
+        if self.condition_size:
+            size = [self.condition_size, channels]
+            self.gamma_kernel = self.add_weight(
+                name="gamma_kernel", shape=size, initializer="zeros"
+            )
+            self.beta_kernel = self.add_weight(name="beta_kernel", shape=size, initializer="zeros")
         self.moving_mean = self.add_weight(
             name="moving_mean", shape=[channels], initializer="zeros", trainable=False
         )
@@ -126,11 +139,16 @@ class BatchNormalization(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs, training: bool = False) -> tf.Tensor:
-        x, labels = inputs if self.classes else (inputs, None)
+        x, labels = inputs if self.classes or self.condition_size else (inputs, None)
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+        if self.classes:
+            gamma, beta = tf.gather(gamma, labels), tf.gather(beta, labels)
+        elif self.condition_size:
+            gamma += tf.matmul(labels, tf.convert_to_tensor(self.gamma_kernel))
+            beta += tf.matmul(labels, tf.convert_to_tensor(self.beta_kernel))
         if labels is not None:
             shape = [-1, *[1] * (len(x.shape) - 2), x.shape[-1]]
-            gamma, beta = (tf.reshape(tf.gather(each, labels), shape) for each in (gamma, beta))
+            gamma, beta = tf.reshape(gamma, shape), tf.reshape(beta, shape)
         mean, variance = self._moments(x, training)
         scale = gamma * tf.math.rsqrt(variance + EPSILON)
         return x * scale + (beta - mean * scale)
@@ -140,6 +158,7 @@ class BatchNormalization(tf.keras.layers.Layer):
         del config["dtype"]  # not an argument of this layer
         own = {
             "classes": self.classes,
+            "condition_size": self.condition_size,
             "sampling_statistics": self.sampling_statistics,
             "momentum": self.momentum,
         }

@@ -12,6 +12,8 @@ Residual blocks are pre-activation blocks (He et al. 2016, arXiv:1603.05027): no
 activation, convolution, normalization, activation, convolution. The shortcut starts from the
 input of the block. The 3x3 kernels of the residual path are initialized uniformly with variance
 4 / (fan_in + fan_out), all other kernels with half this variance.
+
+For a rectangle, the shorter side decides about all of this. The other side is halved as often.
 """
 
 from __future__ import annotations
@@ -29,35 +31,39 @@ from .design import Design
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
+    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]`.
 
     The description above applies with `generator_width` in place of `width`.
     """
-    channels = _channels(design.example_shape[0], design.generator_width)[::-1]
-    base = design.example_shape[0] // 2 ** (len(channels) - 1)
+    shorter = min(design.example_shape[:2])
+    channels = _channels(shorter, design.generator_width)[::-1]
+    base = [side // 2 ** (len(channels) - 1) for side in design.example_shape[:2]]
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
     block = _Block(design, normalization.generator_normalizer(design, labels), in_generator=True)
-    x = Dense(base * base * channels[0], dtype=design.precision, name="linear")(latents)
-    x = tf.keras.layers.Reshape([base, base, channels[0]], dtype=design.precision, name="reshape")(
-        x
-    )
+    shape = [*base, channels[0]]
+    x = heads.with_conditions(design, latents, labels)
+    x = Dense(math.prod(shape), dtype=design.precision, name="linear")(x)
+    x = tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
     for index, filters in enumerate(channels[1:], start=1):
         x = block(x, filters, f"up_{index}", resample="up")
     x = normalization.generator_normalizer(design)(x, "normalization")
     x = generator_activation(design.activation, name="activation", dtype=design.precision)(x)
     x = Conv2D(design.example_shape[2], 3, dtype=design.precision, name="image")(x)
-    x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    x = heads.bounded(design, x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
-    channels = _channels(design.example_shape[0], design.width)
+    shorter = min(design.example_shape[:2])
+    channels = _channels(shorter, design.width)
     images = tf.keras.Input(design.example_shape, name="images")
+    labels = heads.critic_labels(design)
+    x = heads.concatenated(design, images, labels)
     block = _Block(design, normalization.critic_normalizer(design))
-    if design.example_shape[0] == SMALL:
-        x = block.first(images, channels[1], "down_1")
+    if shorter == SMALL:
+        x = block.first(x, channels[1], "down_1")
         x = block(x, channels[2], "down_2", resample="down")
         for index in (3, 4):
             x = block(x, channels[2], f"block_{index}")
@@ -67,22 +73,24 @@ def critic(design: Design) -> tf.keras.Model:
         if design.critic_pooling == "sum":
             x = tf.keras.layers.Rescaling(float(pixels), dtype="float32", name="sum")(x)
     else:
-        x = Conv2D(channels[0], 3, spectral=block.spectral, dtype=design.precision, name="conv")(
-            images
-        )
+        x = Conv2D(channels[0], 3, spectral=block.spectral, dtype=design.precision, name="conv")(x)
         for index, filters in enumerate(channels[1:], start=1):
             x = block(x, filters, f"down_{index}", resample="down")
         x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
-    return heads.critic(design, images, x)
+    return heads.critic(design, [images, *labels], x)
 
 
-SMALL = 32  # side in pixels of the images of the CIFAR-10 network
+SMALL = 32  # shorter side in pixels of the images of the CIFAR-10 network
 
 
 def _channels(size: int, width: int) -> list[int]:
     """Returns the number of channels at full size, at half of it, and so on.
 
-    The smallest feature map is 4 pixels wide; for images of 48 pixels, it is 6 pixels wide.
+    The shorter side of the smallest feature map has 4 pixels; for images of 48 pixels, it has 6.
+
+    Args:
+      size: The shorter side of the images, in pixels.
+      width: The number of channels at full size.
     """
     if size == SMALL:
         return [width] * 4

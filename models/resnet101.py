@@ -4,10 +4,13 @@ They consist of bottleneck blocks of three convolutions: `depth` blocks at each 
 full size, and one block at each change of size. At 64 pixels with `depth` 6, these are 33 blocks,
 and with the first and the last layer 101 layers. There are `width` / 2 channels at full size,
 `width` at half of it, and so on. As in the paper's code, the residual path of a block ends in
-normalization and is multiplied by 0.3, and the output of a network is divided by 5.
+normalization and is multiplied by 0.3, and the output of a network is divided by 5. The shorter
+side of a rectangle decides about the number of halvings.
 """
 
 from __future__ import annotations
+
+import math
 
 import tensorflow as tf
 
@@ -21,34 +24,39 @@ OUTPUT_SCALE = 0.2
 
 
 def generator(design: Design) -> tf.keras.Model:
-    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]` in [-1, 1].
+    """Builds the generator, which maps latents and any labels to images `[B, H, W, C]`.
 
     The description above applies with `generator_width` in place of `width`.
     """
-    channels = _channels(design.example_shape[0], design.generator_width)
+    channels = _channels(min(design.example_shape[:2]), design.generator_width)
+    base = [side // 2 ** (len(channels) - 1) for side in design.example_shape[:2]]
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
 
     normalize = normalization.generator_normalizer(design, labels)
-    x = Dense(16 * channels[-1], dtype=design.precision, name="linear")(latents)
-    x = tf.keras.layers.Reshape([4, 4, channels[-1]], dtype=design.precision, name="reshape")(x)
+    shape = [*base, channels[-1]]
+    x = heads.with_conditions(design, latents, labels)
+    x = Dense(math.prod(shape), dtype=design.precision, name="linear")(x)
+    x = tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
     for stage in range(len(channels) - 1, 0, -1):
         x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}")
         x = _block(design, x, channels[stage - 1], normalize, f"up_{stage}", "up")
     x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0")
     x = Conv2D(design.example_shape[2], 1, dtype=design.precision, name="image")(x)
     x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
-    x = tf.keras.layers.Activation("tanh", dtype="float32", name="tanh")(x)
+    x = heads.bounded(design, x)
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
-    channels = _channels(design.example_shape[0], design.width)
+    channels = _channels(min(design.example_shape[:2]), design.width)
 
     normalize = normalization.critic_normalizer(design)
     images = tf.keras.Input(design.example_shape, name="images")
-    x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(images)
+    labels = heads.critic_labels(design)
+    x = heads.concatenated(design, images, labels)
+    x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(x)
     x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0", critic=True)
     for stage, filters in enumerate(channels[1:], start=1):
         x = _block(design, x, filters, normalize, f"down_{stage}", "down", critic=True)
@@ -56,7 +64,7 @@ def critic(design: Design) -> tf.keras.Model:
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
     # Scaling the features has the effect of scaling the output of a linear head, for all heads.
     x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
-    return heads.critic(design, images, x)
+    return heads.critic(design, [images, *labels], x)
 
 
 def _channels(size: int, width: int) -> list[int]:

@@ -24,7 +24,7 @@ IMAGES = [
     *(("resnet101", (size, size, 3)) for size in (32, 64)),
 ]
 ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
-SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3))]
+SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("conv1d", (40, 2))]
 LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
 ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
 
@@ -176,6 +176,8 @@ def assert_equal_with_derivatives(ours, plain, points):
         ("dcgan", (16, 16, 3), "group", 8),
         ("mlp", (2,), "group", 4),
         ("dcgan", (16, 16, 3), "instance", 0),
+        ("conv1d", (40, 2), "layer", 1),
+        ("conv1d", (40, 2), "group", 8),
     ],
 )
 def test_critic_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
@@ -338,13 +340,26 @@ def test_default_widths_are_those_of_the_registry():
             (7, 7, 1),
             "name=dcgan does not support images of 7x7 pixels: use image_size=8 or more",
         ),
-        ("dcgan", (8, 16, 1), "8x16 pixels"),
+        ("dcgan", (7, 16, 1), "7x16 pixels"),
         (
             "dcgan",
             (2,),
             "name=dcgan generates images, but the dataset contains points: use name=mlp",
         ),
-        ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128"),
+        ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128, or HxW .*, or name=mlp"),
+        ("resnet", (48, 100, 3), "48x100 pixels: use image_size=32, 48, 64 or 128, or HxW"),
+        ("resnet101", (64, 24, 3), "64x24 pixels: use image_size=32, 64 or 128, or HxW"),
+        (
+            "dcgan",
+            (64, 2),
+            "name=dcgan generates images, but the dataset contains signals: use name=mlp, conv1d",
+        ),
+        (
+            "conv1d",
+            (8, 8, 1),
+            "name=conv1d generates signals, but the dataset contains images: use name=mlp, dcgan",
+        ),
+        ("conv1d", (3, 2), "signals of 3 steps: use signals of 4 or more steps, or name=mlp"),
     ],
 )
 def test_unsupported_combinations_are_errors(name, shape, message):
@@ -358,7 +373,7 @@ def test_settings_are_the_parameters_that_a_user_sets():
         *models.SETTINGS,
         "example_shape",
     }
-    fixed = {"example_shape", "classes", "fused_resampling"}
+    fixed = {"example_shape", "bounded", "classes", "condition_size", "fused_resampling"}
     fields = {field.name for field in dataclasses.fields(Design)}
     assert set(models.SETTINGS) == {"name", "generator_name", *fields} - fixed
 

@@ -35,7 +35,7 @@ class WGANGP(tf.keras.Model):
         `latent_size`, `seed`, the learning rates and the losses. `train_steps` is the number of
         iterations of the linear schedule; "constant" is usual for `fit`.
       classes: The number of classes. If it is not 0, `fit` needs labels, the generator takes them,
-        and so does the critic with `conditioning="projection"`.
+        and so does the critic with `conditioning="projection"` or "concatenation".
       objective: An object with the interface of `training.step.Objective` in place of the losses
         of `config`. It is not saved.
 
@@ -247,7 +247,7 @@ class WGANGP(tf.keras.Model):
         inputs = tf.random.stateless_normal([4, *spec.shape[1:]], [0, 0])
         latents = tf.zeros([4, self.config.latent_size])
         labels = tf.zeros([4], tf.int32)
-        takes_labels = self.config.conditioning == "projection"
+        takes_labels = self.config.conditioning in bundled("models").LABELED_CRITICS
         with self.distribute_strategy.scope():
             self([latents, labels] if self.classes else latents)
             self.critic([inputs, labels] if takes_labels else inputs)

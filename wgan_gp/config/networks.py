@@ -8,7 +8,7 @@ from ..errors import UserError
 from .settings import Section, setting
 
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
-CONDITIONINGS = ("none", "acgan", "projection")
+CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,18 +17,20 @@ class NetworkSettings(Section):
 
     model: str | None = setting(
         None,
-        "Networks: mlp (points and tiny images), dcgan (images of at least 8 pixels), resnet (32, "
-        "48, 64 or 128 pixels) or resnet101 (32, 64 or 128 pixels). Default: mlp for points and "
-        "for images of at most 8 pixels, otherwise dcgan. Or your own: FILE.py or a module "
-        "(docs/custom.md).",
+        "Networks: mlp (any shape), conv1d (signals of at least 4 steps), dcgan (images of at "
+        "least 8 pixels), resnet (32, 48, 64 or 128 pixels) or resnet101 (32, 64 or 128 pixels); "
+        "for rectangles, these are the shorter side (docs/models.md). Default: mlp for points and "
+        "for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your own: FILE.py "
+        "or a module (docs/custom.md).",
     )
     generator_model: str | None = setting(
         None, "Network of the generator, if it differs from the critic's. Default: --model."
     )
     model_width: int | None = setting(
         None,
-        "Number of hidden units (mlp), or of channels at half the image size (dcgan) or at the "
-        "full size (resnet). Default: 256 for mlp, otherwise 64.",
+        "Number of hidden units (mlp), or of channels at half the image size (dcgan), after the "
+        "first reduction of the length (conv1d) or at the full size (resnet). Default: 256 for "
+        "mlp, otherwise 64.",
         minimum=1,
         maximum=16_384,
     )
@@ -47,7 +49,7 @@ class NetworkSettings(Section):
     )
     activation: str = setting(
         "relu",
-        "Activation of all hidden layers: relu (leaky in dcgan's critic) or tanh.",
+        "Activation of all hidden layers: relu (leaky in the critics of dcgan and conv1d) or tanh.",
         choices=("relu", "tanh"),
     )
     generator_normalization: str = setting(
@@ -57,7 +59,8 @@ class NetworkSettings(Section):
     )
     generator_channels: str = setting(
         "doubling",
-        "Channels of dcgan's generator: doubling whenever the size is halved, or constant.",
+        "Channels of the generator of dcgan or conv1d: doubling whenever the size is reduced, or "
+        "constant.",
         choices=("doubling", "constant"),
     )
     critic_normalization: str = setting(
@@ -81,8 +84,10 @@ class NetworkSettings(Section):
     )
     conditioning: str = setting(
         "none",
-        "Use of the dataset's labels: none; acgan, in which the critic also classifies; or "
-        "projection. With acgan and projection, the generator takes labels too.",
+        "Use of the dataset's labels or continuous conditions: none; acgan, in which the critic "
+        "also classifies (labels only); projection, an inner product with the critic's features; "
+        "or concatenation with the critic's input. Except with none, the generator takes them, "
+        "too.",
         choices=CONDITIONINGS,
     )
     latent_size: int = setting(
