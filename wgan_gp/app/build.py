@@ -66,6 +66,7 @@ def _network_builder(
         models.build,
         example_shape=spec.example_shape,
         classes=spec.classes,
+        bounded=spec.bounded,
         fused_resampling=devices.use_fused_resampling(config.fused_resampling),
         **network_settings(config, models),
     )

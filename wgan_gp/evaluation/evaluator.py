@@ -49,8 +49,6 @@ def open_evaluator(
     examples: Examples,
     directory: RunDirectory,
     *,
-    restore: Restore | None = None,
-    names: Sequence[str] | None = None,
 ) -> Evaluator:
     """Returns the evaluator of a run; see `make_evaluator` for errors.
 
@@ -62,14 +60,12 @@ def open_evaluator(
       sampler: Draws the samples.
       examples: The examples of the run's dataset.
       directory: The run directory.
-      restore: Converts normalized arrays to the units of the data.
-      names: The names of the features of a table.
     """
     # Processes that compute together must not find different caches on their disks.
     folder = None if devices.cluster.has_peers else directory.evaluations
-    return make_evaluator(
-        settings, devices.strategy, sampler, examples, folder, restore=restore, names=names
-    )
+    scaling = examples.dataset.scaling
+    units = {} if scaling is None else {"restore": scaling.restore_array, "names": scaling.names}
+    return make_evaluator(settings, devices.strategy, sampler, examples, folder, **units)
 
 
 def make_evaluator(
@@ -90,7 +86,8 @@ def make_evaluator(
       sampler: Draws the samples.
       examples: The examples of the run's dataset.
       folder: The folder of cached features of the real examples. None disables caching.
-      restore, names: See `open_evaluator`.
+      restore: Converts normalized arrays to the units of the data.
+      names: The names of the features of a table.
 
     Raises:
       UserError: If the data or the extractor is unavailable, or the extractor does not fit the
