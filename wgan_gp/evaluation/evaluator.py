@@ -48,7 +48,6 @@ def open_evaluator(
     sampler: Sampler,
     examples: Examples,
     directory: RunDirectory,
-    *,
 ) -> Evaluator:
     """Returns the evaluator of a run; see `make_evaluator` for errors.
 
