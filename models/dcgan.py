@@ -9,6 +9,7 @@ pixels, it is the paper's network for MNIST. The two sides of a rectangle are ha
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -128,9 +129,10 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
         height, width = self.size
         return super().call(inputs)[:, :height, :width]
 
-    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
-        batch, *_, filters = super().compute_output_shape(input_shape)
-        return batch, *self.size, filters
+    def compute_output_spec(self, inputs: Any) -> Any:
+        # Keras 3 takes the shape from the base class, which does not crop; Keras 2 from `call`.
+        spec = super().compute_output_spec(inputs)
+        return type(spec)((spec.shape[0], *self.size, spec.shape[-1]), spec.dtype)
 
     def get_config(self) -> dict:
         config = super().get_config()

@@ -332,7 +332,7 @@ def test_a_square_in_a_keras_file_of_an_earlier_version_can_be_loaded():
     assert layer(random(1, 4, 4, 3)).shape == (1, 7, 7, 2)
 
 
-def as_images(name, **options):
+def as_images(**options):
     """Returns conv1d as networks for the digits, whose 64 pixels are a signal."""
     generator, critic = models.registry.build("conv1d", (64, 1), options["latent_size"], 4)
     latents, images = tf.keras.Input([options["latent_size"]]), tf.keras.Input([8, 8, 1])
@@ -349,7 +349,7 @@ def test_conv1d_compiles_for_a_tpu(tmp_path):
     from test_compile import compile_report  # noqa: PLC0415
 
     def build_networks(*arguments, **options):
-        return as_images("conv1d", **options)
+        return as_images(**options)
 
     settings = {"dataset": "digits", "latent_size": 8, "batch_size": 16, "n_critic": 2}
     report = compile_report(tmp_path, "v5e-8", library_with(build_networks), **settings)
