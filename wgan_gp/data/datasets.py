@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ..config import DataSettings, DeviceSettings
+from ..config import DataSettings, DeviceSettings, image_size_of
 from ..config.code import PYTHON
 from ..errors import UserError
-from .shapes import image_shape
+from .built_in import BUILT_IN, BuiltInReader
 
 if typing.TYPE_CHECKING:
     from .source import InMemoryData, OpenedData, StreamedData
@@ -27,29 +26,6 @@ _LOCAL_DEVICES = DeviceSettings()
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class BuiltIn:
-    """A dataset without files.
-
-    Attributes:
-      module: The module of this package whose `open_data` opens the dataset.
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: The number of classes of its labels; 0 without labels.
-    """
-
-    module: str
-    example_shape: tuple[int, ...]
-    classes: int = 0
-
-
-BUILT_IN = {
-    "digits": BuiltIn("digits", (8, 8, 1), classes=10),
-    "gaussians_8": BuiltIn("toys", (2,), classes=8),
-    "gaussians_25": BuiltIn("toys", (2,), classes=25),
-    "swiss_roll": BuiltIn("toys", (2,)),
 }
 
 
@@ -121,6 +97,7 @@ class Dataset:
         self.spec = DataSpec(reader.example_shape, classes)
         self.settings = settings
         self._reader: Any = reader
+        self._conditioning = conditioning
         self._devices = devices
 
     def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:
@@ -150,6 +127,18 @@ class Dataset:
             data = self._reader.open_unread(self.settings, devices=self._devices)
         self._check_batch_size(batch_size, data)
         return data
+
+    @property
+    def square_side(self) -> int | None:
+        """The side of the default square of images that can be resized, else None."""
+        return getattr(self._reader, "square_side", None)
+
+    def with_image_size(self, image_size: int | str) -> Dataset:
+        """Returns a dataset that has a `square_side` with another --image_size."""
+        settings = dataclasses.replace(self.settings, image_size=image_size)
+        with _reporting(settings):
+            reader = self._reader.resized(settings)
+        return Dataset(settings, reader, self._conditioning, self._devices)
 
     def open_held_out(self) -> InMemoryData | StreamedData | None:
         """Opens the held-out data, or returns None if there is none.
@@ -197,7 +186,14 @@ class Dataset:
             raise UserError(
                 f"--test_data_dir={path} applies only to image_folder and tfrecord", "omit it"
             )
-        settings = dataclasses.replace(self.settings, data_dir=path, cache="off")
+        height, width, channels = self.spec.example_shape
+        settings = dataclasses.replace(
+            self.settings,
+            data_dir=path,
+            cache="off",
+            image_size=image_size_of(height, width),
+            image_channels=channels,
+        )
         try:
             return self._open(_find_reader(settings), settings)
         except UserError as error:
@@ -241,7 +237,7 @@ def _find_reader(settings: DataSettings) -> DatasetReader:
             f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord", "omit it"
         )
     if settings.dataset in BUILT_IN:
-        return _BuiltInReader(settings)
+        return BuiltInReader(settings)
     from . import folder, prepared, records  # noqa: PLC0415
 
     finders: dict[str, Callable[[DataSettings], DatasetReader]] = {
@@ -250,43 +246,6 @@ def _find_reader(settings: DataSettings) -> DatasetReader:
     }
     with _reporting(settings):
         return finders.get(settings.dataset, prepared.find_reader)(settings)
-
-
-class _BuiltInReader:
-    """Reads a built-in dataset; see DatasetReader."""
-
-    def __init__(self, settings: DataSettings):
-        entry = BUILT_IN[settings.dataset]
-        self._module = f".{entry.module}"
-        self.label_count = entry.classes
-        if len(entry.example_shape) == 3:
-            side, _, channels = entry.example_shape
-            self.example_shape: tuple[int, ...] = image_shape(settings, side, channels)
-        else:
-            _refuse_image_flags(settings)
-            self.example_shape = entry.example_shape
-
-    def open(
-        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
-    ) -> InMemoryData:
-        module = importlib.import_module(self._module, __package__)
-        return module.open_data(settings, self.example_shape)
-
-    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> InMemoryData:
-        return self.open(settings, classes=0, devices=devices)
-
-    def fingerprint(self, settings: DataSettings) -> None:
-        return None
-
-
-def _refuse_image_flags(settings: DataSettings) -> None:
-    for name in ("image_size", "image_channels"):
-        if (value := getattr(settings, name)) is not None:
-            raise UserError(
-                f"--{name}={value} applies only to images, but --dataset={settings.dataset} "
-                "contains points",
-                "omit it",
-            )
 
 
 @contextlib.contextmanager
