@@ -22,6 +22,7 @@ from conftest import (
 from wgan_gp.config import Config
 from wgan_gp.data import pixels, write_tfrecords
 from wgan_gp.data.encoded_images import open_images
+from wgan_gp.data.headers import ImageForm
 from wgan_gp.data.loop_input import is_resident, is_stored
 from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.source import InMemoryData, StreamedData
@@ -148,6 +149,7 @@ def test_all_formats_are_decoded_as_by_pillow(tmp_path, kind, mode, channels):
         data_dir=str(tmp_path),
         batch_size=1,
         image_channels=channels,
+        image_size=24,
         dequantization=False,
     )
     assert find_data(config).spec.example_shape == (24, 24, channels)
@@ -194,7 +196,7 @@ def test_files_of_other_formats_are_counted(tmp_path, capsys):
     for name in ("a.webp", "b.webp", "c.png"):
         (tmp_path / name).write_bytes(encoded(picture(1)))
     find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
-    assert ".gif are skipped: 2\n" in capsys.readouterr().err
+    assert ".tiff are skipped: 2\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
@@ -513,7 +515,7 @@ def test_data_too_large_for_a_remote_tpu_is_refused():
     images = types.SimpleNamespace(origin="--data_dir=gs://b/x", size=10**6)
     config = Config(tpu="my-tpu", cache="on")
     with pytest.raises(UserError, match=r"--data_dir=gs://b/x has 2.9 GiB of images, which"):
-        open_images(images, (32, 32, 3), config, config)
+        open_images(images, ImageForm((32, 32, 3)), config, config)
 
 
 @pytest.mark.parametrize("tpu", [None, "my-tpu"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from ..config import Config
+from ..data.decoding import explain_cropping
 from ..data.encoded_images import LABEL_OUT_OF_RANGE
 from ..data.substitution import TOO_MANY_UNREADABLE
 from ..errors import UserError, reason
@@ -73,7 +74,7 @@ def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) ->
             f"{origin}: {TOO_MANY_UNREADABLE}",
             "check the disk or the network, delete the damaged files, and start again",
         )
-    return None
+    return explain_cropping(error, origin)
 
 
 def _origin(message: str, config: Config) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import tpu
-from ..config import Config, DeviceSettings, NetworkSettings
+from ..config import Config, DeviceSettings, NetworkSettings, image_size_of
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..errors import UserError
 from ..tpu import topologies
@@ -47,6 +47,7 @@ def resolve(
     dataset = find_dataset(
         config, conditioning=config.conditioning, devices=config, function=dataset_function
     )
+    dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, shape, models)
     if config.mode == "compile":
@@ -58,7 +59,7 @@ def resolve(
     resolved = dataclasses.replace(
         config,
         model_dir=config.run_directory,
-        image_size=shape[0] if len(shape) == 3 else None,
+        image_size=image_size_of(shape[0], shape[1]) if len(shape) == 3 else None,
         model=model_name,
         generator_model=generator_name,
         model_width=width,
@@ -67,6 +68,32 @@ def resolve(
         generator_batch_size=config.generator_batch,
     )
     return resolved, dataset
+
+
+def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:
+    """Returns a dataset whose default size is a rectangle with a size that the run can use.
+
+    A run that was started before, by a version that cropped every image to a square, keeps the size
+    in its config.json. If the networks do not support the rectangle, the default is the central
+    square.
+    """
+    shape = dataset.spec.example_shape
+    side = dataset.square_side
+    if side is None or config.image_size is not None or shape[0] == shape[1]:
+        return dataset
+    # It imports TensorFlow, which every dataset of rectangles does.
+    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
+
+    directory = RunDirectory(config.run_directory)
+    with directory.convert_file_errors("read"):
+        saved = directory.saved_config() or {}
+    if saved.get("image_size") is not None:
+        return dataset.with_image_size(saved["image_size"])
+    try:
+        check_networks(config, shape, models)
+    except UserError:
+        return dataset.with_image_size(side)
+    return dataset
 
 
 def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from .code import GROUPS, registered_names
 from .config import SAVED_RUN_MODES, Config
 from .data import DataSettings
 from .devices import DeviceSettings
+from .image_size import image_size_of, sides_of
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ADVERSARIAL_LOSSES, PENALTIES, PENALTIES_WITH_TARGET, ObjectiveSettings
 from .optimization import OptimizationSettings
@@ -34,6 +35,8 @@ __all__ = [
     "Seeded",
     "as_text",
     "has_flag",
+    "image_size_of",
     "registered_names",
+    "sides_of",
     "value_type",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from .image_size import LARGEST_SIDE, parse_image_size
 from .settings import Seeded, setting
 
 
@@ -48,18 +49,27 @@ class DataSettings(Seeded):
         minimum=1,
         maximum=1_000_000,
     )
-    image_size: int | None = setting(
+    image_size: int | str | None = setting(
         None,
-        "Side of the images in pixels. The central square of each image is resized to it. Default: "
-        "the size of the dataset's images, at most 64 if their sizes differ.",
-        minimum=1,
-        maximum=4096,
+        "Size of the images in pixels: one number for a square, or HxW, such as 48x24 (height and "
+        "width). The central part of each image is resized to it; see --crop. Default: the size of "
+        f"the dataset's images (docs/data.md). Range of each side: 1 to {LARGEST_SIDE}.",
+        parse=parse_image_size,
+    )
+    crop: str = setting(
+        "center",
+        "Images whose aspect ratio is not that of --image_size: center crops them to their "
+        "largest central part that has it, none refuses them.",
+        choices=("center", "none"),
+        changeable_on_resume=True,
     )
     image_channels: int | None = setting(
         None,
-        "Channels of the images: 1 (gray) or 3 (color). Default: the dataset's own number; 3 for "
-        "image_folder and tfrecord.",
-        choices=(1, 3),
+        "Channels of the images: 1 (gray), 2 (gray and alpha), 3 (color), 4 (color and alpha), or "
+        "the number of a TIFF's channels. Default: the dataset's own number; 3 for image_folder "
+        "and tfrecord.",
+        minimum=1,
+        maximum=16,
     )
     random_flips: bool = setting(False, "Mirror half of the real images, chosen at random.")
     dequantization: bool = setting(

@@ -1,4 +1,4 @@
-"""The datasets without files; this module does not import TensorFlow."""
+"""The built-in datasets, which have no files; this module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typing
 
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
-from .shapes import image_shape
+from .shapes import image_shape, is_cropped
 
 if typing.TYPE_CHECKING:
     from .source import InMemoryData
@@ -38,15 +38,23 @@ BUILT_IN = {
 
 
 class BuiltInReader:
-    """Reads a built-in dataset; see DatasetReader."""
+    """Reads a built-in dataset; see datasets.DatasetReader."""
 
     def __init__(self, settings: DataSettings):
         entry = BUILT_IN[settings.dataset]
         self._module = f".{entry.module}"
         self.label_count = entry.classes
         if len(entry.example_shape) == 3:
-            side, _, channels = entry.example_shape
-            self.example_shape: tuple[int, ...] = image_shape(settings, side, channels)
+            height, width, channels = entry.example_shape
+            _check_channels(settings)
+            shape = image_shape(settings, (height, width), channels)
+            if settings.crop == "none" and is_cropped((height, width), shape[:2]):
+                raise UserError(
+                    f"--crop=none does not permit to crop the images of {height}x{width} pixels of "
+                    f"--dataset={settings.dataset} to --image_size={settings.image_size}",
+                    "give another size, or use --crop=center",
+                )
+            self.example_shape: tuple[int, ...] = shape
         else:
             _refuse_image_flags(settings)
             self.example_shape = entry.example_shape
@@ -62,6 +70,15 @@ class BuiltInReader:
 
     def fingerprint(self, settings: DataSettings) -> None:
         return None
+
+
+def _check_channels(settings: DataSettings) -> None:
+    if settings.image_channels not in (None, 1, 3):
+        raise UserError(
+            f"--image_channels={settings.image_channels} does not apply to --dataset="
+            f"{settings.dataset}, which is gray",
+            "use 1 or 3, or omit it",
+        )
 
 
 def _refuse_image_flags(settings: DataSettings) -> None:

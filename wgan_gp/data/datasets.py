@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ..config import DataSettings, DeviceSettings
+from ..config import DataSettings, DeviceSettings, image_size_of
 from ..config.code import PYTHON
 from ..errors import UserError
 from .built_in import BUILT_IN, BuiltInReader
@@ -100,6 +100,7 @@ class Dataset:
         self._classes = classes
         self.settings = settings
         self._reader: Any = reader
+        self._conditioning = conditioning
         self._devices = devices
 
     @property
@@ -145,6 +146,18 @@ class Dataset:
             data = self._reader.open_unread(self.settings, devices=self._devices)
         self._check_batch_size(batch_size, data)
         return data
+
+    @property
+    def square_side(self) -> int | None:
+        """The side of the default square of images that can be resized, else None."""
+        return getattr(self._reader, "square_side", None)
+
+    def with_image_size(self, image_size: int | str) -> Dataset:
+        """Returns a dataset that has a `square_side` with another --image_size."""
+        settings = dataclasses.replace(self.settings, image_size=image_size)
+        with _reporting(settings):
+            reader = self._reader.resized(settings)
+        return Dataset(settings, reader, self._conditioning, self._devices)
 
     def open_held_out(self) -> InMemoryData | StreamedData | None:
         """Opens the held-out data, or returns None if there is none.
@@ -194,6 +207,11 @@ class Dataset:
                 "omit it",
             )
         settings = dataclasses.replace(self.settings, data_dir=path, cache="off")
+        if self.scaling is None:  # pictures, which are made to have the shape of the training data
+            height, width, channels = self.spec.example_shape
+            settings = dataclasses.replace(
+                settings, image_size=image_size_of(height, width), image_channels=channels
+            )
         try:
             with _reporting(settings):
                 reader: Any = _find_reader(settings)

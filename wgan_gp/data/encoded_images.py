@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import os
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,19 @@ import tqdm
 from absl import logging
 
 from ..config import DataSettings, DeviceSettings
-from ..errors import UserError, printable
+from ..errors import UserError
 from . import pixels, substitution
+from .decoding import (
+    Decoded,
+    EncodedImages,
+    check_cropping,
+    decode_element,
+    decode_readable,
+    no_readable_image,
+    refusing_to_crop,
+    warn_of_unreadable,
+)
+from .headers import ImageForm
 from .pipeline import without_autotune
 from .source import (
     MAX_CACHE_BYTES,
@@ -33,7 +42,6 @@ _MAX_SENT_BYTES = 2**31 - 2**20
 LABEL_OUT_OF_RANGE = "a label is out of range"
 _MAX_MISSING = 1000
 _BATCH_SIZE = 64  # decoded images per batch
-_MAX_NAMED = 20  # unreadable images named in a warning; the others are only counted
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 # The number of images decoded in parallel. With one per core, as tf.data chooses, a core that has
 # finished waits for the images before its own, which reduced the rate by a sixth. This counts the
@@ -41,45 +49,9 @@ _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else o
 _PARALLEL_DECODES = 8 * _CORES
 
 
-class EncodedImages(abc.ABC):
-    """A dataset of encoded images.
-
-    An element is a pair (index, payload). A payload is a nest of tensors from which `read` gets the
-    image.
-
-    Attributes:
-      origin: The flag for messages, such as "--data_dir=photos".
-      size: The number of images.
-      classes: The number of classes; labels must be 0 ... classes - 1. 0 allows all labels.
-    """
-
-    origin: str
-    size: int
-    classes: int
-
-    @abc.abstractmethod
-    def in_order(self) -> tf.data.Dataset:
-        """Returns a dataset of all elements, once each."""
-
-    @abc.abstractmethod
-    def shuffled(self, first: int, count: int) -> tf.data.Dataset:
-        """Returns an endless dataset of batches of `count` elements, from a position on.
-
-        The order is a function of (seed, epoch).
-        """
-
-    @abc.abstractmethod
-    def read(self, payload: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the content of an image file, scalar string, and the label, scalar integer."""
-
-    @abc.abstractmethod
-    def name(self, index: int) -> str:
-        """Returns the name of an image for messages."""
-
-
 def open_images(
     images: EncodedImages,
-    example_shape: tuple[int, ...],
+    form: ImageForm,
     settings: DataSettings,
     devices: DeviceSettings,
 ) -> InMemoryData | StreamedData:
@@ -89,18 +61,18 @@ def open_images(
       UserError: If no image can be read, a label is out of range, or the images are too large to
         be sent to a remote TPU.
     """
-    unread = unread_images(images.origin, images.size, example_shape, settings, devices)
+    unread = unread_images(images.origin, images.size, form, settings, devices)
     if unread.in_memory:
-        return StoredData(settings.seed, unread.format, *load(images, example_shape))
-    check_readable(images, example_shape)
+        return StoredData(settings.seed, unread.format, *load(images, form))
+    check_readable(images, form)
     # With a remote TPU, other machines decode the images, and they cannot call Python functions.
-    return StreamedImages(images, unread.format, warn=not devices.on_remote_tpu)
+    return StreamedImages(images, unread.format, form, warn=not devices.on_remote_tpu)
 
 
 def unread_images(
     origin: str,
     count: int | None,
-    example_shape: tuple[int, ...],
+    form: ImageForm,
     settings: DataSettings,
     devices: DeviceSettings,
 ) -> UnreadData:
@@ -112,14 +84,16 @@ def unread_images(
       origin: The flag for messages, such as "--data_dir=photos".
       count: The number of images. None if it is unknown, which is assumed to be the largest that
         `auto` holds in the memory of a device.
-      example_shape: `(S, S, C)`, to which they are cropped and resized.
+      form: The form into which they are decoded.
       settings: The settings of the data.
       devices: The devices that receive the data.
 
     Raises:
-      UserError: If the images are too large to be sent to a remote TPU.
+      UserError: If the images are too large to be sent to a remote TPU, or are TIFF files, which
+        its machines cannot decode.
     """
-    stored = ExampleFormat(example_shape, tf.uint8, functools.partial(pixels.normalize, settings))
+    normalize = functools.partial(pixels.normalize, settings, bits=form.bits)
+    stored = ExampleFormat(form.shape, pixels.dtype_of(form), normalize)
     if count is None:
         count = MAX_CACHE_BYTES // stored.tpu_bytes
         if settings.cache in ("auto", "device"):
@@ -136,37 +110,46 @@ def unread_images(
             "use --cache=off, or --tpu=local on a TPU VM",
         )
     in_memory = in_memory or (settings.cache == "auto" and size <= MAX_CACHE_BYTES)
+    if form.has_tiff and devices.on_remote_tpu and not in_memory:
+        raise UserError(
+            f"{origin} has TIFF files, which the machines of --tpu={devices.tpu} cannot decode",
+            "use --cache=on, or convert the files to PNG",
+        )
     return UnreadData(stored, count, in_memory)
 
 
-def load(images: EncodedImages, example_shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Reads all images in order: `[N, H, W, C]` uint8 and labels `[N]` int32.
+def load(images: EncodedImages, form: ImageForm) -> tuple[np.ndarray, np.ndarray]:
+    """Reads all images in order: `[N, H, W, C]` uint8 or uint16 and labels `[N]` int32.
 
     Unreadable images are left out and named on stderr.
 
     Raises:
-      UserError: If no image can be read, or a label is out of range.
+      UserError: If no image can be read, a label is out of range, or --crop=none does not permit to
+        crop an image.
     """
-    uint8_images = np.empty([images.size, *example_shape], np.uint8)
+    levels = np.empty([images.size, *form.shape], pixels.dtype_of(form).as_numpy_dtype)
     labels = np.empty([images.size], np.int64)
     is_unreadable = np.ones([images.size], bool)
     end = 0
-    with tqdm.tqdm(
-        total=images.size,
-        desc=f"reading {images.origin}",
-        unit=" images",
-        disable=not sys.stderr.isatty(),
-        leave=False,
-    ) as bar:
-        decoded = decode_readable(images, example_shape, _PARALLEL_DECODES)
+    with (
+        refusing_to_crop(images.origin),
+        tqdm.tqdm(
+            total=images.size,
+            desc=f"reading {images.origin}",
+            unit=" images",
+            disable=not sys.stderr.isatty(),
+            leave=False,
+        ) as bar,
+    ):
+        decoded = decode_readable(images, form, _PARALLEL_DECODES)
         batches = without_autotune(decoded.batch(_BATCH_SIZE).prefetch(2))
         for indices, batch, batch_labels in batches.as_numpy_iterator():
             begin, end = end, end + len(batch)
-            uint8_images[begin:end], labels[begin:end] = batch, batch_labels
+            levels[begin:end], labels[begin:end] = batch, batch_labels
             is_unreadable[indices] = False
             bar.update(len(batch))
     if not end:
-        raise _no_readable_image(images)
+        raise no_readable_image(images)
     if is_unreadable.any():
         warn_of_unreadable(images, np.flatnonzero(is_unreadable), "left out")
     labels = labels[:end]
@@ -176,7 +159,7 @@ def load(images: EncodedImages, example_shape: tuple[int, ...]) -> tuple[np.ndar
             f"--num_classes={images.classes} allows 0 ... {images.classes - 1}",
             "set --num_classes to the number of classes of the data",
         )
-    return uint8_images[:end], labels.astype(np.int32)
+    return levels[:end], labels.astype(np.int32)
 
 
 class StreamedImages(StreamedData):
@@ -187,12 +170,16 @@ class StreamedImages(StreamedData):
 
     Args:
       images: The images.
-      format: The form of decoded images; they are cropped and resized to its shape.
+      format: The form of the examples.
+      form: The form into which the images are decoded.
       warn: Whether to name unreadable images on stderr.
     """
 
-    def __init__(self, images: EncodedImages, format: ExampleFormat, *, warn: bool):
+    def __init__(
+        self, images: EncodedImages, format: ExampleFormat, form: ImageForm, *, warn: bool
+    ):
         self._images = images
+        self._form = form
         self._warn = warn
         self._named: set[int] = set()
         self.format = format
@@ -203,11 +190,12 @@ class StreamedImages(StreamedData):
 
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         decoded = (
-            substitution.mark(batches)
+            substitution.mark(batches.map(lambda indices, payloads: (indices, (indices, payloads))))
             .prefetch(2)  # reads ahead in a thread while images are decoded
             .unbatch()
             .map(self._decode_marked, num_parallel_calls=_PARALLEL_DECODES, deterministic=True)
             .ignore_errors()
+            .map(self._check_cropping)
             .batch(_BATCH_SIZE)
         )
         filled = substitution.fill(
@@ -221,14 +209,19 @@ class StreamedImages(StreamedData):
         return filled.map(lambda images, labels: (images, tf.cast(labels, tf.int32)))
 
     def _decode_marked(
-        self, mark: substitution.Mark, payload: Any
-    ) -> tuple[substitution.Mark, tf.Tensor, tf.Tensor]:
+        self, mark: substitution.Mark, element: tuple[tf.Tensor, Any]
+    ) -> tuple[substitution.Mark, Decoded]:
         _, _, is_image = mark
-        blank = tf.zeros(self.example_shape, tf.uint8), tf.constant(0, tf.int64)
-        image, label = tf.cond(
-            is_image, lambda: _decode(self._images, payload, self.example_shape), lambda: blank
+        blank = tf.zeros(self._form.shape, self.format.dtype), tf.constant(0, tf.int64), ""
+        image, *rest = tf.cond(
+            is_image, lambda: decode_element(self._images, *element, self._form), lambda: blank
         )
-        return mark, tf.ensure_shape(image, self.example_shape), label
+        return mark, (tf.ensure_shape(image, self._form.shape), *rest)
+
+    def _check_cropping(
+        self, mark: substitution.Mark, decoded: Decoded
+    ) -> tuple[substitution.Mark, tf.Tensor, tf.Tensor]:
+        return mark, *check_cropping(self._images.origin, decoded)
 
     def _check_labels(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         classes = tf.constant(self._images.classes, tf.int64)
@@ -248,47 +241,8 @@ class StreamedImages(StreamedData):
             warn_of_unreadable(self._images, sorted(new), f"replaced by others ({total} in total)")
 
 
-def check_readable(images: EncodedImages, example_shape: tuple[int, ...]) -> None:
+def check_readable(images: EncodedImages, form: ImageForm) -> None:
     """Raises UserError if no image can be read."""
-    if not any(True for _ in decode_readable(images, example_shape, 1).take(1)):
-        raise _no_readable_image(images)
-
-
-def _no_readable_image(images: EncodedImages) -> UserError:
-    return UserError(
-        f"{images.origin} contains no image that can be read",
-        "give JPEG, PNG or GIF files",
-    )
-
-
-def warn_of_unreadable(images: EncodedImages, indices: Iterable[int], outcome: str) -> None:
-    """Names unreadable images on stderr, with what happens to them."""
-    names = [printable(images.name(int(index))) for index in indices]
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    logging.warning(
-        f"{images.origin}: {len(names)} of {images.size} images cannot be read and "
-        f"{'is' if len(names) == 1 else 'are'} {outcome}: {', '.join(names[:_MAX_NAMED])}{more}"
-    )
-
-
-def decode_readable(
-    images: EncodedImages, example_shape: tuple[int, ...], parallel: int
-) -> tf.data.Dataset:
-    """Returns the readable images in order, as (index, uint8 image, label)."""
-    return (
-        images.in_order()
-        .map(
-            lambda index, payload: (index, *_decode(images, payload, example_shape)),
-            num_parallel_calls=parallel,
-            deterministic=True,
-        )
-        .ignore_errors()
-    )
-
-
-def _decode(
-    images: EncodedImages, payload: Any, example_shape: tuple[int, ...]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a uint8 image and its label as int64; as int32, a label of 2**40 would become 0."""
-    file, label = images.read(payload)
-    return pixels.decode(file, example_shape), tf.cast(label, tf.int64)
+    with refusing_to_crop(images.origin):
+        if not any(True for _ in decode_readable(images, form, 1).take(1)):
+            raise no_readable_image(images)

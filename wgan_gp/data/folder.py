@@ -1,30 +1,31 @@
-"""A folder of JPEG, PNG or GIF images of any size, with its subfolders as labels."""
+"""A folder of JPEG, PNG, GIF or TIFF images of any size, with its subfolders as labels."""
 
 from __future__ import annotations
 
-import contextlib
+import concurrent.futures
 import dataclasses
-import io
 import posixpath
-import warnings
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import tensorflow as tf
 from absl import logging
 
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
-from . import listing
-from .encoded_images import EncodedImages, open_images, unread_images
+from . import listing, tiff
+from .decoding import EncodedImages
+from .encoded_images import open_images, unread_images
 from .fingerprint import compute_fingerprint
-from .shapes import image_shape, limit_side
+from .headers import Header, ImageForm, choose_form, read_header
+from .shapes import default_square
 from .shuffling import shuffled
 from .source import InMemoryData, StreamedData, UnreadData
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif")
-_PILLOW_FORMATS = ("JPEG", "PNG", "GIF")  # TensorFlow decodes the same formats
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", *tiff.EXTENSIONS)
+_INSPECTED = 100  # images whose headers are read at the start
+_PARALLEL_READS = 16
+_HEAD_BYTES = 2**16  # a header is rarely longer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,21 +49,32 @@ class ImageFolder:
 class FolderReader:
     """Reads a folder of images; see datasets.DatasetReader."""
 
-    def __init__(self, folder: ImageFolder, example_shape: tuple[int, ...]):
+    def __init__(self, folder: ImageFolder, headers: list[Header], settings: DataSettings):
         self._folder = folder
-        self.example_shape = example_shape
+        self._headers = headers
+        self._form = find_form(folder, headers, settings)
+        self.example_shape: tuple[int, ...] = self._form.shape
         self.label_count = 0 if "" in folder.class_names else len(folder.class_names)
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
     ) -> InMemoryData | StreamedData:
         images = FolderImages(self._folder, settings.seed)
-        return open_images(images, self.example_shape, settings, devices)
+        return open_images(images, self._form, settings, devices)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
         folder = self._folder
         origin, count = f"--data_dir={folder.path}", len(folder.files)
-        return unread_images(origin, count, self.example_shape, settings, devices)
+        return unread_images(origin, count, self._form, settings, devices)
+
+    @property
+    def square_side(self) -> int:
+        """The side of the default square, for networks that do not support rectangles."""
+        return default_square(self._headers[0].size if self._headers else None)[0]
+
+    def resized(self, settings: DataSettings) -> FolderReader:
+        """Returns a reader of the same images for another --image_size."""
+        return FolderReader(self._folder, self._headers, settings)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         folder = self._folder
@@ -98,6 +110,9 @@ class FolderImages(EncodedImages):
     def name(self, index: int) -> str:
         return self._files[index]
 
+    def name_in_graph(self, index: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self._paths, index)
+
     def _elements(self, indices: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         return indices, (tf.gather(self._paths, indices), tf.gather(self._labels, indices))
 
@@ -105,8 +120,7 @@ class FolderImages(EncodedImages):
 def find_reader(settings: DataSettings) -> FolderReader:
     """Lists the images of --data_dir; see `list_images` for errors."""
     folder = list_images(settings.data_dir)
-    side = settings.image_size or limit_side(first_image_side(folder))
-    return FolderReader(folder, image_shape(settings, side, 3))
+    return FolderReader(folder, read_headers(folder), settings)
 
 
 def list_images(path: str | None) -> ImageFolder:
@@ -153,26 +167,33 @@ def _refuse_bmp(origin: str, files: list[str]) -> None:
         )
 
 
-def first_image_side(folder: ImageFolder) -> int | None:
-    """Returns the shorter side of the first readable image in pixels, or None if none is."""
-    for file in folder.files:
-        with (
-            contextlib.suppress(tf.errors.OpError),
-            tf.io.gfile.GFile(posixpath.join(folder.path, file), "rb") as opened,
-        ):
-            side = shorter_side(opened.read())
-            if side is not None:
-                return side
-    return None
+def find_form(folder: ImageFolder, headers: list[Header], settings: DataSettings) -> ImageForm:
+    """Returns the form into which the images of a folder are decoded; see `choose_form`."""
+    has_tiff = any(file.lower().endswith(tiff.EXTENSIONS) for file in folder.files)
+    return choose_form(f"--data_dir={folder.path}", headers, settings, has_tiff=has_tiff)
 
 
-def shorter_side(encoded: bytes) -> int | None:
-    """Returns the shorter side of an image in pixels, from its header, or None if unreadable."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about large images; see pixels.MAX_PIXELS
-            with PIL.Image.open(io.BytesIO(encoded), formats=_PILLOW_FORMATS) as image:
-                return min(image.size)
-    # For damaged files, Pillow raises exceptions of many types.
-    except Exception:
-        return None
+def read_headers(folder: ImageFolder) -> list[Header]:
+    """Returns the headers of the first readable image and of images at equal distances after it.
+
+    At most _INSPECTED headers are read after the first one.
+    """
+
+    def read(file: str) -> Header | None:
+        try:
+            with tf.io.gfile.GFile(posixpath.join(folder.path, file), "rb") as opened:
+                beginning = opened.read(_HEAD_BYTES)
+                header = read_header(file, beginning)
+                if header is None and len(beginning) == _HEAD_BYTES:
+                    header = read_header(file, beginning + opened.read())
+                return header
+        except tf.errors.OpError:
+            return None
+
+    found = ((number, read(file)) for number, file in enumerate(folder.files))
+    number, first = next((pair for pair in found if pair[1]), (0, None))
+    if first is None:
+        return []
+    others = folder.files[number + 1 :: max(1, (len(folder.files) - number) // _INSPECTED)]
+    with concurrent.futures.ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        return [first, *filter(None, pool.map(read, others[:_INSPECTED]))]

@@ -129,7 +129,7 @@ class ResidentExamples(LoopInput):
         super().__init__(format, steps=steps, count=count)
         with strategy.scope():
             # As rows, because a TPU pads the last two dimensions of a tensor.
-            self._rows = tf.Variable(tf.reshape(examples, [len(examples), -1]), trainable=False)
+            self._rows = tf.Variable(format.to_rows(examples), trainable=False)
             # As float32, because TensorFlow keeps int32 variables in the memory of the host, and
             # float32 represents every label: there are at most a million classes.
             self._labels = tf.Variable(tf.cast(labels, tf.float32), trainable=False)
@@ -148,7 +148,7 @@ class ResidentExamples(LoopInput):
 
         def read(step: tf.Tensor, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             indices = tf.gather(element, step)
-            stored = tf.reshape(tf.gather(rows, indices), [self.count, *self.format.shape])
+            stored = self.format.from_rows(tf.gather(rows, indices))
             examples = self.format.normalize(stored, first)
             return examples, tf.cast(tf.gather(labels, indices), tf.int32)
 
@@ -180,15 +180,15 @@ class ResidentExamples(LoopInput):
 
 
 class StackedExamples(LoopInput):
-    """Examples that the host sends: `[steps, count, D]` of `format.dtype`, and labels int32."""
+    """Examples that the host sends: `[steps, count, D]`, rows of examples, and labels int32."""
 
     resident_bytes = 0
 
     @property
     def element_spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        size = self.format.example_bytes // self.format.dtype.size
+        row = self.format.row_spec
         return (
-            tf.TensorSpec([self.steps, self.count, size], self.format.dtype),
+            tf.TensorSpec([self.steps, self.count, *row.shape], row.dtype),
             tf.TensorSpec([self.steps, self.count], tf.int32),
         )
 
@@ -196,7 +196,7 @@ class StackedExamples(LoopInput):
         rows, labels = element
 
         def read(step: tf.Tensor, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            stored = tf.reshape(tf.gather(rows, step), [self.count, *self.format.shape])
+            stored = self.format.from_rows(tf.gather(rows, step))
             return self.format.normalize(stored, first), tf.gather(labels, step)
 
         return read

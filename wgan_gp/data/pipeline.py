@@ -77,7 +77,7 @@ def stored_batches(
     count: int,
     first_step: int,
 ) -> tf.data.Dataset:
-    """Returns one host's endless dataset of stored examples, `[count, D]`, and labels int32.
+    """Returns one host's endless dataset of rows of examples, `[count, D]`, and labels int32.
 
     See `replica_batches` for the order and the arguments.
     """
@@ -86,7 +86,7 @@ def stored_batches(
         context,
         count,
         first_step,
-        normalize=lambda stored, _: tf.reshape(stored, [count, -1]),
+        normalize=lambda stored, _: data.format.to_rows(stored),
     )
 
 

@@ -19,9 +19,9 @@ from ..errors import UserError, reason
 from .downloads import limit_downloads
 from .encoded_images import open_images, unread_images
 from .fingerprint import compute_fingerprint
+from .headers import choose_declared_form
 from .listing import check_path
 from .records import RecordImages
-from .shapes import MAX_DEFAULT_SIDE, image_shape
 from .shards import Shards
 from .source import InMemoryData, StreamedData, UnreadData
 
@@ -69,11 +69,16 @@ class PreparedReader:
 
     def __init__(self, builder: Any, settings: DataSettings):
         self._builder = builder
-        self._image_key, (height, width, channels) = image_feature(builder)
+        self._image_key, (height, width, channels), bits = image_feature(builder)
         self._label_key, self.label_count = label_feature(builder)
-        side = min(height or MAX_DEFAULT_SIDE, width or MAX_DEFAULT_SIDE)
-        default_channels = 1 if channels in (1, 2) else 3  # without alpha
-        self.example_shape: tuple[int, ...] = image_shape(settings, side, default_channels)
+        self._form = choose_declared_form(
+            f"--dataset={settings.dataset}",
+            (height, width),
+            1 if channels in (1, 2) else 3,  # without alpha
+            bits,
+            settings,
+        )
+        self.example_shape: tuple[int, ...] = self._form.shape
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -86,7 +91,7 @@ class PreparedReader:
             classes,
         )
         images = RecordImages(shards, settings.seed)
-        return open_images(images, self.example_shape, settings, devices)
+        return open_images(images, self._form, settings, devices)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
         count = None
@@ -94,7 +99,16 @@ class PreparedReader:
             list_files(settings, self._builder)  # checks the split
             count = self._builder.info.splits[settings.split].num_examples
         origin = f"--dataset={settings.dataset}"
-        return unread_images(origin, count, self.example_shape, settings, devices)
+        return unread_images(origin, count, self._form, settings, devices)
+
+    @property
+    def square_side(self) -> int:
+        """The side of the default square, for networks that do not support rectangles."""
+        return min(self.example_shape[:2])
+
+    def resized(self, settings: DataSettings) -> PreparedReader:
+        """Returns a reader of the same images for another --image_size."""
+        return PreparedReader(self._builder, settings)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return compute_fingerprint("", list_files(settings, self._builder), self.label_count)
@@ -128,11 +142,11 @@ def _damaged_file(name: str, data_dir: str) -> str | None:
     return None
 
 
-def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
-    """Returns the key and the shape of the image feature: "image" or else the first image.
+def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...], int]:
+    """Returns key, shape and bits of the image feature: "image" or else the first image.
 
     Raises:
-      UserError: If the dataset has no image, or its dtype is not uint8.
+      UserError: If the dataset has no image, or its dtype is neither uint8 nor uint16.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
@@ -148,12 +162,12 @@ def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...]]:
         )
     key = "image" if "image" in images else next(iter(images))
     dtype = np.dtype(images[key].np_dtype)
-    if dtype != np.uint8:
+    if dtype not in (np.uint8, np.uint16):
         raise UserError(
             f"--dataset={builder.name} has images of {dtype}",
-            "use a dataset of uint8 images",
+            "use a dataset of uint8 or uint16 images",
         )
-    return key, tuple(images[key].shape)
+    return key, tuple(images[key].shape), 8 * dtype.itemsize
 
 
 def label_feature(builder: Any) -> tuple[str | None, int]:

@@ -12,13 +12,15 @@ from absl import logging
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from ..runtime.randomness import RngStream, bits
-from . import folder
-from .encoded_images import EncodedImages, open_images, unread_images
+from .decoding import EncodedImages
+from .encoded_images import open_images, unread_images
 from .fingerprint import compute_fingerprint
-from .shapes import image_shape, limit_side
+from .headers import choose_form, read_header
+from .shapes import default_square
 from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, read_records, scan_shards
 from .shuffling import shuffled
 from .source import InMemoryData, StreamedData, UnreadData
+from .tiff import is_tiff
 
 _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epoch
 
@@ -26,20 +28,39 @@ _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epo
 class RecordReader:
     """Reads TFRecord files; see datasets.DatasetReader."""
 
-    def __init__(self, shards: Shards, example_shape: tuple[int, ...]):
+    def __init__(self, shards: Shards, settings: DataSettings):
         self._shards = shards
-        self.example_shape = example_shape
+        images = shards.first_images
+        headers = [read_header(f"image {number}", image) for number, image in enumerate(images)]
+        # If the first image is unreadable, the default size is that of an unknown image.
+        self._headers = [header for header in headers if header and headers[0]]
+        self._form = choose_form(
+            shards.origin,
+            self._headers,
+            settings,
+            has_tiff=any(map(is_tiff, images)),
+        )
+        self.example_shape: tuple[int, ...] = self._form.shape
         self.label_count = shards.classes
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
     ) -> InMemoryData | StreamedData:
         images = RecordImages(self._shards, settings.seed)
-        return open_images(images, self.example_shape, settings, devices)
+        return open_images(images, self._form, settings, devices)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
         images = RecordImages(self._shards, settings.seed)
-        return unread_images(images.origin, images.size, self.example_shape, settings, devices)
+        return unread_images(images.origin, images.size, self._form, settings, devices)
+
+    @property
+    def square_side(self) -> int:
+        """The side of the default square, for networks that do not support rectangles."""
+        return default_square(self._headers[0].size if self._headers else None)[0]
+
+    def resized(self, settings: DataSettings) -> RecordReader:
+        """Returns a reader of the same images for another --image_size."""
+        return RecordReader(self._shards, settings)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return compute_fingerprint("", self._shards.files, self._shards.classes)
@@ -48,8 +69,7 @@ class RecordReader:
 def find_reader(settings: DataSettings) -> RecordReader:
     """Finds the files of --data_dir; see `find_shards` for errors."""
     shards = find_shards(settings.data_dir, settings.num_classes)
-    side = settings.image_size or limit_side(folder.shorter_side(shards.first_image))
-    return RecordReader(shards, image_shape(settings, side, 3))
+    return RecordReader(shards, settings)
 
 
 class RecordImages(EncodedImages):
@@ -75,6 +95,8 @@ class RecordImages(EncodedImages):
         self._offsets = tf.constant([segment.offset for segment in self._segments], tf.int64)
         self._counts = tf.constant(counts, tf.int64)
         self._starts = tf.constant(list(itertools.accumulate(counts[:-1], initial=0)), tf.int64)
+        names = [record_name(self._segments, start) for start in self._starts.numpy()]
+        self._firsts = tf.constant([int(name.split()[1]) for name in names], tf.int64)
         mean_bytes = sum(segment.bytes for segment in self._segments) / self.size
         self._buffer_size = max(1, min(self.size, int(_SHUFFLE_BYTES / mean_bytes)))
 
@@ -104,6 +126,12 @@ class RecordImages(EncodedImages):
 
     def name(self, index: int) -> str:
         return record_name(self._segments, index)
+
+    def name_in_graph(self, index: tf.Tensor) -> tf.Tensor:
+        segment = tf.searchsorted(self._starts, [index], side="right")[0] - 1
+        number = tf.gather(self._firsts, segment) + index - tf.gather(self._starts, segment)
+        file = tf.gather(self._files, segment)
+        return tf.strings.join(["record ", tf.strings.as_string(number), " of ", file])
 
     def _records(self, segment: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of a segment with their indices."""

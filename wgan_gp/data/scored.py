@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from ..config import DataSettings
+from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
 from . import pixels
 from .array_files import chunks, open_arrays
 from .datasets import Dataset
-from .encoded_images import decode_readable, warn_of_unreadable
-from .folder import FolderImages, list_images
+from .decoding import decode_readable, warn_of_unreadable
+from .folder import FolderImages, find_form, list_images, read_headers
 from .pipeline import first_examples
 from .scaling import Scaling
 from .shuffling import shuffled
@@ -112,21 +112,27 @@ def _read_folder(
             f"--score_data={path} is a folder of images, but the run generates points",
             "give a .npy file of points",
         )
+    height, width, channels = example_shape
+    settings = DataSettings(
+        dequantization=False, image_size=image_size_of(height, width), image_channels=channels
+    )
     try:
         folder = list_images(path)
+        form = find_form(folder, read_headers(folder), settings)
     except UserError as error:
         texts = (text.replace("--data_dir", "--score_data") for text in (error.what, error.remedy))
         raise UserError(*texts) from error
     images = FolderImages(folder, seed=0)
     images.origin = f"--score_data={path}"
     has_labels = "" not in folder.class_names
-    settings = DataSettings(dequantization=False)
     missing = np.ones([len(folder.files)], bool)
-    batches = decode_readable(images, example_shape, tf.data.AUTOTUNE).batch(batch_size)
+    batches = decode_readable(images, form, tf.data.AUTOTUNE).batch(batch_size)
     for indices, levels, labels in batches.as_numpy_iterator():
         missing[indices] = False
         yield ExampleBatch(
-            pixels.normalize(settings, tf.constant(levels), tf.constant(0, tf.int64)).numpy(),
+            pixels.normalize(
+                settings, tf.constant(levels), tf.constant(0, tf.int64), bits=form.bits
+            ).numpy(),
             indices,
             labels.astype(np.int32) if has_labels else None,
             [folder.files[index] for index in indices],

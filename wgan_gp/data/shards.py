@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import google.protobuf.message
 import tensorflow as tf
@@ -28,6 +28,7 @@ _TYPE_NAMES = {"bytes_list": "a string", "float_list": "a float", "int64_list": 
 _HEADER_BYTES = 12  # the length of a record, 8 bytes, and its checksum
 _FRAME_BYTES = _HEADER_BYTES + 4  # the header and the checksum after the content
 _INSPECTED = 100  # records inspected to find one with the expected features
+_MAX_FIRST_IMAGES = 20
 _READ_BYTES = 2**18  # bytes per read
 
 
@@ -41,7 +42,8 @@ class Shards:
       image_key: The name of the image feature.
       label_key: The name of the label feature. None sets all labels to 0.
       classes: The number of classes; labels must be 0 ... classes - 1. 0 disables the check.
-      first_image: The encoded image of the first valid example. Empty if it was not read.
+      first_images: The encoded images of the first valid examples, at most 20. Empty if they were
+        not read.
     """
 
     origin: str
@@ -49,7 +51,7 @@ class Shards:
     image_key: str
     label_key: str | None
     classes: int = 0
-    first_image: bytes = b""
+    first_images: tuple[bytes, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +122,17 @@ def _inspect(origin: str, files: list[str], classes: int | None) -> Shards:
         except UserError as error:
             first_error = first_error or error
         else:
-            image = features[image_key].bytes_list.value[0]
-            return Shards(origin, files, image_key, label_key, classes or 0, image)
+            images = itertools.islice(itertools.chain([example], examples), _MAX_FIRST_IMAGES)
+            encoded = [value for each in images for value in _values(each, image_key)[:1]]
+            return Shards(origin, files, image_key, label_key, classes or 0, tuple(encoded))
     raise first_error or UserError(
         f"{origin} contains no tf.train.Example",
         "give uncompressed TFRecord files of tf.train.Example",
     )
+
+
+def _values(example: tf.train.Example, key: str) -> Sequence[bytes]:
+    return example.features.feature[key].bytes_list.value
 
 
 def _find_image_key(origin: str, features: Mapping[str, tf.train.Feature]) -> str:

@@ -23,7 +23,7 @@ class ExampleFormat:
 
     Attributes:
       shape: The example shape: `(H, W, C)` for images, `(D,)` for points.
-      dtype: tf.uint8 for images of 256 levels, else tf.float32.
+      dtype: tf.uint8 for images of 256 levels, tf.uint16 for 65536 levels, else tf.float32.
       normalize: (stored examples `[B, *shape]`, position of the first, scalar int64) -> float32
         examples of the same shape, images in [-1, 1]. It runs on the host or inside the program of
         an accelerator, with the same result.
@@ -45,6 +45,30 @@ class ExampleFormat:
         A TPU pads the last dimension of a tensor to a multiple of 128.
         """
         return -(-int(np.prod(self.shape)) // _LANES) * _LANES * self.dtype.size
+
+    @property
+    def row_spec(self) -> tf.TensorSpec:
+        """The spec of a stored example as a row `[D]` in the memory of a device; see `to_rows`."""
+        dtype = tf.uint8 if self.dtype == tf.uint16 else self.dtype
+        return tf.TensorSpec([self.example_bytes // dtype.size], dtype)
+
+    def to_rows(self, stored: tf.Tensor) -> tf.Tensor:
+        """Returns stored examples `[B, *shape]` as rows `[B, D]` for the program of a device.
+
+        uint16 becomes pairs of bytes, because not every device has variables of uint16.
+        """
+        rows = tf.reshape(stored, [stored.shape[0], -1])
+        if self.dtype != tf.uint16:
+            return rows
+        return tf.reshape(tf.bitcast(rows, tf.uint8), [stored.shape[0], -1])
+
+    def from_rows(self, rows: tf.Tensor) -> tf.Tensor:
+        """Returns rows of `to_rows` as examples `[B, *shape]`; uint16 becomes float32."""
+        shape = [rows.shape[0], *self.shape]
+        if self.dtype != tf.uint16:
+            return tf.reshape(rows, shape)
+        low, high = tf.unstack(tf.cast(tf.reshape(rows, [*shape, 2]), tf.float32), axis=-1)
+        return low + 256.0 * high  # hosts are little-endian
 
 
 class OpenedData(abc.ABC):
@@ -171,6 +195,7 @@ class StreamedData(OpenedData):
         """Decodes batches of `encoded`.
 
         Returns:
-          A dataset of batches of any size: images `[B, H, W, C]` uint8 and labels `[B]` int32.
+          A dataset of batches of any size: images `[B, H, W, C]` of `format.dtype` and labels
+          `[B]` int32.
           It holds one image for each encoded image.
         """

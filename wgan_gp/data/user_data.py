@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import DataSettings, DeviceSettings
+from ..config import DataSettings, DeviceSettings, sides_of
 from ..errors import UserError, explaining
 from ..run_directory.json_files import digest
 from . import pixels
@@ -98,7 +98,7 @@ class UserReader:
             offered = {
                 "split": split,
                 "data_dir": settings.data_dir,
-                "image_size": settings.image_size,
+                "image_size": _offered_size(settings),
                 "seed": settings.seed,
             }
             arguments = {
@@ -120,7 +120,7 @@ class UserReader:
     def _check_flags(self, settings: DataSettings) -> None:
         size, channels = settings.image_size, settings.image_channels
         shape = self.example_shape
-        if size not in (None, *shape[:1]) or (len(shape) != 3 and size is not None):
+        if size is not None and (len(shape) != 3 or sides_of(size) != shape[:2]):
             raise UserError(
                 f"--image_size={size}, but the examples of {self._flag} have shape {shape}",
                 "omit it, and resize them there",
@@ -159,6 +159,12 @@ class StreamedExamples(StreamedData):
             return examples, tf.cast(labels[0], tf.int32) if labels else zeros
 
         return batches.map(with_labels)
+
+
+def _offered_size(settings: DataSettings) -> int | tuple[int, int] | None:
+    """Returns --image_size for a function of the user: an int, or (H, W) for a rectangle."""
+    size = settings.image_size
+    return sides_of(size) if isinstance(size, str) else size
 
 
 def _accepts(function: Callable[..., Any], name: str) -> bool:

@@ -20,11 +20,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 import tqdm
 
+from ..config import sides_of
+from ..config.image_size import parse_image_size
 from ..errors import UserError, printable, reason
 from ..run_directory.files import list_prefix
 from ..runtime.log import show_log_lines
-from . import listing, pixels
+from . import listing, pixels, tiff
 from .folder import ImageFolder, list_images
+from .headers import ImageForm, read_header
 
 
 def main(arguments: list[str]) -> int:
@@ -39,23 +42,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--images_per_file", type=int, default=2000, help="maximum; default: 2000")
     parser.add_argument(
         "--image_size",
-        type=int,
-        help="side in pixels to which images are cropped and resized, as PNG; default: copy files",
+        help="size in pixels, such as 64 or 48x24, to which images are cropped and resized, as "
+        "PNG; default: copy files",
     )
     given = parser.parse_args(arguments)
     show_log_lines()
-    for name in ("images_per_file", "image_size"):
-        if (value := getattr(given, name)) is not None and value < 1:
-            parser.error(f"--{name}={value} is too small — use at least 1")
+    if given.images_per_file < 1:
+        parser.error(f"--images_per_file={given.images_per_file} is too small — use at least 1")
     try:
-        write(given.folder, given.prefix, given.images_per_file, given.image_size)
+        text = given.image_size
+        size = None if text is None else sides_of(parse_image_size("image_size", text))
+        write(given.folder, given.prefix, given.images_per_file, size)
     except UserError as error:
         print(f"error: {error}".replace("--data_dir=", ""), file=sys.stderr)
         return 2
     return 0
 
 
-def write(path: str, prefix: str, images_per_file: int, side: int | None) -> None:
+def write(path: str, prefix: str, images_per_file: int, size: tuple[int, int] | None) -> None:
     """Writes all readable images in random order and names unreadable ones on stderr.
 
     A file is renamed to its final name when it is complete.
@@ -64,7 +68,8 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
       path: The folder of the images.
       prefix: The beginning of the paths of the TFRecord files.
       images_per_file: The largest number of images in a file.
-      side: The size to which images are cropped and resized, in pixels. None copies the files.
+      size: Height and width to which images are cropped and resized, in pixels. None copies the
+        files, except TIFF files, which become PNG.
 
     Raises:
       UserError: If no image is readable, a file cannot be written, or files of an earlier call
@@ -80,13 +85,15 @@ def write(path: str, prefix: str, images_per_file: int, side: int | None) -> Non
     with tqdm.tqdm(total=len(order), unit=" images", disable=not sys.stderr.isatty()) as bar:
         for shard in range(count):
             name = f"{prefix}-{shard:05}-of-{count:05}.tfrecord"
-            unreadable += _write_file(name, folder, order[shard::count], side, bar)
+            unreadable += _write_file(name, folder, order[shard::count], size, bar)
     if unreadable:
         logging.warning(
             f"skipped images that cannot be read: {', '.join(map(printable, unreadable))}"
         )
     if len(unreadable) == len(order):
-        raise UserError(f"{path} contains no image that can be read", "give JPEG, PNG or GIF files")
+        raise UserError(
+            f"{path} contains no image that can be read", "give JPEG, PNG, GIF or TIFF files"
+        )
     _print_command(prefix, folder, len(order) - len(unreadable))
 
 
@@ -106,7 +113,11 @@ def _check_earlier_files(prefix: str, count: int) -> None:
 
 
 def _write_file(
-    name: str, folder: ImageFolder, indices: list[int], side: int | None, bar: tqdm.tqdm
+    name: str,
+    folder: ImageFolder,
+    indices: list[int],
+    size: tuple[int, int] | None,
+    bar: tqdm.tqdm,
 ) -> list[str]:
     """Writes a TFRecord file and returns the paths of the images that cannot be read."""
     unreadable = []
@@ -117,7 +128,7 @@ def _write_file(
         with tf.io.TFRecordWriter(f"{name}.new") as writer:
             for index in indices:
                 bar.update()
-                image = _read(posixpath.join(folder.path, folder.files[index]), side)
+                image = _read(posixpath.join(folder.path, folder.files[index]), size)
                 if image is None:
                     unreadable.append(folder.files[index])
                 else:
@@ -140,15 +151,24 @@ def _print_command(prefix: str, folder: ImageFolder, count: int) -> None:
         print(f"labels: {', '.join(f'{label} {name}' for label, name in enumerate(names))}")
 
 
-def _read(path: str, side: int | None) -> bytes | None:
-    """Returns the content of an image file, or a resized PNG, or None if it is unreadable."""
+def _read(path: str, size: tuple[int, int] | None) -> bytes | None:
+    """Returns the content of an image file, or a PNG, or None if the image is unreadable.
+
+    A PNG keeps 16 bits.
+    """
     try:
         encoded = tf.io.read_file(path)
-        if side is None:
-            pixels.check_not_bmp(encoded)
-            tf.io.decode_image(encoded, expand_animations=False)
-            return encoded.numpy()
-        return tf.io.encode_png(pixels.decode(encoded, (side, side, 3))).numpy()
+        content = encoded.numpy()
+        header = read_header(path, content)
+        if size is not None:
+            bits = header.bits if header else 8
+            form = ImageForm((*size, 3), bits, has_tiff=tiff.is_tiff(content))
+            return tf.io.encode_png(pixels.decode(encoded, form)).numpy()
+        if tiff.is_tiff(content):
+            return tf.io.encode_png(tiff.read_tiff(content)).numpy()
+        pixels.check_not_bmp(encoded)
+        tf.io.decode_image(encoded, expand_animations=False)
+        return content
     except tf.errors.OpError:
         return None
 

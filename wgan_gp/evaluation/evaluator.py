@@ -63,7 +63,9 @@ def open_evaluator(
     # Processes that compute together must not find different caches on their disks.
     folder = None if devices.cluster.has_peers else directory.evaluations
     scaling = examples.dataset.scaling
-    units = {} if scaling is None else {"restore": scaling.restore_array, "names": scaling.names}
+    units: dict[str, Any] = (
+        {} if scaling is None else {"restore": scaling.restore_array, "names": scaling.names}
+    )
     return make_evaluator(settings, devices.strategy, sampler, examples, folder, **units)
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
+from ..config import image_size_of
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.shuffling import ORDER
@@ -62,7 +63,8 @@ class Examples:
         """Returns a hash of the dataset's settings and of `more`, as a key for cached results."""
         settings = {name: getattr(self.dataset.settings, name) for name in _DATA_SETTINGS}
         shape = self.dataset.spec.example_shape
-        settings["image_size"] = shape[0] if len(shape) == 3 else None  # also if it is a default
+        # Also if it is a default.
+        settings["image_size"] = image_size_of(shape[0], shape[1]) if len(shape) == 3 else None
         return digest([_FORMAT, ORDER, *settings.values(), *more])[:16]
 
     def content_hash(self, count: int) -> str:

@@ -1,0 +1,139 @@
+"""Encoded images of a dataset, and their decoding."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from ..errors import UserError, printable
+from . import pixels
+from .headers import ImageForm, cropping_error
+
+WOULD_BE_CROPPED = "the image would be cropped"
+_MAX_NAMED = 20  # unreadable images named in a warning; the others are only counted
+
+# An image, its label, and its name if --crop=none refuses it.
+Decoded = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+class EncodedImages(abc.ABC):
+    """A dataset of encoded images.
+
+    An element is a pair (index, payload). A payload is a nest of tensors from which `read` gets the
+    image.
+
+    Attributes:
+      origin: The flag for messages, such as "--data_dir=photos".
+      size: The number of images.
+      classes: The number of classes; labels must be 0 ... classes - 1. 0 allows all labels.
+    """
+
+    origin: str
+    size: int
+    classes: int
+
+    @abc.abstractmethod
+    def in_order(self) -> tf.data.Dataset:
+        """Returns a dataset of all elements, once each."""
+
+    @abc.abstractmethod
+    def shuffled(self, first: int, count: int) -> tf.data.Dataset:
+        """Returns an endless dataset of batches of `count` elements, from a position on.
+
+        The order is a function of (seed, epoch).
+        """
+
+    @abc.abstractmethod
+    def read(self, payload: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the content of an image file, scalar string, and the label, scalar integer."""
+
+    @abc.abstractmethod
+    def name(self, index: int) -> str:
+        """Returns the name of an image for messages."""
+
+    @abc.abstractmethod
+    def name_in_graph(self, index: tf.Tensor) -> tf.Tensor:
+        """Returns `name` as a scalar string, without calling Python."""
+
+
+def no_readable_image(images: EncodedImages) -> UserError:
+    """Returns the error of a dataset of which no image can be read."""
+    return UserError(
+        f"{images.origin} contains no image that can be read",
+        "give JPEG, PNG, GIF or TIFF files",
+    )
+
+
+def warn_of_unreadable(images: EncodedImages, indices: Iterable[int], outcome: str) -> None:
+    """Names unreadable images on stderr, with what happens to them."""
+    names = [printable(images.name(int(index))) for index in indices]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    logging.warning(
+        f"{images.origin}: {len(names)} of {images.size} images cannot be read and "
+        f"{'is' if len(names) == 1 else 'are'} {outcome}: {', '.join(names[:_MAX_NAMED])}{more}"
+    )
+
+
+def decode_readable(images: EncodedImages, form: ImageForm, parallel: int) -> tf.data.Dataset:
+    """Returns the readable images in order, as (index, image, label).
+
+    Under --crop=none, it raises an error that contains WOULD_BE_CROPPED at an image that would be
+    cropped; see `explain_cropping`.
+    """
+    return (
+        images.in_order()
+        .map(
+            lambda index, payload: (index, decode_element(images, index, payload, form)),
+            num_parallel_calls=parallel,
+            deterministic=True,
+        )
+        .ignore_errors()
+        .map(lambda index, decoded: (index, *check_cropping(images.origin, decoded)))
+    )
+
+
+def decode_element(
+    images: EncodedImages, index: tf.Tensor, payload: Any, form: ImageForm
+) -> Decoded:
+    """Returns an image, its label and, if --crop=none does not permit to crop it, its name.
+
+    The label is int64; as int32, a label of 2**40 would become 0.
+    """
+    file, label = images.read(payload)
+    name = tf.constant("")
+    if form.crop == "none":
+        name = tf.cond(
+            pixels.is_cropped(file, form), lambda: images.name_in_graph(index), lambda: name
+        )
+    return pixels.decode(file, form), tf.cast(label, tf.int64), name
+
+
+def check_cropping(origin: str, decoded: Decoded) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns an image and its label after asserting that the image may be cropped."""
+    image, label, name = decoded
+    message = tf.strings.join([f"{origin}: {WOULD_BE_CROPPED}: ", name])
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(name, ""), [message])]):
+        return tf.identity(image), label
+
+
+def explain_cropping(error: tf.errors.OpError, origin: str) -> UserError | None:
+    """Returns a UserError for an error that contains WOULD_BE_CROPPED, and None for another one."""
+    found = re.search(rf"{WOULD_BE_CROPPED}: (.*?)\]", error.message)
+    return cropping_error(origin, f"{found[1]} has another aspect ratio") if found else None
+
+
+@contextlib.contextmanager
+def refusing_to_crop(origin: str) -> Iterator[None]:
+    """Turns an error that contains WOULD_BE_CROPPED into a UserError."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if explained := explain_cropping(error, origin):
+            raise explained from error
+        raise
