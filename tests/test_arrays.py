@@ -107,7 +107,7 @@ def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_memory_streams_and_remote_files_give_the_same_order(tmp_path, dtype):
     array = RANDOM.integers(0, 200, (23, 5, 2)).astype(dtype)
-    local, remote = save(tmp_path / "x.npy", array), save("ram://arrays/x.npy", array)
+    local, remote = save(tmp_path / "x.npy", array), save(f"ram://arrays/{dtype}.npy", array)
     folder = tmp_path / "shards"
     folder.mkdir()
     for name, part in (("a", array[:10]), ("b", array[10:])):

@@ -1,4 +1,4 @@
-"""What a run records about its data, and takes from there when it continues."""
+"""Records what a run knows of its data, and restores it when the run continues."""
 
 from __future__ import annotations
 
