@@ -317,6 +317,37 @@ def test_images_of_other_channels_and_none_need_no_network():
         Config(feature_extractor="none"), None, FakeSampler(samples), gray, None
     )
     assert isinstance(made, arrays.TableEvaluator)
+    # Samples are rounded to the 256 levels of pictures.
+    levels = FakeExamples(np.rint(real * 127.5 - 0.5) / 127.5 + 0.5 / 127.5)
+    near, _ = evaluate(levels.data[::-1] + 0.001, levels)
+    assert near["feature_wasserstein"] < 1e-6 + near["feature_wasserstein_floor"]
+    assert near["closest_distance_ratio"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "found"),
+    [
+        ({}, 0, True),
+        ({}, 5, False),
+        ({"feature_extractor": "none"}, 5, True),
+        ({"bounded": False}, 5, True),
+        ({"side": 40}, 5, True),
+    ],
+)
+def test_arrays_of_images_need_a_network_only_if_it_is_a_classifier(
+    monkeypatch, settings, labels, found
+):
+    side = settings.pop("side", 6)
+    real = FakeExamples(np.clip(normal(30, side, 5, 3), -1, 1), np.arange(30) % max(labels, 1))
+    real.dataset.label_count = labels
+    real.dataset.settings.dataset = "array"
+    real.dataset.spec = types.SimpleNamespace(
+        example_shape=(side, 5, 3), bounded=settings.pop("bounded", True)
+    )
+    monkeypatch.setattr(evaluator, "make_extractor", lambda *arguments: None)
+    monkeypatch.setattr(evaluator, "ImageEvaluator", lambda *arguments: None)
+    made = evaluator.make_evaluator(Config(**settings), None, FakeSampler(real.data), real, None)
+    assert isinstance(made, arrays.TableEvaluator) == found
 
 
 def test_values_are_compared_in_the_units_of_the_data():
@@ -337,6 +368,8 @@ def test_errors_are_one_line(shape):
     kind = arrays.SignalEvaluator if len(shape) == 2 else None
     with pytest.raises(UserError, match=r"NaN or infinite values in 2 of 20 samples"):
         evaluate(samples, normal(20, *shape), kind=kind)
+    with pytest.raises(UserError, match=r"--evaluate_samples=3 is too small .* give at least 4"):
+        evaluate(normal(20, *shape), normal(20, *shape), count=3, kind=kind)
     with pytest.raises(UserError, match="at least 4 real examples, but there are only 3"):
         evaluate(samples, normal(3, *shape), kind=kind)
     with pytest.raises(UserError) as caught:

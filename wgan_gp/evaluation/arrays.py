@@ -105,6 +105,11 @@ class TableEvaluator:
     def _real(self) -> RealExamples:
         examples, labels = self._examples.read(self._count)
         count = len(examples) // 2 * 2
+        if self._count < MIN_EXAMPLES:
+            raise UserError(
+                f"--evaluate_samples={self._count} is too small for two halves of the data",
+                f"give at least {MIN_EXAMPLES}",
+            )
         if count < MIN_EXAMPLES:
             raise UserError(
                 f"the evaluation needs at least {MIN_EXAMPLES} real examples, but there are only "

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import OutputSettings
-from ..data.datasets import BUILT_IN
+from ..data.datasets import BUILT_IN, Dataset
 from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
@@ -18,7 +18,7 @@ from ..runtime.devices import Devices
 from . import metrics
 from .arrays import Restore, SignalEvaluator, TableEvaluator
 from .examples import ArrayCache, Arrays, Examples, check_finite, check_samples, split_into_batches
-from .extractors import Extractor, make_extractor, quantize, run_on_replicas
+from .extractors import Extractor, default_extractor, make_extractor, quantize, run_on_replicas
 from .points import PointEvaluator
 
 # Features `[N, D]`, and probabilities `[N, K]` or None if the extractor has none.
@@ -105,14 +105,26 @@ def make_evaluator(
         )
     if rank == 1 and dataset in BUILT_IN:
         return PointEvaluator(count, sampler, examples)
-    # Pretrained networks take gray or color images with values in [-1, 1].
-    is_picture = rank == 3 and spec.example_shape[2] in (1, 3) and getattr(spec, "bounded", True)
-    if name == NO_EXTRACTOR or (name is None and not is_picture):
+    if name == NO_EXTRACTOR or (name is None and not _are_pictures(examples.dataset)):
+        if rank == 3 and restore is None and getattr(spec, "bounded", True):
+            restore = quantize
         evaluator = SignalEvaluator if rank == 2 else TableEvaluator
         return evaluator(count, sampler, examples, restore=restore, names=names)
     cache = ArrayCache(folder)
     extractor = make_extractor(name, strategy, examples, cache)
     return ImageEvaluator(count, strategy, sampler, examples, cache, extractor)
+
+
+def _are_pictures(dataset: Dataset) -> bool:
+    """Returns whether a network that was trained on pictures should compute features by default.
+
+    Such networks take gray or color images in [-1, 1]. Arrays are usually measurements, for which
+    only a classifier of their own labels is suitable.
+    """
+    spec = dataset.spec
+    if spec.example_shape[2:] not in ((1,), (3,)) or not getattr(spec, "bounded", True):
+        return False
+    return dataset.settings.dataset != "array" or default_extractor(dataset) == "classifier"
 
 
 class ImageEvaluator:

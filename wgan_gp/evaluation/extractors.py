@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from ..data.datasets import Dataset
 from ..errors import UserError, reason
 from . import classifier, pretrained
 from .examples import ArrayCache, Examples
@@ -34,6 +35,12 @@ class Extractor:
     accuracy: float | None = None
 
 
+def default_extractor(dataset: Dataset) -> str:
+    """Returns "classifier" for small labeled images, and "inception" for other images."""
+    small = max(dataset.spec.example_shape[:2]) <= MAX_CLASSIFIER_IMAGE_SIZE
+    return "classifier" if small and dataset.label_count > 1 else "inception"
+
+
 def make_extractor(
     name: str | None,
     strategy: tf.distribute.Strategy,
@@ -53,15 +60,13 @@ def make_extractor(
     """
     dataset = examples.dataset
     labels, example_shape = dataset.label_count, dataset.spec.example_shape
-    if name is None:
-        small = max(example_shape[:2]) <= MAX_CLASSIFIER_IMAGE_SIZE
-        name = "classifier" if small and labels > 1 else "inception"
+    name = name or default_extractor(dataset)
     if name == "classifier":
         if labels < 2:
             raise UserError(
                 f"--feature_extractor=classifier needs labels of at least two classes, but "
                 f"{dataset.settings.dataset} has fewer",
-                "use inception, or the path of a Keras file or SavedModel",
+                "use inception, none, or the path of a Keras file or SavedModel",
             )
         model = classifier.fit_or_load(examples, cache, labels)
         return Extractor(name, model.key, model, model.accuracy)

@@ -52,8 +52,8 @@ def load_inception(name: str) -> tuple[str, Network]:
     except Exception as error:
         raise UserError(
             f"--feature_extractor={name} cannot be downloaded or loaded ({reason(error)})",
-            "use the path of a SavedModel or Keras file or, for labeled images, classifier; if "
-            f"~/.keras/datasets/{INCEPTION_FILE} is damaged, delete it",
+            "use the path of a SavedModel or Keras file or, for labeled images, classifier, or "
+            f"none; if ~/.keras/datasets/{INCEPTION_FILE} is damaged, delete it",
         ) from error
     return INCEPTION, Network(loaded, (INCEPTION_SIDE, INCEPTION_SIDE, 3), loaded)
 

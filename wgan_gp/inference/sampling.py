@@ -218,7 +218,7 @@ def make_sample_images(
       restore, names, bounded: See `pictures.overview`.
     """
     rank = len(data.example_shape)
-    needs_no_scale = rank == 3 and bounded and restore is None
+    needs_no_scale = bounded and data.example_shape[2:] in ((1,), (3,))
     real = None if needs_no_scale else _first_for_plots(data)
     draw = functools.partial(overview, real=real, restore=restore, names=names, bounded=bounded)
     if rank == 1:
