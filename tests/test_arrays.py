@@ -63,7 +63,7 @@ def sorted_rows(examples):
     cache=st.sampled_from(["on", "off"]),
 )
 def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scaling, ending, cache):
-    """What training sees, in the units of the data, is the data in another order."""
+    """Training sees the values of the data, in another order."""
     values = np.random.default_rng(1).uniform(-50, 200, (7, *shape))
     array = (values > 60) if dtype == "bool" else values.astype(dtype)
     array[0], array[1] = array.min(), array.max()  # so that nothing is constant

@@ -71,7 +71,7 @@ class ArrayReader:
 
     @property
     def bounded(self) -> bool:
-        """Whether all normalized examples are in [-1, 1]."""
+        """Is True if all normalized examples are in [-1, 1]."""
         return self.scaling.bounded
 
     def use_scaling(self, scaling: Scaling) -> None:

@@ -46,14 +46,14 @@ class Scaling:
 
     @property
     def bounded(self) -> bool:
-        """Whether all normalized training examples are in [-1, 1]."""
+        """Is True if all normalized training examples are in [-1, 1]."""
         if self.method == "none":
             return min(self.minimum) >= -1 and max(self.maximum) <= 1
         return self.method == "minmax"
 
     @property
     def uint8(self) -> bool:
-        """Whether examples are stored as uint8 and normalized when they are used."""
+        """Is True if examples are stored as uint8 and normalized when they are used."""
         return self.dequantized and self.dtype in ("uint8", "bool")
 
     def to_stored(self, examples: np.ndarray) -> np.ndarray:
@@ -228,7 +228,7 @@ class Statistics:
           dequantize: Whether integers below 2^16 get noise, unless the method is "none".
           names: The names of the features, or None.
         """
-        # Noise would be lost beside larger integers in float32.
+        # In float32, larger integers and the noise have no exact sum.
         largest = max(np.abs(self.minimum).max(), np.abs(self.maximum).max())
         is_integer = dtype.kind in "iub" and largest < 2**16
         dequantized = dequantize and method != "none" and is_integer
