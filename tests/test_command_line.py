@@ -340,6 +340,7 @@ def test_run_directory_that_cannot_be_written(tmp_path):
 
 
 TINY_RUN = ["--dataset=swiss_roll", "--model_width=4", "--batch_size=8", "--steps_per_loop=5"]
+TINY_RUN += ["--model_depth=1", "--n_critic=1", "--sample_interval=0"]
 
 
 def start_training(tmp_path, *arguments, **options):
@@ -510,6 +511,7 @@ def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, choices):
             "learning_rate_schedule": "constant",
             "steps_per_loop": 10,
             "summary_interval": 10,
+            "sample_interval": 0,
         }
         return [*choices, *(f"--{name}={value}" for name, value in settings.items())]
 

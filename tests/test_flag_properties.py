@@ -181,7 +181,7 @@ def is_trained(combination, path):
     return True
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_accepted_combinations_train(tmp_path_factory, count):
     trained = []
 

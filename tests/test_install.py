@@ -1,5 +1,6 @@
 """The installations of docs/tpu.md, the Makefile's environments, and the variables of a TPU."""
 
+import functools
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from packaging.version import Version
@@ -35,12 +37,17 @@ def install_lines(page):
     return sorted(set(found))
 
 
-def resolve(arguments, report):
+@functools.cache
+def resolve(arguments):
     """Returns the versions that pip would install for a command, by name."""
-    subprocess.run(
-        [sys.executable, *PIP, "--report", report, *shlex.split(arguments)], cwd=ROOT, check=True
-    )
-    packages = [each["metadata"] for each in json.loads(report.read_text())["install"]]
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        subprocess.run(
+            [sys.executable, *PIP, "--report", report, *shlex.split(arguments)],
+            cwd=ROOT,
+            check=True,
+        )
+        packages = [each["metadata"] for each in json.loads(report.read_text())["install"]]
     return {each["name"].lower().replace("_", "-"): each["version"] for each in packages}
 
 
@@ -90,23 +97,21 @@ def test_conflicts_are_found():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", install_lines(PAGE))
-def test_every_installation_of_the_page_resolves(line, tmp_path):
+def test_every_installation_of_the_page_resolves(line):
     """Asks pip, which reads the package index."""
-    report = tmp_path / "report.json"
-    packages = resolve(line, report)
+    packages = resolve(line)
     if not FLAVORS & set(packages) and "--no-deps" not in line:
         # It adds to the environment of a TPU, as a second command.
-        packages = {**resolve("-r requirements-tpu.txt", report), **packages}
+        packages = {**resolve("-r requirements-tpu.txt"), **packages}
     assert find_conflicts(packages, complete="--no-deps" not in line) == []
 
 
 @pytest.mark.slow
-def test_the_package_that_tensorflow_recommends_is_recognized_as_a_conflict(tmp_path):
+def test_the_package_that_tensorflow_recommends_is_recognized_as_a_conflict():
     """TensorFlow's own error message says to install cloud-tpu-client."""
     line = "tensorflow-tpu==2.20.0 libtpu==0.0.18"
-    report = tmp_path / "report.json"
     # pip refuses both in one command. In a second command it downgrades protobuf.
-    packages = {**resolve(line, report), **resolve("cloud-tpu-client", report)}
+    packages = {**resolve(line), **resolve("cloud-tpu-client")}
     (problem,) = find_conflicts(packages)
     assert problem.startswith("tensorflow-tpu cannot be imported with protobuf 3.")
 

@@ -49,7 +49,7 @@ def program(model_dir, *arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [pytest.param(3, 4), pytest.param(20, 7, marks=pytest.mark.slow)]
+    ("count", "seed"), [pytest.param(3, 4), pytest.param(8, 7, marks=pytest.mark.slow)]
 )
 def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
@@ -117,15 +117,10 @@ def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
+# The second name does not match itself as a pattern either, even if brackets are escaped.
 @pytest.mark.parametrize(
     "name",
-    [
-        "run[1]",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("lr=[1e-4,3e-4]", "st*r", "what?", "back\\slash")
-        ),
-    ],
+    ["run[1]", pytest.param("lr=[1e-4,3e-4] st*r what? back\\slash", marks=pytest.mark.slow)],
 )
 def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path, name):
     settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
@@ -143,6 +138,7 @@ def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path, name)
 
 def test_a_run_directory_does_not_match_its_neighbors(tmp_path):
     settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
+    settings["sample_interval"] = 0
     train_tiny(tmp_path / "star_a", train_steps=15, **settings)
     kept = sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir())
     for train_steps in (5, 20):
@@ -263,7 +259,7 @@ def test_tensorboard_shows_repeated_iterations_once(tmp_path):
 def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path):
     """A limit on the size of files simulates it, because a checkpoint is the largest file."""
     arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=64"]
-    arguments += ["--learning_rate_schedule=constant"]
+    arguments += ["--learning_rate_schedule=constant", "--sample_interval=0"]
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=5")) == 0
 
     def limit():
@@ -404,8 +400,8 @@ def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
 
 @pytest.mark.slow
 def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
-    """Runs 30 seeds of `python -m benchmarks.fuzz`."""
-    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(30)) if failure is not None]
+    """Runs 15 seeds of `python -m benchmarks.fuzz`."""
+    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(15)) if failure is not None]
     assert not failures, "\n".join(failures)
 
 

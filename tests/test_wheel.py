@@ -105,33 +105,21 @@ def test_the_flags_and_all_experiments_are_in_the_wheel(wheel):
 
 def test_the_wheel_alone_trains_resumes_and_samples(installed, tmp_path):
     """Uses the console script, and `python -m wgan_gp` with an experiment given by its name."""
-    settings = [f"--model_dir={tmp_path}", "--model_width=4", "--steps_per_loop=5"]
-    settings += ["--learning_rate_schedule=constant"]
+    settings = ["--flagfile=configs/gaussians_8.flags", f"--model_dir={tmp_path}"]
+    settings += ["--model_width=4", "--steps_per_loop=5", "--learning_rate_schedule=constant"]
     assert "checkpoints are in" in installed("wgan-gp", *settings, "--train_steps=5")
-    installed("wgan-gp", *settings, "--train_steps=10")
+    assert '"dataset": "gaussians_8"' in (tmp_path / "config.json").read_text()
+    installed("python", "-m", "wgan_gp", *settings, "--train_steps=10")
     assert {path.stem for path in (tmp_path / "checkpoints").glob("*.json")} == {
         "ckpt-5",
         "ckpt-10",
     }
     path = installed("wgan-gp", f"--model_dir={tmp_path}", "--mode=sample").strip()
     assert path.endswith(".png") and pathlib.Path(path).stat().st_size > 0
-    arguments = [f"--model_dir={tmp_path}/toy", "--train_steps=2", "--steps_per_loop=2"]
-    installed("python", "-m", "wgan_gp", "--flagfile=configs/gaussians_8.flags", *arguments)
-    assert '"dataset": "gaussians_8"' in (tmp_path / "toy" / "config.json").read_text()
 
 
 def test_the_installed_program_names_itself_in_its_help(installed):
     assert "--generator_ema_decay" in installed("wgan-gp", "--help")
-
-
-def test_the_wheel_alone_trains_from_python(installed, tmp_path):
-    program = (
-        "import wgan_gp\n"
-        f"config = wgan_gp.Config(model_dir={str(tmp_path)!r}, dataset='swiss_roll', "
-        "train_steps=2, steps_per_loop=2, model_width=4)\n"
-        "print(wgan_gp.train(config).iteration)"
-    )
-    assert installed(program).split() == ["2"]
 
 
 @pytest.mark.slow
@@ -218,19 +206,15 @@ def test_the_wheel_alone_trains_resumes_compiles_and_exports_the_files_of_custom
     flags = [f"--model={paths['my_networks.py']}", f"--dataset={paths['my_data.py']}"]
     flags += [f"--objective={paths['my_losses.py']}:SmallWeights"]
     flags += ["--steps_per_loop=5", "--sample_interval=0", "--learning_rate_schedule=constant"]
-    once, twice = f"--model_dir={tmp_path}/once", f"--model_dir={tmp_path}/twice"
-    installed("wgan-gp", *flags, once, "--train_steps=10")
-    installed("wgan-gp", *flags, twice, "--train_steps=5")
-    installed("wgan-gp", *flags, twice, "--train_steps=10")
-    a, b = (
-        tf.train.load_checkpoint(str(tmp_path / run / "checkpoints" / "ckpt-10"))
-        for run in ("once", "twice")
-    )
-    names = [name for name in a.get_variable_to_shape_map() if "OBJECT_GRAPH" not in name]
-    assert names and all(np.array_equal(a.get_tensor(name), b.get_tensor(name)) for name in names)
-    installed("wgan-gp", "--mode=export", once, flags[0])
-    assert (tmp_path / "once" / "exported" / "generator.keras").exists()
-    table = installed("wgan-gp", "--mode=evaluate", once, *flags[:2], "--evaluate_samples=200")
+    run = f"--model_dir={tmp_path}/run"
+    installed("wgan-gp", *flags, run, "--train_steps=5")
+    installed("wgan-gp", *flags, run, "--train_steps=10")
+    # tests/test_custom.py shows that such a run equals the uninterrupted one.
+    steps = {path.stem for path in (tmp_path / "run" / "checkpoints").glob("*.json")}
+    assert steps == {"ckpt-5", "ckpt-10"}
+    installed("wgan-gp", "--mode=export", run, flags[0])
+    assert (tmp_path / "run" / "exported" / "generator.keras").exists()
+    table = installed("wgan-gp", "--mode=evaluate", run, *flags[:2], "--evaluate_samples=200")
     assert "fid" in table
     report = installed("wgan-gp", "--mode=compile", *flags, f"--model_dir={tmp_path}/compiled")
     assert "generator_step" in report
