@@ -1,18 +1,25 @@
 """Rectangles, cropping, orientation, depth and channels of pictures in files."""
 
+import contextlib
+import importlib.machinery
 import io
 import json
+import struct
+import sys
+import types
 
 import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, find_data, open_data, resolved, train_tiny
+from conftest import LIBRARY, TINY, call_main, find_data, open_data, resolved, train_tiny
 
+from wgan_gp.app import extensions
 from wgan_gp.app.error_messages import explaining_errors
+from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
-from wgan_gp.data import pixels, shapes, write_tfrecords
+from wgan_gp.data import pixels, shapes, tiff, write_tfrecords
 from wgan_gp.data.headers import ImageForm, read_header
 from wgan_gp.data.loop_input import open_loop_input
 from wgan_gp.data.pipeline import first_examples, replica_batches
@@ -100,6 +107,26 @@ def test_a_function_of_the_user_gets_a_pair_for_a_rectangle():
     assert received == [8, (8, 4)]
     with pytest.raises(UserError, match=r"--image_size=8x5, but the examples of data have shape"):
         UserReader(Config(image_size="8x5"), lambda: np.zeros([4, 8, 4, 1], np.uint8), "data")
+
+
+def test_a_run_on_rectangles_of_the_user_keeps_its_recorded_height(tmp_path):
+    """An earlier version recorded image_size 8 for arrays of 8x4 pixels."""
+    code = tmp_path / "own.py"
+    code.write_text(
+        "import numpy\ndef dataset():\n    return numpy.zeros([64, 8, 4, 1], numpy.uint8)\n"
+    )
+    function = extensions.load(
+        Config(**{**TINY, "dataset": str(code)}), LIBRARY.models, ("dataset",)
+    ).dataset
+    settings = {**TINY, "dataset": str(code), "model_dir": f"{tmp_path}/run"}
+    new, _ = resolve(Config(**settings), LIBRARY.models, function)
+    assert new.image_size == "8x4"
+    saved = {**new.to_dict(), "image_size": 8}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
+    for given in ({}, {"image_size": 8}):
+        old, _ = resolve(Config(**settings, **given), LIBRARY.models, function)
+        assert old.image_size == 8 and old.differences(saved) == []
 
 
 # Windows and rectangles
@@ -529,3 +556,90 @@ def test_channels_that_pictures_do_not_have_are_refused(tmp_path):
         find_data(settings_of(folder, image_channels=5))
     with pytest.raises(UserError, match="--image_channels=2 does not apply to --dataset=digits"):
         find_data(Config(image_channels=2))
+
+
+# TIFF files that Pillow cannot read
+
+
+def raw_tiff(image, orientation=1, sample_format=1):
+    """Returns an uncompressed TIFF file of any number of channels, as the specification says."""
+    height, width, channels = image.shape
+    bits = np.full(channels, 8 * image.dtype.itemsize, "<u2").tobytes()
+    bits_at, data_at = 8, 8 + max(4, len(bits))
+    directory_at = data_at + image.nbytes + image.nbytes % 2
+    entries = [(256, 4, 1, width), (257, 4, 1, height)]
+    entries += [(258, 3, channels, bits_at if channels > 2 else int.from_bytes(bits, "little"))]
+    entries += [(259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, data_at), (274, 3, 1, orientation)]
+    entries += [(277, 3, 1, channels), (278, 4, 1, height), (279, 4, 1, image.nbytes)]
+    entries += [(339, 3, 1, sample_format)]
+    directory = struct.pack("<H", len(entries))
+    directory += b"".join(struct.pack("<HHII", *entry) for entry in entries) + bytes(4)
+    head = b"II*\0" + struct.pack("<I", directory_at) + bits.ljust(max(4, len(bits)), b"\0")
+    return head + image.tobytes() + bytes(image.nbytes % 2) + directory
+
+
+EIGHT = np.random.default_rng(2).integers(0, 2**16, [6, 5, 8]).astype("<u2")
+
+
+def install(monkeypatch, image, axes):
+    """Puts a module in place of tifffile, which reads one image."""
+    page = types.SimpleNamespace(asarray=lambda: image, axes=axes)
+    module = types.ModuleType("tifffile")
+    module.__spec__ = importlib.machinery.ModuleSpec("tifffile", None)
+    module.TiffFile = lambda file: contextlib.nullcontext(types.SimpleNamespace(pages=[page]))
+    monkeypatch.setitem(sys.modules, "tifffile", module)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("axes", ["YXS", "SYX"])
+def test_many_channels_are_read_by_tifffile(tmp_path, monkeypatch, axes, cache):
+    install(monkeypatch, EIGHT if axes == "YXS" else np.moveaxis(EIGHT, -1, 0), axes)
+    folder = put(tmp_path / "x", a_tiff=raw_tiff(EIGHT, orientation=6))
+    data = open_data(settings_of(folder, cache=cache))
+    assert data.example_shape == (5, 6, 8) and data.format.dtype == tf.uint16
+    examples, _ = first_examples(data, 1)
+    np.testing.assert_array_equal(levels_of(examples[0], 16), np.rot90(EIGHT, -1))
+    with pytest.raises(UserError, match=r"=3, but the images of .* have 8 channels — give --image"):
+        find_data(settings_of(folder, image_channels=3))
+
+
+@pytest.mark.parametrize(
+    ("image", "sample_format", "message"),
+    [
+        (EIGHT, 1, r"a.tif is a TIFF of 8 channels of 16 bits, which Pillow .* — pip install tiff"),
+        (EIGHT[..., :3], 1, r"a.tif is a TIFF of 3 channels of 16 bits, which .* — pip install"),
+        (EIGHT[..., :1].view("<i2"), 2, r"1 channel of 16 bits, signed or .* — store unsigned"),
+        (EIGHT[..., :2].copy().view("<u4"), 1, r"a TIFF of 1 channel of 32 bits — store unsigned"),
+    ],
+)
+def test_other_tiff_files_are_refused(tmp_path, monkeypatch, image, sample_format, message):
+    monkeypatch.setitem(sys.modules, "tifffile", None)  # it is not installed
+    folder = put(tmp_path / "x", a_tif=raw_tiff(image, sample_format=sample_format))
+    with pytest.raises(UserError, match=message):
+        find_data(settings_of(folder))
+
+
+def test_damaged_tiff_files_are_left_out(tmp_path, capsys):
+    content = raw_tiff(ramp(6, 5, 1))
+    files = {f"{n}_tif": content[:n] for n in (0, 4, 8, 20, 60, len(content) - 30)}
+    folder = put(tmp_path / "x", a_tif=content, b_png=content, **files)
+    assert open_data(settings_of(folder, image_channels=1)).size == 2
+    assert f"{len(files)} of {len(files) + 2} images cannot be read" in capsys.readouterr().err
+
+
+def test_a_remote_tpu_does_not_stream_tiff_files(tmp_path):
+    folder = put(tmp_path / "x", a_tif=raw_tiff(ramp(6, 5, 1)))
+    config = settings_of(folder, cache="off", tpu="my-tpu")
+    with pytest.raises(UserError, match=r"has TIFF files, which .* — use --cache=on, or convert"):
+        open_data(config)
+
+
+@pytest.mark.slow
+def test_tifffile_reads_what_pillow_cannot(tmp_path):
+    import tifffile  # noqa: PLC0415
+
+    for channels, dtype in ((3, np.uint16), (5, np.uint8), (16, np.uint16)):
+        image = EIGHT.repeat(2, axis=2)[..., :channels].astype(dtype)
+        path = tmp_path / f"{channels}.tif"
+        tifffile.imwrite(path, image, photometric="minisblack", planarconfig="contig")
+        np.testing.assert_array_equal(tiff.read_tiff(path.read_bytes()), image)

@@ -59,7 +59,7 @@ def resolve(
     resolved = dataclasses.replace(
         config,
         model_dir=config.run_directory,
-        image_size=image_size_of(shape[0], shape[1]) if len(shape) == 3 else None,
+        image_size=_image_size(config, shape),
         model=model_name,
         generator_model=generator_name,
         model_width=width,
@@ -81,19 +81,38 @@ def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:
     side = dataset.square_side
     if side is None or config.image_size is not None or shape[0] == shape[1]:
         return dataset
-    # It imports TensorFlow, which every dataset of rectangles does.
-    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
-
-    directory = RunDirectory(config.run_directory)
-    with directory.convert_file_errors("read"):
-        saved = directory.saved_config() or {}
-    if saved.get("image_size") is not None:
-        return dataset.with_image_size(saved["image_size"])
+    saved = _saved_image_size(config)
+    if saved is not None:
+        return dataset.with_image_size(saved)
     try:
         check_networks(config, shape, models)
     except UserError:
         return dataset.with_image_size(side)
     return dataset
+
+
+def _image_size(config: Config, shape: tuple[int, ...]) -> int | str | None:
+    """Returns the value of --image_size for examples `shape`.
+
+    An earlier version recorded only the height of rectangles that are arrays of the user. A run
+    that it started keeps this value.
+    """
+    if len(shape) != 3:
+        return None
+    size = image_size_of(shape[0], shape[1])
+    if isinstance(size, int) or isinstance(config.image_size, str):
+        return size
+    return shape[0] if shape[0] in (config.image_size, _saved_image_size(config)) else size
+
+
+def _saved_image_size(config: Config) -> int | str | None:
+    """Returns the image size of the run in --model_dir, or None if there is no run."""
+    # It imports TensorFlow, which most datasets of rectangles do.
+    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
+
+    directory = RunDirectory(config.run_directory)
+    with directory.convert_file_errors("read"):
+        return (directory.saved_config() or {}).get("image_size")
 
 
 def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def parse_image_size(name: str, value: Any) -> int | str:
     """
     is_number = isinstance(value, int) and not isinstance(value, bool)
     flag = f"--{name}={printable(shorten(str(value)))}"
-    match = re.fullmatch(r"(-?[0-9]+)(?:x([0-9]+))?", str(value)[:99], re.ASCII)
+    match = re.fullmatch(r"(-?[0-9]{1,999})(?:x([0-9]{1,999}))?", str(value), re.ASCII)
     if not (is_number or isinstance(value, str)) or match is None:
         raise UserError(f"{flag} is not a size of images", f"give {EXAMPLES}")
     height, width = int(match[1]), int(match[2] or match[1])

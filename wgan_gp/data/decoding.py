@@ -18,9 +18,6 @@ from .headers import ImageForm, cropping_error
 WOULD_BE_CROPPED = "the image would be cropped"
 _MAX_NAMED = 20  # unreadable images named in a warning; the others are only counted
 
-# An image, its label, and its name if --crop=none refuses it.
-Decoded = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-
 
 class EncodedImages(abc.ABC):
     """A dataset of encoded images.
@@ -86,40 +83,55 @@ def decode_readable(images: EncodedImages, form: ImageForm, parallel: int) -> tf
     Under --crop=none, it raises an error that contains WOULD_BE_CROPPED at an image that would be
     cropped; see `explain_cropping`.
     """
-    return (
+    decoded = (
         images.in_order()
         .map(
-            lambda index, payload: (index, decode_element(images, index, payload, form)),
+            lambda index, payload: (index, *decode_element(images, index, payload, form)),
             num_parallel_calls=parallel,
             deterministic=True,
         )
         .ignore_errors()
-        .map(lambda index, decoded: (index, *check_cropping(images.origin, decoded)))
     )
+    return check_cropping(decoded, images.origin, form)
 
 
 def decode_element(
     images: EncodedImages, index: tf.Tensor, payload: Any, form: ImageForm
-) -> Decoded:
-    """Returns an image, its label and, if --crop=none does not permit to crop it, its name.
+) -> tuple[tf.Tensor, ...]:
+    """Returns an image, its label and, under --crop=none, its name if it would be cropped, or "".
 
     The label is int64; as int32, a label of 2**40 would become 0.
     """
     file, label = images.read(payload)
-    name = tf.constant("")
-    if form.crop == "none":
-        name = tf.cond(
-            pixels.is_cropped(file, form), lambda: images.name_in_graph(index), lambda: name
-        )
-    return pixels.decode(file, form), tf.cast(label, tf.int64), name
+    decoded = pixels.decode(file, form), tf.cast(label, tf.int64)
+    if form.crop != "none":
+        return decoded
+    is_cropped = pixels.is_cropped(file, form)
+    return *decoded, tf.cond(
+        is_cropped, lambda: images.name_in_graph(index), lambda: tf.constant("")
+    )
 
 
-def check_cropping(origin: str, decoded: Decoded) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns an image and its label after asserting that the image may be cropped."""
-    image, label, name = decoded
-    message = tf.strings.join([f"{origin}: {WOULD_BE_CROPPED}: ", name])
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(name, ""), [message])]):
-        return tf.identity(image), label
+def blank_element(form: ImageForm, dtype: tf.DType) -> tuple[tf.Tensor, ...]:
+    """Returns a tuple like that of `decode_element` without an image."""
+    blank = tf.zeros(form.shape, dtype), tf.constant(0, tf.int64)
+    return blank if form.crop != "none" else (*blank, tf.constant(""))
+
+
+def check_cropping(decoded: tf.data.Dataset, origin: str, form: ImageForm) -> tf.data.Dataset:
+    """Returns (key, image, label) of elements (key, *decode_element) that may be cropped.
+
+    This is not a part of `decode_element`, whose errors are ignored: it is an unreadable image.
+    """
+    if form.crop != "none":
+        return decoded
+
+    def check(key: Any, image: tf.Tensor, label: tf.Tensor, name: tf.Tensor) -> tuple:
+        message = tf.strings.join([f"{origin}: {WOULD_BE_CROPPED}: ", name])
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(name, ""), [message])]):
+            return key, tf.identity(image), label
+
+    return decoded.map(check)
 
 
 def explain_cropping(error: tf.errors.OpError, origin: str) -> UserError | None:

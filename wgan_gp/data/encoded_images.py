@@ -16,8 +16,8 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from . import pixels, substitution
 from .decoding import (
-    Decoded,
     EncodedImages,
+    blank_element,
     check_cropping,
     decode_element,
     decode_readable,
@@ -195,11 +195,10 @@ class StreamedImages(StreamedData):
             .unbatch()
             .map(self._decode_marked, num_parallel_calls=_PARALLEL_DECODES, deterministic=True)
             .ignore_errors()
-            .map(self._check_cropping)
-            .batch(_BATCH_SIZE)
         )
+        checked = check_cropping(decoded, self._images.origin, self._form)
         filled = substitution.fill(
-            decoded,
+            checked.batch(_BATCH_SIZE),
             self._images.origin,
             max_missing=min(2 * self.size, _MAX_MISSING),
             on_missing=self._warn_of_missing if self._warn else None,
@@ -210,18 +209,14 @@ class StreamedImages(StreamedData):
 
     def _decode_marked(
         self, mark: substitution.Mark, element: tuple[tf.Tensor, Any]
-    ) -> tuple[substitution.Mark, Decoded]:
+    ) -> tuple[Any, ...]:
         _, _, is_image = mark
-        blank = tf.zeros(self._form.shape, self.format.dtype), tf.constant(0, tf.int64), ""
         image, *rest = tf.cond(
-            is_image, lambda: decode_element(self._images, *element, self._form), lambda: blank
+            is_image,
+            lambda: decode_element(self._images, *element, self._form),
+            lambda: blank_element(self._form, self.format.dtype),
         )
-        return mark, (tf.ensure_shape(image, self._form.shape), *rest)
-
-    def _check_cropping(
-        self, mark: substitution.Mark, decoded: Decoded
-    ) -> tuple[substitution.Mark, tf.Tensor, tf.Tensor]:
-        return mark, *check_cropping(self._images.origin, decoded)
+        return mark, tf.ensure_shape(image, self._form.shape), *rest
 
     def _check_labels(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         classes = tf.constant(self._images.classes, tf.int64)

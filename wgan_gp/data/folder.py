@@ -167,10 +167,15 @@ def _refuse_bmp(origin: str, files: list[str]) -> None:
         )
 
 
-def find_form(folder: ImageFolder, headers: list[Header], settings: DataSettings) -> ImageForm:
+def find_form(
+    folder: ImageFolder,
+    headers: list[Header],
+    settings: DataSettings,
+    flag: str = "--data_dir",
+) -> ImageForm:
     """Returns the form into which the images of a folder are decoded; see `choose_form`."""
     has_tiff = any(file.lower().endswith(tiff.EXTENSIONS) for file in folder.files)
-    return choose_form(f"--data_dir={folder.path}", headers, settings, has_tiff=has_tiff)
+    return choose_form(f"{flag}={folder.path}", headers, settings, has_tiff=has_tiff)
 
 
 def read_headers(folder: ImageFolder) -> list[Header]:

@@ -78,7 +78,11 @@ def _is_turned(image: PIL.Image.Image) -> bool:
     if image.format == "PNG" or "exif" not in image.info:
         return False
     exif = PIL.Image.Exif()
-    exif.load(image.info["exif"])
+    try:
+        exif.load(image.info["exif"])
+    # For damaged metadata, Pillow raises exceptions of many types.
+    except Exception:
+        return False
     return exif.get(_ORIENTATION) in (5, 6, 7, 8)
 
 

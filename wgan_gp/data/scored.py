@@ -118,7 +118,7 @@ def _read_folder(
     )
     try:
         folder = list_images(path)
-        form = find_form(folder, read_headers(folder), settings)
+        form = find_form(folder, read_headers(folder), settings, "--score_data")
     except UserError as error:
         texts = (text.replace("--data_dir", "--score_data") for text in (error.what, error.remedy))
         raise UserError(*texts) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ def read_header(encoded: bytes) -> TiffHeader:
     Raises:
       KeyError, ValueError, SyntaxError, struct.error: If the file is damaged.
     """
-    with io.BytesIO(encoded) as file:
+    with io.BytesIO(encoded) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about an incomplete file, which lacks a tag
         is_big = b"+" in encoded[2:4]
         directory = PIL.TiffImagePlugin.ImageFileDirectory_v2(file.read(16 if is_big else 8))
         file.seek(directory.next)

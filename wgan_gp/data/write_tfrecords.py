@@ -160,12 +160,13 @@ def _read(path: str, size: tuple[int, int] | None) -> bytes | None:
         encoded = tf.io.read_file(path)
         content = encoded.numpy()
         header = read_header(path, content)
+        bits = header.bits if header else 8
         if size is not None:
-            bits = header.bits if header else 8
             form = ImageForm((*size, 3), bits, has_tiff=tiff.is_tiff(content))
             return tf.io.encode_png(pixels.decode(encoded, form)).numpy()
         if tiff.is_tiff(content):
-            return tf.io.encode_png(tiff.read_tiff(content)).numpy()
+            dtype = tf.uint16 if bits > 8 else tf.uint8
+            return tf.io.encode_png(tiff.decode(encoded, dtype, pixels.MAX_PIXELS)).numpy()
         pixels.check_not_bmp(encoded)
         tf.io.decode_image(encoded, expand_animations=False)
         return content
