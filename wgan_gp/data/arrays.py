@@ -128,7 +128,7 @@ class ArrayReader:
 
     def _labels(self) -> np.ndarray:
         labels = self._data.labels
-        if labels is None:
+        if labels is None or not self.label_count:
             return np.zeros([int(self._valid.sum())], np.int32)
         return labels[self._valid]
 
@@ -249,18 +249,15 @@ class StreamedRows(StreamedData):
         )
 
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        label_dtype = tf.float32 if self._labels.dtype.kind == "f" else tf.int32
-
         def read(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rows = np.asarray(self._rows[self._indices[places]])
-            labels = self._labels[places].astype(label_dtype.as_numpy_dtype)
-            return self._scaling.to_stored(rows), labels
+            return self._scaling.to_stored(rows), self._labels[places].astype(np.int32)
 
         def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             examples, labels = tf.numpy_function(
-                read, [places], [self.format.dtype, label_dtype], stateful=False
+                read, [places], [self.format.dtype, tf.int32], stateful=False
             )
             examples = tf.ensure_shape(examples, [None, *self.format.shape])
-            return examples, tf.ensure_shape(labels, [None, *self._labels.shape[1:]])
+            return examples, tf.ensure_shape(labels, [None])
 
         return batches.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
