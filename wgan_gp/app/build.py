@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..config import Config, ObjectiveSettings
-from ..data.datasets import DataSpec
+from ..data.datasets import Dataset, DataSpec
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
@@ -80,6 +80,16 @@ def make_sampler(config: Config, devices: Devices, state: TrainState, spec: Data
         seed=config.sampling_seed,
         classes=spec.classes,
     )
+
+
+def presentation(dataset: Dataset) -> dict[str, Any]:
+    """Returns the arguments of `pictures.overview` that describe a dataset: units and names."""
+    scaling = getattr(dataset, "scaling", None)
+    return {
+        "restore": None if scaling is None else scaling.restore,
+        "names": getattr(dataset, "names", None),
+        "bounded": getattr(dataset.spec, "bounded", True),
+    }
 
 
 def make_objective(config: Config, library: Library) -> Objective:

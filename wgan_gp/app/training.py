@@ -47,7 +47,7 @@ from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
 from ..writers.writer import Writer, Writers
 from . import extensions, named_writers
-from .build import make_loop, make_objective, make_step
+from .build import make_loop, make_objective, make_step, presentation
 from .checks import check_critic, warn_of_padding
 from .error_messages import explaining_errors
 from .library import Library
@@ -194,7 +194,7 @@ def make_hooks(
 ) -> list[Hook]:
     """Returns the actions between the loops of a run, in their order."""
     config, check_lock = run.config, lock.check if lock else None
-    presentation: dict[str, Any] = {"bounded": getattr(run.dataset.spec, "bounded", True)}
+    shown_as = presentation(run.dataset)
     hooks: list[Hook] = [ProgressHook(writer)]
     if config.profile_range is not None:
         hooks.append(ProfileHook(config.profile_range, run.directory.events))
@@ -215,8 +215,8 @@ def make_hooks(
         SampleHook(
             config.sample_interval,
             writer,
-            sample_images=sampling.make_sample_images(run.sampler, run.data, **presentation),
-            real_images=functools.partial(sampling.real_images, run.data, **presentation),
+            sample_images=sampling.make_sample_images(run.sampler, run.data, **shown_as),
+            real_images=functools.partial(sampling.real_images, run.data, **shown_as),
             check_lock=check_lock,
         )
     )
