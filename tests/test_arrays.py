@@ -74,7 +74,7 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
     reader = ArrayReader(DataSettings(dataset="array", data_dir=path, scaling=scaling))
     assert found.dtype == np.float32 and found.shape == (7, *shape)
     assert not reader.scaling.bounded or np.abs(found).max() <= 1
-    restored = reader.scaling.restore_array(found)
+    restored = reader.scaling.restore(found)
     assert (restored.dtype == array.dtype) == (reader.scaling.dequantized or dtype == "float32")
     np.testing.assert_allclose(
         sorted_rows(restored).astype(float),

@@ -227,13 +227,13 @@ class FakeSampler:
         return latents + labels.reshape(len(labels), -1)[:, :1]
 
 
-def evaluate(samples, real, count=10_000, kind=None, sampler=None, **options):
+def evaluate(samples, real, count=10_000, kind=None, sampler=None, restore=None, names=None):
     real = real if isinstance(real, FakeExamples) else FakeExamples(real)
     settings = Config(evaluate_samples=count)
     sampler = sampler or FakeSampler(samples)
-    made = evaluator.make_evaluator(
-        settings, tf.distribute.get_strategy(), sampler, real, None, **options
-    )
+    real.dataset.names = names
+    real.dataset.scaling = restore and types.SimpleNamespace(restore=restore)
+    made = evaluator.make_evaluator(settings, tf.distribute.get_strategy(), sampler, real, None)
     assert type(made) is (kind or arrays.TableEvaluator)
     values = made.evaluate()
     assert all(tag.startswith("evaluation/") for tag in values)
@@ -358,6 +358,11 @@ def test_values_are_compared_in_the_units_of_the_data():
     values, _ = evaluate(samples, real, restore=np.rint)
     assert rough["kolmogorov_smirnov"] > 1.5 * values["kolmogorov_smirnov"]
     assert rough["two_sample_accuracy"] > 0.8
+    # Times of today in seconds, as integers; float32 would round them to multiples of 128.
+    seconds, _ = evaluate(
+        samples + 2, real, restore=lambda rows: 1_700_000_000 + rows.astype(np.int64)
+    )
+    assert seconds["two_sample_accuracy"] > 0.7 and seconds["correlation_error"] > 0
     assert values["two_sample_accuracy"] < 0.6
 
 

@@ -75,7 +75,7 @@ class Result:
         """
         samples = self.run.sampler.sample(count, label)
         scaling = self.run.dataset.scaling
-        return samples if scaling is None else scaling.restore_array(samples)
+        return samples if scaling is None else scaling.restore(samples)
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the measures of --mode=evaluate, by tag, such as "evaluation/fid".

@@ -115,7 +115,7 @@ class Scaling:
         shift = -np.array(self.offset) / self.scale
         return (tf.cast(stored, tf.float32) + noise) * np.float32(factor) + np.float32(shift)
 
-    def restore(self, samples: tf.Tensor) -> tf.Tensor:
+    def restore_tensor(self, samples: tf.Tensor) -> tf.Tensor:
         """Returns samples in the units of the data, with all its features, float32.
 
         Samples of data that were dequantized are integers in the range of the data.
@@ -137,9 +137,9 @@ class Scaling:
             values = tf.gather(values, places, axis=-1)
         return tf.cast(values, tf.float32)
 
-    def restore_array(self, samples: np.ndarray) -> np.ndarray:
-        """Returns samples as `restore` does; integers of data that were dequantized as integers."""
-        values = self.restore(tf.constant(samples)).numpy()
+    def restore(self, samples: np.ndarray) -> np.ndarray:
+        """Returns samples as `restore_tensor` does; integers of data that were dequantized as integers."""
+        values = self.restore_tensor(tf.constant(samples)).numpy()
         return values.astype(self.dtype) if self.dequantized else values
 
     def to_dict(self) -> dict[str, Any]:

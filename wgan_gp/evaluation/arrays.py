@@ -213,8 +213,8 @@ class TableEvaluator:
     def _name(self, place: tuple[Any, ...]) -> str:
         """Returns the name of a value of an example."""
         if len(place) == 1:
-            names = self._names or ()
-            return str(names[place[0]]) if len(names) > place[0] else f"feature {place[0]}"
+            names, size = self._names or (), self._real.examples.shape[1]
+            return str(names[place[0]]) if len(names) == size else f"feature {place[0]}"
         *space, channel = place
         where = f"time {space[0]}" if len(space) == 1 else f"row {space[0]}, column {space[1]}"
         return f"channel {channel} at {where}"

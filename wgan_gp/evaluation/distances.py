@@ -92,7 +92,8 @@ def correlations(examples: np.ndarray) -> np.ndarray:
     centered = examples.astype(np.float64) - examples.mean(axis=0, dtype=np.float64)
     norms = np.sqrt((centered**2).sum(axis=0))
     # Rounding leaves a constant feature with a tiny deviation, whose correlations would be noise.
-    constant = norms <= 1e-6 * np.sqrt(len(examples)) * np.abs(examples).max(axis=0)
+    largest = np.abs(examples.astype(np.float64)).max(axis=0)
+    constant = norms <= 1e-12 * np.sqrt(len(examples)) * largest
     centered /= np.where(constant, 1, norms)
     centered[:, constant] = 0
     return centered.T @ centered
@@ -162,9 +163,11 @@ def autocorrelation(signals: np.ndarray) -> np.ndarray:
 
 
 def standard_deviations(real: np.ndarray) -> np.ndarray:
-    """Returns the standard deviation of each feature of `[N, D]`, `[D]`; 1 where it is 0."""
+    """Returns the standard deviation of each feature of `[N, D]`, `[D]`; 1 for constants."""
     deviations = np.std(real, axis=0, dtype=np.float64)
-    return np.where(deviations > 0, deviations, 1)
+    # Rounding of the mean leaves a constant feature with a tiny deviation.
+    constant = deviations <= 1e-12 * np.abs(real.astype(np.float64)).max(axis=0)
+    return np.where(constant, 1, deviations)
 
 
 def _blocks(examples: np.ndarray) -> Iterator[slice]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,11 +62,7 @@ def open_evaluator(
     """
     # Processes that compute together must not find different caches on their disks.
     folder = None if devices.cluster.has_peers else directory.evaluations
-    scaling = examples.dataset.scaling
-    units: dict[str, Any] = (
-        {} if scaling is None else {"restore": scaling.restore_array, "names": scaling.names}
-    )
-    return make_evaluator(settings, devices.strategy, sampler, examples, folder, **units)
+    return make_evaluator(settings, devices.strategy, sampler, examples, folder)
 
 
 def make_evaluator(
@@ -75,9 +71,6 @@ def make_evaluator(
     sampler: Sampler,
     examples: Examples,
     folder: str | None,
-    *,
-    restore: Restore | None = None,
-    names: Sequence[str] | None = None,
 ) -> Evaluator:
     """Returns an evaluator that fits the data, and downloads its feature extractor if needed.
 
@@ -87,8 +80,6 @@ def make_evaluator(
       sampler: Draws the samples.
       examples: The examples of the run's dataset.
       folder: The folder of cached features of the real examples. None disables caching.
-      restore: Converts normalized arrays to the units of the data.
-      names: The names of the features of a table.
 
     Raises:
       UserError: If the data or the extractor is unavailable, or the extractor does not fit the
@@ -106,10 +97,9 @@ def make_evaluator(
     if rank == 1 and dataset in BUILT_IN:
         return PointEvaluator(count, sampler, examples)
     if name == NO_EXTRACTOR or (name is None and not _are_pictures(examples.dataset)):
-        if rank == 3 and restore is None and getattr(spec, "bounded", True):
-            restore = quantize
         evaluator = SignalEvaluator if rank == 2 else TableEvaluator
-        return evaluator(count, sampler, examples, restore=restore, names=names)
+        names = getattr(examples.dataset.scaling, "names", None)
+        return evaluator(count, sampler, examples, restore=_restore(examples.dataset), names=names)
     cache = ArrayCache(folder)
     extractor = make_extractor(name, strategy, examples, cache)
     return ImageEvaluator(count, strategy, sampler, examples, cache, extractor)
@@ -125,6 +115,15 @@ def _are_pictures(dataset: Dataset) -> bool:
     if spec.example_shape[2:] not in ((1,), (3,)) or not getattr(spec, "bounded", True):
         return False
     return dataset.settings.dataset != "array" or default_extractor(dataset) == "classifier"
+
+
+def _restore(dataset: Dataset) -> Restore | None:
+    """Returns the function that gives samples the units of the data; pictures have 256 levels."""
+    scaling = getattr(dataset, "scaling", None)
+    if scaling is not None:
+        return scaling.restore
+    is_picture = len(dataset.spec.example_shape) == 3 and getattr(dataset.spec, "bounded", True)
+    return quantize if is_picture else None
 
 
 class ImageEvaluator:

@@ -35,10 +35,10 @@ class Reducer:
 
     @_reproducible
     def __init__(self, real: np.ndarray):
-        real = real[:MAX_CLASSIFIED].astype(np.float32)
+        real = real[:MAX_CLASSIFIED]
         by_channel = real.reshape(-1, real.shape[-1])
-        self._mean = by_channel.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self._scale = standard_deviations(by_channel).astype(np.float32)
+        self._mean = by_channel.mean(axis=0, dtype=np.float64)
+        self._scale = standard_deviations(by_channel)
         self._components: np.ndarray | None = None
         rows = self._rows(real)
         if rows.shape[1] > MAX_FEATURES:
@@ -63,7 +63,8 @@ class Reducer:
         return np.concatenate([lengths, self._summary(examples)], axis=1).astype(np.float32)
 
     def _standardized(self, examples: np.ndarray) -> np.ndarray:
-        return (examples.astype(np.float32) - self._mean) / self._scale
+        # In float64, because a mean may be large, such as that of a time in seconds since 1970.
+        return ((examples.astype(np.float64) - self._mean) / self._scale).astype(np.float32)
 
     def _rows(self, examples: np.ndarray) -> np.ndarray:
         return self._standardized(examples).reshape(len(examples), -1)

@@ -143,7 +143,7 @@ def signatures(
     def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs = [latents, labels] if classes else latents
         samples = generator(inputs, training=False)
-        return {"samples": samples if scaling is None else scaling.restore(samples)}
+        return {"samples": samples if scaling is None else scaling.restore_tensor(samples)}
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a

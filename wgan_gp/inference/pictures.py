@@ -23,7 +23,7 @@ def presentation(scaling: Scaling | None) -> dict[str, Any]:
     if scaling is None:
         return {}
     return {
-        "restore": scaling.restore_array,
+        "restore": scaling.restore,
         "names": scaling.names,
         "bounded": scaling.bounded,
     }

@@ -106,7 +106,7 @@ def write(
     if settings.sample_format in ("npz", "npy", "csv"):
         samples = _samples(settings, sampler)
         if scaling is not None:
-            samples = scaling.restore_array(samples)
+            samples = scaling.restore(samples)
         contents = {
             "npz": lambda: _archive(settings, sampler, iteration, samples),
             "npy": lambda: _numpy_file(samples),
