@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import os
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.training import train
-from wgan_gp.config import Config, DataSettings
+from wgan_gp.config import Config, DataSettings, DeviceSettings
 from wgan_gp.data.array_files import open_arrays
 from wgan_gp.data.arrays import ArrayReader
 from wgan_gp.data.pipeline import first_examples, replica_batches
@@ -75,7 +76,9 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
     assert found.dtype == np.float32 and found.shape == (7, *shape)
     assert not reader.scaling.bounded or np.abs(found).max() <= 1
     restored = reader.scaling.restore(found)
-    assert (restored.dtype == array.dtype) == (reader.scaling.dequantized or dtype == "float32")
+    assert (restored.dtype == array.dtype) == (
+        reader.scaling.dequantized or dtype in ("float32", "float64")
+    )
     np.testing.assert_allclose(
         sorted_rows(restored).astype(float),
         sorted_rows(array).astype(float),
@@ -322,6 +325,28 @@ def test_flags_that_do_not_fit(tmp_path, capsys, flags, message):
     path = save(tmp_path / "x.npy", RANDOM.normal(size=(90, 3)))
     assert call_main(*(flag.format(path) for flag in flags), f"--model_dir={tmp_path}/run") == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "x.npy")
+    with pytest.raises(UserError, match=r"x\.npy is not a file"):
+        open_arrays(str(tmp_path / "x.npy"), "--data_dir=x")
+
+
+def test_a_remote_tpu_does_not_stream_arrays(tmp_path):
+    flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", np.eye(4)), "cache": "off"}
+    reader, devices = ArrayReader(DataSettings(**flags)), DeviceSettings(tpu="far")
+    with pytest.raises(UserError, match="machines of --tpu=far cannot read it"):
+        reader.open(DataSettings(**flags), classes=0, devices=devices)
+
+
+def test_samples_have_the_precision_of_the_data():
+    examples = 1e9 + RANDOM.uniform(size=(50, 2))
+    statistics = Statistics(2)
+    statistics.add(examples)
+    scaling = statistics.scaling("minmax", dtype=examples.dtype, dequantize=True, names=None)
+    restored = scaling.restore(scaling.normalize(tf.constant(examples)).numpy())
+    np.testing.assert_allclose(restored, examples, rtol=0, atol=1e-6)
 
 
 def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bisect
 import csv
 import io
+import os
 import posixpath
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import UserError, reason, shorten
-from .listing import local_path
+from .listing import check_path, local_path
 
 CHUNK_BYTES = 2**24  # of the examples that are read at a time
 _LABEL_COLUMNS = ("label", "labels", "class")
@@ -66,6 +68,7 @@ def open_arrays(path: str, flag: str) -> ArrayData:
     Raises:
       UserError: If it cannot be read as examples `[N, D]`, `[N, T, C]` or `[N, H, W, C]`.
     """
+    check_path(flag, path)
     if tf.io.gfile.isdir(path):
         data = ArrayData(_open_folder(path, flag))
     elif not tf.io.gfile.exists(path):
@@ -130,6 +133,9 @@ def _open_folder(path: str, flag: str) -> Rows:
 
 def _open_npy(path: str, flag: str) -> Rows:
     """Returns the rows of a .npy file, which are not read yet."""
+    local = local_path(path)
+    if local is not None and not os.path.isfile(local):  # opening a pipe would wait
+        raise UserError(f"{flag}: {posixpath.basename(path)} is not a file", _REMEDY)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             head = io.BytesIO(file.read(2**16))
@@ -153,7 +159,6 @@ def _open_npy(path: str, flag: str) -> Rows:
         raise UserError(
             f"{flag}: {posixpath.basename(path)} is cut: {length} bytes", "write it again"
         )
-    local = local_path(path)
     if local is not None:
         return (
             np.memmap(local, dtype, mode="r", offset=begin, shape=shape)
@@ -215,7 +220,7 @@ def _read_npz(path: str, flag: str) -> ArrayData:
         with tf.io.gfile.GFile(path, "rb") as file:
             loaded = np.load(io.BytesIO(file.read()), allow_pickle=False)
         arrays = {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise _unreadable(path, flag, error) from error
     # "samples" is the name in files of --mode=sample --sample_format=npz.
     name = "examples" if "examples" in arrays else "samples"

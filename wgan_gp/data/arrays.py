@@ -94,6 +94,12 @@ class ArrayReader:
         form = self._format(settings)
         labels = self._labels()
         if not self._fits(settings, form):
+            if devices.on_remote_tpu:
+                raise UserError(
+                    f"{self._flag} is too large for the memory of the host, and the machines of "
+                    f"--tpu={devices.tpu} cannot read it while they train",
+                    "run on the TPU VM with --tpu=local, or use --cache=on",
+                )
             return StreamedRows(settings.seed, form, self._data, self._valid, labels, self.scaling)
         parts = [
             self.scaling.to_stored(part[self._valid[first : first + len(part)]])

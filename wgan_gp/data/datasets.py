@@ -114,6 +114,11 @@ class Dataset:
         """The scaling of an array, None for other datasets."""
         return getattr(self._reader, "scaling", None)
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the features of an array, None if they have none."""
+        return None if self.scaling is None else self.scaling.names
+
     def use_scaling(self, scaling: Scaling | None) -> None:
         """Replaces the scaling of an array by the one of the beginning of the run, if known."""
         if scaling is not None and self.scaling is not None:

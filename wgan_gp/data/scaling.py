@@ -123,6 +123,9 @@ class Scaling:
         Args:
           samples: `[..., F]` float32, an output of the generator.
         """
+        return tf.cast(self._restore(samples), tf.float32)
+
+    def _restore(self, samples: tf.Tensor) -> tf.Tensor:
         values = tf.cast(samples, tf.float64)
         if self.method != "none":
             values = values * self.scale + self.offset
@@ -135,12 +138,19 @@ class Scaling:
             values = tf.concat([values, tf.broadcast_to(constants, shape)], axis=-1)
             places = np.argsort(np.concatenate([self.used, unused]))
             values = tf.gather(values, places, axis=-1)
-        return tf.cast(values, tf.float32)
+        return values
 
     def restore(self, samples: np.ndarray) -> np.ndarray:
-        """Returns samples as `restore_tensor` does; integers of data that were dequantized as integers."""
-        values = self.restore_tensor(tf.constant(samples)).numpy()
-        return values.astype(self.dtype) if self.dequantized else values
+        """Returns samples as `restore_tensor` does, in a dtype that has the data's precision.
+
+        It is the dtype of the data if that was dequantized, float64 for other data of 32 bits or
+        more that are not float32, and otherwise float32.
+        """
+        values = self._restore(tf.constant(samples)).numpy()
+        if self.dequantized:
+            return values.astype(self.dtype)
+        is_wide = np.dtype(self.dtype).itemsize >= 4 and self.dtype != "float32"
+        return values.astype(np.float64 if is_wide else np.float32)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the entry of data.json."""

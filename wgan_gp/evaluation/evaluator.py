@@ -98,7 +98,7 @@ def make_evaluator(
         return PointEvaluator(count, sampler, examples)
     if name == NO_EXTRACTOR or (name is None and not _are_pictures(examples.dataset)):
         evaluator = SignalEvaluator if rank == 2 else TableEvaluator
-        names = getattr(examples.dataset.scaling, "names", None)
+        names = getattr(examples.dataset, "names", None)
         return evaluator(count, sampler, examples, restore=_restore(examples.dataset), names=names)
     cache = ArrayCache(folder)
     extractor = make_extractor(name, strategy, examples, cache)
