@@ -408,7 +408,7 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
     [
         {"example_shape": [2.5]},
         {"example_shape": 2},
-        {"example_shape": [2, 2]},
+        {"example_shape": [2, 2, 2, 2]},
         {"example_shape": [-2]},
         {"example_shape": ["2"]},
         {"example_shape": [10**30]},
@@ -416,6 +416,7 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
         {"classes": -1},
         {"order": "2"},
         {"fingerprint": [1]},
+        {"scaling": [1]},
     ],
 )
 def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):

@@ -245,7 +245,7 @@ def test_held_out_examples_are_those_of_test_data_dir(few_pictures, tmp_path):
     gone = {**few_pictures, "test_data_dir": f"{tmp_path}/gone"}
     with pytest.raises(UserError, match=r"--test_data_dir=.*gone"):
         find_data(Config(**gone)).open_held_out()
-    with pytest.raises(UserError, match="--test_data_dir=x applies only to image_folder and"):
+    with pytest.raises(UserError, match="--test_data_dir=x applies only to image_folder, "):
         find_data(Config(test_data_dir="x")).open_held_out()
 
 
