@@ -149,6 +149,7 @@ def test_points_between_the_modes_are_found(tmp_path):
         steps_per_loop=100,
         penalty_weight=0.1,
         generator_ema_decay=0.99,
+        jit_compile="on",
     )
     centers = mode_centers("gaussians_8")
     random = np.random.default_rng(0)

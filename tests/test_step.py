@@ -122,18 +122,12 @@ def test_every_kind_of_network_on_two_replicas_is_that_on_one(network, settings)
     compare_one_update(network, several=2, config=dataclasses.replace(IMAGES, **settings))
 
 
-OF_THE_CRITIC = [
-    *({"critic_normalization": kind} for kind in ("spectral", "layer", "group", "instance")),
-    {"conditioning": "projection"},
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", OF_THE_CRITIC, ids=str)
-def test_every_normalization_and_projection_on_four_replicas_is_that_on_one(settings):
+@pytest.mark.parametrize("kind", ["spectral", "layer", "group", "instance"])
+def test_every_normalization_on_two_replicas_is_that_on_one(kind):
     """And power iteration leaves the same directions behind."""
-    config = dataclasses.replace(IMAGES, activation="tanh", **settings)
-    compare_one_update("critic", several=4, config=config)
+    config = dataclasses.replace(IMAGES, activation="tanh", critic_normalization=kind)
+    compare_one_update("critic", several=2, config=config)
 
 
 def compare_one_update(network, several, **options):

@@ -369,7 +369,8 @@ def test_a_loss_scaled_by_the_batch_of_a_replica_is_found(tmp_path):
 def test_a_whole_run_stops_and_continues_exactly(tmp_path):
     """Tests that samples, probe, evaluation and checkpoints work between device loops."""
     every_5 = ["summary_interval", "sample_interval", "evaluate_interval", "checkpoint_interval"]
-    settings = {**dict.fromkeys(every_5, 5), "evaluate_samples": 16, "cores": 2}
+    # The other tests have the programs of convolutions.
+    settings = {**dict.fromkeys(every_5, 5), "evaluate_samples": 16, "cores": 2, "model": "mlp"}
 
     def train(directory, *writers):
         run = open_tpu_run("conditional", directory, **settings)
