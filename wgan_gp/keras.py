@@ -11,9 +11,10 @@ from .app.library import Library, bundled
 from .config import Config
 from .data.fit_batches import examples_of, form_batches
 from .errors import UserError
+from .training.interface import Objective
 from .training.networks import KERAS_3
 from .training.state import TrainState, make_optimizers
-from .training.step import Objective, ReplicaStep
+from .training.step import ReplicaStep
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -36,8 +37,8 @@ class WGANGP(tf.keras.Model):
         iterations of the linear schedule; "constant" is usual for `fit`.
       classes: The number of classes. If it is not 0, `fit` needs labels, the generator takes them,
         and so does the critic with `conditioning="projection"` or "concatenation".
-      objective: An object with the interface of `training.step.Objective` in place of the losses
-        of `config`. It is not saved.
+      objective: An object with the interface of `training.interface.Objective` in place of the
+        losses of `config`. It is not saved.
 
     Raises:
       UserError: If the settings contradict each other.

@@ -16,9 +16,10 @@ from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..training.device_loop import make_device_loop
 from ..training.host_loop import make_host_loop
+from ..training.interface import Objective
 from ..training.loop import ReduceOverReplicas, TrainLoop
 from ..training.state import TrainState, create_state
-from ..training.step import Objective, ReplicaStep
+from ..training.step import ReplicaStep
 from .custom_objective import create_objective
 from .library import Library
 from .network_checks import check_custom_network, custom_networks

@@ -12,7 +12,7 @@ _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_
 
 
 def create_objective(factory: Any, flag: str, settings: Mapping[str, Any]) -> Any:
-    """Returns an objective of the user; see `training.step.Objective`.
+    """Returns an objective of the user; see `training.interface.Objective`.
 
     Args:
       factory: A class or a function that returns an objective, or an objective.

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .step import ReplicaStep, Terms
+from .interface import Terms
+from .step import ReplicaStep
 
 
 class LoopOutput(NamedTuple):
