@@ -85,7 +85,7 @@ def critic(design: Design) -> tf.keras.Model:
             design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
         )(x)
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
-    return heads.critic(design, images, x)
+    return heads.critic(design, [images, *heads.critic_labels(design)], x)
 
 
 def halvings(size: int) -> list[int]:

@@ -14,8 +14,10 @@ class Design:
         module of the network specifies.
       generator_width: Width of the generator, likewise.
       depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101.
-      classes: Number of classes; 0 for unconditional networks.
-      conditioning: How labels enter the critic, "none", "acgan" or "projection", see heads.
+      classes: Number of classes; 0 for networks without labels.
+      condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
+        networks without conditions. Excludes `classes`.
+      conditioning: How labels or conditions enter the critic, one of heads.CONDITIONINGS.
       activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan) or
         "tanh".
       generator_normalization: "batch" or "none".
@@ -35,6 +37,7 @@ class Design:
     generator_width: int
     depth: int = 3
     classes: int = 0
+    condition_size: int = 0
     conditioning: str = "none"
     activation: str = "relu"
     generator_normalization: str = "batch"

@@ -5,16 +5,26 @@ import tensorflow as tf
 from .convolutions import Dense
 from .design import Design
 
-CONDITIONINGS = ("none", "acgan", "projection")
+CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 
 
 def label_input(design: Design) -> list[tf.Tensor]:
-    """Returns a list of the label input, int32 `[B]`; an empty list for unconditional networks."""
+    """Returns the input of labels, int32 `[B]`, or of conditions, float32 `[B, K]`, in a list.
+
+    The list is empty for networks without either.
+    """
+    if design.condition_size:
+        return [tf.keras.Input([design.condition_size], dtype="float32", name="conditions")]
     return [tf.keras.Input([], dtype="int32", name="labels")] if design.classes else []
 
 
+def critic_labels(design: Design) -> list[tf.Tensor]:
+    """Returns `label_input` for a critic that takes labels or conditions, otherwise []."""
+    return label_input(design) if design.conditioning in ("projection", "concatenation") else []
+
+
 def critic(
-    design: Design, images: tf.Tensor, features: tf.Tensor, *, name: str = "critic"
+    design: Design, inputs: list[tf.Tensor], features: tf.Tensor, *, name: str = "critic"
 ) -> tf.keras.Model:
     """Builds a critic from its input and its features, with the head of Design.conditioning.
 
@@ -24,32 +34,33 @@ def critic(
         arXiv:1610.09585).
       "projection": maps (images, labels) to scores `[B, 1]`, to which the inner product of the
         features and an embedding of the label is added (Miyato and Koyama 2018,
-        arXiv:1802.05637).
+        arXiv:1802.05637). The embedding of a condition is a linear function of it.
+      "concatenation": maps (images, labels) to scores `[B, 1]`. The features depend on the labels
+        (Mirza and Osindero 2014, arXiv:1411.1784).
 
     Args:
       design: Specification of the networks.
-      images: Input of the network, any shape.
-      features: Features of `images`, `[B, F]`.
+      inputs: Inputs of the network: images of any shape, and the `critic_labels`.
+      features: Features of the inputs, `[B, F]`.
       name: Name of the Keras model.
     """
     spectral = design.critic_normalization == "spectral"
+    given = inputs if len(inputs) > 1 else inputs[0]
     score = Dense(1, spectral=spectral, dtype="float32", name="score")(features)
     if design.conditioning == "acgan":
         logits = Dense(design.classes, spectral=spectral, dtype="float32", name="logits")(features)
-        return tf.keras.Model(images, [score, logits], name=name)
+        return tf.keras.Model(given, [score, logits], name=name)
     if design.conditioning == "projection":
-        (labels,) = label_input(design)
-        projection = Projection(design.classes, spectral=spectral, name="projection")
+        size = design.classes or design.condition_size
+        projection = Projection(size, spectral=spectral, name="projection")
         added = tf.keras.layers.Add(dtype="float32", name="conditional_score")
-        return tf.keras.Model(
-            [images, labels], added([score, projection([features, labels])]), name=name
-        )
-    return tf.keras.Model(images, score, name=name)
+        score = added([score, projection([features, inputs[1]])])
+    return tf.keras.Model(given, score, name=name)
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class Projection(Dense):
-    """Inner product of features `[B, F]` and the embedding of labels `[B]`, shape `[B, 1]`."""
+    """Inner product of features `[B, F]` and the embedding of labels `[B]` or conditions."""
 
     def __init__(self, classes: int, **kwargs):
         super().__init__(classes, use_bias=False, dtype="float32", **kwargs)
@@ -69,4 +80,6 @@ class Projection(Dense):
         # The products with all K embeddings, of which one is selected: a gather of embeddings
         # would have a sparse gradient, and K is small compared with F.
         products = super().call(features, training)
-        return tf.reduce_sum(products * tf.one_hot(labels, self.filters), axis=1, keepdims=True)
+        if labels.dtype.is_integer:
+            labels = tf.one_hot(labels, self.filters)
+        return tf.reduce_sum(products * labels, axis=1, keepdims=True)

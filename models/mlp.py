@@ -25,8 +25,7 @@ def generator(design: Design) -> tf.keras.Model:
     labels = heads.label_input(design)
     x = latents
     if labels:
-        one_hot = OneHot(design.classes, name="one_hot")
-        x = tf.keras.layers.Concatenate(name="latents_and_labels")([x, one_hot(labels[0])])
+        x = tf.keras.layers.Concatenate(name="latents_and_labels")([x, _vectors(design, labels[0])])
     for index in range(1, design.depth + 1):
         x = _dense(design, design.generator_width, f"dense_{index}")(x)
         x = generator_activation(
@@ -46,6 +45,11 @@ def critic(design: Design) -> tf.keras.Model:
     """
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
+    labels = heads.critic_labels(design)
+    if design.conditioning == "concatenation":
+        x = tf.keras.layers.Concatenate(dtype="float32", name="with_labels")(
+            [x, _vectors(design, labels[0])]
+        )
     normalize = normalization.critic_normalizer(design)
     for index in range(1, design.depth + 1):
         spectral = design.critic_normalization == "spectral"
@@ -54,7 +58,7 @@ def critic(design: Design) -> tf.keras.Model:
         x = critic_activation(
             design.activation, name=f"activation_{index}", dtype=design.precision
         )(x)
-    return heads.critic(design, examples, x)
+    return heads.critic(design, [examples, *labels], x)
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -70,6 +74,11 @@ class OneHot(tf.keras.layers.Layer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "classes": self.classes}
+
+
+def _vectors(design: Design, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the one-hot encoding of labels, or conditions as they are."""
+    return OneHot(design.classes, name="one_hot")(labels) if design.classes else labels
 
 
 def _dense(design: Design, units: int, name: str, **kwargs) -> Dense:

@@ -48,11 +48,14 @@ class Model:
 # Up to this side in pixels, an mlp generates images as good as those of a dcgan, in half the time.
 TINY = 8
 
-LABELED_CRITICS = ("projection",)  # values of Design.conditioning whose critic takes labels
+LABELED_CRITICS = (
+    "projection",
+    "concatenation",
+)  # values of Design.conditioning whose critic takes labels
 
 # The parameters of `build` that depend neither on the dataset nor on the device. `check` accepts
 # them, too, so that a program can pass its settings to both.
-_NOT_SETTINGS = ("example_shape", "classes", "fused_resampling")
+_NOT_SETTINGS = ("example_shape", "classes", "condition_size", "fused_resampling")
 SETTINGS = (
     "name",
     "generator_name",

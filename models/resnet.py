@@ -73,7 +73,7 @@ def critic(design: Design) -> tf.keras.Model:
         for index, filters in enumerate(channels[1:], start=1):
             x = block(x, filters, f"down_{index}", resample="down")
         x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
-    return heads.critic(design, images, x)
+    return heads.critic(design, [images, *heads.critic_labels(design)], x)
 
 
 SMALL = 32  # side in pixels of the images of the CIFAR-10 network

@@ -56,7 +56,7 @@ def critic(design: Design) -> tf.keras.Model:
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
     # Scaling the features has the effect of scaling the output of a linear head, for all heads.
     x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
-    return heads.critic(design, images, x)
+    return heads.critic(design, [images, *heads.critic_labels(design)], x)
 
 
 def _channels(size: int, width: int) -> list[int]:

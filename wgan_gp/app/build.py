@@ -66,6 +66,8 @@ def _network_builder(
         models.build,
         example_shape=spec.example_shape,
         classes=spec.classes,
+        # Other packages of networks need not know of conditions.
+        **({"condition_size": spec.condition_size} if spec.condition_size else {}),
         fused_resampling=devices.use_fused_resampling(config.fused_resampling),
         **network_settings(config, models),
     )
@@ -79,6 +81,7 @@ def make_sampler(config: Config, devices: Devices, state: TrainState, spec: Data
         latent_size=config.latent_size,
         seed=config.sampling_seed,
         classes=spec.classes,
+        conditions=spec.conditions,
     )
 
 
@@ -157,4 +160,5 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         latent_size=config.latent_size,
         classes=spec.classes,
         critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
+        conditions=None if spec.conditions is None else spec.conditions.table,
     )

@@ -66,16 +66,20 @@ def is_network(value: Any) -> bool:
 def generator_inputs(design: Any, batch: int = 4) -> Any:
     """Returns the specification of the inputs of a generator, for a batch."""
     latents = tf.TensorSpec([batch, design.latent_size], tf.float32)
-    return [latents, _labels(batch)] if design.classes else latents
+    takes_labels = design.classes or getattr(design, "condition_size", 0)
+    return [latents, _labels(design, batch)] if takes_labels else latents
 
 
 def critic_inputs(design: Any, batch: int = 4) -> Any:
     """Returns the specification of the inputs of a critic, for a batch."""
     examples = tf.TensorSpec([batch, *design.example_shape], tf.float32)
-    return [examples, _labels(batch)] if design.conditioning == "projection" else examples
+    takes_labels = design.conditioning in ("projection", "concatenation")
+    return [examples, _labels(design, batch)] if takes_labels else examples
 
 
-def _labels(batch: int) -> tf.TensorSpec:
+def _labels(design: Any, batch: int) -> tf.TensorSpec:
+    if size := getattr(design, "condition_size", 0):
+        return tf.TensorSpec([batch, size], tf.float32)
     return tf.TensorSpec([batch], tf.int32)
 
 

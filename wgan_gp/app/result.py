@@ -64,14 +64,16 @@ class Result:
             **{tag: np.array([line.get(tag, np.nan) for line in lines], float) for tag in tags},
         }
 
-    def sample(self, count: int, label: int | None = None) -> np.ndarray:
+    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> np.ndarray:
         """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
 
         Args:
           count: The number of samples. Sample i does not depend on it.
           label: The class of the samples of a conditional run. None returns all classes in turn.
+          conditions: Conditions in the data's units, `[K]` or `[M, K]`, which samples have in turn.
+            None returns samples for conditions of the data.
         """
-        return self.run.sampler.sample(count, label)
+        return self.run.sampler.sample(count, label, conditions=conditions)
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the measures of --mode=evaluate, by tag, such as "evaluation/fid".

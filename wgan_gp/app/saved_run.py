@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import Config
+from ..data.conditions import Conditions
 from ..data.datasets import DataSpec, find_dataset
 from ..errors import UserError, reason
 from ..inference import export, sample_files
@@ -108,7 +109,8 @@ def find_run(
             f"({'; '.join(differences)})",
             "omit these flags",
         )
-    spec = DataSpec(record.example_shape, record.classes)
+    conditions = None if record.conditions is None else Conditions.from_dict(record.conditions)
+    spec = DataSpec(record.example_shape, record.classes, record.condition_size, conditions)
     return SavedRun(config, directory, spec, library, extended.dataset)
 
 
@@ -206,11 +208,13 @@ def write_export(
         state.sampling_generator,
         latent_size=config.latent_size,
         classes=spec.classes,
+        conditions=spec.conditions,
         critic=export.ExportedCritic(
             state.critic,
             library.losses.score,
             spec.example_shape,
             config.conditioning in library.models.LABELED_CRITICS,
+            spec.conditions,
         ),
     )
 
@@ -232,11 +236,20 @@ def _evaluate(saved: SavedRun) -> None:
     config, directory = saved.config, saved.directory
     checkpoint = find_checkpoint(saved)
     devices = connect(config)
-    run = restore(saved, checkpoint, devices)
     # Without --conditioning: a conditional run may be compared with images that have no labels.
-    dataset = find_dataset(config, devices=config, function=saved.dataset_function)
+    dataset = find_dataset(
+        config,
+        devices=config,
+        function=saved.dataset_function,
+        conditions=saved.spec.conditions,
+    )
+    run = restore(saved, checkpoint, devices)
+    sampler = run.sampler
+    if saved.spec.conditions is not None and dataset.conditions is not None:
+        # Of the data, because data.json records only a few conditions.
+        sampler = sampler.with_conditions(dataset.conditions)
     examples = Examples(dataset, devices.strategy, config.batch_size)
-    evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
+    evaluator = open_evaluator(config, devices, sampler, examples, directory)
     is_chief = devices.cluster.is_chief
     if is_chief:
         directory.warn_of_other_data(dataset.fingerprint())

@@ -31,6 +31,11 @@ def score(saved: SavedRun) -> None:
       UserError: If the examples cannot be read or do not fit the run, or the file exists already.
     """
     config, directory = saved.config, saved.directory
+    if saved.spec.condition_size:
+        raise UserError(
+            f"--mode=score does not support the conditions of --model_dir={directory.path} yet",
+            "use --mode=export, whose signature critic takes examples and conditions",
+        )
     if config.output is not None:
         score_files.check_output(config.output)
     if config.score_data is not None:

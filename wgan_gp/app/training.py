@@ -284,10 +284,13 @@ def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, An
 
 def data_record(run: Run) -> DataRecord:
     """Returns the content of data.json for a run."""
+    conditions = run.dataset.spec.conditions
     return DataRecord(
         run.dataset.spec.example_shape,
         run.dataset.spec.classes,
         # A dataset that generates its examples has no order.
         order=None if run.data.size is None else shuffling.ORDER,
         fingerprint=run.dataset.fingerprint(),
+        condition_size=run.dataset.spec.condition_size,
+        conditions=None if conditions is None else conditions.to_dict(),
     )

@@ -8,7 +8,7 @@ from ..errors import UserError
 from .settings import Section, setting
 
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
-CONDITIONINGS = ("none", "acgan", "projection")
+CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,8 +81,9 @@ class NetworkSettings(Section):
     )
     conditioning: str = setting(
         "none",
-        "Use of the dataset's labels: none; acgan, in which the critic also classifies; or "
-        "projection. With acgan and projection, the generator takes labels too.",
+        "Use of the dataset's labels or conditions: none; acgan, in which the critic also "
+        "classifies; projection or concatenation, in which it takes them (docs/conditions.md). "
+        "Except with none, the generator takes them too.",
         choices=CONDITIONINGS,
     )
     latent_size: int = setting(

@@ -18,8 +18,10 @@ from ..config import DataSettings, DeviceSettings
 from ..config.code import PYTHON
 from ..errors import UserError
 from .shapes import image_shape
+from .spec import DataSpec
 
 if typing.TYPE_CHECKING:
+    from .conditions import Conditions
     from .source import InMemoryData, OpenedData, StreamedData
 
 FILE_DATASETS = ("image_folder", "tfrecord")
@@ -53,19 +55,6 @@ BUILT_IN = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class DataSpec:
-    """The properties of the data on which the networks depend.
-
-    Attributes:
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: The number of classes of a conditional run; 0 for an unconditional run.
-    """
-
-    example_shape: tuple[int, ...]
-    classes: int
-
-
 class DatasetReader(Protocol):
     """Reads a dataset from one kind of storage; see `Dataset.spec` for the attributes."""
 
@@ -96,6 +85,8 @@ class Dataset:
     Attributes:
       settings: The settings of the data.
       spec: The shape of the examples and the number of classes of the run.
+      conditions: The distribution of the conditions of the dataset, also for an unconditional run;
+        None without conditions.
       label_count: The number of classes of the dataset, also for an unconditional run; 0 without
         labels.
 
@@ -111,14 +102,22 @@ class Dataset:
         devices: DeviceSettings,
     ):
         self.label_count = reader.label_count
-        if conditioning != "none" and not self.label_count:
+        self.conditions: Conditions | None = getattr(reader, "conditions", None)
+        if conditioning == "acgan" and self.conditions:
+            raise UserError(
+                "--conditioning=acgan classifies, but the data has conditions that are not classes",
+                "use --conditioning=projection or concatenation",
+            )
+        if conditioning != "none" and not (self.label_count or self.conditions):
             raise UserError(
                 f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
                 "none",
                 _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
             )
         classes = 0 if conditioning == "none" else self.label_count
-        self.spec = DataSpec(reader.example_shape, classes)
+        used = None if conditioning == "none" else self.conditions
+        size = used.size if used else 0
+        self.spec = DataSpec(reader.example_shape, classes, size, used)
         self.settings = settings
         self._reader: Any = reader
         self._devices = devices
@@ -213,6 +212,7 @@ def find_dataset(
     conditioning: str = "none",
     devices: DeviceSettings = _LOCAL_DEVICES,
     function: Callable[..., Any] | None = None,
+    conditions: Conditions | None = None,
 ) -> Dataset:
     """Finds the dataset of a run without opening it.
 
@@ -221,6 +221,7 @@ def find_dataset(
       conditioning: The value of --conditioning. All values except "none" require labels.
       devices: The devices that receive the data. A remote TPU limits the size of the data.
       function: Returns the data of a split, for a dataset of the user; see `UserReader`.
+      conditions: Standardizes conditions as in the run that recorded it. Default: by the data.
 
     Raises:
       UserError: If the dataset does not exist or cannot be read, the flags of the data contradict
@@ -231,7 +232,7 @@ def find_dataset(
     from .user_data import UserReader  # noqa: PLC0415
 
     flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
-    reader = UserReader(settings, function, flag)
+    reader = UserReader(settings, function, flag, conditions)
     return Dataset(settings, reader, conditioning, devices)
 
 

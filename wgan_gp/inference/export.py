@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from ..data.conditions import Conditions
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
 from ..runtime.randomness import RngStream, normal
 
@@ -45,18 +46,21 @@ class ExportedCritic:
       network: The critic, created under the default strategy.
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       example_shape: The shape of an example.
-      takes_labels: Whether the critic takes labels.
+      takes_labels: Whether the critic takes labels or conditions.
+      conditions: Standardizes conditions; None without conditions.
     """
 
     network: Any
     score: Callable[[Callable, tf.Tensor], tf.Tensor]
     example_shape: tuple[int, ...]
     takes_labels: bool
+    conditions: Conditions | None = None
 
     def signature(self) -> Callable[..., dict[str, tf.Tensor]]:
         """Returns the signature "critic": examples `[B, ...]` float32 -> {"scores": `[B]`}.
 
-        A critic that takes labels has a second argument, labels `[B]` int32.
+        A critic that takes labels has a second argument, labels `[B]` int32, or conditions
+        `[B, K]` float32 in the data's units.
         """
 
         def score(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -69,13 +73,25 @@ class ExportedCritic:
             return {"scores": self.score(critic, examples)}
 
         examples = tf.TensorSpec([None, *self.example_shape], tf.float32, "examples")
+        if self.takes_labels and self.conditions is not None:
+            standardize = _standardizer(self.conditions)
+            spec = tf.TensorSpec([None, self.conditions.size], tf.float32, "conditions")
+            return _traced(
+                lambda inputs, values: score(inputs, standardize(values)), examples, spec
+            )
         if self.takes_labels:
             return _traced(score, examples, tf.TensorSpec([None], tf.int32, "labels"))
         return _traced(score, examples)
 
 
 def write(
-    folder: str, generator: Any, *, latent_size: int, classes: int, critic: ExportedCritic
+    folder: str,
+    generator: Any,
+    *,
+    latent_size: int,
+    classes: int,
+    critic: ExportedCritic,
+    conditions: Conditions | None = None,
 ) -> None:
     """Writes both networks as a SavedModel, and each as a Keras file.
 
@@ -85,6 +101,7 @@ def write(
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
       critic: The critic.
+      conditions: Standardizes the generator's conditions; None if it takes none.
 
     Raises:
       UserError: If the files cannot be written.
@@ -92,7 +109,11 @@ def write(
     with convert_file_errors(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
         functions = {
-            **signatures(generator, latent_size, classes),
+            **(
+                signatures(generator, latent_size, classes)
+                if conditions is None
+                else conditional_signatures(generator, latent_size, conditions)
+            ),
             "critic": critic.signature(),
         }
         module = tf.Module()
@@ -159,6 +180,43 @@ def signatures(
         "latents": _traced(lambda latents: of_latents(latents, tf.constant(0)), some_latents),
         "seed": _traced(lambda seed, count: of_seed(seed, count, tf.constant(-1)), seed, count),
     }
+
+
+def conditional_signatures(
+    generator: Any, latent_size: int, conditions: Conditions
+) -> dict[str, Callable]:
+    """Returns the signatures of a generator that takes conditions, like `signatures`.
+
+    latents: latents `[B, latent_size]`, conditions `[B, K]` in the data's units.
+    seed: seed, conditions `[B, K]`; sample i has the latents of sample i of --mode=sample.
+    """
+    standardize = _standardizer(conditions)
+
+    def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"samples": generator([latents, standardize(values)], training=False)}
+
+    def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
+        count = tf.shape(values)[0]
+        return of_latents(
+            normal(seed, RngStream.SAMPLES, step=0, first=0, count=count, size=latent_size), values
+        )
+
+    values = tf.TensorSpec([None, conditions.size], tf.float32, "conditions")
+    latents = tf.TensorSpec([None, latent_size], tf.float32, "latents")
+    return {
+        "latents": _traced(of_latents, latents, values),
+        "seed": _traced(of_seed, tf.TensorSpec([], tf.int64, "seed"), values),
+    }
+
+
+def _standardizer(conditions: Conditions) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns `Conditions.standardize` for tensors."""
+
+    def standardize(values: tf.Tensor) -> tf.Tensor:
+        wide = tf.cast(values, tf.float64)
+        return tf.cast((wide - conditions.mean) / conditions.deviation, tf.float32)
+
+    return standardize
 
 
 def _traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:

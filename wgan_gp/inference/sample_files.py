@@ -138,14 +138,16 @@ def _png(image: np.ndarray) -> bytes:
 
 
 def _archive(settings: OutputSettings, sampler: Sampler, iteration: int) -> bytes:
-    """Returns an .npz of samples, latents, seed, iteration and, for a conditional run, labels."""
+    """Returns an .npz of samples, latents, seed, iteration and, labels or conditions."""
     latents, labels = sampler.noise(settings.num_samples, settings.sample_class)
+    known = sampler.conditions
     arrays: dict[str, Any] = {
         "samples": _samples(settings, sampler),
         "latents": latents,
         "seed": np.int64(sampler.seed),
         "iteration": np.int64(iteration),
         **({"labels": labels} if sampler.classes else {}),
+        **({"conditions": known.restore(labels)} if known is not None else {}),
     }
     content = io.BytesIO()
     np.savez(content, **arrays)

@@ -1,14 +1,19 @@
 """Draws samples from the generator."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tqdm
 
+from ..data.conditions import Conditions
 from ..data.pipeline import first_examples
 from ..data.source import InMemoryData, StreamedData
+from ..errors import UserError
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
 from .images import image_grid, point_plot
@@ -32,6 +37,8 @@ class Sampler:
       seed: The seed of the latents; also an attribute.
       classes: The number of classes of a conditional generator, 0 for an unconditional one;
         also an attribute.
+      conditions: The conditions of the run's data, of which some are used in turn; also an
+        attribute. None if the generator takes none.
       batch_size: The number of samples per call over all replicas, rounded up to a multiple of
         the number of replicas.
     """
@@ -44,10 +51,13 @@ class Sampler:
         latent_size: int,
         seed: int,
         classes: int = 0,
+        conditions: Conditions | None = None,
         batch_size: int = 128,
     ):
         self.seed = seed
         self.classes = classes
+        self.conditions = conditions
+        self._table = None if conditions is None else conditions.spread().table
         self._generator = generator
         self._strategy = strategy
         self._latent_size = latent_size
@@ -57,7 +67,12 @@ class Sampler:
         self._generate = self._on_all_replicas(self._generate_on_replica)
 
     def sample(
-        self, count: int, label: int | None = None, *, show_progress: bool = False
+        self,
+        count: int,
+        label: int | None = None,
+        *,
+        conditions: Any = None,
+        show_progress: bool = False,
     ) -> np.ndarray:
         """Returns the first `count` samples of the seed, `[count, *example_shape]` float32.
 
@@ -68,8 +83,12 @@ class Sampler:
           label: The class of the samples, in [0, classes). None returns all classes. Samples of
             all classes are drawn in any case, because the batch statistics of a single class
             would differ from those in training.
+          conditions: `[K]` or `[M, K]` in the data's units; sample i has condition i modulo M. None
+            takes conditions of the data.
           show_progress: Whether to show a progress bar if stderr is a terminal.
         """
+        if conditions is not None:
+            return self.generate(*self.noise(count, conditions=conditions))
         first, stride = self._places(label)
         batches = [
             self._draw(tf.constant(begin, tf.int64)).numpy()[(first - begin) % stride :: stride]
@@ -77,16 +96,18 @@ class Sampler:
         ]
         return np.concatenate(batches)[:count]
 
-    def noise(self, count: int, label: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def noise(
+        self, count: int, label: int | None = None, *, conditions: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the inputs of the generator for which `sample` returns the outputs.
 
         Args:
           count: The number of samples.
-          label: The class of the samples, as in `sample`.
+          label, conditions: The class or the conditions of the samples, as in `sample`.
 
         Returns:
           The latents, `[count, latent_size]` float32, and the labels, `[count]` int32, which are
-          all 0 for an unconditional generator.
+          all 0 for an unconditional generator; or standardized conditions, `[count, K]` float32.
         """
         first, stride = self._places(label)
         places = first + stride * np.arange(count)
@@ -98,14 +119,48 @@ class Sampler:
             count=count * stride,
             size=self._latent_size,
         ).numpy()
+        table = self._table if conditions is None else self._standardized(conditions)
+        if table is not None:
+            return latents[places], table[places % len(table)]
         return latents[places], (places % max(1, self.classes)).astype(np.int32)
+
+    def with_conditions(self, conditions: Conditions) -> Sampler:
+        """Returns a sampler of the same generator that uses all given conditions in turn."""
+        other = Sampler(
+            self._generator,
+            self._strategy,
+            latent_size=self._latent_size,
+            seed=self.seed,
+            conditions=conditions,
+            batch_size=self._per_call,
+        )
+        other._table = conditions.table
+        return other
+
+    def _standardized(self, conditions: Any) -> np.ndarray:
+        """Returns given conditions, `[K]` or `[M, K]`, as the generator gets them.
+
+        Raises:
+          UserError: If the generator takes no conditions, or others.
+        """
+        values = np.atleast_2d(np.asarray(conditions, np.float32))
+        size = 0 if self.conditions is None else self.conditions.size
+        if self.conditions is None or values.ndim != 2 or values.shape[1] != size:
+            raise UserError(
+                f"the conditions have shape {values.shape}, but the generator takes {size} numbers",
+                f"give conditions of shape [M, {size}]" if size else "omit them",
+            )
+        if not len(values) or not np.isfinite(values).all():
+            raise UserError("the conditions are empty or contain NaN or infinity", "give numbers")
+        return self.conditions.standardize(values)
 
     def generate(self, latents: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Returns the samples for given latents, `[N, *example_shape]` float32.
 
         Args:
           latents: `[N, latent_size]` float32.
-          labels: `[N]` int32; ignored by an unconditional generator.
+          labels: `[N]` int32, or standardized conditions `[N, K]` float32; ignored by an
+            unconditional generator.
         """
         batches = []
         for begin in self._calls(len(latents)):
@@ -140,18 +195,22 @@ class Sampler:
             count=self._share,
             size=self._latent_size,
         )
-        labels = (first + tf.range(self._share, dtype=tf.int64)) % max(1, self.classes)
+        places = first + tf.range(self._share, dtype=tf.int64)
+        if self._table is not None:
+            return self._call(latents, tf.gather(self._table, places % len(self._table)))
+        labels = places % max(1, self.classes)
         return self._call(latents, tf.cast(labels, tf.int32))
 
     def _generate_on_replica(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns this replica's part of the samples for the inputs of all replicas."""
         first = self._first_of_replica()
         latents = tf.slice(latents, [first, 0], [self._share, self._latent_size])
-        labels = tf.slice(labels, [first], [self._share])
+        labels = tf.gather(labels, first + tf.range(self._share, dtype=tf.int64))
+        labels = tf.ensure_shape(labels, [self._share, *labels.shape[1:]])
         return self._call(latents, labels)
 
     def _call(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        labels = labels if self.classes else None
+        labels = labels if self.classes or self._table is not None else None
         return bind_labels(self._generator, labels, training=False)(latents)
 
     def _places(self, label: int | None) -> tuple[int, int]:
@@ -188,7 +247,9 @@ def interpolations(
     # Halfway along a straight line, the variance would be 1/2.
     t = np.linspace(0, np.pi / 2, columns)[:, None]
     between = (np.cos(t) * begins + np.sin(t) * ends).astype(np.float32)
-    return sampler.generate(between.reshape(rows * columns, -1), labels[:rows].repeat(columns))
+    return sampler.generate(
+        between.reshape(rows * columns, -1), labels[:rows].repeat(columns, axis=0)
+    )
 
 
 def grid_columns(classes: int) -> int:

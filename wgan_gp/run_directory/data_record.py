@@ -26,12 +26,16 @@ class DataRecord:
       order: The version of the order in which the examples are read. None if the dataset
         generates its examples.
       fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
+      condition_size: The length K of the conditions of the run; 0 without conditions.
+      conditions: Their "mean" and "deviation", and "examples"; see data/conditions.py.
     """
 
     example_shape: tuple[int, ...]
     classes: int
     order: int | None = None
     fingerprint: dict[str, Any] | None = None
+    condition_size: int = 0
+    conditions: dict[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], path: str) -> DataRecord:
@@ -42,6 +46,7 @@ class DataRecord:
         """
         shape, classes = saved.get("example_shape"), saved.get("classes")
         order, fingerprint = saved.get("order"), saved.get("fingerprint")
+        size, conditions = saved.get("condition_size", 0), saved.get("conditions")
         if not (
             isinstance(shape, list)
             and len(shape) in (1, 3)
@@ -50,12 +55,28 @@ class DataRecord:
             and 0 <= classes < 2**31
             and isinstance(order, int | None)
             and isinstance(fingerprint, dict | None)
+            and _are_conditions(conditions, size)
         ):
             raise UserError(
                 f"{path} is missing or damaged",
                 "start the run's training again, which writes the file",
             )
-        return cls(tuple(shape), classes, order, fingerprint)
+        return cls(tuple(shape), classes, order, fingerprint, size, conditions)
+
+
+def _are_conditions(conditions: Any, size: Any) -> bool:
+    """Returns True for valid entries "conditions" and "condition_size" of data.json."""
+    if conditions is None:
+        return size == 0
+    if not isinstance(conditions, dict) or not isinstance(size, int):
+        return False
+    examples = conditions.get("examples")
+    rows = [conditions.get("mean"), conditions.get("deviation")]
+    rows += examples if isinstance(examples, list) and examples else [None]
+    return all(
+        isinstance(row, list) and len(row) == size and all(isinstance(x, int | float) for x in row)
+        for row in rows
+    )
 
 
 def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:

@@ -131,7 +131,7 @@ class RunDirectory:
             saved = self.saved_data()
         if saved is None:
             return
-        for name in ("example_shape", "classes"):
+        for name in ("example_shape", "classes", "condition_size"):
             before, now = getattr(saved, name), getattr(data, name)
             if before != now:
                 raise UserError(
@@ -139,6 +139,11 @@ class RunDirectory:
                     f"--dataset has {name}={now}",
                     "give the same data as before, or another --model_dir",
                 )
+        if (saved.conditions or {}).get("mean") != (data.conditions or {}).get("mean"):
+            raise UserError(
+                f"--model_dir={self.path} was trained on data whose conditions have other means",
+                "give the same data as before, or another --model_dir",
+            )
         if saved.order != data.order:
             logging.warning(
                 f"--model_dir={self.path} was started by a version that read the examples in a "

@@ -9,66 +9,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..config import OptimizationSettings
 from ..runtime.randomness import RngStream, normal, uniform
+from .interface import Objective, Terms
 from .networks import bind_labels, update_ema
 from .state import TrainState
 
-Terms = dict[str, tf.Tensor]
 ZERO = tf.UnconnectedGradients.ZERO
 _MAX_UPDATES = 2**40  # more than a run has, so that the noise of two rollbacks never overlaps
-
-
-class Objective(Protocol):
-    """A training objective: named per-example terms `[B]`, of which "loss" is minimized.
-
-    "loss" is the only term that both networks must have. All others are logged. Three terms of the
-    critic are also shown and judged where the objective has them: "wasserstein" (the estimated
-    distance), "penalty" (unweighted) and "gradient_norm".
-
-    Attributes:
-      critic_term_names, generator_term_names: The names of the terms, in any order. The
-        loop needs them before it runs.
-    """
-
-    @property
-    def critic_term_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def generator_term_names(self) -> tuple[str, ...]: ...
-
-    def critic_terms(
-        self,
-        critic: Callable,
-        real: tf.Tensor,
-        fake: tf.Tensor,
-        *,
-        alpha: tf.Tensor,
-        noise: tf.Tensor,
-        step: tf.Tensor,
-        labels: tf.Tensor,
-    ) -> Terms:
-        """Returns the terms of a critic step.
-
-        Args:
-          critic: Maps examples `[B, ...]` to scores.
-          real: Real examples, `[B, ...]`.
-          fake: Generated examples, same shape as `real`.
-          alpha: `[B]`, uniform on [0, 1).
-          noise: Standard normal, same shape as `real`.
-          step: Scalar int64, the number of critic steps done so far.
-          labels: `[B]` int32, the labels of both the real and the fake examples.
-        """
-
-    def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:
-        """Returns the terms of a generator step; `fake` was generated for `labels`."""
-
-    def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        """Enforces constraints on the critic's weights, in place, after each update."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +46,9 @@ class ReplicaStep:
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional run, whose generator takes labels; 0 for an
         unconditional run.
-      critic_takes_labels: Whether the critic takes labels too.
+      critic_takes_labels: Whether the critic takes labels or conditions too.
+      conditions: `[M, K]` float32, standardized conditions of the data, from which the generator
+        step draws; None without conditions.
     """
 
     state: TrainState
@@ -103,6 +58,7 @@ class ReplicaStep:
     latent_size: int
     classes: int = 0
     critic_takes_labels: bool = False
+    conditions: np.ndarray | None = None
 
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
@@ -114,7 +70,8 @@ class ReplicaStep:
 
         Args:
           real: `[batch_size / replicas, *example_shape]` float32.
-          labels: `[batch_size / replicas]` int32; ignored by unconditional networks.
+          labels: `[batch_size / replicas]` int32, or conditions `[batch_size / replicas, K]`
+            float32; ignored by unconditional networks.
           update: Scalar int64, the number of critic updates done so far.
           rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
 
@@ -171,7 +128,7 @@ class ReplicaStep:
         part = {**replica_part(batch_size), "step": _draw_index(update, rollbacks)}
         latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
         position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
-        labels = tf.cast(self.classes * position, tf.int32)
+        labels = self._labels_at(position)
         with tf.GradientTape() as tape:
             fake = self._generator(labels, training=True)(latents)
             terms = self.objective.generator_terms(
@@ -249,9 +206,18 @@ class ReplicaStep:
         )
         return latents, alpha[:, 0], tf.reshape(noise, real.shape)
 
+    def _labels_at(self, position: tf.Tensor) -> tf.Tensor:
+        """Returns labels, or conditions of the data, for numbers `[B]` uniform on [0, 1)."""
+        if self.conditions is None:
+            return tf.cast(self.classes * position, tf.int32)
+        # In float32, a position just below 1 times the size may round up to the size.
+        last = len(self.conditions) - 1
+        row = tf.minimum(tf.cast(len(self.conditions) * position, tf.int32), last)
+        return tf.gather(tf.constant(self.conditions), row)
+
     def _generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the generator as a function of latents."""
-        labels = labels if self.classes else None
+        labels = labels if self.classes or self.conditions is not None else None
         return bind_labels(self.state.generator, labels, training=training)
 
     def _critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:

@@ -1,0 +1,59 @@
+"""The interface of training objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+Terms = dict[str, tf.Tensor]
+
+
+class Objective(Protocol):
+    """A training objective: named per-example terms `[B]`, of which "loss" is minimized.
+
+    "loss" is the only term that both networks must have. All others are logged. Three terms of the
+    critic are also shown and judged where the objective has them: "wasserstein" (the estimated
+    distance), "penalty" (unweighted) and "gradient_norm".
+
+    Attributes:
+      critic_term_names, generator_term_names: The names of the terms, in any order. The
+        loop needs them before it runs.
+    """
+
+    @property
+    def critic_term_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def generator_term_names(self) -> tuple[str, ...]: ...
+
+    def critic_terms(
+        self,
+        critic: Callable,
+        real: tf.Tensor,
+        fake: tf.Tensor,
+        *,
+        alpha: tf.Tensor,
+        noise: tf.Tensor,
+        step: tf.Tensor,
+        labels: tf.Tensor,
+    ) -> Terms:
+        """Returns the terms of a critic step.
+
+        Args:
+          critic: Maps examples `[B, ...]` to scores.
+          real: Real examples, `[B, ...]`.
+          fake: Generated examples, same shape as `real`.
+          alpha: `[B]`, uniform on [0, 1).
+          noise: Standard normal, same shape as `real`.
+          step: Scalar int64, the number of critic steps done so far.
+          labels: `[B]` int32, the labels of both the real and the fake examples, or their
+            conditions `[B, K]` float32.
+        """
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:
+        """Returns the terms of a generator step; `fake` was generated for `labels`."""
+
+    def constrain(self, weights: Sequence[tf.Variable]) -> None:
+        """Enforces constraints on the critic's weights, in place, after each update."""
