@@ -17,8 +17,9 @@ from conftest import DCGAN, LIBRARY, TINY, call_main, train_tiny
 import models
 from wgan_gp.app import saved_run
 from wgan_gp.errors import UserError
+from wgan_gp.inference.grids import interpolations
 from wgan_gp.inference.images import to_pixels
-from wgan_gp.inference.sampling import Sampler, interpolations
+from wgan_gp.inference.sampling import Sampler
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.runtime.devices import connect

@@ -14,7 +14,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.datasets import DataSpec
 from wgan_gp.data.source import ExampleFormat, StoredData
 from wgan_gp.errors import UserError
-from wgan_gp.inference import canvas, images, sample_files, sampling, signal_plots, table_plots
+from wgan_gp.inference import canvas, grids, images, sample_files, signal_plots, table_plots
 from wgan_gp.inference.pictures import overview
 
 BLUE, ORANGE = (np.array(color) for color in canvas.COLORS[:2])
@@ -198,6 +198,7 @@ def test_images_of_any_range_are_scaled_by_the_data():
 
 class FakeSampler:
     classes = 0
+    conditions = None
 
     def __init__(self, shape):
         self.shape = shape
@@ -205,7 +206,7 @@ class FakeSampler:
     def sample(self, count, *arguments, **options):
         return normal(count, *self.shape).astype(np.float32)
 
-    def noise(self, count, label=None):
+    def noise(self, count, label=None, conditions=None):
         return np.zeros([count, 4], np.float32), np.zeros(count, np.int32)
 
     def generate(self, latents, labels):
@@ -220,9 +221,9 @@ def test_training_draws_samples_of_every_shape(shape):
         normal(70, *shape).astype(np.float32),
         np.zeros(70, np.int32),
     )
-    drawn = sampling.make_sample_images(FakeSampler(shape), data, bounded=False)()
+    drawn = grids.make_sample_images(FakeSampler(shape), data, bounded=False)()
     assert set(drawn) == ({"samples"} if len(shape) == 1 else {"samples", "interpolation"})
-    real = sampling.real_images(data, bounded=False)
+    real = grids.real_images(data, bounded=False)
     assert set(real) == (set() if len(shape) == 1 else {"real"})
     for picture in (*drawn.values(), *real.values()):
         assert picture.dtype == np.uint8 and Image.open(io.BytesIO(sample_files._png(picture)))

@@ -7,8 +7,9 @@ from conftest import DCGAN, open_data, strategy_over, train_tiny
 
 import models
 from wgan_gp.config import Config
+from wgan_gp.inference.grids import make_sample_images, real_images
 from wgan_gp.inference.images import GAP_GRAY, PLOT_PIXELS, image_grid, point_plot
-from wgan_gp.inference.sampling import Sampler, make_sample_images, real_images
+from wgan_gp.inference.sampling import Sampler
 
 
 def make_sampler(replicas, batch_size=8, classes=0, **choices):

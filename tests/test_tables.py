@@ -12,6 +12,7 @@ import tensorflow as tf
 from conftest import call_main
 
 from wgan_gp.config import Config
+from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.datasets import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import arrays, distances, evaluator, learned, results
@@ -213,7 +214,7 @@ class FakeSampler:
 
     def __init__(self, samples, classes=0, condition_size=0):
         self.samples, self.classes = samples.astype(np.float32), classes
-        self.condition_size = condition_size
+        self.conditions = Conditions.of(np.zeros([1, condition_size])) if condition_size else None
         self.requested = None
 
     def sample(self, count):

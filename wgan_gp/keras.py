@@ -9,7 +9,8 @@ import tensorflow as tf
 from .app.build import make_objective
 from .app.library import Library, bundled
 from .config import Config
-from .data.fit_batches import examples_of, form_batches
+from .data.conditions import Conditions
+from .data.fit_batches import examples_of, form_batches, static_batch
 from .errors import UserError
 from .training.interface import Objective
 from .training.networks import KERAS_3
@@ -27,7 +28,7 @@ class WGANGP(tf.keras.Model):
     those of train.py. On several replicas, they are those of one.
 
     `predict` and calling the model return samples for latents `[B, latent_size]`, or for a list of
-    latents and labels `[B]`.
+    latents and labels `[B]` or conditions `[B, K]`.
 
     Args:
       generator: A Keras model that maps latents to examples; see docs/custom.md.
@@ -37,6 +38,9 @@ class WGANGP(tf.keras.Model):
         iterations of the linear schedule; "constant" is usual for `fit`.
       classes: The number of classes. If it is not 0, `fit` needs labels, the generator takes them,
         and so does the critic with `conditioning="projection"` or "concatenation".
+      conditions: The conditions of the training data, `[M, K]` or `[M]`, in place of classes. They
+        are standardized for the networks, and the generator step draws from them. `fit`, `predict`
+        and calls then need conditions in the same units in place of labels.
       objective: An object with the interface of `training.interface.Objective` in place of the
         losses of `config`. It is not saved.
 
@@ -51,6 +55,7 @@ class WGANGP(tf.keras.Model):
         config: Config,
         *,
         classes: int = 0,
+        conditions: Any = None,
         objective: Objective | None = None,
         **kwargs: Any,
     ):
@@ -64,6 +69,7 @@ class WGANGP(tf.keras.Model):
         self.critic = critic
         self.config = config
         self.classes = classes
+        self.conditions = None if conditions is None else Conditions.given(conditions, classes)
         self._loss_functions = bundled("losses")
         self._objective = make_objective(
             config, Library(bundled("models"), self._loss_functions, objective)
@@ -113,8 +119,8 @@ class WGANGP(tf.keras.Model):
 
         Args:
           x: Examples `[N, ...]` float32, or a tf.data.Dataset of batches of them, of any size,
-            with labels if there are classes.
-          y: Labels `[N]`, if `x` is an array and there are classes.
+            with labels if there are classes, or conditions.
+          y: Labels `[N]` or conditions `[N, K]`, if `x` is an array and the networks take them.
           validation_data: Held-out examples, likewise; a pair if there are labels. The critic's
             terms on them are reported as "val_...".
           kwargs: Other arguments of `keras.Model.fit`, but for `batch_size`, which follows from the
@@ -150,7 +156,7 @@ class WGANGP(tf.keras.Model):
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Performs one iteration on this replica's part of n_critic * batch_size examples."""
         step, n_critic = self._step, self.config.n_critic
-        examples, labels = self._split(data, n_critic)
+        examples, labels = self._static(data, n_critic)
         # The number of generator updates so far, which is saved with the optimizer.
         iteration = tf.cast(tf.convert_to_tensor(self.generator_optimizer.iterations), tf.int64)
         shares: dict[str, list[tf.Tensor]] = {}
@@ -166,7 +172,7 @@ class WGANGP(tf.keras.Model):
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Computes the critic's terms on this replica's part of a batch, without training."""
-        terms, _ = self._step.diagnose_critic(*self._split(data, 1))
+        terms, _ = self._step.diagnose_critic(*self._static(data, 1))
         global_mean = self._loss_functions.global_mean
         return self._report(
             {
@@ -176,6 +182,9 @@ class WGANGP(tf.keras.Model):
         )
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        if self.conditions is not None:
+            latents, values = inputs
+            inputs = [latents, self.conditions.standardize_tensor(values)]
         return self.generator(inputs, training=training)
 
     @property
@@ -191,6 +200,7 @@ class WGANGP(tf.keras.Model):
             "critic": serialize(self.critic),
             "config": self.config.to_dict(),
             "classes": self.classes,
+            "conditions": None if self.conditions is None else self.conditions.to_dict(),
         }
 
     @classmethod
@@ -202,7 +212,10 @@ class WGANGP(tf.keras.Model):
                 for name in ("generator", "critic")
             }
         settings = Config.from_dict(config["config"])
-        return cls(**networks, config=settings, classes=config["classes"], name=config["name"])
+        model = cls(**networks, config=settings, classes=config["classes"], name=config["name"])
+        if config.get("conditions") is not None:
+            model.conditions = Conditions.from_dict(config["conditions"])
+        return model
 
     def get_compile_config(self) -> None:
         """Returns None: a loaded model is compiled again, and keeps its optimizers' weights."""
@@ -212,15 +225,10 @@ class WGANGP(tf.keras.Model):
         assert self._replica_step is not None, "fit prepares it"
         return self._replica_step
 
-    def _split(self, data: Any, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns this replica's examples and labels, of `parts` batches, with static shapes."""
-        examples, *labels = data if isinstance(data, tuple) else (data,)
+    def _static(self, data: Any, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns this replica's examples and labels, of `parts` batches."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        count = parts * self.config.batch_size // replicas
-        examples = tf.ensure_shape(tf.cast(examples, tf.float32), [count, *examples.shape[1:]])
-        if not labels:
-            return examples, tf.zeros([count], tf.int32)
-        return examples, tf.ensure_shape(tf.cast(tf.reshape(labels[0], [-1]), tf.int32), [count])
+        return static_batch(data, parts * self.config.batch_size // replicas, self.conditions)
 
     def _report(self, shares: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Updates the means with the sums of the shares over all replicas."""
@@ -232,9 +240,10 @@ class WGANGP(tf.keras.Model):
         return {name: means[name].result() for name in totals}
 
     def _batches(self, x: Any, y: Any, parts: int, *, shuffle: bool) -> tf.data.Dataset:
-        examples = examples_of(x, y, seed=self.config.seed, shuffle=shuffle)
-        if self.classes and not isinstance(examples.element_spec, tuple):
-            raise UserError(f"classes={self.classes} requires labels", "pass them as y")
+        needed = f"classes={self.classes} requires labels" if self.classes else None
+        if self.conditions is not None:
+            needed = "conditions=... requires conditions in fit, too"
+        examples = examples_of(x, y, seed=self.config.seed, shuffle=shuffle, needed=needed)
         replicas = self.distribute_strategy.num_replicas_in_sync
         batches = form_batches(examples, self.config.batch_size, parts=parts, replicas=replicas)
         batches._forms_batches = True
@@ -248,9 +257,12 @@ class WGANGP(tf.keras.Model):
         inputs = tf.random.stateless_normal([4, *spec.shape[1:]], [0, 0])
         latents = tf.zeros([4, self.config.latent_size])
         labels = tf.zeros([4], tf.int32)
+        if self.conditions is not None:
+            labels = tf.constant(self.conditions.table[[0] * 4])
         takes_labels = self.config.conditioning in bundled("models").LABELED_CRITICS
         with self.distribute_strategy.scope():
-            self([latents, labels] if self.classes else latents)
+            is_conditional = self.classes or self.conditions is not None
+            self([latents, labels] if is_conditional else latents)
             self.critic([inputs, labels] if takes_labels else inputs)
             self.generator_optimizer.build(self.generator.trainable_variables)
             self.critic_optimizer.build(self.critic.trainable_variables)
@@ -259,14 +271,9 @@ class WGANGP(tf.keras.Model):
         self._replica_step = step
 
     def _make_step(self, takes_labels: bool) -> ReplicaStep:
-        state = TrainState(
-            self.generator,
-            self.critic,
-            self.generator_optimizer,
-            self.critic_optimizer,
-            tf.Variable(0, dtype=tf.int64, trainable=False),
-            tf.Variable(0, dtype=tf.int64, trainable=False),
-        )
+        counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+        optimizers = (self.generator_optimizer, self.critic_optimizer)
+        state = TrainState(self.generator, self.critic, *optimizers, *counters)
         return ReplicaStep(
             state=state,
             objective=self._objective,
@@ -275,6 +282,7 @@ class WGANGP(tf.keras.Model):
             latent_size=self.config.latent_size,
             classes=self.classes,
             critic_takes_labels=takes_labels,
+            conditions=None if self.conditions is None else self.conditions.table,
         )
 
     def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..config import Config, ObjectiveSettings
-from ..data.datasets import DataSpec
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
+from ..data.spec import DataSpec
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..training.device_loop import make_device_loop
@@ -38,7 +38,7 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) ->
     Raises:
       UserError: If the models do not fit the data or each other.
     """
-    check_networks(config, spec.example_shape, models)  # a saved run has not been checked yet
+    check_networks(config, spec, models)  # a saved run has not been checked yet
     build_networks = _network_builder(config, devices, spec, models)
     return create_state(build_networks, config, devices.strategy)
 
@@ -68,6 +68,7 @@ def _network_builder(
         example_shape=spec.example_shape,
         classes=spec.classes,
         bounded=spec.bounded,
+        condition_size=spec.condition_size,
         fused_resampling=devices.use_fused_resampling(config.fused_resampling),
         **network_settings(config, models),
     )
@@ -81,6 +82,7 @@ def make_sampler(config: Config, devices: Devices, state: TrainState, spec: Data
         latent_size=config.latent_size,
         seed=config.sampling_seed,
         classes=spec.classes,
+        conditions=spec.conditions,
     )
 
 
@@ -159,4 +161,5 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         latent_size=config.latent_size,
         classes=spec.classes,
         critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
+        conditions=None if spec.conditions is None else spec.conditions.table,
     )

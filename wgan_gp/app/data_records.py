@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ..data import shuffling
-from ..data.datasets import Dataset, DataSpec
+from ..data.conditions import Conditions
+from ..data.datasets import Dataset
 from ..data.scaling import Scaling
+from ..data.spec import DataSpec
 from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
 from .run import Run
@@ -13,6 +15,7 @@ from .run import Run
 def data_record(run: Run) -> DataRecord:
     """Returns the content of data.json for a run."""
     dataset = run.dataset
+    conditions = dataset.spec.conditions
     return DataRecord(
         dataset.spec.example_shape,
         dataset.spec.classes,
@@ -20,6 +23,7 @@ def data_record(run: Run) -> DataRecord:
         order=None if run.data.size is None else shuffling.ORDER,
         fingerprint=dataset.fingerprint(),
         scaling=None if dataset.scaling is None else dataset.scaling.to_dict(),
+        conditions=None if conditions is None else conditions.recorded().to_dict(),
     )
 
 
@@ -34,16 +38,21 @@ def recorded_scaling(record: DataRecord, path: str) -> Scaling | None:
 
 
 def recorded_spec(record: DataRecord, scaling: Scaling | None) -> DataSpec:
-    """Returns the shape and the number of classes of the data that a run was trained on."""
+    """Returns what the networks of a run depend on, of the data that it was trained on."""
     bounded = scaling is None or scaling.bounded
-    return DataSpec(record.example_shape, record.classes, bounded)
+    return DataSpec(record.example_shape, record.classes, bounded, recorded_conditions(record))
+
+
+def recorded_conditions(record: DataRecord) -> Conditions | None:
+    """Returns the conditions of a run, None for a run without conditions."""
+    return None if record.conditions is None else Conditions.from_dict(record.conditions)
 
 
 def use_recorded_scaling(dataset: Dataset, directory: RunDirectory) -> None:
     """Scales the data of a run that continues as at its beginning, even if the data changed."""
-    if dataset.scaling is None:
+    if dataset.scaling is None and dataset.conditions is None:
         return
     with directory.convert_file_errors("read"):
         record = directory.saved_data() if directory.has_checkpoints() else None
     if record is not None:
-        dataset.use_scaling(recorded_scaling(record, directory.data))
+        dataset.use_recorded(recorded_scaling(record, directory.data), recorded_conditions(record))

@@ -9,6 +9,7 @@ from typing import Any
 from .. import tpu
 from ..config import Config, DeviceSettings, NetworkSettings, image_size_of
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
+from ..data.spec import DataSpec
 from ..errors import UserError
 from ..tpu import topologies
 from . import named_writers
@@ -49,7 +50,7 @@ def resolve(
     )
     dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
-    critic, generator = check_networks(config, shape, models)
+    critic, generator = check_networks(config, dataset.spec, models)
     if config.mode == "compile":
         config.check_replicas(topologies.find(config.compile_topology).replicas)
         tpu.check_installed()
@@ -85,7 +86,7 @@ def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:
     if saved is not None:
         return dataset.with_image_size(saved)
     try:
-        check_networks(config, shape, models)
+        check_networks(config, dataset.spec, models)
     except UserError:
         return dataset.with_image_size(side)
     return dataset
@@ -120,16 +121,18 @@ def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:
     return {name: getattr(settings, _SETTING_OF.get(name, name)) for name in models.SETTINGS}
 
 
-def check_networks(
-    settings: NetworkSettings, example_shape: tuple[int, ...], models: Any
-) -> tuple[Any, Any]:
-    """Returns the registry entries of the critic and the generator for an example shape.
+def check_networks(settings: NetworkSettings, spec: DataSpec, models: Any) -> tuple[Any, Any]:
+    """Returns the registry entries of the critic and the generator for some data.
 
     Raises:
       UserError: If a model does not exist, or the models do not fit the examples or each other.
     """
     try:
-        return models.check(example_shape=example_shape, **network_settings(settings, models))
+        return models.check(
+            example_shape=spec.example_shape,
+            condition_size=spec.condition_size,
+            **network_settings(settings, models),
+        )
     except models.DesignError as error:
 
         def as_flag(setting: Any) -> str:

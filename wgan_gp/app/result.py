@@ -64,7 +64,7 @@ class Result:
             **{tag: np.array([line.get(tag, np.nan) for line in lines], float) for tag in tags},
         }
 
-    def sample(self, count: int, label: int | None = None) -> np.ndarray:
+    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> np.ndarray:
         """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
 
         Samples of arrays (--dataset=array) are in the units of the data.
@@ -72,8 +72,13 @@ class Result:
         Args:
           count: The number of samples. Sample i does not depend on it.
           label: The class of the samples of a conditional run. None returns all classes in turn.
+          conditions: Conditions in the units of the data, `[K]` or `[M, K]`, which the samples have
+            in turn. None returns samples for conditions of the data.
+
+        Raises:
+          UserError: If the networks take no conditions, or others.
         """
-        samples = self.run.sampler.sample(count, label)
+        samples = self.run.sampler.sample(count, label, conditions=conditions)
         scaling = self.run.dataset.scaling
         return samples if scaling is None else scaling.restore(samples)
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import Config
-from ..data.datasets import Dataset, DataSpec, find_dataset
+from ..data.datasets import Dataset, find_dataset
 from ..data.scaling import Scaling
+from ..data.spec import DataSpec
 from ..errors import UserError, reason
 from ..inference import export, sample_files
 from ..inference.sampling import Sampler
@@ -70,7 +71,7 @@ class SavedRun:
     def find_dataset(self) -> Dataset:
         """Finds the dataset of the run, whether or not the run uses its labels."""
         dataset = find_dataset(self.config, devices=self.config, function=self.dataset_function)
-        dataset.use_scaling(self.scaling)
+        dataset.use_recorded(self.scaling, self.spec.conditions)
         return dataset
 
 
@@ -178,10 +179,11 @@ def find_checkpoint(saved: SavedRun) -> str:
 def _sample(saved: SavedRun) -> None:
     """Writes samples in the format of --sample_format and prints their path."""
     sample_files.check(saved.config, saved.spec, saved.directory)
+    conditions = sample_files.read_conditions(saved.config, saved.spec)
     checkpoint = find_checkpoint(saved)
     run = restore(saved, checkpoint, connect(saved.config))
     path = sample_files.write(
-        saved.config, saved.directory, run.sampler, run.iteration, saved.scaling
+        saved.config, saved.directory, run.sampler, run.iteration, saved.scaling, conditions
     )
     print(path)
 
@@ -232,6 +234,7 @@ def write_export(
             spec.example_shape,
             config.conditioning in library.models.LABELED_CRITICS,
             scaling,
+            spec.conditions,
         ),
     )
 

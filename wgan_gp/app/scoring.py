@@ -69,9 +69,7 @@ def _examples(saved: SavedRun, devices: Devices) -> Iterator[scored.ExampleBatch
     config = saved.config
     if config.score_data is not None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            yield from scored.read_path(
-                config.score_data, saved.spec.example_shape, _BATCH_SIZE, saved.scaling
-            )
+            yield from scored.read_path(config.score_data, saved.spec, _BATCH_SIZE, saved.scaling)
         return
     dataset = saved.find_dataset()
     if devices.cluster.is_chief:
@@ -85,14 +83,22 @@ def _scores(
     """Yields batches with their scores.
 
     Raises:
-      UserError: If the run is conditional and a batch has no labels of its classes.
+      UserError: If the run is conditional and a batch has no labels of its classes or no
+        conditions.
     """
-    classes = saved.spec.classes
+    classes, conditions = saved.spec.classes, saved.spec.conditions
     for batch in batches:
         if classes and (batch.labels is None or not np.all(batch.labels < classes)):
             raise UserError(
                 f"--mode=score needs a label from 0 to {classes - 1} for each example, because "
                 f"--model_dir={saved.directory.path} is a conditional run",
                 "give --score_data a .npz file of examples and labels",
+            )
+        if conditions is not None and (batch.labels is None or batch.labels.ndim != 2):
+            raise UserError(
+                f"--mode=score needs {conditions.size} number{'s' if conditions.size > 1 else ''} "
+                "as the condition of each example, because "
+                f"--model_dir={saved.directory.path} is a run with conditions",
+                "give --score_data a .npz file of examples and conditions",
             )
         yield batch, scorer.score(batch.examples, batch.labels, batch_size=_BATCH_SIZE)

@@ -15,7 +15,7 @@ from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError
-from ..inference import sampling
+from ..inference import grids
 from ..inference.pictures import presentation
 from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
@@ -217,8 +217,8 @@ def make_hooks(
         SampleHook(
             config.sample_interval,
             writer,
-            sample_images=sampling.make_sample_images(run.sampler, run.data, **shown),
-            real_images=functools.partial(sampling.real_images, run.data, **shown),
+            sample_images=grids.make_sample_images(run.sampler, run.data, **shown),
+            real_images=functools.partial(grids.real_images, run.data, **shown),
             check_lock=check_lock,
         )
     )

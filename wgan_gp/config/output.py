@@ -128,6 +128,14 @@ class OutputSettings(Section):
         changeable_on_resume=True,
         maximum=1_000_000,
     )
+    sample_conditions: str | None = setting(
+        None,
+        "Conditions of the samples, in the units of the data: numbers separated by commas, several "
+        "conditions separated by semicolons, or a .npy or .csv file with a condition in each row. "
+        "With --sample_format=interpolation, rows move from the first to the last. Default: "
+        "conditions of the data.",
+        changeable_on_resume=True,
+    )
     output: str | None = setting(
         None,
         "Path of the output of --mode=sample, --mode=score and --mode=export. Default: in "

@@ -13,6 +13,7 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from . import pixels
 from .array_files import ArrayData, chunks, open_arrays
+from .conditions import Conditions
 from .scaling import Scaling, Statistics
 from .shuffling import shuffled
 from .source import (
@@ -35,6 +36,7 @@ class ArrayReader:
 
     Attributes:
       scaling: The scaling of the training data; see `use_scaling`.
+      conditions: The conditions of the training data, or None; see `use_conditions`.
 
     Raises:
       UserError: If the file cannot be trained on.
@@ -57,9 +59,11 @@ class ArrayReader:
         self._check_constant(settings)
         labels = self._data.labels
         is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
-        self.label_count, self.condition_size = 0, 0
+        self.label_count = 0
+        self.conditions: Conditions | None = None
         if labels is not None and is_condition:
-            self.condition_size = 1 if labels.ndim == 1 else labels.shape[1]
+            self._values = labels.reshape(len(labels), -1).astype(np.float32)[self._valid]
+            self.conditions = Conditions.of(self._values)
         elif labels is not None:
             self.label_count = int(labels.max()) + 1
         self._check_flags(settings)
@@ -87,6 +91,21 @@ class ArrayReader:
                 "give data of the same shape",
             )
         self.scaling = scaling
+
+    def use_conditions(self, conditions: Conditions | None) -> None:
+        """Standardizes conditions like those of the training data.
+
+        Raises:
+          UserError: If the conditions have another length, or only one of both has conditions.
+        """
+        sizes = [0 if each is None else each.size for each in (self.conditions, conditions)]
+        if sizes[0] != sizes[1]:
+            raise UserError(
+                f"{self._flag} has conditions of {sizes[0]} numbers, but those of the training "
+                f"data have {sizes[1]}",
+                "give data with the same conditions",
+            )
+        self.conditions = conditions
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -129,10 +148,15 @@ class ArrayReader:
             return pixels.flip(settings, examples, first) if is_image else examples
 
         return ExampleFormat(
-            self.example_shape, tf.uint8 if scaling.uint8 else tf.float32, normalize
+            self.example_shape,
+            tf.uint8 if scaling.uint8 else tf.float32,
+            normalize,
+            0 if self.conditions is None else self.conditions.size,
         )
 
     def _labels(self) -> np.ndarray:
+        if self.conditions is not None:
+            return self.conditions.standardize(self._values)
         labels = self._data.labels
         if labels is None or not self.label_count:
             return np.zeros([int(self._valid.sum())], np.int32)
@@ -226,7 +250,7 @@ class StreamedRows(StreamedData):
       format: The form of the examples.
       data: The file.
       valid: `[N]` bool, the examples that are used.
-      labels: The labels of the valid examples.
+      labels: The labels or standardized conditions of the valid examples.
       scaling: The scaling of the examples.
     """
 
@@ -255,15 +279,18 @@ class StreamedRows(StreamedData):
         )
 
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        label_spec = self.format.label_spec(None)
+        dtype = label_spec.dtype.as_numpy_dtype
+
         def read(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rows = np.asarray(self._rows[self._indices[places]])
-            return self._scaling.to_stored(rows), self._labels[places].astype(np.int32)
+            return self._scaling.to_stored(rows), self._labels[places].astype(dtype)
 
         def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             examples, labels = tf.numpy_function(
-                read, [places], [self.format.dtype, tf.int32], stateful=False
+                read, [places], [self.format.dtype, label_spec.dtype], stateful=False
             )
             examples = tf.ensure_shape(examples, [None, *self.format.shape])
-            return examples, tf.ensure_shape(labels, [None])
+            return examples, tf.ensure_shape(labels, label_spec.shape)
 
         return batches.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -17,8 +17,10 @@ from ..config import DataSettings, DeviceSettings, image_size_of
 from ..config.code import PYTHON
 from ..errors import UserError
 from .built_in import BUILT_IN, BuiltInReader
+from .spec import DataSpec
 
 if typing.TYPE_CHECKING:
+    from .conditions import Conditions
     from .scaling import Scaling
     from .source import InMemoryData, OpenedData, StreamedData
 
@@ -26,24 +28,9 @@ FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
-    "array": "give a .npz file with labels, or a .csv file with a column named label",
+    "array": "give a .npz file with labels or conditions, or a .csv file with a column named label",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSpec:
-    """The properties of the data on which the networks depend.
-
-    Attributes:
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: The number of classes of a conditional run; 0 for an unconditional run.
-      bounded: Whether images and signals are in [-1, 1].
-    """
-
-    example_shape: tuple[int, ...]
-    classes: int
-    bounded: bool = True
 
 
 class DatasetReader(Protocol):
@@ -90,7 +77,8 @@ class Dataset:
         devices: DeviceSettings,
     ):
         self.label_count = reader.label_count
-        if conditioning != "none" and not self.label_count:
+        has_conditions = getattr(reader, "conditions", None) is not None
+        if conditioning != "none" and not (self.label_count or has_conditions):
             raise UserError(
                 f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
                 "none",
@@ -107,7 +95,13 @@ class Dataset:
     def spec(self) -> DataSpec:
         """The shape of the examples and the number of classes of the run."""
         bounded = getattr(self._reader, "bounded", True)
-        return DataSpec(self._reader.example_shape, self._classes, bounded)
+        conditions = None if self._conditioning == "none" else self.conditions
+        return DataSpec(self._reader.example_shape, self._classes, bounded, conditions)
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """The conditions of the dataset, also for an unconditional run; None without conditions."""
+        return getattr(self._reader, "conditions", None)
 
     @property
     def scaling(self) -> Scaling | None:
@@ -119,10 +113,13 @@ class Dataset:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
 
-    def use_scaling(self, scaling: Scaling | None) -> None:
-        """Replaces the scaling of an array by the one of the beginning of the run, if known."""
+    def use_recorded(self, scaling: Scaling | None, conditions: Conditions | None) -> None:
+        """Scales examples and conditions as at the beginning of the run, where that is known."""
         if scaling is not None and self.scaling is not None:
             self._reader.use_scaling(scaling)
+        current = self.conditions
+        if conditions is not None and current is not None and current.size == conditions.size:
+            self._reader.conditions = current.scaled_like(conditions)
 
     def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:
         """Opens the dataset.
@@ -222,6 +219,7 @@ class Dataset:
                 reader: Any = _find_reader(settings)
             if self.scaling is not None:
                 reader.use_scaling(self.scaling)
+                reader.use_conditions(self.conditions)
             return self._open(reader, settings)
         except UserError as error:
             what, remedy = (
@@ -241,7 +239,8 @@ def find_dataset(
 
     Args:
       settings: The settings of the data.
-      conditioning: The value of --conditioning. All values except "none" require labels.
+      conditioning: The value of --conditioning. All values except "none" require labels or
+        conditions.
       devices: The devices that receive the data. A remote TPU limits the size of the data.
       function: Returns the data of a split, for a dataset of the user; see `UserReader`.
 

@@ -7,20 +7,35 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UserError
+from .conditions import Conditions
 
 
-def examples_of(x: Any, y: Any, *, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Returns a dataset of single examples, or of pairs of an example and a label.
+def examples_of(
+    x: Any, y: Any, *, seed: int, shuffle: bool, needed: str | None = None
+) -> tf.data.Dataset:
+    """Returns a dataset of single examples, or of pairs of an example and its label or
+    condition.
 
     Args:
       x: An array `[N, ...]`, or a tf.data.Dataset of batches.
-      y: Labels `[N]` for an array, or None.
+      y: Labels `[N]` or conditions `[N, K]` for an array, or None.
       seed: The seed of the order.
       shuffle: Whether to shuffle an array in each epoch.
+      needed: The message if there are no labels; None if none are needed.
+
+    Raises:
+      UserError: If labels are needed, but missing.
     """
-    if isinstance(x, tf.data.Dataset):
-        return x.unbatch()
-    dataset = tf.data.Dataset.from_tensor_slices(x if y is None else (x, y))
+    is_dataset = isinstance(x, tf.data.Dataset)
+    dataset = (
+        x.unbatch()
+        if is_dataset
+        else tf.data.Dataset.from_tensor_slices(x if y is None else (x, y))
+    )
+    if needed is not None and not isinstance(dataset.element_spec, tuple):
+        raise UserError(needed, "pass them as y")
+    if is_dataset:
+        return dataset
     return dataset.shuffle(len(x), seed=seed) if shuffle else dataset
 
 
@@ -55,6 +70,30 @@ def form_batches(
 
     batches = examples.batch(size, drop_remainder=True).map(by_replica)
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def static_batch(
+    data: Any, count: int, conditions: Conditions | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a replica's part of a batch as examples and labels of static shapes.
+
+    Args:
+      data: Examples, or a tuple of examples and labels or conditions.
+      count: The number of examples of the replica.
+      conditions: The standardization of the conditions; None for labels.
+
+    Returns:
+      Examples `[count, ...]` float32, and labels `[count]` int32, which are 0 if there are none, or
+      standardized conditions `[count, K]` float32.
+    """
+    examples, *labels = data if isinstance(data, tuple) else (data,)
+    examples = tf.ensure_shape(tf.cast(examples, tf.float32), [count, *examples.shape[1:]])
+    if not labels:
+        return examples, tf.zeros([count], tf.int32)
+    if conditions is not None:
+        values = tf.reshape(labels[0], [count, conditions.size])
+        return examples, conditions.standardize_tensor(values)
+    return examples, tf.ensure_shape(tf.cast(tf.reshape(labels[0], [-1]), tf.int32), [count])
 
 
 def _swap(batch: tf.Tensor, parts: int, replicas: int) -> tf.Tensor:

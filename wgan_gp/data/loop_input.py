@@ -27,9 +27,9 @@ from .source import (
 # The largest element of one replica, unless a single iteration needs more. The host and the device
 # each hold at most three elements for each replica: one in use and two that are prefetched.
 MAX_ELEMENT_BYTES = 2**25
-_INT32_BYTES = 4  # of an index or a label
+_NUMBER_BYTES = 4  # of an index, a label or a number of a condition
 # (index of a critic step within the element, position of the replica's first example)
-#     -> examples [B, *example_shape] float32, labels [B] int32
+#     -> examples [B, *example_shape] float32, labels [B] int32, or conditions [B, K]
 ReadExamples = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
@@ -112,7 +112,7 @@ class ResidentExamples(LoopInput):
     Args:
       strategy: Places a copy on each device.
       examples: `[N, *format.shape]` of `format.dtype`.
-      labels: `[N]` int32.
+      labels: `[N]` int32, or conditions `[N, K]` float32.
       format, steps, count: See `LoopInput`.
     """
 
@@ -150,7 +150,7 @@ class ResidentExamples(LoopInput):
             indices = tf.gather(element, step)
             stored = self.format.from_rows(tf.gather(rows, indices))
             examples = self.format.normalize(stored, first)
-            return examples, tf.cast(tf.gather(labels, indices), tf.int32)
+            return examples, tf.cast(tf.gather(labels, indices), self.format.label_spec().dtype)
 
         return read
 
@@ -189,7 +189,7 @@ class StackedExamples(LoopInput):
         row = self.format.row_spec
         return (
             tf.TensorSpec([self.steps, self.count, *row.shape], row.dtype),
-            tf.TensorSpec([self.steps, self.count], tf.int32),
+            self.format.label_spec(self.steps, self.count),
         )
 
     def reader(self, element: tuple[tf.Tensor, tf.Tensor]) -> ReadExamples:
@@ -265,7 +265,11 @@ def open_loop_input(
       resident: Whether to hold the dataset in the memory of each device; see `is_resident`.
     """
     count = batch_size // strategy.num_replicas_in_sync
-    example_bytes = _INT32_BYTES + (0 if resident else data.format.example_bytes)
+    example_bytes = _NUMBER_BYTES
+    if not resident:
+        example_bytes = (
+            _NUMBER_BYTES * max(1, data.format.condition_size) + data.format.example_bytes
+        )
     most = max(1, MAX_ELEMENT_BYTES // (n_critic * count * example_bytes))
     iterations = max(
         divisor

@@ -60,7 +60,8 @@ def replica_batches(
 
     Returns:
       A dataset of pairs of static shape, `[batch_size / replicas, *example_shape]` float32 and
-      labels int32. For each step in turn, it has one batch for each replica of this host.
+      labels int32, or conditions `[batch_size / replicas, K]` float32. For each step in turn, it
+      has one batch for each replica of this host.
 
     Raises:
       UserError: If the dtype or the shape of the batches is not supported by a TPU.
@@ -111,6 +112,8 @@ def _batches(
 ) -> tf.data.Dataset:
     """Returns batches of `count` examples for the replicas of this host."""
 
+    labels_shape = data.format.label_spec(count).shape
+
     @tf.autograph.experimental.do_not_convert  # it has no control flow, and conversion is slow
     def batch(
         index: tf.Tensor, *decoded: tuple[tf.Tensor, tf.Tensor]
@@ -121,7 +124,7 @@ def _batches(
         else:
             ((examples, labels),) = decoded
         examples = tf.ensure_shape(examples, [count, *data.format.shape])
-        return normalize(examples, first), tf.ensure_shape(labels, [count])
+        return normalize(examples, first), tf.ensure_shape(labels, labels_shape)
 
     if isinstance(data, InMemoryData):
         slices = tf.data.Dataset.range(tf.int64.max)

@@ -14,12 +14,14 @@ from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
 from . import pixels
 from .array_files import chunks, open_arrays
+from .conditions import Conditions
 from .datasets import Dataset
 from .decoding import decode_readable, warn_of_unreadable
 from .folder import FolderImages, find_form, list_images, read_headers
 from .pipeline import first_examples
 from .scaling import Scaling
 from .shuffling import shuffled
+from .spec import DataSpec
 from .user_arrays import convert
 
 _ARRAYS = (".npy", ".npz")
@@ -32,7 +34,7 @@ class ExampleBatch:
     Attributes:
       examples: `[B, *example_shape]` float32, as in training.
       indices: `[B]` int64, the index of each example in its dataset, file or folder.
-      labels: `[B]` int32, or None.
+      labels: `[B]` int32, standardized conditions `[B, K]` float32, or None.
       files: The path of each image relative to its folder, or None.
     """
 
@@ -75,13 +77,13 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     if data.size is not None:
         indices = shuffled(dataset.settings.seed, tf.constant(indices, tf.int64), data.size).numpy()
     order = np.argsort(indices)
-    known = labels[order] if dataset.label_count else None
+    known = labels[order] if dataset.label_count or dataset.conditions is not None else None
     yield from _split(examples[order], known, batch_size, indices[order])
 
 
 def read_path(
     path: str,
-    example_shape: tuple[int, ...],
+    spec: DataSpec,
     batch_size: int,
     scaling: Scaling | None = None,
 ) -> Iterator[ExampleBatch]:
@@ -89,8 +91,8 @@ def read_path(
 
     Args:
       path: The value of --score_data.
-      example_shape: The shape of the examples of the run. Images of a folder are cropped and
-        resized to it; arrays must have it.
+      spec: The data of the run. Images of a folder are cropped and resized to its shape; arrays
+        must have it.
       batch_size: The maximum number of examples per batch.
       scaling: The scaling of an array, in whose units the examples are; None for other runs.
 
@@ -98,10 +100,10 @@ def read_path(
       UserError: If the examples cannot be read or do not fit the run.
     """
     if scaling is not None:
-        return _read_scaled(path, example_shape, batch_size, scaling)
+        return _read_scaled(path, spec, batch_size, scaling)
     if tf.io.gfile.isdir(path):
-        return _read_folder(path, example_shape, batch_size)
-    return _read_arrays(path, example_shape, batch_size)
+        return _read_folder(path, spec.example_shape, batch_size)
+    return _read_arrays(path, spec, batch_size)
 
 
 def _read_folder(
@@ -141,9 +143,7 @@ def _read_folder(
         warn_of_unreadable(images, np.flatnonzero(missing), "not scored")
 
 
-def _read_arrays(
-    path: str, example_shape: tuple[int, ...], batch_size: int
-) -> Iterator[ExampleBatch]:
+def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[ExampleBatch]:
     flag = f"--score_data={path}"
     settings = DataSettings(dequantization=False)
     value = _load(path, flag)
@@ -153,38 +153,39 @@ def _read_arrays(
         what, remedy = error.what.replace("returns", "contains"), error.remedy
         raise UserError(what, remedy.replace("return ", "give ")) from error
     examples = arrays.examples
-    if examples.shape[1:] != example_shape:
+    if examples.shape[1:] != spec.example_shape:
         raise UserError(
             f"{flag} contains examples of shape {examples.shape[1:]}, but the run has "
-            f"{example_shape}",
+            f"{spec.example_shape}",
             "give examples of the run's shape",
         )
     if examples.dtype == np.uint8:
         first = tf.constant(0, tf.int64)
         examples = pixels.normalize(settings, tf.constant(examples), first).numpy()
-    labels = None if arrays.labels is None else arrays.labels.astype(np.int32)
+    labels = _labels(arrays.labels, spec.conditions, flag)
     yield from _split(examples, labels, batch_size, np.arange(len(examples)))
 
 
 def _read_scaled(
-    path: str, example_shape: tuple[int, ...], batch_size: int, scaling: Scaling
+    path: str, spec: DataSpec, batch_size: int, scaling: Scaling
 ) -> Iterator[ExampleBatch]:
     """Yields the examples of a file of arrays, in the units of the data of the run."""
     flag = f"--score_data={path}"
     data = open_arrays(path, flag)
-    expected = (*example_shape[:-1], len(scaling.constants))
+    expected = (*spec.example_shape[:-1], len(scaling.constants))
     if data.examples.shape[1:] != expected:
         raise UserError(
             f"{flag} contains examples of shape {data.examples.shape[1:]}, but the run was trained "
             f"on {expected}",
             "give examples of the shape of the run's data",
         )
+    all_labels = _labels(data.labels, spec.conditions, flag)
     for begin, part in chunks(data.examples):
         if not np.isfinite(part).all():
             raise UserError(f"{flag} contains NaN or infinity", "leave these examples out")
         examples = scaling.normalize(tf.constant(part)).numpy()
         indices = begin + np.arange(len(part))
-        labels = None if data.labels is None else data.labels[indices].astype(np.int32)
+        labels = None if all_labels is None else all_labels[indices]
         yield from _split(examples, labels, batch_size, indices)
 
 
@@ -207,7 +208,18 @@ def _load(path: str, flag: str) -> tuple[np.ndarray, np.ndarray | None]:
             f"{flag} contains neither examples nor samples",
             "write it with np.savez(path, examples=..., labels=...)",
         )
-    return loaded[name], loaded.get("labels")
+    return loaded[name], loaded.get("labels", loaded.get("conditions"))
+
+
+def _labels(
+    labels: np.ndarray | None, conditions: Conditions | None, flag: str
+) -> np.ndarray | None:
+    """Returns the labels or conditions of a file as the networks get them, or None."""
+    if labels is None:
+        return None
+    if conditions is not None:
+        return conditions.standardize(conditions.checked(labels, f"the conditions in {flag}"))
+    return labels.astype(np.int32) if labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
 
 def _split(

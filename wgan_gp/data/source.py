@@ -27,11 +27,19 @@ class ExampleFormat:
       normalize: (stored examples `[B, *shape]`, position of the first, scalar int64) -> float32
         examples of the same shape, images in [-1, 1]. It runs on the host or inside the program of
         an accelerator, with the same result.
+      condition_size: The length K of the conditions in the place of labels; 0 for labels.
     """
 
     shape: tuple[int, ...]
     dtype: tf.DType
     normalize: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    condition_size: int = 0
+
+    def label_spec(self, *batch: int | None) -> tf.TensorSpec:
+        """Returns the spec of labels `[*batch]` int32 or conditions `[*batch, K]` float32."""
+        if self.condition_size:
+            return tf.TensorSpec([*batch, self.condition_size], tf.float32)
+        return tf.TensorSpec(batch, tf.int32)
 
     @property
     def example_bytes(self) -> int:
@@ -42,9 +50,14 @@ class ExampleFormat:
     def tpu_bytes(self) -> int:
         """The size of a stored example in the memory of a TPU, in bytes.
 
-        A TPU pads the last dimension of a tensor to a multiple of 128.
+        A TPU pads the last dimension of a tensor to a multiple of 128. Conditions are included.
         """
-        return -(-int(np.prod(self.shape)) // _LANES) * _LANES * self.dtype.size
+
+        def padded(size: int) -> int:
+            return -(-size // _LANES) * _LANES
+
+        conditions = padded(self.condition_size) * tf.float32.size
+        return padded(int(np.prod(self.shape))) * self.dtype.size + conditions
 
     @property
     def row_spec(self) -> tf.TensorSpec:
@@ -112,7 +125,8 @@ class UnreadData(OpenedData):
     @property
     def labels(self) -> tf.Tensor:
         """A tensor like `StoredData.labels`, with undefined values."""
-        return tf.raw_ops.Empty(shape=[self.size], dtype=tf.int32)
+        spec = self.format.label_spec(self.size)
+        return tf.raw_ops.Empty(shape=spec.shape.as_list(), dtype=spec.dtype)
 
 
 class InMemoryData(OpenedData):
@@ -130,7 +144,7 @@ class InMemoryData(OpenedData):
 
         Returns:
           Examples `[count, *example_shape]` of `format.dtype`, and labels `[count]` int32. Without
-          classes, all labels are 0.
+          classes, all labels are 0. With conditions, these `[count, K]` float32 are the labels.
         """
 
     def read(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -146,11 +160,11 @@ class StoredData(InMemoryData):
       seed: The seed of the order.
       format: The form of `examples`.
       examples: `[N, *format.shape]`.
-      labels: `[N]`, integers.
+      labels: `[N]`, integers, or standardized conditions `[N, format.condition_size]`.
 
     Attributes:
       examples: `[N, *format.shape]` of `format.dtype`.
-      labels: `[N]` int32.
+      labels: `[N]` int32, or conditions `[N, K]` float32.
     """
 
     size: int
@@ -159,7 +173,7 @@ class StoredData(InMemoryData):
         self._seed = seed
         self.format = format
         self.examples = tf.constant(examples, format.dtype)
-        self.labels = tf.constant(labels, tf.int32)
+        self.labels = tf.constant(labels, format.label_spec().dtype)
         self.size = len(examples)
 
     def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -195,7 +209,7 @@ class StreamedData(OpenedData):
         """Decodes batches of `encoded`.
 
         Returns:
-          A dataset of batches of any size: images `[B, H, W, C]` of `format.dtype` and labels
-          `[B]` int32.
+          A dataset of batches of any size: images `[B, H, W, C]` of `format.dtype`, and labels
+          `[B]` int32 or standardized conditions `[B, K]` float32.
           It holds one image for each encoded image.
         """

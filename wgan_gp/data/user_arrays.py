@@ -23,7 +23,7 @@ class Arrays(NamedTuple):
 
     Attributes:
       examples: `[N, H, W, C]` uint8 or float32, or `[N, D]` float32.
-      labels: `[N]` int64, or None.
+      labels: `[N]` int64, or conditions `[N, K]` float32, or None.
     """
 
     examples: np.ndarray
@@ -139,17 +139,43 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
 def _check_labels(labels: np.ndarray | None, count: int, flag: str) -> np.ndarray | None:
     if labels is None:
         return None
+    if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
+        return check_conditions(labels, count, flag)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise UserError(
             f"{flag} returns labels of shape {labels.shape} and dtype {labels.dtype} for {count} "
             "examples",
-            "return one integer from 0 for each example",
+            "return one integer from 0 for each example, or conditions [N, K] of numbers",
         )
     if labels.max() >= 1_000_000:
         raise UserError(f"{flag} returns the label {labels.max()}", "number the classes from 0")
     return labels.astype(np.int64)
+
+
+def check_conditions(conditions: np.ndarray, count: int, flag: str) -> np.ndarray:
+    """Returns conditions `[N]` or `[N, K]` of N examples as `[N, K]` float32.
+
+    Raises:
+      UserError: If they have another shape or dtype, or contain NaN or infinity.
+    """
+    shape = conditions.shape
+    conditions = conditions[:, None] if conditions.ndim == 1 else conditions
+    if conditions.ndim != 2 or not conditions.size or len(conditions) != count:
+        raise UserError(
+            f"{flag} returns conditions of shape {shape} for {count} examples",
+            "return one number, or K numbers, for each example: [N] or [N, K]",
+        )
+    if conditions.dtype.kind not in "fiub":
+        raise UserError(f"{flag} returns conditions of {conditions.dtype}", "return numbers")
+    conditions = conditions.astype(np.float32)
+    if bad := int((~np.isfinite(conditions)).any(axis=1).sum()):
+        raise UserError(
+            f"{flag} returns NaN or infinity in the conditions of {bad} of {count} examples",
+            "leave these examples out",
+        )
+    return conditions
 
 
 def fingerprint(arrays: Arrays) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -14,8 +15,11 @@ from ..config import DataSettings, DeviceSettings, sides_of
 from ..errors import UserError, explaining
 from ..run_directory.json_files import digest
 from . import pixels
+from .conditions import Conditions
 from .source import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
-from .user_arrays import Arrays, convert, fingerprint
+from .user_arrays import Arrays, check_conditions, convert, fingerprint
+
+_READ_CONDITIONS = 16_384  # examples of a streamed dataset, for the moments of its conditions
 
 
 class UserReader:
@@ -43,10 +47,13 @@ class UserReader:
             )
         if isinstance(data, Arrays):
             self.example_shape = data.examples.shape[1:]
-            self.label_count = 0 if data.labels is None else int(data.labels.max()) + 1
+            has_classes = data.labels is not None and data.labels.ndim == 1
+            self.label_count = int(data.labels.max()) + 1 if has_classes else 0  # type: ignore[union-attr]
         else:
             self.example_shape = tuple(data.element_spec[0].shape)
-            self.label_count = (settings.num_classes or 0) if len(data.element_spec) > 1 else 0
+            has_classes = len(data.element_spec) > 1 and not has_conditions(data)
+            self.label_count = (settings.num_classes or 0) if has_classes else 0
+        self.conditions = _find_conditions(data, flag)
         if settings.num_classes is not None:
             self._check_classes(settings.num_classes)
         self._check_flags(settings)
@@ -59,9 +66,23 @@ class UserReader:
             examples, labels = data
             if labels is None:
                 labels = np.zeros([len(examples)], np.int32)
-            return StoredData(settings.seed, _format(settings, examples), examples, labels)
+            elif labels.ndim == 2:
+                labels = self._conditions_of(labels)
+            size = labels.shape[1] if labels.ndim == 2 else 0
+            stored_as = dataclasses.replace(_format(settings, examples), condition_size=size)
+            return StoredData(settings.seed, stored_as, examples, labels)
         assert data is not None
-        return StreamedExamples(data, settings)
+        return StreamedExamples(data, settings, self.conditions)
+
+    def _conditions_of(self, values: np.ndarray) -> np.ndarray:
+        """Returns the standardized conditions of a split."""
+        if self.conditions is None or values.shape[1] != self.conditions.size:
+            raise UserError(
+                f"{self._flag} returns conditions of {values.shape[1]} numbers in one split, but "
+                "not in the training split",
+                "return the same conditions in both",
+            )
+        return self.conditions.standardize(values)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         return self.open(settings, classes=0, devices=devices)
@@ -145,14 +166,24 @@ class StreamedExamples(StreamedData):
     Args:
       dataset: A dataset of tuples: an example, and a label if there are labels.
       settings: The settings of the data.
+      conditions: Standardizes the conditions, if the dataset has any in the place of labels.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, settings: DataSettings):
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        settings: DataSettings,
+        conditions: Conditions | None = None,
+    ):
+        self._conditions = conditions if has_conditions(dataset) else None
         count = int(dataset.cardinality())
         self.size = count if count > 0 else None  # type: ignore[assignment]
         self._dataset = dataset
         spec = dataset.element_spec[0]
-        self.format = _format(settings, np.empty([0, *spec.shape], spec.dtype.as_numpy_dtype))
+        self.format = dataclasses.replace(
+            _format(settings, np.empty([0, *spec.shape], spec.dtype.as_numpy_dtype)),
+            condition_size=self._conditions.size if self._conditions else 0,
+        )
 
     def encoded(self, first: int, count: int) -> tf.data.Dataset:
         return self._dataset.repeat().skip(first).batch(count, drop_remainder=True)
@@ -160,6 +191,9 @@ class StreamedExamples(StreamedData):
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         def with_labels(examples: tf.Tensor, *labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             zeros = tf.zeros(tf.shape(examples)[:1], tf.int32)
+            if known := self._conditions:
+                values = tf.reshape(labels[0], [-1, known.size])
+                return examples, known.standardize_tensor(values)
             return examples, tf.cast(labels[0], tf.int32) if labels else zeros
 
         return batches.map(with_labels)
@@ -169,6 +203,30 @@ def _offered_size(settings: DataSettings) -> int | tuple[int, int] | None:
     """Returns --image_size for a function of the user: an int, or (H, W) for a rectangle."""
     size = settings.image_size
     return sides_of(size) if isinstance(size, str) else size
+
+
+def has_conditions(dataset: tf.data.Dataset) -> bool:
+    """Returns True if a dataset of tuples has conditions, not class labels, as second element."""
+    if len(dataset.element_spec) < 2:
+        return False
+    spec = dataset.element_spec[1]
+    return spec.dtype.is_floating or (spec.shape.rank == 1 and spec.shape[0] != 1)
+
+
+def _find_conditions(data: Arrays | tf.data.Dataset, flag: str) -> Conditions | None:
+    """Returns the distribution of the conditions of the data, or None if it has none.
+
+    A streamed dataset is read up to _READ_CONDITIONS examples.
+    """
+    if isinstance(data, Arrays):
+        values = data.labels
+    elif has_conditions(data):
+        conditions = data.map(lambda _, condition: condition).take(_READ_CONDITIONS)
+        values = np.stack(list(conditions.as_numpy_iterator()))
+        values = check_conditions(values, len(values), flag)
+    else:
+        return None
+    return None if values is None or values.ndim == 1 else Conditions.of(values)
 
 
 def _accepts(function: Callable[..., Any], name: str) -> bool:

@@ -122,8 +122,8 @@ class TableEvaluator:
     def _usable_labels(self, labels: np.ndarray) -> np.ndarray | None:
         """Returns the labels for which a conditional run can draw samples, or None."""
         if labels.ndim == 2:
-            size = getattr(self._sampler, "condition_size", 0)
-            return labels if size == labels.shape[1] else None
+            conditions = self._sampler.conditions
+            return None if conditions is None or conditions.size != labels.shape[1] else labels
         classes = self._sampler.classes
         return labels if classes and self._examples.dataset.label_count == classes else None
 

@@ -86,6 +86,7 @@ def make_evaluator(
         data.
     """
     name, count = settings.feature_extractor, settings.evaluate_samples
+    sampler = _with_all_conditions(sampler, examples.dataset)
     spec, dataset = examples.dataset.spec, examples.dataset.settings.dataset
     rank = len(spec.example_shape)
     if rank != 3 and name not in (None, NO_EXTRACTOR):
@@ -103,6 +104,14 @@ def make_evaluator(
     cache = ArrayCache(folder)
     extractor = make_extractor(name, strategy, examples, cache)
     return ImageEvaluator(count, strategy, sampler, examples, cache, extractor)
+
+
+def _with_all_conditions(sampler: Sampler, dataset: Dataset) -> Sampler:
+    """Returns a sampler for the conditions of the data, of which a saved run knows only a few."""
+    conditions = getattr(dataset, "conditions", None)
+    if conditions is None or sampler.conditions is None:
+        return sampler
+    return sampler.with_conditions(conditions)
 
 
 def _are_pictures(dataset: Dataset) -> bool:

@@ -1,7 +1,6 @@
 """Exports a run's networks as a SavedModel, which needs TensorFlow only, and as Keras files.
 
-The SavedModel has three signatures. `latents` is the generator itself. `seed` also draws the noise;
-for the same seed, its samples are those of --mode=sample. `critic` returns the critic's scores.
+The SavedModel has three signatures: the critic's, and the two of the generator in signatures.py.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from ..data.conditions import Conditions
 from ..data.scaling import Scaling
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
-from ..runtime.randomness import RngStream, normal
+from .signatures import condition_spec, conditional_signatures, signatures, traced
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
@@ -46,8 +46,9 @@ class ExportedCritic:
       network: The critic, created under the default strategy.
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       example_shape: The shape of an example.
-      takes_labels: Whether the critic takes labels.
+      takes_labels: Whether the critic takes labels or conditions.
       scaling: The scaling of an array, whose units the exported functions use; None for other data.
+      conditions: The standardization of conditions; None without conditions.
     """
 
     network: Any
@@ -55,11 +56,13 @@ class ExportedCritic:
     example_shape: tuple[int, ...]
     takes_labels: bool
     scaling: Scaling | None = None
+    conditions: Conditions | None = None
 
     def signature(self) -> Callable[..., dict[str, tf.Tensor]]:
         """Returns the signature "critic": examples `[B, ...]` float32 -> {"scores": `[B]`}.
 
-        A critic that takes labels has a second argument, labels `[B]` int32.
+        A critic that takes labels has a second argument, labels `[B]` int32, or conditions
+        `[B, K]` float32 in the data's units.
         """
 
         def score(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -77,13 +80,25 @@ class ExportedCritic:
         if self.scaling is not None:
             shape = (*shape[:-1], len(self.scaling.constants))
         examples = tf.TensorSpec([None, *shape], tf.float32, "examples")
-        if self.takes_labels:
-            return _traced(score, examples, tf.TensorSpec([None], tf.int32, "labels"))
-        return _traced(score, examples)
+        if not self.takes_labels:
+            return traced(score, examples)
+        known = self.conditions
+        if known is None:
+            return traced(score, examples, tf.TensorSpec([None], tf.int32, "labels"))
+        return traced(
+            lambda examples, values: score(examples, known.standardize_tensor(values)),
+            examples,
+            condition_spec(known),
+        )
 
 
 def write(
-    folder: str, generator: Any, *, latent_size: int, classes: int, critic: ExportedCritic
+    folder: str,
+    generator: Any,
+    *,
+    latent_size: int,
+    classes: int,
+    critic: ExportedCritic,
 ) -> None:
     """Writes both networks as a SavedModel, and each as a Keras file.
 
@@ -100,7 +115,13 @@ def write(
     with convert_file_errors(folder, "written", REMEDY):
         tf.io.gfile.makedirs(folder)
         functions = {
-            **signatures(generator, latent_size, classes, critic.scaling),
+            **(
+                signatures(generator, latent_size, classes, critic.scaling)
+                if critic.conditions is None
+                else conditional_signatures(
+                    generator, latent_size, critic.conditions, critic.scaling
+                )
+            ),
             "critic": critic.signature(),
         }
         module = tf.Module()
@@ -118,61 +139,6 @@ def write(
                 logging.info(f"{network.name} is not a Keras model, so {file} is not written")
             else:
                 write_atomic(posixpath.join(folder, file), _keras_file(model))
-
-
-def signatures(
-    generator: tf.keras.Model, latent_size: int, classes: int, scaling: Scaling | None = None
-) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
-    """Returns the signatures of the SavedModel by name.
-
-    Args:
-      generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
-      latent_size: The length of a latent vector.
-      classes: The number of classes of a conditional generator; 0 for an unconditional one.
-      scaling: The scaling of an array, in whose units the samples are; None for other data.
-
-    Returns:
-      "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> samples `[B, ...]`
-        float32.
-      "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, label, scalar int32 ->
-        samples `[count, ...]` float32 of the class `label`, or of all classes in turn for -1.
-      Both return a dictionary {"samples": ...}. Only a conditional generator has the arguments
-      labels and label.
-    """
-
-    def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = [latents, labels] if classes else latents
-        samples = generator(inputs, training=False)
-        return {"samples": samples if scaling is None else scaling.restore_tensor(samples)}
-
-    def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
-        # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
-        # subset of all samples. Without the check, a gather on a GPU would return zeros.
-        with tf.control_dependencies([tf.debugging.assert_less(label, max(1, classes))]):
-            first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
-        places = first + stride * tf.range(count)
-        latents = normal(
-            seed, RngStream.SAMPLES, step=0, first=0, count=count * stride, size=latent_size
-        )
-        return of_latents(tf.gather(latents, places), places % max(1, classes))
-
-    some_latents = tf.TensorSpec([None, latent_size], tf.float32, "latents")
-    some_labels = tf.TensorSpec([None], tf.int32, "labels")
-    seed, count = tf.TensorSpec([], tf.int64, "seed"), tf.TensorSpec([], tf.int32, "count")
-    label = tf.TensorSpec([], tf.int32, "label")
-    if classes:
-        return {
-            "latents": _traced(of_latents, some_latents, some_labels),
-            "seed": _traced(of_seed, seed, count, label),
-        }
-    return {
-        "latents": _traced(lambda latents: of_latents(latents, tf.constant(0)), some_latents),
-        "seed": _traced(lambda seed, count: of_seed(seed, count, tf.constant(-1)), seed, count),
-    }
-
-
-def _traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
-    return tf.function(function, input_signature=inputs, autograph=False)
 
 
 def _plain(weight: tf.Variable) -> tf.Variable:

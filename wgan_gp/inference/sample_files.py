@@ -1,6 +1,7 @@
 """Writes samples as an image, a folder of images or an archive of arrays (--mode=sample)."""
 
 import csv
+import hashlib
 import io
 import posixpath
 from collections.abc import Iterator
@@ -11,14 +12,15 @@ import tensorflow as tf
 import tqdm
 
 from ..config import OutputSettings
-from ..data.datasets import DataSpec
 from ..data.scaling import Scaling
-from ..errors import UserError
+from ..data.spec import DataSpec
+from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
+from .grids import GRID_SIDE, column_conditions, grid_columns, interpolations, transitions
 from .images import to_pixels
 from .pictures import overview, presentation
-from .sampling import GRID_SIDE, Sampler, grid_columns, interpolations
+from .sampling import Sampler
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv"}
@@ -65,6 +67,48 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
         _check_output(settings.output, settings.sample_format)
 
 
+def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | None:
+    """Returns the conditions of --sample_conditions, `[M, K]` in the units of the data, or None.
+
+    Args:
+      settings: The settings of the samples.
+      spec: The conditions of the run's data.
+
+    Raises:
+      UserError: If the networks take no conditions, or others.
+    """
+    text = settings.sample_conditions
+    if text is None:
+        return None
+    flag = f"--sample_conditions={shorten(text)}"
+    if spec.conditions is None:
+        raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
+    try:
+        if text.endswith((".npy", ".csv")):
+            values = _read_file(text, flag)
+        else:
+            rows = [[float(cell) for cell in row.split(",")] for row in text.split(";")]
+            values = np.array(rows if len(rows) > 1 else rows[0])
+    except ValueError as error:
+        raise UserError(
+            f"{flag} cannot be read ({reason(error)})",
+            "give numbers separated by commas, several conditions separated by semicolons, or a "
+            ".npy or .csv file of numbers",
+        ) from None
+    return spec.conditions.checked(values, flag)
+
+
+def _read_file(path: str, flag: str) -> np.ndarray:
+    with (
+        convert_file_errors(flag, "read", "check the path"),
+        tf.io.gfile.GFile(path, "rb") as file,
+    ):
+        content = io.BytesIO(file.read())
+    if path.endswith(".npy"):
+        return np.load(content, allow_pickle=False)
+    return np.loadtxt(content, delimiter=",", ndmin=2)
+
+
 def _check_output(path: str, sample_format: str) -> None:
     flag, ending = f"--output={path}", ENDINGS[sample_format]
     if not path.endswith(ending):
@@ -87,6 +131,7 @@ def write(
     sampler: Sampler,
     iteration: int,
     scaling: Scaling | None = None,
+    conditions: np.ndarray | None = None,
 ) -> str:
     """Draws and writes the samples, and returns the path of the file or folder.
 
@@ -96,27 +141,29 @@ def write(
       sampler: Draws the samples.
       iteration: The number of iterations of training done.
       scaling: The scaling of an array, in whose units the samples are; None for other data.
+      conditions: The conditions of the samples, in turn; see `read_conditions`. Default: those of
+        the data.
 
     Raises:
       UserError: If the samples cannot be written.
     """
     path = settings.output or posixpath.join(
-        directory.sampled, _default_name(settings, sampler.seed, iteration)
+        directory.sampled, _default_name(settings, sampler.seed, iteration, conditions)
     )
     if settings.sample_format in ("npz", "npy", "csv"):
-        samples = _samples(settings, sampler)
+        samples = _samples(settings, sampler, conditions)
         if scaling is not None:
             samples = scaling.restore(samples)
         contents = {
-            "npz": lambda: _archive(settings, sampler, iteration, samples),
+            "npz": lambda: _archive(settings, sampler, iteration, samples, conditions),
             "npy": lambda: _numpy_file(samples),
             "csv": lambda: _table(samples, scaling),
         }
         files = iter([(path, contents[settings.sample_format]())])
     elif settings.sample_format == "png":
-        files = _image_files(_samples(settings, sampler), path)
+        files = _image_files(_samples(settings, sampler, conditions), path)
     else:
-        files = iter([(path, _png(_overview(settings, sampler, scaling)))])
+        files = iter([(path, _png(_overview(settings, sampler, scaling, conditions)))])
     with convert_file_errors(path, "written", REMEDY):
         folder = path if settings.sample_format == "png" else posixpath.dirname(path)
         if folder:
@@ -126,27 +173,46 @@ def write(
     return path
 
 
-def _default_name(settings: OutputSettings, seed: int, iteration: int) -> str:
+def _default_name(
+    settings: OutputSettings, seed: int, iteration: int, conditions: np.ndarray | None
+) -> str:
     """Returns a name that is unique to the samples, so that only equal samples are overwritten."""
     parts = ["ckpt", iteration, "seed", seed]
     if settings.sample_class is not None:
         parts += ["class", settings.sample_class]
+    if conditions is not None:
+        parts += ["conditions", hashlib.sha256(conditions.tobytes()).hexdigest()[:8]]
     parts += [settings.sample_format, settings.num_samples]
     return "-".join(map(str, parts)) + ENDINGS[settings.sample_format]
 
 
-def _samples(settings: OutputSettings, sampler: Sampler) -> np.ndarray:
-    return sampler.sample(settings.num_samples, settings.sample_class, show_progress=True)
+def _samples(
+    settings: OutputSettings, sampler: Sampler, conditions: np.ndarray | None
+) -> np.ndarray:
+    return sampler.sample(
+        settings.num_samples, settings.sample_class, conditions=conditions, show_progress=True
+    )
 
 
-def _overview(settings: OutputSettings, sampler: Sampler, scaling: Scaling | None) -> np.ndarray:
+def _overview(
+    settings: OutputSettings,
+    sampler: Sampler,
+    scaling: Scaling | None,
+    conditions: np.ndarray | None,
+) -> np.ndarray:
     """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
-    if settings.sample_format == "interpolation":
-        rows, columns = -(-settings.num_samples // GRID_SIDE), GRID_SIDE
-        samples = interpolations(sampler, rows, columns, settings.sample_class)
-    else:
+    rows, columns = -(-settings.num_samples // GRID_SIDE), GRID_SIDE
+    if settings.sample_format != "interpolation":
         columns = grid_columns(sampler.classes if settings.sample_class is None else 0)
-        samples = _samples(settings, sampler)
+        if conditions is None:
+            conditions = column_conditions(sampler, columns)
+        samples = _samples(settings, sampler, conditions)
+    elif conditions is not None and len(conditions) > 1:
+        samples = transitions(sampler, rows, columns, conditions)
+    else:
+        samples = interpolations(
+            sampler, rows, columns, settings.sample_class, conditions=conditions
+        )
     return overview(samples, columns, **presentation(scaling))
 
 
@@ -163,16 +229,24 @@ def _png(image: np.ndarray) -> bytes:
 
 
 def _archive(
-    settings: OutputSettings, sampler: Sampler, iteration: int, samples: np.ndarray
+    settings: OutputSettings,
+    sampler: Sampler,
+    iteration: int,
+    samples: np.ndarray,
+    conditions: np.ndarray | None,
 ) -> bytes:
-    """Returns an .npz of samples, latents, seed, iteration and, for a conditional run, labels."""
-    latents, labels = sampler.noise(settings.num_samples, settings.sample_class)
+    """Returns an .npz of samples, latents, seed, iteration and labels or conditions, if any."""
+    latents, labels = sampler.noise(
+        settings.num_samples, settings.sample_class, conditions=conditions
+    )
+    known = sampler.conditions
     arrays: dict[str, Any] = {
         "samples": samples,
         "latents": latents,
         "seed": np.int64(sampler.seed),
         "iteration": np.int64(iteration),
         **({"labels": labels} if sampler.classes else {}),
+        **({"conditions": known.restore(labels)} if known is not None else {}),
     }
     content = io.BytesIO()
     np.savez(content, **arrays)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tqdm
 
-from ..data.pipeline import first_examples
-from ..data.source import InMemoryData, StreamedData
+from ..data.conditions import Conditions
+from ..errors import UserError
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
-from .canvas import Restore
-from .pictures import overview
-
-GRID_SIDE = 8  # images; a conditional grid has a column for each of up to 2 * GRID_SIDE classes
-SIGNAL_ROWS = 4  # rows of plots of signals, which are larger than images
-PLOT_POINTS = 2500
-MAX_PLOT_VALUES = 2**24  # numbers in the real examples behind a plot
 
 
 class Sampler:
@@ -38,6 +30,8 @@ class Sampler:
       seed: The seed of the latents; also an attribute.
       classes: The number of classes of a conditional generator, 0 for an unconditional one;
         also an attribute.
+      conditions: The conditions of the run's data, of which those that data.json records are used
+        in turn; also an attribute. None if the generator takes none.
       batch_size: The number of samples per call over all replicas, rounded up to a multiple of
         the number of replicas.
     """
@@ -50,10 +44,13 @@ class Sampler:
         latent_size: int,
         seed: int,
         classes: int = 0,
+        conditions: Conditions | None = None,
         batch_size: int = 128,
     ):
         self.seed = seed
         self.classes = classes
+        self.conditions = conditions
+        self._table = None if conditions is None else conditions.recorded().table
         self._generator = generator
         self._strategy = strategy
         self._latent_size = latent_size
@@ -63,7 +60,12 @@ class Sampler:
         self._generate = self._on_all_replicas(self._generate_on_replica)
 
     def sample(
-        self, count: int, label: int | None = None, *, show_progress: bool = False
+        self,
+        count: int,
+        label: int | None = None,
+        *,
+        conditions: Any = None,
+        show_progress: bool = False,
     ) -> np.ndarray:
         """Returns the first `count` samples of the seed, `[count, *example_shape]` float32.
 
@@ -74,8 +76,12 @@ class Sampler:
           label: The class of the samples, in [0, classes). None returns all classes. Samples of
             all classes are drawn in any case, because the batch statistics of a single class
             would differ from those in training.
+          conditions: `[K]` or `[M, K]` in the data's units; sample i has condition i modulo M. None
+            takes conditions of the data.
           show_progress: Whether to show a progress bar if stderr is a terminal.
         """
+        if conditions is not None:
+            return self.generate(*self.noise(count, conditions=conditions))
         first, stride = self._places(label)
         batches = [
             self._draw(tf.constant(begin, tf.int64)).numpy()[(first - begin) % stride :: stride]
@@ -83,16 +89,18 @@ class Sampler:
         ]
         return np.concatenate(batches)[:count]
 
-    def noise(self, count: int, label: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def noise(
+        self, count: int, label: int | None = None, *, conditions: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the inputs of the generator for which `sample` returns the outputs.
 
         Args:
           count: The number of samples.
-          label: The class of the samples, as in `sample`.
+          label, conditions: The class or the conditions of the samples, as in `sample`.
 
         Returns:
           The latents, `[count, latent_size]` float32, and the labels, `[count]` int32, which are
-          all 0 for an unconditional generator.
+          all 0 for an unconditional generator; or standardized conditions, `[count, K]` float32.
         """
         first, stride = self._places(label)
         places = first + stride * np.arange(count)
@@ -104,14 +112,47 @@ class Sampler:
             count=count * stride,
             size=self._latent_size,
         ).numpy()
+        table = self._table
+        if conditions is not None:
+            table = self.standardized(conditions, "the conditions")
+        if table is not None:
+            return latents[places], table[places % len(table)]
         return latents[places], (places % max(1, self.classes)).astype(np.int32)
+
+    def with_conditions(self, conditions: Conditions) -> Sampler:
+        """Returns a sampler of the same generator that uses all given conditions in turn."""
+        other = Sampler(
+            self._generator,
+            self._strategy,
+            latent_size=self._latent_size,
+            seed=self.seed,
+            conditions=conditions,
+            batch_size=self._per_call,
+        )
+        other._table = conditions.table
+        return other
+
+    def standardized(self, conditions: Any, flag: str) -> np.ndarray:
+        """Returns given conditions, `[K]` or `[M, K]`, as the generator gets them, `[M, K]`.
+
+        Args:
+          conditions: The conditions, in the units of the data.
+          flag: Their name in messages.
+
+        Raises:
+          UserError: If the generator takes no conditions, or others.
+        """
+        if self.conditions is None:
+            raise UserError(f"{flag}: the networks of this run take no conditions", "omit them")
+        return self.conditions.standardize(self.conditions.checked(conditions, flag))
 
     def generate(self, latents: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Returns the samples for given latents, `[N, *example_shape]` float32.
 
         Args:
           latents: `[N, latent_size]` float32.
-          labels: `[N]` int32; ignored by an unconditional generator.
+          labels: `[N]` int32, or standardized conditions `[N, K]` float32; ignored by an
+            unconditional generator.
         """
         batches = []
         for begin in self._calls(len(latents)):
@@ -146,18 +187,22 @@ class Sampler:
             count=self._share,
             size=self._latent_size,
         )
-        labels = (first + tf.range(self._share, dtype=tf.int64)) % max(1, self.classes)
+        places = first + tf.range(self._share, dtype=tf.int64)
+        if self._table is not None:
+            return self._call(latents, tf.gather(self._table, places % len(self._table)))
+        labels = places % max(1, self.classes)
         return self._call(latents, tf.cast(labels, tf.int32))
 
     def _generate_on_replica(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns this replica's part of the samples for the inputs of all replicas."""
         first = self._first_of_replica()
         latents = tf.slice(latents, [first, 0], [self._share, self._latent_size])
-        labels = tf.slice(labels, [first], [self._share])
+        labels = tf.gather(labels, first + tf.range(self._share, dtype=tf.int64))
+        labels = tf.ensure_shape(labels, [self._share, *labels.shape[1:]])
         return self._call(latents, labels)
 
     def _call(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        labels = labels if self.classes else None
+        labels = labels if self.classes or self._table is not None else None
         return bind_labels(self._generator, labels, training=False)(latents)
 
     def _places(self, label: int | None) -> tuple[int, int]:
@@ -171,101 +216,3 @@ class Sampler:
         return tqdm.tqdm(
             calls, unit="batch", delay=1, leave=False, disable=None if show_progress else True
         )
-
-
-def interpolations(
-    sampler: Sampler, rows: int, columns: int, label: int | None = None
-) -> np.ndarray:
-    """Interpolates between pairs of latent vectors, `[rows * columns, *example_shape]`.
-
-    Row r starts with sample r and ends with the latents of sample `rows` + r. All samples of the
-    row have the class of the first.
-
-    Args:
-      sampler: Draws the samples.
-      rows: The number of pairs of latents.
-      columns: The number of samples in a row, including both ends.
-      label: The class of the samples, as in `Sampler.sample`.
-    """
-    latents, labels = sampler.noise(2 * rows, label)
-    begins, ends = latents[:rows, None], latents[rows:, None]
-    # The path is an arc: for independent z0 and z1 from N(0, I), cos(t) z0 + sin(t) z1 is also
-    # from N(0, I), because cos^2 + sin^2 = 1. The generator was trained on this distribution.
-    # Halfway along a straight line, the variance would be 1/2.
-    t = np.linspace(0, np.pi / 2, columns)[:, None]
-    between = (np.cos(t) * begins + np.sin(t) * ends).astype(np.float32)
-    return sampler.generate(between.reshape(rows * columns, -1), labels[:rows].repeat(columns))
-
-
-def grid_columns(classes: int, side: int = GRID_SIDE) -> int:
-    """Returns the number of columns of a grid: one per class, or `side` for too many classes."""
-    return classes if 1 < classes <= 2 * GRID_SIDE else side
-
-
-def make_sample_images(
-    sampler: Sampler,
-    data: InMemoryData | StreamedData,
-    *,
-    restore: Restore | None = None,
-    names: Sequence[str] | None = None,
-    bounded: bool = True,
-) -> Callable[[], dict[str, np.ndarray]]:
-    """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag.
-
-    Args:
-      sampler: Draws the samples.
-      data: The training data, which sets the scales of plots.
-      restore, names, bounded: See `pictures.overview`.
-    """
-    rank = len(data.example_shape)
-    needs_no_scale = bounded and data.example_shape[2:] in ((1,), (3,))
-    real = None if needs_no_scale else _first_for_plots(data)
-    draw = functools.partial(overview, real=real, restore=restore, names=names, bounded=bounded)
-    if rank == 1:
-        return lambda: {"samples": draw(sampler.sample(PLOT_POINTS), GRID_SIDE)}
-    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
-    return functools.partial(_sample_grids, sampler, rows, draw)
-
-
-def _sample_grids(
-    sampler: Sampler, rows: int, draw: Callable[[np.ndarray, int], np.ndarray]
-) -> dict[str, np.ndarray]:
-    columns = grid_columns(sampler.classes, rows)
-    between = interpolations(sampler, rows, GRID_SIDE)
-    return {
-        "samples": draw(sampler.sample(rows * columns), columns),
-        "interpolation": draw(between, GRID_SIDE),
-    }
-
-
-def real_images(
-    data: InMemoryData | StreamedData,
-    *,
-    restore: Restore | None = None,
-    names: Sequence[str] | None = None,
-    bounded: bool = True,
-) -> dict[str, np.ndarray]:
-    """Returns a grid of the first real images or signals, by tag, or nothing for points and tables.
-
-    Real points and features are plotted together with the samples instead.
-
-    Args:
-      data: The training data.
-      restore, names, bounded: See `pictures.overview`.
-    """
-    rank = len(data.example_shape)
-    if rank == 1:
-        return {}
-    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
-    examples = first_examples(data, rows**2)[0].numpy()
-    picture = overview(examples, rows, restore=restore, names=names, bounded=bounded)
-    return {"real": picture}
-
-
-def _first_for_plots(data: InMemoryData | StreamedData) -> np.ndarray:
-    """Returns the first examples of training: each at most once, unless there are few points."""
-    shape = data.example_shape
-    count = max(GRID_SIDE**2, min(PLOT_POINTS, MAX_PLOT_VALUES // math.prod(shape)))
-    if shape != (2,) and data.size is not None:
-        count = min(count, data.size)
-    return first_examples(data, count)[0].numpy()

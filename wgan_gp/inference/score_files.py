@@ -46,7 +46,8 @@ def write(path: str, scored: Iterable[tuple[ExampleBatch, Mapping[str, np.ndarra
     writer = csv.writer(text, lineterminator="\n")
     header: list[str] = []
     for batch, scores in scored:
-        columns = {"index": batch.indices, "file": batch.files, "label": batch.labels}
+        classes = batch.labels if batch.labels is not None and batch.labels.ndim == 1 else None
+        columns = {"index": batch.indices, "file": batch.files, "label": classes}
         present = {name: column for name, column in columns.items() if column is not None}
         if not header:
             header = [*present, *scores]

@@ -55,7 +55,7 @@ class Scorer:
       score: (function from examples to the critic's scores, examples) -> scores `[B]`.
       strategy: The strategy in whose scope the networks were created.
       search: The settings of the search.
-      labeled_critic: Whether the critic takes labels.
+      labeled_critic: Whether the critic takes labels or conditions.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class Scorer:
 
         Args:
           examples: `[B, *example_shape]` float32, 1 <= B <= batch_size.
-          labels: `[B]` int32. Conditional networks require them.
+          labels: `[B]` int32, or standardized conditions `[B, K]` float32. Conditional networks
+            require them.
           batch_size: The number of examples per call, to which smaller batches are filled up. It is
             rounded up to a multiple of the number of replicas.
         """
@@ -110,6 +111,7 @@ class Scorer:
             size = max(_POOL, starts * classes)
             samples = self._sampler.sample(size).reshape(size, -1)
             self._pool = (samples, *self._sampler.noise(size))
+        # The search continues with the condition of the example from latents of any condition.
         samples, latents, classes_of_samples = self._pool
         flat = examples.reshape(len(examples), -1)
         # The squared distances, up to a constant for each example.
@@ -150,7 +152,8 @@ class Scorer:
         searches = self._share * count
         latents = tf.reshape(starts, [searches, settings.latent_size])
         targets = tf.repeat(examples, count, axis=0)
-        labels = tf.repeat(labels, count, axis=0) if self._sampler.classes else None
+        is_conditional = self._sampler.classes or self._sampler.conditions is not None
+        labels = tf.repeat(labels, count, axis=0) if is_conditional else None
         generate = bind_labels(self._generator, labels, training=False)
 
         def squares(latents: tf.Tensor) -> tf.Tensor:

@@ -27,6 +27,7 @@ class DataRecord:
         generates its examples.
       fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
       scaling: The scaling of an array; see data/scaling.py. None for other datasets.
+      conditions: The conditions of a run that uses them; see data/conditions.py. None without.
     """
 
     example_shape: tuple[int, ...]
@@ -34,6 +35,12 @@ class DataRecord:
     order: int | None = None
     fingerprint: dict[str, Any] | None = None
     scaling: dict[str, Any] | None = None
+    conditions: dict[str, Any] | None = None
+
+    @property
+    def condition_size(self) -> int:
+        """The length K of the conditions of the run; 0 without conditions."""
+        return 0 if self.conditions is None else len(self.conditions["mean"])
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], path: str) -> DataRecord:
@@ -45,6 +52,7 @@ class DataRecord:
         shape, classes = saved.get("example_shape"), saved.get("classes")
         order, fingerprint = saved.get("order"), saved.get("fingerprint")
         scaling = saved.get("scaling")
+        conditions = saved.get("conditions")
         if not (
             isinstance(shape, list)
             and len(shape) in (1, 2, 3)
@@ -54,12 +62,30 @@ class DataRecord:
             and isinstance(order, int | None)
             and isinstance(fingerprint, dict | None)
             and isinstance(scaling, dict | None)
+            and _are_conditions(conditions)
         ):
             raise UserError(
                 f"{path} is missing or damaged",
                 "start the run's training again, which writes the file",
             )
-        return cls(tuple(shape), classes, order, fingerprint, scaling)
+        return cls(tuple(shape), classes, order, fingerprint, scaling, conditions)
+
+
+def _are_conditions(conditions: Any) -> bool:
+    """Returns True for a valid entry "conditions" of data.json."""
+    if conditions is None:
+        return True
+    if not isinstance(conditions, dict):
+        return False
+    examples = conditions.get("examples")
+    rows = [conditions.get("mean"), conditions.get("deviation")]
+    rows += examples if isinstance(examples, list) and examples else [None]
+    return all(
+        isinstance(row, list)
+        and len(row) == len(rows[0] or ())
+        and all(isinstance(x, int | float) for x in row)
+        for row in rows
+    )
 
 
 def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:

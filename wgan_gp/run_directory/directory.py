@@ -131,7 +131,7 @@ class RunDirectory:
             saved = self.saved_data()
         if saved is None:
             return
-        for name in ("example_shape", "classes"):
+        for name in ("example_shape", "classes", "condition_size"):
             before, now = getattr(saved, name), getattr(data, name)
             if before != now:
                 raise UserError(

@@ -48,7 +48,8 @@ class Objective(Protocol):
           alpha: `[B]`, uniform on [0, 1).
           noise: Standard normal, same shape as `real`.
           step: Scalar int64, the number of critic steps done so far.
-          labels: `[B]` int32, the labels of both the real and the fake examples.
+          labels: `[B]` int32, the labels of both the real and the fake examples, or their
+            conditions `[B, K]` float32.
         """
 
     def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:

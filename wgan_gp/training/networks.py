@@ -18,9 +18,9 @@ def bind_labels(
     Args:
       network: A Keras model, or any callable with the same signature. It takes a tensor, or a list
         of a tensor and labels.
-      labels: `[B]` int32, for a network that takes labels; None for any other. The function takes
-        `[B, ...]`, or several batches with the same labels, concatenated, such as real and fake
-        examples.
+      labels: `[B]` int32, or conditions `[B, K]` float32; None for a network that takes neither.
+        The function takes `[B, ...]`, or several batches with the same labels, concatenated, such
+        as real and fake examples.
       training: The `training` argument of the network.
     """
 
@@ -28,7 +28,9 @@ def bind_labels(
         if labels is None:
             return network(inputs, training=training)
         batches = inputs.shape[0] // labels.shape[0]
-        return network([inputs, tf.tile(labels, [batches])], training=training)
+        return network(
+            [inputs, tf.tile(labels, [batches, *[1] * (labels.shape.rank - 1)])], training=training
+        )
 
     return call
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..config import OptimizationSettings
@@ -45,7 +46,9 @@ class ReplicaStep:
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional run, whose generator takes labels; 0 for an
         unconditional run.
-      critic_takes_labels: Whether the critic takes labels too.
+      critic_takes_labels: Whether the critic takes labels or conditions too.
+      conditions: `[M, K]` float32, standardized conditions of the data, from which the generator
+        step draws; None without conditions.
     """
 
     state: TrainState
@@ -55,6 +58,7 @@ class ReplicaStep:
     latent_size: int
     classes: int = 0
     critic_takes_labels: bool = False
+    conditions: np.ndarray | None = None
 
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
@@ -66,7 +70,8 @@ class ReplicaStep:
 
         Args:
           real: `[batch_size / replicas, *example_shape]` float32.
-          labels: `[batch_size / replicas]` int32; ignored by unconditional networks.
+          labels: `[batch_size / replicas]` int32, or conditions `[batch_size / replicas, K]`
+            float32; ignored by unconditional networks.
           update: Scalar int64, the number of critic updates done so far.
           rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
 
@@ -123,7 +128,7 @@ class ReplicaStep:
         part = {**replica_part(batch_size), "step": _draw_index(update, rollbacks)}
         latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
         position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
-        labels = tf.cast(self.classes * position, tf.int32)
+        labels = self._labels_at(position)
         with tf.GradientTape() as tape:
             fake = self._generator(labels, training=True)(latents)
             terms = self.objective.generator_terms(
@@ -201,9 +206,18 @@ class ReplicaStep:
         )
         return latents, alpha[:, 0], tf.reshape(noise, real.shape)
 
+    def _labels_at(self, position: tf.Tensor) -> tf.Tensor:
+        """Returns labels, or conditions of the data, for numbers `[B]` uniform on [0, 1)."""
+        if self.conditions is None:
+            return tf.cast(self.classes * position, tf.int32)
+        # In float32, a position just below 1 times the size may round up to the size.
+        last = len(self.conditions) - 1
+        row = tf.minimum(tf.cast(len(self.conditions) * position, tf.int32), last)
+        return tf.gather(tf.constant(self.conditions), row)
+
     def _generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the generator as a function of latents."""
-        labels = labels if self.classes else None
+        labels = labels if self.classes or self.conditions is not None else None
         return bind_labels(self.state.generator, labels, training=training)
 
     def _critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:

@@ -1,0 +1,31 @@
+"""The properties of the data on which the networks depend."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+if typing.TYPE_CHECKING:
+    from .conditions import Conditions
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """The properties of the data on which the networks depend.
+
+    Attributes:
+      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+      classes: The number of classes of a run with labels, else 0.
+      bounded: Whether images and signals are in [-1, 1].
+      conditions: The distribution of the conditions of a run with conditions, else None.
+    """
+
+    example_shape: tuple[int, ...]
+    classes: int
+    bounded: bool = True
+    conditions: Conditions | None = None
+
+    @property
+    def condition_size(self) -> int:
+        """The length K of the conditions of a run with conditions, else 0."""
+        return 0 if self.conditions is None else self.conditions.size
