@@ -158,17 +158,6 @@ def test_labels_become_classes(tmp_path):
         np.testing.assert_array_equal(found_labels, labels[places])
 
 
-def test_conditions_are_ignored_without_conditioning(tmp_path, capsys):
-    path = tmp_path / "x.npz"
-    np.savez(path, examples=RANDOM.normal(size=(12, 4)), conditions=RANDOM.normal(size=(12, 2)))
-    for cache in ("on", "off"):
-        _, labels = read(path, 12, cache=cache)
-        np.testing.assert_array_equal(labels, np.zeros([12]))
-    flags = ["--dataset=array", f"--data_dir={path}", f"--model_dir={tmp_path}/run"]
-    assert call_main(*flags, "--conditioning=projection") == 2
-    assert "needs labels" in capsys.readouterr().err
-
-
 def test_statistics_are_those_of_all_examples():
     examples = 1e6 + RANDOM.normal(size=(50, 3, 2))
     statistics = Statistics(2)

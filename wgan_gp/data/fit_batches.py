@@ -13,8 +13,7 @@ from .conditions import Conditions
 def examples_of(
     x: Any, y: Any, *, seed: int, shuffle: bool, needed: str | None = None
 ) -> tf.data.Dataset:
-    """Returns a dataset of single examples, or of pairs of an example and its label or
-    condition.
+    """Returns a dataset of single examples, or of pairs with a label or a condition.
 
     Args:
       x: An array `[N, ...]`, or a tf.data.Dataset of batches.
