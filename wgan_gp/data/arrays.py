@@ -11,7 +11,7 @@ from absl import logging
 
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
-from . import pixels
+from . import array_checks, pixels
 from .array_files import ArrayData, chunks, open_arrays
 from .conditions import Conditions
 from .scaling import Scaling, Statistics
@@ -56,7 +56,8 @@ class ArrayReader:
             dequantize=settings.dequantization,
             names=self._data.names,
         )
-        self._check_constant(settings)
+        array_checks.check_constant(self._flag, self._data, self.scaling, settings)
+        array_checks.check_values(self._flag, self.scaling, settings)
         labels = self._data.labels
         is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
         self.label_count = 0
@@ -66,7 +67,9 @@ class ArrayReader:
             self.conditions = Conditions.of(self._values)
         elif labels is not None:
             self.label_count = int(labels.max()) + 1
-        self._check_flags(settings)
+        array_checks.check_flags(self._flag, self.example_shape, self.label_count, settings)
+        if self.label_count and settings.num_classes is not None:
+            self.label_count = settings.num_classes
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -181,7 +184,7 @@ class ArrayReader:
         if not is_valid.all():
             what = (
                 f"{self._flag} contains NaN or infinity in {(~is_valid).sum()} of {len(is_valid)} "
-                f"examples, in {self._names(statistics.invalid > 0)}"
+                f"examples, in {array_checks.names_of(self._data, statistics.invalid > 0)}"
             )
             if settings.invalid == "refuse":
                 raise UserError(what, "correct them, or leave them out with --invalid=drop")
@@ -189,57 +192,6 @@ class ArrayReader:
                 raise UserError(what, "give data with valid examples")
             logging.warning(f"{what}; these examples are left out")
         return statistics, is_valid, content.hexdigest()
-
-    def _check_constant(self, settings: DataSettings) -> None:
-        """Raises UserError if features are constant and --invalid does not leave them out."""
-        is_constant = np.ones([len(self.scaling.constants)], bool)
-        is_constant[list(self.scaling.used)] = False
-        if not is_constant.any():
-            return
-        what = f"{self._flag} is constant in {self._names(is_constant)}"
-        if is_constant.all():
-            raise UserError(what, "give data that vary")
-        if settings.invalid == "refuse":
-            raise UserError(
-                what,
-                "leave these out with --invalid=drop (samples then contain the constants), or use "
-                "--scaling=none",
-            )
-        logging.warning(f"{what}; the networks do not see it, and samples contain the constants")
-
-    def _names(self, selected: np.ndarray) -> str:
-        """Returns the names of features, in words."""
-        kind = "feature" if len(self._data.examples.shape) == 2 else "channel"
-        names = self._data.names
-        found = [names[i] if names else f"{kind} {i}" for i in np.flatnonzero(selected)]
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        return ", ".join(found[:5]) + more
-
-    def _check_flags(self, settings: DataSettings) -> None:
-        for name in ("image_size", "image_channels"):
-            if (value := getattr(settings, name)) is not None and not self._has(name, value):
-                raise UserError(
-                    f"--{name}={value}, but the examples of {self._flag} have shape "
-                    f"{list(self.example_shape)}",
-                    "omit it: arrays are not resized",
-                )
-        if settings.num_classes is not None:
-            if self.label_count > settings.num_classes:
-                raise UserError(
-                    f"--num_classes={settings.num_classes}, but {self._flag} has "
-                    f"{self.label_count} classes",
-                    "give at least that number",
-                )
-            if self.label_count:
-                self.label_count = settings.num_classes
-
-    def _has(self, name: str, value: Any) -> bool:
-        """Returns True if images of the data have the given size or number of channels."""
-        if len(self.example_shape) != 3:
-            return False
-        height, width, channels = self.example_shape
-        sizes = {str(height)} if height == width else {f"{height}x{width}"}
-        return str(value) in sizes if name == "image_size" else value == channels
 
 
 class StreamedRows(StreamedData):

@@ -1,0 +1,87 @@
+"""Checks of arrays against the flags of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from ..config import DataSettings
+from ..errors import UserError
+from .array_files import ArrayData
+from .scaling import Scaling
+
+# The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
+# in a penalty and in Adam overflow long before the values do.
+_UNSCALED = (1e-3, 1e6)
+
+
+def check_constant(flag: str, data: ArrayData, scaling: Scaling, settings: DataSettings) -> None:
+    """Raises UserError if features are constant and --invalid does not leave them out.
+
+    Args:
+      flag: The flag that names the file, with its value.
+      data: The file.
+      scaling: The scaling of the examples.
+      settings: The settings of the data.
+    """
+    is_constant = np.ones([len(scaling.constants)], bool)
+    is_constant[list(scaling.used)] = False
+    if not is_constant.any():
+        return
+    what = f"{flag} is constant in {names_of(data, is_constant)}"
+    if is_constant.all():
+        raise UserError(what, "give data that vary")
+    if settings.invalid == "refuse":
+        raise UserError(
+            what,
+            "leave these out with --invalid=drop (samples then contain the constants), or use "
+            "--scaling=none",
+        )
+    logging.warning(f"{what}; the networks do not see it, and samples contain the constants")
+
+
+def check_values(flag: str, scaling: Scaling, settings: DataSettings) -> None:
+    """Raises UserError if --scaling=none leaves values that networks cannot learn."""
+    largest = max(map(abs, (*scaling.minimum, *scaling.maximum)))
+    if settings.scaling == "none" and not _UNSCALED[0] <= largest <= _UNSCALED[1]:
+        raise UserError(
+            f"{flag} contains values of up to {largest:.3g} in size, which networks cannot learn "
+            "with --scaling=none",
+            "use --scaling=minmax or standard",
+        )
+
+
+def check_flags(
+    flag: str, example_shape: tuple[int, ...], label_count: int, settings: DataSettings
+) -> None:
+    """Raises UserError if a flag of images or classes does not fit the file."""
+    for name in ("image_size", "image_channels"):
+        if (value := getattr(settings, name)) is not None and not _has(example_shape, name, value):
+            raise UserError(
+                f"--{name}={value}, but the examples of {flag} have shape {list(example_shape)}",
+                "omit it: arrays are not resized",
+            )
+    if settings.num_classes is not None and label_count > settings.num_classes:
+        raise UserError(
+            f"--num_classes={settings.num_classes}, but {flag} has {label_count} classes",
+            "give at least that number",
+        )
+
+
+def names_of(data: ArrayData, selected: np.ndarray) -> str:
+    """Returns the names of the selected features `[F]` bool, in words."""
+    kind = "feature" if len(data.examples.shape) == 2 else "channel"
+    found = [data.names[i] if data.names else f"{kind} {i}" for i in np.flatnonzero(selected)]
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more
+
+
+def _has(example_shape: tuple[int, ...], name: str, value: Any) -> bool:
+    """Returns True if images of the shape have the given size or number of channels."""
+    if len(example_shape) != 3:
+        return False
+    height, width, channels = example_shape
+    sizes = {str(height)} if height == width else {f"{height}x{width}"}
+    return str(value) in sizes if name == "image_size" else value == channels
