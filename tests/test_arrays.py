@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 import sklearn.datasets
 import tensorflow as tf
-from conftest import LIBRARY, TINY, call_main, open_data
+from conftest import LIBRARY, TINY, call_main, find_data, open_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wgan_gp.app.resolve import resolve
+from wgan_gp.app.saved_run import find_run
 from wgan_gp.app.training import train
 from wgan_gp.config import Config, DataSettings, DeviceSettings
 from wgan_gp.data.array_files import open_arrays
 from wgan_gp.data.arrays import ArrayReader
+from wgan_gp.data.class_names import read_labels
 from wgan_gp.data.pipeline import first_examples, replica_batches
 from wgan_gp.data.scaling import Scaling, Statistics
+from wgan_gp.data.scored import read_path
 from wgan_gp.errors import UserError
 
 RANDOM = np.random.default_rng(0)
@@ -347,3 +350,47 @@ def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):
     assert "contains examples of shape (4,), but the run was trained on (3,)" in (
         capsys.readouterr().err
     )
+
+
+def test_names_of_classes_have_the_numbers_of_the_training_data(tmp_path):
+    def write(name, labels):
+        rows = [f"{i},{i % 7},{label}" for i, label in enumerate(labels)]
+        (tmp_path / name).write_text("\n".join(["a,b,label", *rows]))
+        return str(tmp_path / name)
+
+    data_dir = write("train.csv", ["rose", "iris", "lily", "iris"] * 4)
+    flags = {"dataset": "array", "data_dir": data_dir, "conditioning": "projection"}
+    other = write("test.csv", ["rose", "lily"] * 4)
+    dataset = find_data(Config(**flags, test_data_dir=other))
+    assert dataset.spec.class_names == ("iris", "lily", "rose")
+    held_out = first_examples(dataset.open_held_out(), 8)[1].numpy()
+    assert sorted(held_out.tolist()) == [1] * 4 + [2] * 4
+    run = train_run(tmp_path / "run", **flags, **SMALL)
+    saved = find_run(run.directory.path, {}, LIBRARY)
+    scored_labels = [batch.labels for batch in read_path(other, saved.spec, 8, saved.scaling)]
+    np.testing.assert_array_equal(np.concatenate(scored_labels), [2, 1] * 4)
+    shorter = find_data(Config(**{**flags, "data_dir": other}))
+    shorter.use_recorded(None, saved.spec)  # as on a resume
+    assert sorted(set(first_examples(shorter.open(batch_size=2), 8)[1].numpy())) == [1, 2]
+    for name, labels, message in (
+        ("unknown.csv", ["rose", "tulip"] * 4, "contains the class 'tulip'"),
+        ("numbers.csv", ["0", "1"] * 4, "has numbers as labels, but the training data has names"),
+    ):
+        config = Config(**flags, test_data_dir=write(name, labels))
+        with pytest.raises(UserError, match=f"--test_data_dir=.*{message}"):
+            find_data(config).open_held_out()
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "names"),
+    [
+        (["0", " 2"], [0, 2], None),
+        (["0.5", "2"], [0.5, 2.0], None),
+        (["-1", "1", "-1"], [0, 1, 0], ("-1", "1")),
+        (["b", "a", "b "], [1, 0, 1], ("a", "b")),
+    ],
+)
+def test_labels_of_tables_are_classes_or_conditions(cells, labels, names):
+    found, found_names = read_labels(cells)
+    assert found.tolist() == labels and found_names == names
+    assert found.dtype.kind == ("f" if "0.5" in cells else "i")

@@ -15,7 +15,7 @@ from .run import Run
 def data_record(run: Run) -> DataRecord:
     """Returns the content of data.json for a run."""
     dataset = run.dataset
-    conditions = dataset.spec.conditions
+    conditions, names = dataset.spec.conditions, dataset.spec.class_names
     return DataRecord(
         dataset.spec.example_shape,
         dataset.spec.classes,
@@ -24,6 +24,7 @@ def data_record(run: Run) -> DataRecord:
         fingerprint=dataset.fingerprint(),
         scaling=None if dataset.scaling is None else dataset.scaling.to_dict(),
         conditions=None if conditions is None else conditions.recorded().to_dict(),
+        class_names=None if names is None else list(names),
     )
 
 
@@ -40,12 +41,9 @@ def recorded_scaling(record: DataRecord, path: str) -> Scaling | None:
 def recorded_spec(record: DataRecord, scaling: Scaling | None) -> DataSpec:
     """Returns what the networks of a run depend on, of the data that it was trained on."""
     bounded = scaling is None or scaling.bounded
-    return DataSpec(record.example_shape, record.classes, bounded, recorded_conditions(record))
-
-
-def recorded_conditions(record: DataRecord) -> Conditions | None:
-    """Returns the conditions of a run, None for a run without conditions."""
-    return None if record.conditions is None else Conditions.from_dict(record.conditions)
+    conditions = None if record.conditions is None else Conditions.from_dict(record.conditions)
+    names = None if record.class_names is None else tuple(record.class_names)
+    return DataSpec(record.example_shape, record.classes, bounded, conditions, names)
 
 
 def use_recorded_scaling(dataset: Dataset, directory: RunDirectory) -> None:
@@ -55,4 +53,5 @@ def use_recorded_scaling(dataset: Dataset, directory: RunDirectory) -> None:
     with directory.convert_file_errors("read"):
         record = directory.saved_data() if directory.has_checkpoints() else None
     if record is not None:
-        dataset.use_recorded(recorded_scaling(record, directory.data), recorded_conditions(record))
+        scaling = recorded_scaling(record, directory.data)
+        dataset.use_recorded(scaling, recorded_spec(record, scaling))

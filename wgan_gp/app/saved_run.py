@@ -71,7 +71,7 @@ class SavedRun:
     def find_dataset(self) -> Dataset:
         """Finds the dataset of the run, whether or not the run uses its labels."""
         dataset = find_dataset(self.config, devices=self.config, function=self.dataset_function)
-        dataset.use_recorded(self.scaling, self.spec.conditions)
+        dataset.use_recorded(self.scaling, self.spec)
         return dataset
 
 

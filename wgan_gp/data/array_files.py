@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import UserError, reason, shorten
+from .class_names import is_number, read_labels
 from .listing import check_path, local_path
 
 CHUNK_BYTES = 2**24  # of the examples that are read at a time
@@ -50,11 +51,13 @@ class ArrayData(NamedTuple):
       examples: `[N, ...]`.
       labels: `[N]` integers, `[N, K]` conditions, or None.
       names: The names of the features, or None.
+      class_names: The names of the classes of a table whose labels are texts, else None.
     """
 
     examples: Rows
     labels: np.ndarray | None = None
     names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
 
 
 def open_arrays(path: str, flag: str) -> ArrayData:
@@ -246,7 +249,7 @@ def _read_csv(path: str, flag: str) -> ArrayData:
         raise _unreadable(path, flag, error) from error
     lines = [(number, line) for number, line in enumerate(csv.reader(io.StringIO(text)), 1) if line]
     names = None
-    if lines and not all(_is_number(cell) for cell in lines[0][1]):
+    if lines and not all(is_number(cell) for cell in lines[0][1]):
         names = [cell.strip() for cell in lines.pop(0)[1]]
     if not lines:
         raise UserError(f"{flag} contains no examples", "give a line of numbers for each example")
@@ -257,14 +260,14 @@ def _read_csv(path: str, flag: str) -> ArrayData:
                 f"{flag}: line {number} has {len(line)} columns in place of {width}", "correct it"
             )
     columns = list(zip(*(line for _, line in lines), strict=True))
-    labels = None
+    labels, classes = None, None
     label_column = next((i for i, name in enumerate(names or []) if name in _LABEL_COLUMNS), None)
     if names is not None and label_column is not None:
         names.pop(label_column)
-        labels = _classes(columns.pop(label_column))
+        labels, classes = read_labels(columns.pop(label_column))
     for place, column in enumerate(columns):
         for (number, _), cell in zip(lines, column, strict=True):
-            if not _is_number(cell):
+            if not is_number(cell):
                 name = names[place] if names else f"column {place + 1}"
                 raise UserError(
                     f"{flag}: line {number}: {shorten(cell)!r} in {name} is not a number",
@@ -273,22 +276,7 @@ def _read_csv(path: str, flag: str) -> ArrayData:
     examples = np.array(
         [[float(cell) if cell.strip() else np.nan for cell in column] for column in columns]
     ).T
-    return ArrayData(examples, labels, None if names is None else tuple(names))
-
-
-def _classes(cells: Sequence[str]) -> np.ndarray:
-    """Returns integer labels as they are, and numbers the sorted texts of others from 0."""
-    if all(cell.strip().isdecimal() for cell in cells):
-        return np.array([int(cell) for cell in cells])
-    return np.unique(cells, return_inverse=True)[1]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell or "nan")
-    except ValueError:
-        return not cell.strip()
-    return True
+    return ArrayData(examples, labels, None if names is None else tuple(names), classes)
 
 
 def _unreadable(path: str, flag: str, error: Exception) -> UserError:

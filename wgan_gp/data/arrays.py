@@ -13,6 +13,7 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from . import array_checks, pixels
 from .array_files import ArrayData, chunks, open_arrays
+from .class_names import numbered_like
 from .conditions import Conditions
 from .scaling import Scaling, Statistics
 from .shuffling import shuffled
@@ -36,6 +37,7 @@ class ArrayReader:
 
     Attributes:
       scaling: The scaling of the training data; see `use_scaling`.
+      class_names: The names of the classes of a table whose labels are texts, else None.
       conditions: The conditions of the training data, or None; see `use_conditions`.
 
     Raises:
@@ -61,6 +63,7 @@ class ArrayReader:
         labels = self._data.labels
         is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
         self.label_count = 0
+        self.class_names = self._data.class_names
         self.conditions: Conditions | None = None
         if labels is not None and is_condition:
             self._values = labels.reshape(len(labels), -1).astype(np.float32)[self._valid]
@@ -94,6 +97,19 @@ class ArrayReader:
                 "give data of the same shape",
             )
         self.scaling = scaling
+
+    def use_classes(self, class_names: tuple[str, ...] | None) -> None:
+        """Renumbers the classes of a table as in the training data.
+
+        Raises:
+          UserError: If a class is not among them.
+        """
+        labels, names = self._data.labels, self._data.class_names
+        if labels is not None and self.label_count:
+            labels = numbered_like(class_names, labels, names, self._flag)
+            self._data = self._data._replace(labels=labels, class_names=class_names)
+            self.class_names = class_names
+            self.label_count = max(self.label_count, len(class_names or ()))
 
     def use_conditions(self, conditions: Conditions | None) -> None:
         """Standardizes conditions like those of the training data.

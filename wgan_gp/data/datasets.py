@@ -96,7 +96,8 @@ class Dataset:
         """The shape of the examples and the number of classes of the run."""
         bounded = getattr(self._reader, "bounded", True)
         conditions = None if self._conditioning == "none" else self.conditions
-        return DataSpec(self._reader.example_shape, self._classes, bounded, conditions)
+        shape, names = self._reader.example_shape, getattr(self._reader, "class_names", None)
+        return DataSpec(shape, self._classes, bounded, conditions, names)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -113,11 +114,13 @@ class Dataset:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
 
-    def use_recorded(self, scaling: Scaling | None, conditions: Conditions | None) -> None:
-        """Scales examples and conditions as at the beginning of the run, where that is known."""
+    def use_recorded(self, scaling: Scaling | None, spec: DataSpec) -> None:
+        """Scales examples and conditions, and numbers classes, as at the beginning of the run."""
         if scaling is not None and self.scaling is not None:
             self._reader.use_scaling(scaling)
-        current = self.conditions
+        if spec.class_names is not None:
+            self._reader.use_classes(spec.class_names)
+        current, conditions = self.conditions, spec.conditions
         if conditions is not None and current is not None and current.size == conditions.size:
             self._reader.conditions = current.scaled_like(conditions)
 
@@ -220,6 +223,7 @@ class Dataset:
             if self.scaling is not None:
                 reader.use_scaling(self.scaling)
                 reader.use_conditions(self.conditions)
+                reader.use_classes(self.spec.class_names)
             return self._open(reader, settings)
         except UserError as error:
             what, remedy = (

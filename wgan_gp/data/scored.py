@@ -14,6 +14,7 @@ from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
 from . import pixels
 from .array_files import chunks, open_arrays
+from .class_names import numbered_like
 from .conditions import Conditions
 from .datasets import Dataset
 from .decoding import decode_readable, warn_of_unreadable
@@ -179,7 +180,10 @@ def _read_scaled(
             f"on {expected}",
             "give examples of the shape of the run's data",
         )
-    all_labels = _labels(data.labels, spec.conditions, flag)
+    numbered = data.labels
+    if spec.classes and numbered is not None and numbered.dtype.kind in "iu":
+        numbered = numbered_like(spec.class_names, numbered, data.class_names, flag)
+    all_labels = _labels(numbered, spec.conditions, flag)
     for begin, part in chunks(data.examples):
         if not np.isfinite(part).all():
             raise UserError(f"{flag} contains NaN or infinity", "leave these examples out")

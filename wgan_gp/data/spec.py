@@ -18,12 +18,14 @@ class DataSpec:
       classes: The number of classes of a run with labels, else 0.
       bounded: Whether images and signals are in [-1, 1].
       conditions: The distribution of the conditions of a run with conditions, else None.
+      class_names: The names of the classes of a table whose labels are texts, else None.
     """
 
     example_shape: tuple[int, ...]
     classes: int
     bounded: bool = True
     conditions: Conditions | None = None
+    class_names: tuple[str, ...] | None = None
 
     @property
     def condition_size(self) -> int:

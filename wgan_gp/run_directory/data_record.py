@@ -28,6 +28,7 @@ class DataRecord:
       fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
       scaling: The scaling of an array; see data/scaling.py. None for other datasets.
       conditions: The conditions of a run that uses them; see data/conditions.py. None without.
+      class_names: The names of the classes of a table whose labels are texts, else None.
     """
 
     example_shape: tuple[int, ...]
@@ -36,6 +37,7 @@ class DataRecord:
     fingerprint: dict[str, Any] | None = None
     scaling: dict[str, Any] | None = None
     conditions: dict[str, Any] | None = None
+    class_names: list[str] | None = None
 
     @property
     def condition_size(self) -> int:
@@ -52,7 +54,7 @@ class DataRecord:
         shape, classes = saved.get("example_shape"), saved.get("classes")
         order, fingerprint = saved.get("order"), saved.get("fingerprint")
         scaling = saved.get("scaling")
-        conditions = saved.get("conditions")
+        conditions, names = saved.get("conditions"), saved.get("class_names")
         if not (
             isinstance(shape, list)
             and len(shape) in (1, 2, 3)
@@ -63,12 +65,17 @@ class DataRecord:
             and isinstance(fingerprint, dict | None)
             and isinstance(scaling, dict | None)
             and _are_conditions(conditions)
+            and (names is None or _are_names(names))
         ):
             raise UserError(
                 f"{path} is missing or damaged",
                 "start the run's training again, which writes the file",
             )
-        return cls(tuple(shape), classes, order, fingerprint, scaling, conditions)
+        return cls(tuple(shape), classes, order, fingerprint, scaling, conditions, names)
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def _are_conditions(conditions: Any) -> bool:
