@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .app.build import make_objective
+from .app.build import make_augmentation, make_objective, with_consistency
 from .app.library import Library, bundled
 from .config import Config
 from .data.fit_batches import examples_of, form_batches
@@ -60,14 +60,18 @@ class WGANGP(tf.keras.Model):
                 f"generator_ema_decay={config.generator_ema_decay} is not supported in fit",
                 "omit it, or use wgan_gp.train",
             )
+        if config.augment == "ada":
+            raise UserError(
+                "augment=ada is not supported in fit, which does not probe the critic",
+                "use augment=diffaugment, or wgan_gp.train",
+            )
         self.generator = generator
         self.critic = critic
         self.config = config
         self.classes = classes
         self._loss_functions = bundled("losses")
-        self._objective = make_objective(
-            config, Library(bundled("models"), self._loss_functions, objective)
-        )
+        library = Library(bundled("models"), self._loss_functions, objective)
+        self._objective = with_consistency(make_objective(config, library), config)
         tags = [
             *(f"critic/{name}" for name in self._objective.critic_term_names),
             *(f"generator/{name}" for name in self._objective.generator_term_names),
@@ -245,6 +249,7 @@ class WGANGP(tf.keras.Model):
         if self._replica_step is not None:
             return
         spec = tf.nest.flatten(batches.element_spec)[0]
+        self.config.check_example_shape(tuple(spec.shape[1:]))
         inputs = tf.random.stateless_normal([4, *spec.shape[1:]], [0, 0])
         latents = tf.zeros([4, self.config.latent_size])
         labels = tf.zeros([4], tf.int32)
@@ -275,6 +280,7 @@ class WGANGP(tf.keras.Model):
             latent_size=self.config.latent_size,
             classes=self.classes,
             critic_takes_labels=takes_labels,
+            augmentation=make_augmentation(self.config),
         )
 
     def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:

@@ -146,6 +146,6 @@ class HealthMonitor:
             return Diagnosis(
                 "critic overfitting",
                 f"its negative loss is {training:.3g} on training examples and {held_out:.3g} on "
-                "held-out examples",
+                "held-out examples; more data or --augment=diffaugment reduces this",
             )
         return None
