@@ -183,14 +183,14 @@ def make_augmentation(
     """
     if config.augment in ("none", "bcr"):
         return None
-    return Augmentation(config.augment_policy.split(","), config.seed, probability)
+    return Augmentation(config.transformations, config.seed, probability)
 
 
 def with_consistency(objective: Objective, config: Config) -> Objective:
     """Returns the objective, with the term of --augment=bcr if the configuration has it."""
     if config.augment != "bcr":
         return objective
-    augmentation = Augmentation(config.augment_policy.split(","), config.seed)
+    augmentation = Augmentation(config.transformations, config.seed)
     return ConsistentObjective(
         objective, augmentation, config.batch_size, config.consistency_weight
     )

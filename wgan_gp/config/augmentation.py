@@ -39,11 +39,11 @@ class AugmentationSettings(Section):
         "trained to give an example and its transformed copy equal scores).",
         choices=AUGMENTATIONS,
     )
-    augment_policy: str = setting(
-        ",".join(TRANSFORMATIONS),
+    augment_policy: str | None = setting(
+        None,
         "Transformations of --augment, separated by commas: color (brightness, contrast and, for "
-        "three channels, saturation), translation (by at most 1/8 of each side), cutout (of a "
-        "square of half the side).",
+        "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
+        "of each side). Default: translation for bcr, otherwise all.",
         parse=parse_policy,
     )
     ada_target: float = setting(
@@ -64,8 +64,15 @@ class AugmentationSettings(Section):
         minimum=1,
     )
     consistency_weight: float = setting(
-        10.0, "Weight of bcr's term in the critic's loss.", minimum=0
+        1.0, "Weight of bcr's term in the critic's loss.", minimum=0
     )
+
+    @property
+    def transformations(self) -> tuple[str, ...]:
+        """The names of the transformations."""
+        if self.augment_policy is not None:
+            return tuple(self.augment_policy.split(","))
+        return ("translation",) if self.augment == "bcr" else TRANSFORMATIONS
 
     def check_example_shape(self, shape: tuple[int, ...]) -> None:
         """Raises UserError if examples of this shape cannot be augmented."""

@@ -146,12 +146,19 @@ def transform(examples: tf.Tensor, parameters: Parameters) -> tf.Tensor:
     def per_example(values: tf.Tensor) -> tf.Tensor:
         return tf.reshape(values, [-1, *([1] * len(axes))])
 
+    def color(values: tf.Tensor) -> tf.Tensor:
+        return tf.cast(per_example(values), examples.dtype)
+
     if parameters.brightness is not None:
-        examples += tf.cast(per_example(parameters.brightness), examples.dtype)
-        for factor, over in ((parameters.saturation, axes[-1:]), (parameters.contrast, axes)):
-            if over is axes or examples.shape[-1] == 3:
-                mean = tf.reduce_mean(examples, over, keepdims=True)
-                examples = mean + tf.cast(per_example(factor), examples.dtype) * (examples - mean)
+        if examples.shape[-1] == 3:
+            gray = tf.reduce_mean(examples, -1, keepdims=True)
+            examples = gray + color(parameters.saturation) * (examples - gray)
+        # The order of brightness and the other two does not matter, because brightness changes
+        # only the mean. Added to the examples, it would be merged with their normalization in the
+        # device loop, and be rounded differently there.
+        mean = tf.reduce_mean(examples, axes, keepdims=True)
+        changed = mean + color(parameters.brightness)
+        examples = changed + color(parameters.contrast) * (examples - mean)
     for axis, offset in enumerate(parameters.shifts or (), start=1):
         examples = _shift(examples, per_example(offset), axis)
     if parameters.cuts is not None:
@@ -200,11 +207,8 @@ def _shift(examples: tf.Tensor, offset: tf.Tensor, axis: int) -> tf.Tensor:
     for bit in range(bits):
         step = 2**bit
         length = examples.shape[axis] - step
-        size = [length if each == axis else -1 for each in range(examples.shape.rank)]
-        stay, moved = (
-            tf.slice(examples, [begin if each == axis else 0 for each in range(len(size))], size)
-            for begin in (0, step)
-        )
+        before = (slice(None),) * axis  # tf.slice has no second derivative under XLA
+        stay, moved = (examples[(*before, slice(begin, begin + length))] for begin in (0, step))
         is_set = tf.bitwise.bitwise_and(offset, step) > 0
         examples = tf.where(is_set, moved, stay)
     return examples

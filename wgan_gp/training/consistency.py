@@ -57,9 +57,8 @@ class ConsistentObjective:
         fake = tf.stop_gradient(fake)
         stream, part = RngStream.CRITIC_AUGMENTATION, replica_part(self.batch_size)
         transformed = self.augmentation(real, fake, stream=stream, step=step, part=part)
-        before, after = (
-            _scores(critic, tf.concat(pair, 0)) for pair in ((real, fake), transformed)
-        )
+        scores = _scores(critic, tf.concat([real, fake, *transformed], axis=0))
+        before, after = tf.split(scores, 2)
         squares = tf.reduce_sum(tf.square(after - before), axis=1)
         consistency = tf.add_n(tf.split(squares, 2))
         loss = terms["loss"] + tf.cast(self.weight * consistency, terms["loss"].dtype)
