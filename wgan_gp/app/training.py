@@ -216,6 +216,7 @@ def make_hooks(
             monitor=HealthMonitor(
                 target=config.penalty_target if config.penalty in PENALTIES_WITH_TARGET else 0.0,
                 one_sided=config.penalty == "one_sided",
+                augmented=config.augment != "none",
             ),
             check_lock=check_lock,
         )
