@@ -356,7 +356,7 @@ def test_a_classifier_of_four_classes_of_which_two_have_no_examples():
     random = np.random.default_rng(0)
     labels = random.choice([1, 3], 200)
     images = (labels[:, None, None, None] - 2 + 0.3 * random.normal(size=[200, 2, 2, 1])) / 2
-    model = classifier.Classifier(classifier._fit(images.astype(np.float32), labels, classes=4))
+    model = classifier.Classifier(classifier.fit(images.astype(np.float32), labels, classes=4))
     assert model.accuracy > 0.95
     features, probabilities = model(tf.constant(images, tf.float32))
     assert features.shape == (200, classifier.HIDDEN_UNITS)
@@ -376,7 +376,7 @@ def test_a_classifier_equals_scikit_learns_and_is_tested_on_held_out_images(monk
             return super().fit(pixels, targets)
 
     monkeypatch.setattr(classifier.sklearn.neural_network, "MLPClassifier", Spy)
-    arrays = classifier._fit(images, labels, classes=10)
+    arrays = classifier.fit(images, labels, classes=10)
     assert spied["count"] == 320
     pixels = images.reshape(400, -1)
     expected = spied["model"].predict_proba(pixels)
@@ -384,7 +384,7 @@ def test_a_classifier_equals_scikit_learns_and_is_tested_on_held_out_images(monk
     np.testing.assert_allclose(probabilities, expected, atol=1e-4)
     correct = expected[320:].argmax(axis=1) == labels[320:]
     assert float(arrays["accuracy"]) == pytest.approx(correct.mean())
-    again = classifier._fit(images, labels, classes=10)
+    again = classifier.fit(images, labels, classes=10)
     assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
 
 
@@ -743,7 +743,7 @@ def test_samples_that_are_not_finite_are_an_error(digits_folder, dataset, value)
 def counted(monkeypatch):
     """Returns a dictionary that counts fits of classifiers and passes over real examples."""
     calls = {"fitted": 0, "read": 0}
-    fit, batches = classifier._fit, examples.Examples.batches
+    fit, batches = classifier.fit, examples.Examples.batches
 
     def count_fit(*arguments):
         calls["fitted"] += 1
@@ -753,7 +753,7 @@ def counted(monkeypatch):
         calls["read"] += 1
         return batches(self, count)
 
-    monkeypatch.setattr(classifier, "_fit", count_fit)
+    monkeypatch.setattr(classifier, "fit", count_fit)
     monkeypatch.setattr(examples.Examples, "batches", count_batches)
     return calls
 

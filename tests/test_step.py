@@ -94,6 +94,7 @@ def test_every_objective_on_two_replicas_is_that_on_one(objective):
 
 ACGAN = {"conditioning": "acgan"}
 PROJECTION = {"conditioning": "projection", "critic_normalization": "spectral"}
+DIFFAUGMENT = {"augment": "diffaugment", **PROJECTION}
 RESNET = {"image_size": 32, "model": "resnet"}
 RESNET_ACGAN = {**RESNET, **ACGAN}
 RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "layer"}
@@ -104,6 +105,7 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
     [
         ("generator", ACGAN),
         ("critic", PROJECTION),
+        ("critic", DIFFAUGMENT),
         *(
             pytest.param(network, settings, marks=pytest.mark.slow)
             for network, settings in (
@@ -113,6 +115,8 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
                 ("critic", RESNET_ACGAN),
                 ("generator", RESNET_FUSED),
                 ("critic", RESNET_FUSED),
+                ("generator", DIFFAUGMENT),
+                ("critic", {"augment": "bcr"}),
             )
         ),
     ],

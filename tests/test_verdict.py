@@ -84,6 +84,12 @@ def test_the_norm_is_not_checked_if_the_penalty_has_no_target():
     assert diagnose({"probe/gradient_norm": 0.4}, target=0.5).name == "healthy"
 
 
+def test_augmentation_is_recommended_to_a_run_without_it():
+    overfitting = {"held_out/negative_critic_loss": 0.4}
+    assert "--augment=diffaugment" in diagnose(overfitting).reason
+    assert "--augment" not in diagnose(overfitting, augmented=True).reason
+
+
 @pytest.mark.parametrize(
     ("missing", "name", "figures"),
     [

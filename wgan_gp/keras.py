@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .app.build import make_objective
+from .app.build import make_augmentation, make_objective, with_consistency
 from .app.library import Library, bundled
 from .config import Config
 from .data.conditions import Conditions
@@ -16,6 +16,8 @@ from .training.interface import Objective
 from .training.networks import KERAS_3
 from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
+
+_NOT_IN_FIT = {"generator_ema_decay": bool, "augment": lambda value: value == "ada"}
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -60,20 +62,17 @@ class WGANGP(tf.keras.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if config.generator_ema_decay:
-            raise UserError(
-                f"generator_ema_decay={config.generator_ema_decay} is not supported in fit",
-                "omit it, or use wgan_gp.train",
-            )
+        for name, is_used in _NOT_IN_FIT.items():
+            if is_used(value := getattr(config, name)):
+                raise UserError(f"{name}={value} is not supported in fit", "use wgan_gp.train")
         self.generator = generator
         self.critic = critic
         self.config = config
         self.classes = classes
         self.conditions = None if conditions is None else Conditions.given(conditions, classes)
         self._loss_functions = bundled("losses")
-        self._objective = make_objective(
-            config, Library(bundled("models"), self._loss_functions, objective)
-        )
+        library = Library(bundled("models"), self._loss_functions, objective)
+        self._objective = with_consistency(make_objective(config, library), config)
         tags = [
             *(f"critic/{name}" for name in self._objective.critic_term_names),
             *(f"generator/{name}" for name in self._objective.generator_term_names),
@@ -254,6 +253,7 @@ class WGANGP(tf.keras.Model):
         if self._replica_step is not None:
             return
         spec = tf.nest.flatten(batches.element_spec)[0]
+        self.config.check_example_shape(tuple(spec.shape[1:]))
         inputs = tf.random.stateless_normal([4, *spec.shape[1:]], [0, 0])
         latents = tf.zeros([4, self.config.latent_size])
         labels = tf.zeros([4], tf.int32)
@@ -283,6 +283,7 @@ class WGANGP(tf.keras.Model):
             classes=self.classes,
             critic_takes_labels=takes_labels,
             conditions=None if self.conditions is None else self.conditions.table,
+            augmentation=make_augmentation(self.config),
         )
 
     def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:

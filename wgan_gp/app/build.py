@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from ..config import Config, ObjectiveSettings
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches
@@ -14,6 +16,8 @@ from ..data.source import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
+from ..training.augmentation import Augmentation
+from ..training.consistency import ConsistentObjective
 from ..training.device_loop import make_device_loop
 from ..training.host_loop import make_host_loop
 from ..training.interface import Objective
@@ -40,7 +44,12 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) ->
     """
     check_networks(config, spec, models)  # a saved run has not been checked yet
     build_networks = _network_builder(config, devices, spec, models)
-    return create_state(build_networks, config, devices.strategy)
+    return create_state(
+        build_networks,
+        config,
+        devices.strategy,
+        adaptive_augmentation=config.augment == "ada",
+    )
 
 
 def check_custom_networks(config: Config, devices: Devices, spec: DataSpec, models: Any) -> None:
@@ -155,11 +164,36 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
     """Returns the updates of one replica, to be run or to be compiled for a TPU."""
     return ReplicaStep(
         state=state,
-        objective=make_objective(config, library),
+        objective=with_consistency(make_objective(config, library), config),
         global_mean=library.losses.global_mean,
         optimization=config,
         latent_size=config.latent_size,
         classes=spec.classes,
         critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
         conditions=None if spec.conditions is None else spec.conditions.table,
+        augmentation=make_augmentation(config, state.augment_probability),
+    )
+
+
+def make_augmentation(
+    config: Config, probability: tf.Variable | None = None
+) -> Augmentation | None:
+    """Returns the transformation of all examples of both steps, or None without one.
+
+    Args:
+      config: The configuration.
+      probability: The probability of each transformation; None for 1.
+    """
+    if config.augment in ("none", "bcr"):
+        return None
+    return Augmentation(config.transformations, config.seed, probability)
+
+
+def with_consistency(objective: Objective, config: Config) -> Objective:
+    """Returns the objective, with the term of --augment=bcr if the configuration has it."""
+    if config.augment != "bcr":
+        return objective
+    augmentation = Augmentation(config.transformations, config.seed)
+    return ConsistentObjective(
+        objective, augmentation, config.batch_size, config.consistency_weight
     )

@@ -51,6 +51,7 @@ def resolve(
     dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models)
+    config.check_example_shape(shape)
     if config.mode == "compile":
         config.check_replicas(topologies.find(config.compile_topology).replicas)
         tpu.check_installed()

@@ -23,7 +23,7 @@ from ..run_directory.lock import RunLock
 from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
 from ..runtime.devices import Devices
 from ..runtime.notebook import in_notebook
-from ..training import checkpointing
+from ..training import ada, checkpointing
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
 from ..training.networks import summary_text
@@ -130,6 +130,8 @@ def make_trainer(
     run.checkpoints.restore_latest()
     step = make_step(config, run.state, run.dataset.spec, run.library)
     probe = make_probe(run, step)
+    if config.augment == "ada":
+        ada.check_measured(probe.has_held_out, step.objective.critic_term_names)
     check_run = functools.partial(
         check_same_run, strategy, run.data.size, record.fingerprint, probe.has_held_out
     )
@@ -198,17 +200,23 @@ def make_hooks(
     config, check_lock = run.config, lock.check if lock else None
     shown = presentation(run.dataset.scaling)
     hooks: list[Hook] = [ProgressHook(writer)]
+    rates: Callable[[int], Mapping[str, float]] = functools.partial(learning_rates, config)
+    if run.state.augment_probability is not None:
+        hook = ada.AdaHook(config, run.state.augment_probability, probe)
+        hooks.append(hook)  # before the checkpoint, which contains the probability
+        rates = hook.with_probability(rates)
     if config.profile_range is not None:
         hooks.append(ProfileHook(config.profile_range, run.directory.events))
     hooks.append(
         SummaryHook(
             config.summary_interval,
             writer,
-            learning_rates=functools.partial(learning_rates, config),
+            learning_rates=rates,
             diagnose=probe,
             monitor=HealthMonitor(
                 target=config.penalty_target if config.penalty in PENALTIES_WITH_TARGET else 0.0,
                 one_sided=config.penalty == "one_sided",
+                augmented=config.augment != "none",
             ),
             check_lock=check_lock,
         )

@@ -4,6 +4,7 @@ flags.py defines one command-line flag per setting, and config.json in the run d
 all settings. This package does not import TensorFlow, so that an invalid flag is rejected at once.
 """
 
+from .augmentation import AugmentationSettings
 from .code import GROUPS, registered_names
 from .config import SAVED_RUN_MODES, Config
 from .data import DataSettings
@@ -24,6 +25,7 @@ __all__ = [
     "PENALTIES",
     "PENALTIES_WITH_TARGET",
     "SAVED_RUN_MODES",
+    "AugmentationSettings",
     "Config",
     "DataSettings",
     "DeviceSettings",

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UserError, shorten
 from . import resume
+from .augmentation import AugmentationSettings
 from .code import CodeSettings
 from .data import DataSettings
 from .devices import DeviceSettings
@@ -29,6 +30,7 @@ class Config(
     OutputSettings,
     DeviceSettings,
     OptimizationSettings,
+    AugmentationSettings,
     ObjectiveSettings,
     NetworkSettings,
     DataSettings,
@@ -73,6 +75,12 @@ class Config(
             raise UserError(
                 f"--restore={self.restore} applies only to training, not to --mode={self.mode}",
                 "omit it",
+            )
+        if self.augment == "ada" and self.ada_interval % self.steps_per_loop:
+            raise UserError(
+                f"--ada_interval={self.ada_interval} is not a multiple of "
+                f"--steps_per_loop={self.steps_per_loop}",
+                "its probability changes between loops: change one of them",
             )
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)

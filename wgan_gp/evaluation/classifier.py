@@ -62,7 +62,7 @@ def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifi
     """
 
     def compute() -> Arrays:
-        arrays = _fit(*examples.read(MAX_EXAMPLES), classes)
+        arrays = fit(*examples.read(MAX_EXAMPLES), classes)
         logging.info(
             f"fitted a classifier of {classes} classes: accuracy {float(arrays['accuracy']):.1%} "
             "on held-out examples"
@@ -74,7 +74,7 @@ def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifi
     return Classifier(cache.get_or_compute(name, compute, content_hash))
 
 
-def _fit(images: np.ndarray, labels: np.ndarray, classes: int) -> Arrays:
+def fit(images: np.ndarray, labels: np.ndarray, classes: int) -> Arrays:
     """Fits a classifier to the first 80% of shuffled examples; see `Classifier.arrays`."""
     pixels = images.reshape(len(images), -1)
     count = max(1, int(TRAINING_SHARE * len(pixels)))

@@ -35,6 +35,8 @@ class RngStream(enum.IntEnum):
     DEQUANTIZATION = 8
     FLIPS = 9
     PROBE = 10
+    CRITIC_AUGMENTATION = 11
+    GENERATOR_AUGMENTATION = 12
 
 
 def bits(

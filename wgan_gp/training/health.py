@@ -40,11 +40,13 @@ class HealthMonitor:
       target: The gradient norm to which the penalty pulls the critic. 0 if the penalty has no
         target; the critic's estimate then has no unit.
       one_sided: True if only norms above the target are penalized.
+      augmented: True if the run has an --augment, which is then not recommended.
     """
 
-    def __init__(self, *, target: float, one_sided: bool = False):
+    def __init__(self, *, target: float, one_sided: bool = False, augmented: bool = False):
         self._target = target
         self._one_sided = one_sided
+        self._augmented = augmented
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
     def reset(self) -> None:
@@ -143,9 +145,10 @@ class HealthMonitor:
         training = self._mean("probe/negative_critic_loss")
         held_out = self._mean("held_out/negative_critic_loss")
         if training > 0 and training - held_out > MAX_GENERALIZATION_GAP * training:
+            remedy = "more data" if self._augmented else "more data or --augment=diffaugment"
             return Diagnosis(
                 "critic overfitting",
                 f"its negative loss is {training:.3g} on training examples and {held_out:.3g} on "
-                "held-out examples",
+                f"held-out examples; {remedy} reduces this",
             )
         return None

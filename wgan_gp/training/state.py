@@ -30,6 +30,8 @@ class TrainState:
       rollbacks: Scalar int64 variable on the host, the number of times that the run went back to a
         checkpoint and drew other noise.
       generator_average: The generator whose weights are a moving average, or None.
+      augment_probability: Scalar float32 variable on every replica, the probability of each
+        transformation under --augment=ada, or None.
     """
 
     generator: tf.keras.Model
@@ -39,6 +41,7 @@ class TrainState:
     iteration: tf.Variable
     rollbacks: tf.Variable
     generator_average: tf.keras.Model | None = None
+    augment_probability: tf.Variable | None = None
 
     @property
     def sampling_generator(self) -> tf.keras.Model:
@@ -131,6 +134,8 @@ def create_state(
     build_networks: Callable[[], tuple[tf.keras.Model, tf.keras.Model]],
     settings: OptimizationSettings,
     strategy: tf.distribute.Strategy,
+    *,
+    adaptive_augmentation: bool = False,
 ) -> TrainState:
     """Returns a newly initialized state, with its variables placed by the strategy.
 
@@ -139,6 +144,7 @@ def create_state(
         second time if the generator has a moving average.
       settings: The seed and the settings of the optimizers and the moving average.
       strategy: Places the variables of the networks and optimizers.
+      adaptive_augmentation: Whether the state has a probability of transformations.
     """
     tf.keras.utils.set_random_seed(settings.seed)  # the initial weights
     with strategy.scope():
@@ -152,6 +158,9 @@ def create_state(
         if settings.generator_ema_decay:
             average, _ = build_networks()
             copy_weights(average, generator)
+        probability = None
+        if adaptive_augmentation:
+            probability = tf.Variable(0.0, trainable=False, name="augment_probability")
     # These are outside the scope: the host counts and passes the numbers to each replica.
     iteration, rollbacks = (
         tf.Variable(0, dtype=tf.int64, trainable=False, name=name)
@@ -165,6 +174,7 @@ def create_state(
         iteration,
         rollbacks,
         average,
+        probability,
     )
 
 

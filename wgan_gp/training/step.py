@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ..config import OptimizationSettings
 from ..runtime.randomness import RngStream, normal, uniform
+from .augmentation import Augmentation
 from .interface import Objective, Terms
 from .networks import bind_labels, update_ema
 from .state import TrainState
@@ -49,6 +50,8 @@ class ReplicaStep:
       critic_takes_labels: Whether the critic takes labels or conditions too.
       conditions: `[M, K]` float32, standardized conditions of the data, from which the generator
         step draws; None without conditions.
+      augmentation: Transforms the examples that the critic is trained on, and the samples that
+        the generator is trained on; None for no transformation.
     """
 
     state: TrainState
@@ -59,6 +62,7 @@ class ReplicaStep:
     classes: int = 0
     critic_takes_labels: bool = False
     conditions: np.ndarray | None = None
+    augmentation: Augmentation | None = None
 
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
@@ -89,6 +93,11 @@ class ReplicaStep:
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
         fake = self._generator(labels, training=True)(latents)
+        if self.augmentation is not None:
+            # Example i of both batches is transformed alike, and so is every point between them.
+            part = replica_part(batch_size)
+            stream = RngStream.CRITIC_AUGMENTATION
+            real, fake = self.augmentation(real, fake, stream=stream, step=index, part=part)
         with tf.GradientTape() as tape:
             # The penalty differentiates the critic with a tape of its own.
             terms = self.objective.critic_terms(
@@ -125,12 +134,16 @@ class ReplicaStep:
             self.optimization.seed,
             self.optimization.generator_batch,
         )
-        part = {**replica_part(batch_size), "step": _draw_index(update, rollbacks)}
+        own = replica_part(batch_size)
+        part = {**own, "step": _draw_index(update, rollbacks)}
         latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
         position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
         labels = self._labels_at(position)
         with tf.GradientTape() as tape:
             fake = self._generator(labels, training=True)(latents)
+            if self.augmentation is not None:
+                stream = RngStream.GENERATOR_AUGMENTATION
+                (fake,) = self.augmentation(fake, stream=stream, step=part["step"], part=own)
             terms = self.objective.generator_terms(
                 self._critic(labels, training=True), fake, labels=labels
             )
@@ -158,7 +171,7 @@ class ReplicaStep:
     def diagnose_critic(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
         """Computes the critic's terms without training, with the networks in inference mode.
 
-        The noise is the same in every call.
+        The noise is the same in every call, and no example is transformed.
 
         Args:
           real: Real examples, as in `critic_step`.

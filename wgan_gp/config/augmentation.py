@@ -1,0 +1,84 @@
+"""The settings of augmentation, for datasets with few examples."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..errors import UserError, shorten
+from .settings import Section, setting
+
+AUGMENTATIONS = ("none", "diffaugment", "ada", "bcr")
+TRANSFORMATIONS = ("color", "translation", "cutout")
+
+
+def parse_policy(name: str, value: Any) -> str:
+    """Returns the names of transformations, separated by commas and in their usual order.
+
+    Raises:
+      UserError: If the value is empty or contains another name.
+    """
+    names = value.split(",") if isinstance(value, str) else []
+    if not names or not set(names) <= set(TRANSFORMATIONS):
+        raise UserError(
+            f"--{name}={shorten(str(value))} does not consist of {', '.join(TRANSFORMATIONS)}",
+            "give one or more of these names, separated by commas",
+        )
+    return ",".join(each for each in TRANSFORMATIONS if each in names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AugmentationSettings(Section):
+    """The random transformations that the critic sees; docs/augmentation.md explains them."""
+
+    augment: str = setting(
+        "none",
+        "Augmentation of the examples that the critic sees, against overfitting to few examples: "
+        "none; diffaugment (each example is transformed); ada (each transformation is applied with "
+        "a probability that follows the overfitting on held-out data); or bcr (the critic is "
+        "trained to give an example and its transformed copy equal scores).",
+        choices=AUGMENTATIONS,
+    )
+    augment_policy: str | None = setting(
+        None,
+        "Transformations of --augment, separated by commas: color (brightness, contrast and, for "
+        "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
+        "of each side). Default: translation for bcr, otherwise all.",
+        parse=parse_policy,
+    )
+    ada_target: float = setting(
+        0.25,
+        "Share of the critic's estimated distance that may be missing on held-out examples before "
+        "ada raises its probability.",
+        minimum=0,
+        below=1,
+    )
+    ada_interval: int = setting(
+        100,
+        "Iterations between two updates of ada's probability, a multiple of --steps_per_loop.",
+        minimum=1,
+    )
+    ada_images: int = setting(
+        500_000,
+        "Number of real images in which ada's probability can rise from 0 to 1.",
+        minimum=1,
+    )
+    consistency_weight: float = setting(
+        1.0, "Weight of bcr's term in the critic's loss.", minimum=0
+    )
+
+    @property
+    def transformations(self) -> tuple[str, ...]:
+        """The names of the transformations."""
+        if self.augment_policy is not None:
+            return tuple(self.augment_policy.split(","))
+        return ("translation",) if self.augment == "bcr" else TRANSFORMATIONS
+
+    def check_example_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises UserError if examples of this shape cannot be augmented."""
+        if self.augment != "none" and len(shape) < 2:
+            raise UserError(
+                f"--augment={self.augment} transforms images and signals, but an example of this "
+                f"dataset has shape {shape}",
+                "omit it",
+            )
