@@ -7,7 +7,7 @@ from conftest import LIBRARY, TINY, call_main, find_data, strategy_over
 
 import wgan_gp
 from wgan_gp.app import build, resolve, saved_run
-from wgan_gp.app.data_records import use_recorded_scaling
+from wgan_gp.app.data_records import use_record
 from wgan_gp.config import Config
 from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.pipeline import first_examples
@@ -143,7 +143,7 @@ def test_a_continued_run_keeps_its_standardization(trained, tmp_path):
     path = str(tmp_path / "other.npz")
     np.savez(path, examples=POINTS, conditions=3 * CONDITIONS)
     dataset = find_data(Config(dataset="array", data_dir=path, conditioning="projection"))
-    use_recorded_scaling(dataset, RunDirectory(trained.run.directory.path))
+    use_record(dataset, RunDirectory(trained.run.directory.path))
     np.testing.assert_array_equal(dataset.spec.conditions.mean, Conditions.of(CONDITIONS).mean)
     assert dataset.spec.conditions.examples.max() > 2 * CONDITIONS.max()
 

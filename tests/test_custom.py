@@ -391,7 +391,6 @@ def test_a_network_of_the_user_trains_alike_on_one_replica_and_on_two(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.zeros([8, 8, 8, 2], np.float32), "images with 2 channels"),
         (np.full([8, 8, 8, 1], 255.0), "images from 255 to 255"),
         (np.full([8, 2], np.nan), "NaN or infinity in 8 of 8 examples"),
         (np.zeros([0, 2]), "examples of shape (0, 2)"),
@@ -407,6 +406,14 @@ def test_data_that_cannot_be_trained_on(tmp_path, value, message):
     with pytest.raises(wgan_gp.UserError) as caught:
         wgan_gp.train(config(tmp_path), data=value)
     assert str(caught.value).startswith("data ") and message in str(caught.value)
+
+
+def test_images_of_the_user_have_any_number_of_channels(tmp_path):
+    images = np.random.default_rng(0).uniform(-1, 1, (16, 8, 8, 5)).astype(np.float32)
+    settings = config(tmp_path, model="mlp", model_width=4, train_steps=1, sample_interval=1)
+    result = wgan_gp.train(settings, data=images)
+    assert result.sample(3).shape == (3, 8, 8, 5)
+    assert list((tmp_path / "samples").glob("*.png"))
 
 
 def test_all_forms_of_data_give_the_same_examples(tmp_path):

@@ -46,7 +46,7 @@ def recorded_spec(record: DataRecord, scaling: Scaling | None) -> DataSpec:
     return DataSpec(record.example_shape, record.classes, bounded, conditions, names)
 
 
-def use_recorded_scaling(dataset: Dataset, directory: RunDirectory) -> None:
+def use_record(dataset: Dataset, directory: RunDirectory) -> None:
     """Scales the data of a run that continues as at its beginning, even if the data changed."""
     if dataset.scaling is None and dataset.conditions is None:
         return

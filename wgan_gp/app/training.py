@@ -49,7 +49,7 @@ from ..writers.writer import Writer, Writers
 from . import extensions, named_writers
 from .build import make_loop, make_objective, make_step
 from .checks import check_critic, warn_of_padding
-from .data_records import data_record, use_recorded_scaling
+from .data_records import data_record, use_record
 from .error_messages import explaining_errors
 from .library import Library
 from .named_writers import NamedWriter
@@ -83,7 +83,7 @@ def train(
     directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
     if saved := directory.saved_config():
         extensions.warn_of_changes(saved, config)
-    use_recorded_scaling(dataset, directory)
+    use_record(dataset, directory)
     if config.restore_from is not None:
         with directory.convert_file_errors("read"):
             is_new = checkpointing.is_empty(directory.checkpoints)

@@ -14,7 +14,6 @@ from .pipeline import without_autotune
 from .source import MAX_CACHE_BYTES
 
 _BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
-_CHANNELS = (1, 3)
 _RETURN = "return an array, a pair of arrays (examples, labels), or a tf.data.Dataset of these"
 
 
@@ -115,10 +114,6 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
         raise UserError(
             f"{flag} returns examples of shape {examples.shape} and dtype {examples.dtype}",
             "return numbers of shape [N, H, W, C] or [N, D]",
-        )
-    if examples.ndim == 4 and examples.shape[3] not in _CHANNELS:
-        raise UserError(
-            f"{flag} returns images with {examples.shape[3]} channels", "return 1 or 3 channels"
         )
     if not (examples.ndim == 4 and examples.dtype == np.uint8):
         examples = examples.astype(np.float32)
