@@ -86,7 +86,7 @@ def cases(draw, models, sizes):
     conditionings = ["none", *fitting * 3, "concatenation", "acgan"]
     flags = {
         "model": draw(st.sampled_from(models)),
-        "scaling": draw(st.sampled_from(["minmax", "standard", "none"])),
+        "scaling": draw(st.sampled_from(["minmax", "standard", "whiten", "none"])),
         "invalid": draw(st.sampled_from(["refuse", "drop"])),
         "cache": draw(st.sampled_from(["auto", "device", "on", "off"])),
         "conditioning": draw(st.sampled_from(conditionings)),

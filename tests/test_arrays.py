@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 
 import numpy as np
@@ -63,7 +64,7 @@ def sorted_rows(examples):
     dtype=st.sampled_from(
         ["bool", "uint8", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"]
     ),
-    scaling=st.sampled_from(["minmax", "standard", "none"]),
+    scaling=st.sampled_from(["minmax", "standard", "whiten", "none"]),
     ending=st.sampled_from(["npy", "npz"]),
     cache=st.sampled_from(["on", "off"]),
 )
@@ -75,6 +76,10 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
     folder = tmp_path_factory.mktemp("arrays")
     path = str(folder / f"data.{ending}")
     np.save(path, array) if ending == "npy" else np.savez(path, examples=array)
+    if scaling == "whiten" and len(shape) == 3:
+        with pytest.raises(UserError, match="whiten is for features and signals of up to 1024"):
+            read(path, 7, scaling=scaling, cache=cache)
+        return
     found, _ = read(path, 7, scaling=scaling, cache=cache)
     reader = ArrayReader(DataSettings(dataset="array", data_dir=path, scaling=scaling))
     assert found.dtype == np.float32 and found.shape == (7, *shape)
@@ -83,11 +88,53 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
     assert (restored.dtype == array.dtype) == (
         reader.scaling.dequantized or dtype in ("float32", "float64")
     )
+    if scaling == "whiten" and array.dtype.kind in "iub":
+        np.testing.assert_allclose(restored, restored.round(), atol=0.01)
+        restored = restored.round()  # equal values sort alike
     np.testing.assert_allclose(
         sorted_rows(restored).astype(float),
         sorted_rows(array).astype(float),
         atol=1e-4 if not reader.scaling.dequantized else 0,
     )
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 2)])
+def test_whitened_examples_have_variance_1_in_all_directions(tmp_path, shape):
+    """Constant features are left out, and directions without variance stay small."""
+    values = RANDOM.normal(size=(3000, math.prod(shape)))
+    values[:, 0] += 2 * values[:, 1]
+    values[:, 2] = 5 * values[:, 3] - 1
+    data = np.concatenate([values.reshape(-1, *shape), np.full((3000, *shape[:-1], 1), 7.0)], -1)
+    path = save(tmp_path / "x.npy", data)
+    flags = {"dataset": "array", "data_dir": path, "scaling": "whiten", "invalid": "drop"}
+    reader = ArrayReader(DataSettings(**flags))
+    assert reader.example_shape == shape and not reader.bounded
+    found, _ = read(path, 3000, scaling="whiten", invalid="drop")
+    variances = np.linalg.eigvalsh(np.cov(found.reshape(3000, -1).T.astype(float)))
+    assert variances[0] < 1e-6
+    np.testing.assert_allclose(variances[1:], 1, atol=2e-3)
+    np.testing.assert_allclose(found.reshape(3000, -1).mean(axis=0), 0, atol=1e-6)
+    restored = reader.scaling.restore(found)
+    assert restored.dtype == np.float64
+    np.testing.assert_allclose(sorted_rows(restored), sorted_rows(data), atol=1e-5)
+    assert Scaling.from_dict(json.loads(json.dumps(reader.scaling.to_dict())), "") == reader.scaling
+
+
+def test_a_whitened_run_samples_scores_and_exports_in_the_units_of_the_data(tmp_path):
+    data = (RANDOM.normal(size=(64, 5, 2)) + RANDOM.normal(size=(64, 1, 1))) * [1, 50] + [0, 1000]
+    path = save(tmp_path / "x.npy", data)
+    flags = {"dataset": "array", "data_dir": path, "scaling": "whiten", **SMALL}
+    run = train_run(tmp_path / "run", **flags)
+    whitened = run.dataset.scaling.normalize(tf.constant(data))
+    assert np.abs(np.cov(whitened.numpy().reshape(64, -1).T)).max() < 1.1
+    output = (f"--output={tmp_path}/s.npy", "--sample_format=npy", "--num_samples=9")
+    assert not call_main("--mode=sample", f"--model_dir={tmp_path}/run", *output)
+    samples = np.load(tmp_path / "s.npy")
+    assert samples.shape == (9, 5, 2) and samples.mean(axis=(0, 1))[1] > 500
+    assert not call_main("--mode=export", f"--model_dir={tmp_path}/run")
+    exported = tf.saved_model.load(f"{tmp_path}/run/exported/saved_model").signatures
+    scores = exported["critic"](examples=tf.constant(data[:4], tf.float32))["scores"]
+    np.testing.assert_allclose(run.state.critic(whitened[:4])[:, 0], scores, rtol=1e-4, atol=1e-4)
 
 
 def test_digits_as_an_array_train_like_the_dataset(tmp_path):

@@ -80,8 +80,9 @@ class DataSettings(Seeded):
     scaling: str = setting(
         "minmax",
         "Scaling of each feature or channel of an array, kept in data.json: minmax (to [-1, 1]), "
-        "standard (mean 0, standard deviation 1) or none. Samples are saved in the data's units.",
-        choices=("minmax", "standard", "none"),
+        "standard (mean 0, standard deviation 1), whiten (also without correlations, for features "
+        "and signals) or none. Samples are saved in the data's units.",
+        choices=("minmax", "standard", "whiten", "none"),
     )
     invalid: str = setting(
         "refuse",

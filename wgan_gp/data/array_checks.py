@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,22 @@ from ..config import DataSettings
 from ..errors import UserError
 from .array_files import ArrayData
 from .scaling import Scaling
+from .whitening import MAX_VALUES
 
 # The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
 # in a penalty and in Adam overflow long before the values do.
 _UNSCALED = (1e-3, 1e6)
+
+
+def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
+    """Raises UserError if --scaling=whiten does not support the shape of the examples."""
+    _, *shape = data.examples.shape
+    if settings.scaling == "whiten" and (len(shape) == 3 or math.prod(shape) > MAX_VALUES):
+        raise UserError(
+            f"--scaling=whiten, but the examples of {flag} have shape {shape}",
+            f"use --scaling=standard: whiten is for features and signals of up to {MAX_VALUES} "
+            "values",
+        )
 
 
 def check_constant(flag: str, data: ArrayData, scaling: Scaling, settings: DataSettings) -> None:

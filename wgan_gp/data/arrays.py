@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Any
 
@@ -26,6 +27,7 @@ from .source import (
     StreamedData,
     UnreadData,
 )
+from .whitening import Covariance
 
 
 class ArrayReader:
@@ -51,13 +53,8 @@ class ArrayReader:
             )
         self._flag = f"--{flag}={settings.data_dir}"
         self._data = open_arrays(settings.data_dir, self._flag)
-        self._statistics, self._valid, self._content = self._examine(settings)
-        self.scaling = self._statistics.scaling(
-            settings.scaling,
-            dtype=self._data.examples.dtype,
-            dequantize=settings.dequantization,
-            names=self._data.names,
-        )
+        array_checks.check_scaling(self._flag, self._data, settings)
+        self.scaling, self._valid, self._content = self._examine(settings)
         array_checks.check_constant(self._flag, self._data, self.scaling, settings)
         array_checks.check_values(self._flag, self.scaling, settings)
         labels = self._data.labels
@@ -181,19 +178,22 @@ class ArrayReader:
             return np.zeros([int(self._valid.sum())], np.int32)
         return labels[self._valid]
 
-    def _examine(self, settings: DataSettings) -> tuple[Statistics, np.ndarray, str]:
+    def _examine(self, settings: DataSettings) -> tuple[Scaling, np.ndarray, str]:
         """Reads all examples once.
 
         Returns:
-          The statistics of the features, which examples are valid `[N]` bool, and a hash.
+          The scaling of the examples, which of them are valid `[N]` bool, and a hash.
         """
         rows = self._data.examples
         statistics = Statistics(rows.shape[-1])
+        covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
         content = hashlib.sha256()
         valid = []
         for _, part in chunks(rows):
             content.update(np.ascontiguousarray(part).data)
             valid.append(statistics.add(part))
+            if covariance is not None:
+                covariance.add(part[valid[-1]])
         if self._data.labels is not None:
             content.update(np.ascontiguousarray(self._data.labels).data)
         is_valid = np.concatenate(valid)
@@ -207,7 +207,16 @@ class ArrayReader:
             if not is_valid.any():
                 raise UserError(what, "give data with valid examples")
             logging.warning(f"{what}; these examples are left out")
-        return statistics, is_valid, content.hexdigest()
+        scaling = statistics.scaling(
+            settings.scaling,
+            dtype=rows.dtype,
+            dequantize=settings.dequantization,
+            names=self._data.names,
+        )
+        if covariance is not None and scaling.used:
+            whitening = covariance.whitening(scaling.offset, scaling.scale, scaling.used)
+            scaling = dataclasses.replace(scaling, whitening=whitening)
+        return scaling, is_valid, content.hexdigest()
 
 
 class StreamedRows(StreamedData):

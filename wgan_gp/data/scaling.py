@@ -12,6 +12,7 @@ import tensorflow as tf
 from ..config import DataSettings
 from ..errors import UserError
 from ..runtime.randomness import RngStream, uncorrelated_bits
+from .whitening import Whitening
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Scaling:
     Integers that are dequantized get noise u from [0, 1) first: (x + u - offset) / scale.
 
     Attributes:
-      method: "minmax", "standard" or "none".
+      method: "minmax", "standard", "whiten" or "none".
       offset: `[F]`, of the features that are used.
       scale: `[F]`, likewise.
       minimum: `[F]`, of the training data, in its own units.
@@ -31,6 +32,7 @@ class Scaling:
       dequantized: Whether the data are integers that get noise.
       dtype: The name of the data's dtype.
       names: The names of all features, or None.
+      whitening: Applied after the scales if the method is "whiten", else None.
     """
 
     method: str
@@ -43,6 +45,7 @@ class Scaling:
     dequantized: bool
     dtype: str
     names: tuple[str, ...] | None = None
+    whitening: Whitening | None = None
 
     @property
     def bounded(self) -> bool:
@@ -80,7 +83,10 @@ class Scaling:
 
     def _normalize(self, values: Any) -> Any:
         """Scales an array or a tensor of float64."""
-        return values if self.method == "none" else (values - self.offset) / self.scale
+        if self.method == "none":
+            return values
+        values = (values - self.offset) / self.scale
+        return values if self.whitening is None else self.whitening.apply(values)
 
     def normalize_stored(
         self, settings: DataSettings, stored: tf.Tensor, first: tf.Tensor
@@ -127,6 +133,8 @@ class Scaling:
 
     def _restore(self, samples: tf.Tensor) -> tf.Tensor:
         values = tf.cast(samples, tf.float64)
+        if self.whitening is not None:
+            values = self.whitening.invert(values)
         if self.method != "none":
             values = values * self.scale + self.offset
         if self.dequantized:
@@ -170,6 +178,8 @@ class Scaling:
                 for name, value in saved.items()
                 if name in names
             }
+            if values.get("whitening") is not None:
+                values["whitening"] = Whitening(**values["whitening"])
             return cls(**values)
         except TypeError:
             raise UserError(
@@ -233,21 +243,21 @@ class Statistics:
         With the method "none", constant features are used, too.
 
         Args:
-          method: "minmax", "standard" or "none".
+          method: "minmax", "standard", "none", or "whiten", for which the caller adds a whitening.
           dtype: The dtype of the data.
-          dequantize: Whether integers below 2^16 get noise, unless the method is "none".
+          dequantize: Whether integers below 2^16 get noise under "minmax" and "standard".
           names: The names of the features, or None.
         """
         # In float32, larger integers and the noise have no exact sum.
         largest = max(np.abs(self.minimum).max(), np.abs(self.maximum).max())
         is_integer = dtype.kind in "iub" and largest < 2**16
-        dequantized = dequantize and method != "none" and is_integer
+        dequantized = dequantize and method in ("minmax", "standard") and is_integer
         used: np.ndarray = np.arange(len(self.mean))
         if method != "none":
             used = used[self.minimum < self.maximum]
         low, high = self.minimum[used], self.maximum[used]
         width = 1.0 if dequantized else 0.0  # of a level
-        if method == "standard":
+        if method in ("standard", "whiten"):
             offset = self.mean[used] + width / 2
             scale = np.sqrt(self.variance[used] + width / 12)
         else:
