@@ -16,7 +16,7 @@ from wgan_gp.writers.writer import MemoryWriter
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent / "configs").glob("*.flags"))
 # The others on one replica alone, as tracing takes long; test_step.py has every kind on several.
 ON_TWO = ("digits_acgan", "gaussians_25")
-FAST = ("gaussians_25",)
+FAST = ("gaussians_25", "signals")
 SMALL = {
     "model_width": 8,
     "generator_width": 8,
@@ -32,6 +32,8 @@ SMALL = {
 SAMPLED = ("digits_acgan",)
 # With fewer pixels, a network of 101 layers has fewer blocks. test_models.py has all its layers.
 FEWER_PIXELS = {"hard_resnet101": {"image_size": 32}}
+# The shapes of an example of the experiments with arrays, and the length of its conditions.
+ARRAYS = {"signals": ((16, 1), 0), "tables": ((5,), 0), "detector": ((6, 4, 3), 1)}
 
 
 def parse(path, **overrides):
@@ -39,6 +41,16 @@ def parse(path, **overrides):
     flags.define(values)
     given = [f"--{name}={value}" for name, value in overrides.items()]
     return resolved(flags.parse(["train.py", f"--flagfile={path}", *given], values))
+
+
+def write_array(folder, shape, conditions):
+    """Writes a dataset for --dataset=array and returns its path."""
+    random = np.random.default_rng(0)
+    arrays = {"examples": random.normal(size=(40, *shape))}
+    if conditions:
+        arrays["conditions"] = random.normal(size=(40, conditions))
+    np.savez(folder / "data.npz", **arrays)
+    return folder / "data.npz"
 
 
 @pytest.mark.parametrize(
@@ -50,13 +62,14 @@ def parse(path, **overrides):
 )
 def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path):
     logged = []
+    data = write_array(tmp_path, *ARRAYS[path.stem]) if path.stem in ARRAYS else prepared
     for replicas in (1, 2) if path.stem in ON_TWO else (1,):
         config = parse(
             path,
             **SMALL,
             **({} if path.stem in SAMPLED else {"sample_interval": 0}),
             **FEWER_PIXELS.get(path.stem, {}),
-            data_dir=prepared,
+            data_dir=data,
             cpu_replicas=replicas,
             model_dir=tmp_path / str(replicas),
         )
