@@ -40,11 +40,17 @@ def define(values: flags.FlagValues = flags.FLAGS) -> None:
     for field in _FIELDS:
         _definition(field)(
             name=field.name,
-            default=field.default,
+            default=_default(field),
             help=_help(field),
             flag_values=values,
             module_name=sys.argv[0],  # lists the flags under the program in --help
         )
+
+
+def _default(field: dataclasses.Field) -> Any:
+    """Returns the default of a flag: text for a setting that is a number or text."""
+    is_text = value_type(field) is str and field.default is not None
+    return str(field.default) if is_text else field.default
 
 
 def _definition(field: dataclasses.Field) -> Callable:

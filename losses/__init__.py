@@ -17,10 +17,11 @@ from .adversarial import (
     logistic_generator_loss,
 )
 from .auxiliary import classification_loss, clip_weights, drift
+from .combined import PENALTIES
 from .critic_check import check_critic
 from .findings import Finding
 from .lazy import lazy_regularization
-from .objectives import PENALTIES, GanObjective
+from .objectives import GanObjective
 from .penalties import (
     dragan_penalty,
     gradient_norm,

@@ -2,71 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from .adversarial import ADVERSARIAL_LOSSES
 from .auxiliary import classification_loss, clip_weights, drift
+from .combined import WeightedPenalty, weighted_penalties
 from .lazy import lazy_regularization
-from .penalties import (
-    gradient_norm,
-    interpolate,
-    one_sided,
-    perturb,
-    two_sided,
-    zero_centred,
-)
+from .penalties import gradient_norm
 from .scores import as_matching, scores_of
 
 Terms = dict[str, tf.Tensor]
-
-
-class Penalty(NamedTuple):
-    """A gradient penalty: the points of the gradient and a function of its norm.
-
-    Attributes:
-      points: Maps (real, fake, alpha, noise, scale of the noise) to points in the shape and dtype
-        of `real`.
-      function: Maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
-        norm is then computed for the log only.
-    """
-
-    points: Callable[..., tf.Tensor]
-    function: Callable[[tf.Tensor, float], tf.Tensor] | None
-
-
-def _interpolates(real, fake, alpha, noise, scale):
-    return interpolate(real, fake, alpha)
-
-
-def _around_real(real, fake, alpha, noise, scale):
-    return perturb(real, noise, scale)
-
-
-def _at_real(real, fake, alpha, noise, scale):
-    return real
-
-
-def _at_fake(real, fake, alpha, noise, scale):
-    return fake
-
-
-def _zero_centred(norm, target):
-    return zero_centred(norm)
-
-
-# The values of GanObjective.penalty.
-PENALTIES = {
-    "two_sided": Penalty(_interpolates, two_sided),
-    "one_sided": Penalty(_interpolates, one_sided),
-    "zero_centred": Penalty(_interpolates, _zero_centred),
-    "r1": Penalty(_at_real, _zero_centred),
-    "r2": Penalty(_at_fake, _zero_centred),
-    "dragan": Penalty(_around_real, two_sided),
-    "weight_clipping": Penalty(_interpolates, None),
-    "none": Penalty(_interpolates, None),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +24,10 @@ class GanObjective:
 
     Attributes:
       adversarial_loss: A key of ADVERSARIAL_LOSSES.
-      penalty: A key of PENALTIES.
-      penalty_weight: Weight lambda of the penalty in the critic's loss, >= 0.
+      penalty: A key of PENALTIES, or several, such as ("r1", "r2") or "r1,r2", whose weighted sum
+        is the penalty.
+      penalty_weight: Weight lambda of the penalty in the critic's loss, >= 0; or one for each of
+        several penalties.
       penalty_target: Gradient norm at which the penalty is 0, >= 0. Zero-centered penalties
         ignore it.
       penalty_interval: Number of critic steps k per computation of the penalty, >= 1. Its weight
@@ -96,8 +44,8 @@ class GanObjective:
     """
 
     adversarial_loss: str = "wasserstein"
-    penalty: str = "two_sided"
-    penalty_weight: float = 10.0
+    penalty: str | Sequence[str] = "two_sided"
+    penalty_weight: float | Sequence[float] = 10.0
     penalty_target: float = 1.0
     penalty_interval: int = 1
     penalty_noise: float = 0.25
@@ -107,11 +55,12 @@ class GanObjective:
     generator_class_weight: float = 0.0
 
     def __post_init__(self):
-        for name, registry in (("adversarial_loss", ADVERSARIAL_LOSSES), ("penalty", PENALTIES)):
-            if getattr(self, name) not in registry:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is unknown: use one of {', '.join(registry)}"
-                )
+        if self.adversarial_loss not in ADVERSARIAL_LOSSES:
+            raise ValueError(
+                f"adversarial_loss={self.adversarial_loss!r} is unknown: use one of "
+                f"{', '.join(ADVERSARIAL_LOSSES)}"
+            )
+        weighted_penalties(self.penalty, self.penalty_weight)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is float and not (isinstance(value, (int, float)) and value >= 0):
@@ -123,6 +72,11 @@ class GanObjective:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
     @property
+    def penalties(self) -> tuple[WeightedPenalty, ...]:
+        """The penalties and their weights; more than one for a sum."""
+        return weighted_penalties(self.penalty, self.penalty_weight)
+
+    @property
     def critic_term_names(self) -> tuple[str, ...]:
         """The keys of the result of `critic_terms`."""
         optional = {
@@ -131,6 +85,9 @@ class GanObjective:
             "classification": self.critic_class_weight,
         }
         names = ["loss", "wasserstein", "penalty", "gradient_norm"]
+        parts = self.penalties
+        if len(parts) > 1:
+            names += [f"penalty_{part.name}" for part in parts]
         return (*names, *(name for name, wanted in optional.items() if wanted))
 
     @property
@@ -154,9 +111,11 @@ class GanObjective:
             loss = adversarial + penalty_weight * penalty + drift_weight * drift
                    + critic_class_weight * classification
 
-        "wasserstein" is D(real) - D(fake). There is no term "adversarial" if the adversarial loss
-        is the Wasserstein loss, which is the negative of "wasserstein". No gradient reaches the
-        generator, because `fake` is treated as a constant.
+        Of several penalties, each has its weight and a term of its own, such as "penalty_r1".
+        "penalty" is then the sum of these terms, and "gradient_norm" is the norm at the points of
+        the first. "wasserstein" is D(real) - D(fake). There is no term "adversarial" if the
+        adversarial loss is the Wasserstein loss, which is the negative of "wasserstein". No
+        gradient reaches the generator, because `fake` is treated as a constant.
 
         Args:
           critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, or to scores and class logits.
@@ -179,20 +138,23 @@ class GanObjective:
         # One call for both halves: no example influences another one's score.
         scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
         real_scores, fake_scores = tf.split(scores, 2)
-        norm, penalty = lazy_regularization(
+        norm, *penalties = lazy_regularization(
             self.penalty_interval,
             step,
-            lambda: self._norm_and_penalty(critic, real, fake, alpha, noise, after=scores),
-            like=(real_scores, real_scores),
+            lambda: self._norm_and_penalties(critic, real, fake, alpha, noise, after=scores),
+            like=[real_scores] * (1 + len(self.penalties)),
         )
         adversarial = ADVERSARIAL_LOSSES[self.adversarial_loss].critic(real_scores, fake_scores)
         terms = {
             "adversarial": adversarial,
             "wasserstein": real_scores - fake_scores,
-            "penalty": penalty,
+            "penalty": tf.add_n(penalties),
             "gradient_norm": norm,
-            "loss": adversarial + self.penalty_weight * penalty,
+            "loss": adversarial,
         }
+        for part, penalty in zip(self.penalties, penalties, strict=True):
+            terms[f"penalty_{part.name}"] = penalty
+            terms["loss"] += part.weight * penalty
         if self.drift_weight:
             terms["drift"] = drift(real_scores)
             terms["loss"] += self.drift_weight * terms["drift"]
@@ -241,16 +203,20 @@ class GanObjective:
         if self.penalty == "weight_clipping":
             clip_weights(weights, self.clip_value)
 
-    def _norm_and_penalty(
-        self, critic, real, fake, alpha, noise, *, after
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        penalty = PENALTIES[self.penalty]
-        points = penalty.points(real, fake, alpha, noise, self.penalty_noise)
-        points = _after(points, after)
-        norm = gradient_norm(lambda examples: _outputs(critic, examples)[0], points)
-        if penalty.function is None:
-            return norm, tf.zeros_like(norm)
-        return norm, penalty.function(norm, self.penalty_target)
+    def _norm_and_penalties(self, critic, real, fake, alpha, noise, *, after) -> list[tf.Tensor]:
+        """Returns the gradient norm of the first penalty, and all unweighted penalties, `[B]`."""
+        norms, values = [], []
+        for _, penalty, _ in self.penalties:
+            points = penalty.points(real, fake, alpha, noise, self.penalty_noise)
+            points = _after(points, after)
+            norm = gradient_norm(lambda examples: _outputs(critic, examples)[0], points)
+            norms.append(norm)
+            if penalty.function is None:
+                values.append(tf.zeros_like(norm))
+            else:
+                values.append(penalty.function(norm, self.penalty_target))
+            after = values[-1]  # one penalty at a time, as in `_after`
+        return [norms[0], *values]
 
 
 def _after(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from absl import flags as absl_flags
 from conftest import call_main, resolved
@@ -216,9 +217,11 @@ def test_defaults_that_depend_on_others_are_resolved():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda p: p.name)
-def test_every_experiment_parses(path):
+def test_every_experiment_parses(path, tmp_path):
     """Each into a directory of its own, so that none is refused for another's sake."""
-    assert parse(f"--flagfile={path}").run_directory == f"runs/{path.stem}"
+    np.savez(tmp_path / "x.npz", examples=np.eye(6)[..., None], conditions=np.arange(6.0))
+    data = [f"--data_dir={tmp_path}/x.npz"] if "--dataset=array" in path.read_text() else []
+    assert parse(f"--flagfile={path}", *data).run_directory == f"runs/{path.stem}"
 
 
 def test_digits_flags_spell_out_the_defaults():

@@ -38,7 +38,15 @@ def parse(*arguments):
         ("batch_size", 10**30, r"--batch_size=10{30} is too large"),
         ("n_critic", "x" * 9999, r"--n_critic='x{59}\.\.\.x{29}' is not a whole number"),
         ("image_size", "x" * 9999, r"--image_size=x{60}\.\.\.x{30} is not a size of images"),
-        ("penalty_weight", "10", "--penalty_weight='10' is not a number"),
+        ("penalty_weight", "ten", "--penalty_weight='ten' is not a number"),
+        ("penalty_weight", "5,x", "--penalty_weight='x' is not a number"),
+        ("penalty_weight", "5,-1", "--penalty_weight=-1.0 is too small"),
+        ("penalty_weight", "5,inf", "--penalty_weight=inf is not a finite number"),
+        ("penalty_weight", [5], r"--penalty_weight=\[5\] is not a number"),
+        ("penalty", "r1,both", "--penalty=r1,both contains 'both', which is unknown"),
+        ("penalty", "r1,r1", "--penalty=r1,r1 contains r1 twice"),
+        ("penalty", "r1,none", "--penalty=r1,none cannot be combined"),
+        ("penalty", 1, "--penalty=1 is not text"),
         ("penalty_weight", None, "--penalty_weight=None is not a number"),
         ("penalty_weight", False, "--penalty_weight=False is not a number"),
         ("penalty_weight", float("nan"), "--penalty_weight=nan is not a finite number"),
@@ -113,6 +121,18 @@ def test_help_lists_the_values_of_every_choice():
     for name in enums:
         assert isinstance(values[name], absl_flags.EnumFlag)
         assert values[name].help.startswith(f"<{'|'.join(values[name].parser.enum_values)}>: ")
+
+
+def test_penalties_and_weights_are_one_or_several():
+    one = Config(penalty="r1", penalty_weight="5")
+    assert one == Config(penalty="r1", penalty_weight=5) and one.penalty_weight == 5.0
+    both = Config(penalty="r1, r2", penalty_weight="5,0.1")
+    assert (both.penalty, both.penalty_weight) == ("r1,r2", "5.0,0.1")
+    assert Config.from_dict(json.loads(json.dumps(both.to_dict())), origin=ORIGIN) == both
+    assert parse("--penalty=r1,r2", "--penalty_weight=5,0.1") == both
+    assert parse("--penalty=r1,r2").penalty_weight == 10.0  # for each
+    with pytest.raises(UserError, match=r"weight=5\.0,5\.0 has 2 numbers, but --penalty=r1 has 1"):
+        Config(penalty="r1", penalty_weight="5,5")
 
 
 def test_settings_that_are_on_or_off_are_booleans():

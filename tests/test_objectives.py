@@ -82,6 +82,47 @@ def test_the_default_is_wgan_gp():
     assert set(terms) == {"loss", "wasserstein", "penalty", "gradient_norm"}
 
 
+@pytest.mark.parametrize("interval", [1, 2])
+def test_several_penalties_are_a_weighted_sum(interval):
+    """Values and gradients are those of the named functions, and the terms add up."""
+    tf.keras.utils.set_random_seed(0)
+    critic = tf.keras.Sequential(
+        [tf.keras.layers.Dense(8, activation="tanh"), tf.keras.layers.Dense(1)]
+    )
+    critic(REAL)
+    objective = losses.GanObjective(
+        penalty="r1,r2,two_sided", penalty_weight=(5.0, 0.5, 2.0), penalty_interval=interval
+    )
+    with tf.GradientTape(persistent=True) as tape:
+        terms = objective.critic_terms(critic, REAL, FAKE, step=tf.constant(0), **DRAWN)
+        parts = {
+            "r1": losses.r1_penalty(critic, REAL),
+            "r2": losses.r2_penalty(critic, FAKE),
+            "two_sided": losses.gradient_penalty(critic, REAL, FAKE, alpha=DRAWN["alpha"]),
+        }
+        loss = losses.critic_loss(critic(REAL), critic(FAKE)) + interval * tf.add_n(
+            [5.0 * parts["r1"], 0.5 * parts["r2"], 2.0 * parts["two_sided"]]
+        )
+    assert set(terms) == set(objective.critic_term_names)
+    for name, value in parts.items():
+        np.testing.assert_allclose(terms[f"penalty_{name}"], interval * value, rtol=1e-4)
+    np.testing.assert_allclose(terms["penalty"], interval * tf.add_n([*parts.values()]), rtol=1e-4)
+    np.testing.assert_allclose(terms["gradient_norm"] / interval, parts["r1"] ** 0.5, rtol=1e-4)
+    np.testing.assert_allclose(terms["loss"], loss, rtol=1e-4)
+    weights = critic.trainable_variables
+    for found, expected in zip(
+        tape.gradient(terms["loss"], weights), tape.gradient(loss, weights), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_one_weight_applies_to_each_of_several_penalties():
+    found = losses.GanObjective(penalty=("r1", "r2"), penalty_weight=5).penalties
+    assert [(part.name, part.weight) for part in found] == [("r1", 5), ("r2", 5)]
+    alone = losses.GanObjective(penalty="r1", penalty_weight=5)
+    assert alone.critic_term_names == ("loss", "wasserstein", "penalty", "gradient_norm")
+
+
 def test_target_and_noise_reach_the_penalty():
     objective = losses.GanObjective(penalty="dragan", penalty_target=2.0, penalty_noise=0.7)
     terms = objective.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
@@ -151,6 +192,10 @@ def test_only_weight_clipping_constrains_weights():
     ("options", "message"),
     [
         ({"penalty": "r3"}, "penalty='r3' is unknown: use one of two_sided, one_sided"),
+        ({"penalty": "r1,none"}, "penalty='r1,none' is not a sum: combine different penalties"),
+        ({"penalty": ("r1", "r1")}, "is not a sum: combine different penalties"),
+        ({"penalty_weight": (1, 2)}, "has 2 numbers, but there are 1 penalties: give one number"),
+        ({"penalty_weight": float("nan")}, "penalty_weight must be a number >= 0, got nan"),
         ({"adversarial_loss": "gan"}, "adversarial_loss='gan' is unknown: use one of wasserstein"),
         ({"penalty_weight": -1.0}, "penalty_weight must be a number >= 0, got -1.0"),
         ({"penalty_target": -1.0}, "penalty_target must be a number >= 0"),

@@ -79,6 +79,7 @@ OBJECTIVES = [
     losses.GanObjective(penalty="dragan", adversarial_loss="hinge", drift_weight=0.1),
     losses.GanObjective(penalty="r1", adversarial_loss="logistic", penalty_interval=3),
     losses.GanObjective(penalty="weight_clipping", clip_value=0.05),
+    losses.GanObjective(penalty="r1,r2", penalty_weight=(5.0, 0.5), penalty_interval=3),
 ]
 
 

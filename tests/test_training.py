@@ -351,6 +351,7 @@ TOY = {"train_steps": 2, "steps_per_loop": 2}
         {"penalty": "r1", "penalty_interval": 4, "drift_weight": 0.01},
         {"penalty": "dragan", "adversarial_loss": "logistic", "critic_normalization": "layer"},
         {"penalty": "weight_clipping"},
+        {"penalty": "r1,r2", "penalty_weight": "5,0.5"},
         *(
             pytest.param(
                 {"penalty": name, "adversarial_loss": adversarial_loss}, marks=pytest.mark.slow
@@ -367,10 +368,13 @@ def test_every_objective_trains_and_logs_parts_that_add_up(tmp_path, settings):
     run, writer = train_tiny(tmp_path, **TOY, **settings)
     ((_, logged),) = writer.summaries
     assert set(logged) >= TAGS and all(np.isfinite(value) for value in logged.values())
+    penalty = 10 * logged["critic/penalty"]
+    if "," in run.config.penalty:
+        penalty = 5 * logged["critic/penalty_r1"] + 0.5 * logged["critic/penalty_r2"]
     np.testing.assert_allclose(
         logged["critic/loss"],
         logged.get("critic/adversarial", -logged["critic/wasserstein"])
-        + 10 * logged["critic/penalty"]
+        + penalty
         + run.config.drift_weight * logged.get("critic/drift", 0.0),
         rtol=1e-4,
         atol=1e-5,

@@ -78,7 +78,7 @@ def slow_but(fast, cases):
 @pytest.mark.parametrize(
     ("penalty", "adversarial_loss"),
     # The two losses are only added, so a test of every pair is unnecessary.
-    [(penalty, "wasserstein") for penalty in losses.PENALTIES]
+    [(penalty, "wasserstein") for penalty in (*losses.PENALTIES, "r1,r2")]
     + [("two_sided", name) for name in losses.ADVERSARIAL_LOSSES if name != "wasserstein"],
 )
 def test_every_objective(penalty, adversarial_loss):

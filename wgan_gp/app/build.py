@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import Config, ObjectiveSettings
+from ..config import Config, ObjectiveSettings, weights_of
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
@@ -106,6 +106,7 @@ def make_objective(config: Config, library: Library) -> Objective:
     settings = {
         field.name: getattr(config, field.name) for field in dataclasses.fields(ObjectiveSettings)
     }
+    settings["penalty_weight"] = weights_of(config.penalty_weight)
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
     if library.objective is not None:

@@ -35,7 +35,8 @@ def check_critic(run: Run) -> None:
         return scores[0] if isinstance(scores, (tuple, list)) else scores
 
     # Without a gradient penalty, nothing is differentiated twice.
-    has_penalty = losses.PENALTIES[config.penalty].function is not None
+    first = config.penalty.split(",")[0]  # only one that is alone has no function
+    has_penalty = losses.PENALTIES[first].function is not None
     harmless = () if has_penalty else ("no_second_derivative",)
     for finding in losses.check_critic(critic, examples):
         if finding.name == "random_scores" and config.critic_normalization == "spectral":

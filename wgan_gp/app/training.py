@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from ..config import PENALTIES_WITH_TARGET, Config
+from ..config import Config, target_of
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
@@ -214,8 +214,8 @@ def make_hooks(
             learning_rates=rates,
             diagnose=probe,
             monitor=HealthMonitor(
-                target=config.penalty_target if config.penalty in PENALTIES_WITH_TARGET else 0.0,
-                one_sided=config.penalty == "one_sided",
+                target=target_of(config.penalty, config.penalty_target),
+                one_sided=config.penalty.split(",")[0] == "one_sided",
                 augmented=config.augment != "none",
             ),
             check_lock=check_lock,

@@ -11,9 +11,10 @@ from .data import DataSettings
 from .devices import DeviceSettings
 from .image_size import image_size_of, sides_of
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
-from .objective import ADVERSARIAL_LOSSES, PENALTIES, PENALTIES_WITH_TARGET, ObjectiveSettings
+from .objective import ADVERSARIAL_LOSSES, ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings
+from .penalties import PENALTIES, target_of, weights_of
 from .scoring import ScoreSettings
 from .settings import Seeded, as_text, has_flag, value_type
 
@@ -23,7 +24,6 @@ __all__ = [
     "CRITIC_NORMALIZATIONS",
     "GROUPS",
     "PENALTIES",
-    "PENALTIES_WITH_TARGET",
     "SAVED_RUN_MODES",
     "AugmentationSettings",
     "Config",
@@ -40,5 +40,7 @@ __all__ = [
     "image_size_of",
     "registered_names",
     "sides_of",
+    "target_of",
     "value_type",
+    "weights_of",
 ]

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from .penalties import PENALTIES, check_count, parse_penalty, parse_weight
 from .settings import Section, setting
 
 # The engine does not import losses/, and this module does not import TensorFlow. A test compares
 # these names with the registries there.
 ADVERSARIAL_LOSSES = ("wasserstein", "logistic", "hinge", "least_squares")
-PENALTIES = (
-    "two_sided",
-    "one_sided",
-    "zero_centred",
-    "r1",
-    "r2",
-    "dragan",
-    "weight_clipping",
-    "none",
-)
-PENALTIES_WITH_TARGET = ("two_sided", "one_sided", "dragan")  # these use penalty_target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,14 +28,17 @@ class ObjectiveSettings(Section):
         "two_sided",
         "Penalty on the norm of the critic's gradient. Between real and fake examples: two_sided "
         "(WGAN-GP), one_sided (WGAN-LP) or zero_centred. On real examples: r1; on fake ones: r2; "
-        "around real ones: dragan. Or weight_clipping, or none.",
+        "around real ones: dragan. Or several of these, such as r1,r2. Or weight_clipping, or "
+        "none.",
         choices=PENALTIES,
         open_ended=True,
+        parse=parse_penalty,
     )
-    penalty_weight: float = setting(
+    penalty_weight: float | str = setting(
         10.0,
-        "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2).",
-        minimum=0,
+        "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2). Of several "
+        "penalties, one number for each, such as 5,5, or one for all.",
+        parse=parse_weight,
     )
     penalty_target: float = setting(
         1.0, "Target of the gradient norm for two_sided, one_sided and dragan.", minimum=0
@@ -72,3 +65,7 @@ class ObjectiveSettings(Section):
     generator_class_weight: float = setting(
         0.1, "Weight of acgan's cross-entropy on samples in the generator's loss.", minimum=0
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_count(self.penalty, self.penalty_weight)

@@ -118,7 +118,7 @@ def value_type(field: dataclasses.Field) -> type:
 
     It is str for a setting that may also be text.
     """
-    return _TYPES[str(field.type).removesuffix(" | None").removeprefix("int | ")]
+    return _TYPES[str(field.type).removesuffix(" | None").rpartition(" | ")[2]]
 
 
 def as_text(value: Any) -> str:
