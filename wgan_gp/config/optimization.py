@@ -44,8 +44,28 @@ class OptimizationSettings(Seeded):
     )
     learning_rate_schedule: str = setting(
         "linear",
-        "Learning rates over time: constant, or linear decay to 0 at --train_steps.",
-        choices=("constant", "linear"),
+        "Learning rates over time: constant, or linear or cosine decay to --learning_rate_end in "
+        "--schedule_steps.",
+        choices=("constant", "linear", "cosine"),
+    )
+    learning_rate_end: float = setting(
+        0.0,
+        "Fraction of the initial learning rates at which linear and cosine decay end.",
+        minimum=0,
+        maximum=1,
+    )
+    schedule_steps: int | None = setting(
+        None,
+        "Iterations until the end of the schedules, whose last values then stay. Default: "
+        "--train_steps.",
+        minimum=1,
+        stays_none=True,
+    )
+    warmup_steps: int = setting(
+        0,
+        "Iterations in which a factor of the learning rates increases linearly to 1. 0: no "
+        "warm-up.",
+        minimum=0,
     )
     generator_ema_decay: float = setting(
         0.0,
@@ -69,3 +89,8 @@ class OptimizationSettings(Seeded):
     def generator_batch(self) -> int:
         """The number of samples in a generator step, over all replicas."""
         return self.generator_batch_size or self.batch_size
+
+    @property
+    def schedule_length(self) -> int:
+        """The number of iterations until the end of the schedules."""
+        return self.schedule_steps or self.train_steps

@@ -11,6 +11,7 @@ import tensorflow as tf
 from ..config import OptimizationSettings
 from .networks import copy_weights
 from .optimizer import GuardedAdam
+from .schedules import IterationSchedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,49 +86,6 @@ class TrainState:
         return tf.train.Checkpoint(
             **{name: part for name, part in parts.items() if part is not None}
         )
-
-
-def learning_rates(settings: OptimizationSettings, iteration: int) -> dict[str, float]:
-    """Returns the learning rates of both networks in an iteration, counted from 0, by tag."""
-    return {
-        "critic/learning_rate": learning_rate(settings, settings.critic_learning_rate, iteration),
-        "generator/learning_rate": learning_rate(
-            settings, settings.generator_learning_rate, iteration
-        ),
-    }
-
-
-def learning_rate(
-    settings: OptimizationSettings, initial: float, iteration: tf.Tensor | int
-) -> tf.Tensor | float:
-    """Returns the learning rate of an iteration, counted from 0.
-
-    The rate is `initial` under the constant schedule. Under the linear schedule it decays to 0,
-    initial * (1 - iteration / train_steps), as in the code of arXiv:1704.00028.
-    """
-    if settings.learning_rate_schedule == "constant":
-        return initial
-    return initial * (1.0 - iteration / settings.train_steps)
-
-
-class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
-
-    The critic makes n_critic updates per iteration, all at the same rate.
-    """
-
-    def __init__(self, settings: OptimizationSettings, initial: float, updates_per_iteration: int):
-        self._settings = settings
-        self._initial = initial
-        self._updates_per_iteration = updates_per_iteration
-
-    def __call__(self, update: tf.Tensor) -> tf.Tensor:
-        iteration = tf.cast(update, tf.int64) // self._updates_per_iteration
-        rate = learning_rate(self._settings, self._initial, tf.cast(iteration, tf.float32))
-        return tf.convert_to_tensor(rate, tf.float32)
-
-    def get_config(self) -> dict:
-        raise NotImplementedError("the schedule follows from config.json")
 
 
 def create_state(
