@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import train_tiny
+from conftest import TINY, make_state, strategy_over, train_tiny
 
 from wgan_gp.config import Config
 from wgan_gp.training.schedules import IterationSchedule, learning_rates
@@ -88,3 +88,67 @@ def test_a_run_is_made_longer_if_its_schedule_stays(schedule):
     explicit = dataclasses.replace(short, schedule_steps=50).to_dict()
     longer = dataclasses.replace(short, schedule_steps=50, train_steps=200)
     assert longer.differences(explicit) == []
+
+
+def test_beta_2_end_is_a_schedule_that_a_resume_keeps():
+    config = Config(learning_rate_schedule="constant", beta_2_end=0.99, train_steps=100)
+    longer = dataclasses.replace(config, train_steps=200)
+    assert longer.differences(config.to_dict()) == ["--train_steps: 100 -> 200"]
+    earlier = {k: v for k, v in config.to_dict().items() if "beta_2_end" not in k}
+    assert "--beta_2_end: None -> 0.99" in config.differences(earlier)
+    assert dataclasses.replace(config, critic_beta_1=0.5).differences(config.to_dict()) == [
+        "--critic_beta_1: None -> 0.5"
+    ]
+
+
+def numpy_adam(weight, gradients, rate, beta_1, betas_2):
+    """Returns the weight after updates whose bias correction uses the latest beta_2."""
+    mean = square = 0.0
+    for t, (gradient, beta_2) in enumerate(zip(gradients, betas_2, strict=True), start=1):
+        mean = beta_1 * mean + (1 - beta_1) * gradient
+        square = beta_2 * square + (1 - beta_2) * gradient**2
+        corrected = np.sqrt(square / (1 - beta_2**t)) + 1e-8
+        weight = weight - rate * mean / (1 - beta_1**t) / corrected
+    return weight
+
+
+def make_update(optimizer, variables, replicas, jit_compile):
+    """Returns an update of the first variable by a gradient, in equal shares of the replicas."""
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def update(gradient):
+        others = [tf.zeros_like(tf.convert_to_tensor(each)) for each in variables[1:]]
+        pairs = zip([gradient / replicas, *others], variables, strict=True)
+        optimizer.apply_gradients(pairs)
+
+    return update
+
+
+@pytest.mark.parametrize(
+    ("replicas", "jit_compile"), [(1, False), (1, True), (2, False), (4, False)]
+)
+def test_each_network_has_its_own_adam_whose_beta_2_changes(replicas, jit_compile):
+    """Compares with Adam in NumPy, at updates before and after the end of the schedule."""
+    settings = {"learning_rate_schedule": "constant", "schedule_steps": 3, "n_critic": 2}
+    settings |= {"critic_beta_1": 0.5, "generator_beta_1": 0.3, "beta_2": 0.9}
+    settings |= {"critic_beta_2": 0.6, "beta_2_end": 0.99, "critic_learning_rate": 0.01}
+    strategy = strategy_over(replicas)
+    state = make_state(Config(**{**TINY, **settings}), strategy)
+    for network, rate, beta_1, initial, per_iteration in (
+        ("critic", 0.01, 0.5, 0.6, 2),
+        ("generator", 1e-3, 0.3, 0.9, 1),
+    ):
+        optimizer = getattr(state, f"{network}_optimizer")
+        variables = getattr(state, network).trainable_variables
+        before = np.array(variables[0])
+        gradients = np.random.default_rng(0).normal(size=[9, *before.shape])
+
+        update = make_update(optimizer, variables, replicas, jit_compile)
+        for gradient in gradients:
+            strategy.run(update, args=(tf.constant(gradient, tf.float32),))
+        betas = [
+            0.99 + (initial - 0.99) * (1 + math.cos(math.pi * min(1, t // per_iteration / 3))) / 2
+            for t in range(9)
+        ]
+        expected = numpy_adam(before, gradients, rate, beta_1, betas)
+        np.testing.assert_allclose(np.array(variables[0]), expected, rtol=1e-4, atol=1e-6)

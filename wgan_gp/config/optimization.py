@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from .settings import Seeded, setting
+
+
+def _of_network(network: str, name: str) -> Any:
+    """Declares a value of one network in place of a setting of both."""
+    text = f"Value of --{name} for the {network} alone. Default: --{name}."
+    return setting(None, text, minimum=0, below=1, stays_none=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +48,18 @@ class OptimizationSettings(Seeded):
     beta_1: float = setting(0.0, "Adam's decay rate of the mean gradient.", minimum=0, below=1)
     beta_2: float = setting(
         0.9, "Adam's decay rate of the mean squared gradient.", minimum=0, below=1
+    )
+    critic_beta_1: float | None = _of_network("critic", "beta_1")
+    generator_beta_1: float | None = _of_network("generator", "beta_1")
+    critic_beta_2: float | None = _of_network("critic", "beta_2")
+    generator_beta_2: float | None = _of_network("generator", "beta_2")
+    beta_2_end: float | None = setting(
+        None,
+        "Value that beta_2 of both networks reaches after --schedule_steps, along half a cosine. "
+        "Default: it is constant.",
+        minimum=0,
+        below=1,
+        stays_none=True,
     )
     learning_rate_schedule: str = setting(
         "linear",
@@ -94,3 +113,8 @@ class OptimizationSettings(Seeded):
     def schedule_length(self) -> int:
         """The number of iterations until the end of the schedules."""
         return self.schedule_steps or self.train_steps
+
+    def of_network(self, network: str, name: str) -> float:
+        """Returns beta_1 or beta_2 of the critic or the generator."""
+        own = getattr(self, f"{network}_{name}")
+        return getattr(self, name) if own is None else own

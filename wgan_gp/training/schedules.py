@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         self._updates_per_iteration = updates_per_iteration
 
     def __call__(self, update: tf.Tensor) -> tf.Tensor:
-        iteration = iteration_of(update, self._updates_per_iteration)
+        iteration = _iteration(update, self._updates_per_iteration)
         rate = learning_rate(self._settings, self._initial, iteration)
         return tf.convert_to_tensor(rate, tf.float32)
 
@@ -73,7 +74,26 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         raise NotImplementedError("the schedule follows from config.json")
 
 
-def iteration_of(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:
+def beta_2(
+    settings: OptimizationSettings, network: str, updates_per_iteration: int
+) -> float | Callable[[tf.Tensor], tf.Tensor]:
+    """Returns Adam's beta_2 of the critic or the generator, or a function of the updates done.
+
+    It goes from its initial value to beta_2_end as (1 - cos(pi p)) / 2 goes from 0 to 1, where
+    p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441).
+    """
+    initial, end = settings.of_network(network, "beta_2"), settings.beta_2_end
+    if end is None:
+        return initial
+
+    def value(update: tf.Tensor) -> tf.Tensor:
+        remaining = _remaining(_iteration(update, updates_per_iteration), settings.schedule_length)
+        return end + (initial - end) * _half_cosine(remaining)
+
+    return value
+
+
+def _iteration(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:
     """Returns the iteration of an optimizer's update, both counted from 0, as scalar float32."""
     return tf.cast(tf.cast(update, tf.int64) // updates_per_iteration, tf.float32)
 

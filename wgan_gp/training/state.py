@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..config import OptimizationSettings
 from .networks import copy_weights
 from .optimizer import GuardedAdam
-from .schedules import IterationSchedule
+from .schedules import IterationSchedule, beta_2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,17 +141,18 @@ def make_optimizers(
 ) -> tuple[tf.keras.optimizers.Optimizer, tf.keras.optimizers.Optimizer]:
     """Returns new optimizers of the generator and the critic."""
     return (
-        _adam(settings, settings.generator_learning_rate, 1),
-        _adam(settings, settings.critic_learning_rate, settings.n_critic),
+        _adam(settings, "generator", 1),
+        _adam(settings, "critic", settings.n_critic),
     )
 
 
 def _adam(
-    settings: OptimizationSettings, initial_rate: float, updates_per_iteration: int
+    settings: OptimizationSettings, network: str, updates_per_iteration: int
 ) -> tf.keras.optimizers.Optimizer:
+    initial_rate = getattr(settings, f"{network}_learning_rate")
     return GuardedAdam(
         IterationSchedule(settings, initial_rate, updates_per_iteration),
-        beta_1=settings.beta_1,
-        beta_2=settings.beta_2,
+        beta_1=settings.of_network(network, "beta_1"),
+        beta_2=beta_2(settings, network, updates_per_iteration),
         epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
     )
