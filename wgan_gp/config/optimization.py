@@ -93,6 +93,19 @@ class OptimizationSettings(Seeded):
         minimum=0,
         below=1,
     )
+    generator_ema_half_life: int | None = setting(
+        None,
+        "Half-life of the moving average of the generator, in images (500000), in place of "
+        "--generator_ema_decay. Default: the decay applies.",
+        minimum=1,
+        stays_none=True,
+    )
+    generator_ema_ramp: float = setting(
+        0.05,
+        "Upper limit of the half-life as a fraction of the number of images so far, so that the "
+        "initial weights are forgotten. 0: no limit.",
+        minimum=0,
+    )
     on_nonfinite: str = setting(
         "stop",
         "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
@@ -113,6 +126,11 @@ class OptimizationSettings(Seeded):
     def schedule_length(self) -> int:
         """The number of iterations until the end of the schedules."""
         return self.schedule_steps or self.train_steps
+
+    @property
+    def averages_generator(self) -> bool:
+        """Whether there is a moving average of the generator."""
+        return bool(self.generator_ema_decay or self.generator_ema_half_life)
 
     def of_network(self, network: str, name: str) -> float:
         """Returns beta_1 or beta_2 of the critic or the generator."""

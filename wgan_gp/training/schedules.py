@@ -93,6 +93,29 @@ def beta_2(
     return value
 
 
+def ema_decay(settings: OptimizationSettings, update: tf.Tensor) -> tf.Tensor:
+    """Returns the decay of the generator's moving average in an update, scalar float32.
+
+    After t updates it is min(generator_ema_decay, (1 + t) / (10 + t)). With a half-life h in images
+    it is 0.5^(batch_size / h), where h is at most generator_ema_ramp times the t * batch_size
+    images so far, as in the code of StyleGAN2 (Karras et al. 2020, arXiv:1912.04958). The decay is
+    smaller at first in both cases, so that the average forgets the initial weights: with a ramp,
+    the first update copies the generator.
+
+    Args:
+      settings: The settings of the average.
+      update: The number of generator updates done, scalar integer.
+    """
+    done = tf.cast(update, tf.float32)
+    if settings.generator_ema_half_life is None:
+        return tf.minimum(settings.generator_ema_decay, (1.0 + done) / (10.0 + done))
+    # In batches: numbers of images would soon exceed the integers that float32 represents.
+    half_life = tf.constant(settings.generator_ema_half_life / settings.batch_size)
+    if settings.generator_ema_ramp:
+        half_life = tf.minimum(half_life, settings.generator_ema_ramp * done)
+    return tf.where(half_life > 0, 0.5 ** tf.math.reciprocal_no_nan(half_life), 0.0)
+
+
 def _iteration(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:
     """Returns the iteration of an optimizer's update, both counted from 0, as scalar float32."""
     return tf.cast(tf.cast(update, tf.int64) // updates_per_iteration, tf.float32)

@@ -113,7 +113,7 @@ def create_state(
         generator_optimizer.build(generator.trainable_variables)
         critic_optimizer.build(critic.trainable_variables)
         average = None
-        if settings.generator_ema_decay:
+        if settings.averages_generator:
             average, _ = build_networks()
             copy_weights(average, generator)
         probability = None
