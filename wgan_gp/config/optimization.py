@@ -129,7 +129,7 @@ class OptimizationSettings(Seeded):
 
     @property
     def averages_generator(self) -> bool:
-        """Whether there is a moving average of the generator."""
+        """True if a moving average of the generator is computed."""
         return bool(self.generator_ema_decay or self.generator_ema_half_life)
 
     def of_network(self, network: str, name: str) -> float:
