@@ -24,7 +24,7 @@ import losses
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches
 from wgan_gp.training.optimizer import GuardedAdam
-from wgan_gp.training.state import IterationSchedule
+from wgan_gp.training.schedules import IterationSchedule
 
 # As loop.py traces them.
 traced = functools.partial(tf.function, autograph=False)

@@ -115,11 +115,13 @@ AVERAGE = {
     "critic_normalization": "spectral",
 }
 
+SCHEDULED = {"learning_rate_schedule": "cosine", "warmup_steps": 7, "beta_2_end": 0.99}
+
 
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(AVERAGE, id="average"),
+        pytest.param({**AVERAGE, **SCHEDULED}, id="average"),
         pytest.param(
             {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant"},
             id="dcgan",

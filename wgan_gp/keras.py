@@ -17,7 +17,8 @@ from .training.networks import KERAS_3
 from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
 
-_NOT_IN_FIT = {"generator_ema_decay": bool, "augment": lambda value: value == "ada"}
+_NOT_IN_FIT: dict[str, Any] = {"generator_ema_decay": bool, "generator_ema_half_life": bool}
+_NOT_IN_FIT |= {"augment": lambda value: value == "ada"}
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -204,8 +205,7 @@ class WGANGP(tf.keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> WGANGP:
-        known = tf.keras.utils.custom_object_scope(custom_objects or {})
-        with known:
+        with tf.keras.utils.custom_object_scope(custom_objects or {}):
             networks = {
                 name: tf.keras.utils.deserialize_keras_object(config[name])
                 for name in ("generator", "critic")

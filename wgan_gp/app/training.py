@@ -38,7 +38,7 @@ from ..training.run_hooks import (
     SampleHook,
     SummaryHook,
 )
-from ..training.state import learning_rates
+from ..training.schedules import learning_rates
 from ..training.step import ReplicaStep
 from ..training.trainer import Trainer
 from ..writers.console import ConsoleWriter

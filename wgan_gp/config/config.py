@@ -66,6 +66,12 @@ class Config(
                 "generator would follow it",
                 "set a positive weight, or use --conditioning=projection",
             )
+        if self.generator_ema_decay and self.generator_ema_half_life:
+            raise UserError(
+                f"--generator_ema_decay={self.generator_ema_decay} and "
+                f"--generator_ema_half_life={self.generator_ema_half_life} contradict each other",
+                "give only one of them",
+            )
         if self.restore is not None and self.restore_from is None:
             raise UserError(
                 f"--restore={self.restore} needs the run whose weights are taken",

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from .settings import Seeded, setting
+
+
+def _of_network(network: str, name: str) -> Any:
+    """Declares a value of one network in place of a setting of both."""
+    text = f"Value of --{name} for the {network} alone. Default: --{name}."
+    return setting(None, text, minimum=0, below=1, stays_none=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,10 +49,42 @@ class OptimizationSettings(Seeded):
     beta_2: float = setting(
         0.9, "Adam's decay rate of the mean squared gradient.", minimum=0, below=1
     )
+    critic_beta_1: float | None = _of_network("critic", "beta_1")
+    generator_beta_1: float | None = _of_network("generator", "beta_1")
+    critic_beta_2: float | None = _of_network("critic", "beta_2")
+    generator_beta_2: float | None = _of_network("generator", "beta_2")
+    beta_2_end: float | None = setting(
+        None,
+        "Value that beta_2 of both networks reaches after --schedule_steps, along half a cosine. "
+        "Default: it is constant.",
+        minimum=0,
+        below=1,
+        stays_none=True,
+    )
     learning_rate_schedule: str = setting(
         "linear",
-        "Learning rates over time: constant, or linear decay to 0 at --train_steps.",
-        choices=("constant", "linear"),
+        "Learning rates over time: constant, or linear or cosine decay to --learning_rate_end in "
+        "--schedule_steps.",
+        choices=("constant", "linear", "cosine"),
+    )
+    learning_rate_end: float = setting(
+        0.0,
+        "Fraction of the initial learning rates at which linear and cosine decay end.",
+        minimum=0,
+        maximum=1,
+    )
+    schedule_steps: int | None = setting(
+        None,
+        "Iterations until the end of the schedules, whose last values then stay. Default: "
+        "--train_steps.",
+        minimum=1,
+        stays_none=True,
+    )
+    warmup_steps: int = setting(
+        0,
+        "Iterations in which a factor of the learning rates increases linearly to 1. 0: no "
+        "warm-up.",
+        minimum=0,
     )
     generator_ema_decay: float = setting(
         0.0,
@@ -53,6 +92,19 @@ class OptimizationSettings(Seeded):
         "which samples are then drawn. 0: no average.",
         minimum=0,
         below=1,
+    )
+    generator_ema_half_life: int | None = setting(
+        None,
+        "Half-life of the moving average of the generator, in images (500000), in place of "
+        "--generator_ema_decay. Default: the decay applies.",
+        minimum=1,
+        stays_none=True,
+    )
+    generator_ema_ramp: float = setting(
+        0.05,
+        "Upper limit of the half-life as a fraction of the number of images so far, so that the "
+        "initial weights are forgotten. 0: no limit.",
+        minimum=0,
     )
     on_nonfinite: str = setting(
         "stop",
@@ -69,3 +121,18 @@ class OptimizationSettings(Seeded):
     def generator_batch(self) -> int:
         """The number of samples in a generator step, over all replicas."""
         return self.generator_batch_size or self.batch_size
+
+    @property
+    def schedule_length(self) -> int:
+        """The number of iterations until the end of the schedules."""
+        return self.schedule_steps or self.train_steps
+
+    @property
+    def averages_generator(self) -> bool:
+        """True if a moving average of the generator is computed."""
+        return bool(self.generator_ema_decay or self.generator_ema_half_life)
+
+    def of_network(self, network: str, name: str) -> float:
+        """Returns beta_1 or beta_2 of the critic or the generator."""
+        own = getattr(self, f"{network}_{name}")
+        return getattr(self, name) if own is None else own

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def differences(config: Config, saved: dict[str, Any]) -> list[str]:
     """Returns the differences from a saved configuration that prevent a resume.
 
-    Settings declared changeable_on_resume may differ. train_steps may differ under constant
-    learning rates.
+    Settings declared changeable_on_resume may differ. train_steps and schedule_steps may differ if
+    the schedules are constant or have the same length.
 
     Args:
       config: The configuration to resume with.
@@ -80,22 +80,31 @@ def _unknown(config: Config, saved: dict[str, Any]) -> list[str]:
 
 def _fixed_differences(config: Config, saved: dict[str, Any]) -> dict[str, Any]:
     """Returns the saved values that differ and that a resumed run may not change."""
-    schedules = {config.learning_rate_schedule, saved.get("learning_rate_schedule", "linear")}
-    constant = schedules == {"constant"}
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    old_schedule = _schedule_length(defaults | saved)
+    same_schedule = old_schedule == _schedule_length(dataclasses.asdict(config))
     found = {}
     for field in dataclasses.fields(config):
-        if field.name not in saved and field.default is None:
+        replaced = field.default is None and not field.metadata["stays_none"]
+        if field.name not in saved and replaced:
             continue  # added after the run was made, and its default follows from the others
         # A setting that was added after the run was made had its default value in it.
         old = saved.get(field.name, field.default)
         changeable = field.metadata["changeable_on_resume"] or (
-            field.name == "train_steps" and constant
+            field.name in ("train_steps", "schedule_steps") and same_schedule
         )
         if _is_same_code(config, saved, field.name):
             continue
         if old != getattr(config, field.name) and not changeable:
             found[field.name] = old
     return found
+
+
+def _schedule_length(settings: dict[str, Any]) -> int | None:
+    """Returns the number of iterations that the schedules depend on; None if they are constant."""
+    if settings["learning_rate_schedule"] == "constant" and settings["beta_2_end"] is None:
+        return None
+    return settings["schedule_steps"] or settings["train_steps"]
 
 
 def _is_same_code(config: Config, saved: dict[str, Any], name: str) -> bool:

@@ -25,6 +25,7 @@ def setting(
     changeable_on_resume: bool = False,
     path: bool = False,
     per_process: bool = False,
+    stays_none: bool = False,
     parse: Callable[[str, Any], Any] | None = None,
 ) -> Any:
     """Declares a setting as a field of a dataclass.
@@ -44,6 +45,8 @@ def setting(
       per_process: Whether processes that train together may have different values. All other
         settings must be equal, because they determine what is computed and when the processes wait
         for each other.
+      stays_none: Whether a default of None is a value of its own, which no other value replaces
+        before config.json is written. A run from before the setting was added then had None.
       parse: Takes the name of the setting and a value, checks the value and returns it in the form
         that a configuration has. It replaces the other checks of the value.
     """
@@ -58,6 +61,7 @@ def setting(
         "changeable_on_resume": changeable_on_resume,
         "path": path,
         "per_process": per_process,
+        "stays_none": stays_none,
         "parse": parse,
     }
     return dataclasses.field(default=default, metadata=metadata)

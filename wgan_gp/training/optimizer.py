@@ -14,6 +14,11 @@ class GuardedAdam(tf.keras.optimizers.Adam):
 
     A weight whose new value would be NaN or infinite keeps its old value. It also keeps this value
     in later updates, because its moments are no longer finite.
+
+    `beta_2` may also be a function of the number of updates done, a scalar integer, that returns a
+    scalar float32. Update t (from 1) then corrects the bias by 1 - beta_2(t - 1)**t, like Adam of
+    PyTorch when `betas` change between updates, as in the code of R3GAN (Huang et al. 2024,
+    arXiv:2501.05441). The optimizer therefore needs no further variable.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -29,3 +34,12 @@ class GuardedAdam(tf.keras.optimizers.Adam):
         super().update_step(gradient, variable, *learning_rate)
         # XLA fuses this with the update, at no cost.
         variable.assign(tf.where(tf.math.is_finite(variable), variable, before))
+
+    @property
+    def beta_2(self) -> tf.Tensor | float:
+        """The decay rate of the mean squared gradient in the next update."""
+        return self._beta_2(self.iterations) if callable(self._beta_2) else self._beta_2
+
+    @beta_2.setter
+    def beta_2(self, value: Any) -> None:
+        self._beta_2 = value

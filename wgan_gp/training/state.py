@@ -11,6 +11,7 @@ import tensorflow as tf
 from ..config import OptimizationSettings
 from .networks import copy_weights
 from .optimizer import GuardedAdam
+from .schedules import IterationSchedule, beta_2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,49 +88,6 @@ class TrainState:
         )
 
 
-def learning_rates(settings: OptimizationSettings, iteration: int) -> dict[str, float]:
-    """Returns the learning rates of both networks in an iteration, counted from 0, by tag."""
-    return {
-        "critic/learning_rate": learning_rate(settings, settings.critic_learning_rate, iteration),
-        "generator/learning_rate": learning_rate(
-            settings, settings.generator_learning_rate, iteration
-        ),
-    }
-
-
-def learning_rate(
-    settings: OptimizationSettings, initial: float, iteration: tf.Tensor | int
-) -> tf.Tensor | float:
-    """Returns the learning rate of an iteration, counted from 0.
-
-    The rate is `initial` under the constant schedule. Under the linear schedule it decays to 0,
-    initial * (1 - iteration / train_steps), as in the code of arXiv:1704.00028.
-    """
-    if settings.learning_rate_schedule == "constant":
-        return initial
-    return initial * (1.0 - iteration / settings.train_steps)
-
-
-class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
-
-    The critic makes n_critic updates per iteration, all at the same rate.
-    """
-
-    def __init__(self, settings: OptimizationSettings, initial: float, updates_per_iteration: int):
-        self._settings = settings
-        self._initial = initial
-        self._updates_per_iteration = updates_per_iteration
-
-    def __call__(self, update: tf.Tensor) -> tf.Tensor:
-        iteration = tf.cast(update, tf.int64) // self._updates_per_iteration
-        rate = learning_rate(self._settings, self._initial, tf.cast(iteration, tf.float32))
-        return tf.convert_to_tensor(rate, tf.float32)
-
-    def get_config(self) -> dict:
-        raise NotImplementedError("the schedule follows from config.json")
-
-
 def create_state(
     build_networks: Callable[[], tuple[tf.keras.Model, tf.keras.Model]],
     settings: OptimizationSettings,
@@ -155,7 +113,7 @@ def create_state(
         generator_optimizer.build(generator.trainable_variables)
         critic_optimizer.build(critic.trainable_variables)
         average = None
-        if settings.generator_ema_decay:
+        if settings.averages_generator:
             average, _ = build_networks()
             copy_weights(average, generator)
         probability = None
@@ -183,17 +141,18 @@ def make_optimizers(
 ) -> tuple[tf.keras.optimizers.Optimizer, tf.keras.optimizers.Optimizer]:
     """Returns new optimizers of the generator and the critic."""
     return (
-        _adam(settings, settings.generator_learning_rate, 1),
-        _adam(settings, settings.critic_learning_rate, settings.n_critic),
+        _adam(settings, "generator", 1),
+        _adam(settings, "critic", settings.n_critic),
     )
 
 
 def _adam(
-    settings: OptimizationSettings, initial_rate: float, updates_per_iteration: int
+    settings: OptimizationSettings, network: str, updates_per_iteration: int
 ) -> tf.keras.optimizers.Optimizer:
+    initial_rate = getattr(settings, f"{network}_learning_rate")
     return GuardedAdam(
         IterationSchedule(settings, initial_rate, updates_per_iteration),
-        beta_1=settings.beta_1,
-        beta_2=settings.beta_2,
+        beta_1=settings.of_network(network, "beta_1"),
+        beta_2=beta_2(settings, network, updates_per_iteration),
         epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
     )

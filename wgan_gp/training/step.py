@@ -19,6 +19,7 @@ from ..runtime.randomness import RngStream, normal, uniform
 from .augmentation import Augmentation
 from .interface import Objective, Terms
 from .networks import bind_labels, update_ema
+from .schedules import ema_decay
 from .state import TrainState
 
 ZERO = tf.UnconnectedGradients.ZERO
@@ -162,9 +163,7 @@ class ReplicaStep:
         shares["loss"] += _nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
-            # The decay is smaller at first, so that the average forgets the initial weights.
-            done = tf.cast(update, tf.float32)
-            decay = tf.minimum(self.optimization.generator_ema_decay, (1.0 + done) / (10.0 + done))
+            decay = ema_decay(self.optimization, update)
             update_ema(state.generator_average, state.generator, decay)
         return shares
 

@@ -1,0 +1,136 @@
+"""The schedules of training: settings as functions of the iteration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..config import OptimizationSettings
+
+
+def learning_rates(settings: OptimizationSettings, iteration: int) -> dict[str, float]:
+    """Returns the learning rates of both networks in an iteration, counted from 0, by tag."""
+    return {
+        f"{network}/learning_rate": float(
+            learning_rate(settings, getattr(settings, f"{network}_learning_rate"), iteration)
+        )
+        for network in ("critic", "generator")
+    }
+
+
+def learning_rate(
+    settings: OptimizationSettings, initial: float, iteration: tf.Tensor | int
+) -> tf.Tensor | float:
+    """Returns the learning rate of an iteration, counted from 0.
+
+    With the remaining part r = max(0, 1 - iteration / schedule_steps) of the schedule and its end
+    e = learning_rate_end, the rate is `initial` times
+
+        constant:  1
+        linear:    e + (1 - e) r, with e = 0 as in the code of arXiv:1704.00028
+        cosine:    e + (1 - e) (1 - cos(pi r)) / 2 (Loshchilov and Hutter 2017, arXiv:1608.03983,
+                   equation 5, without restarts)
+
+    times min(1, (iteration + 1) / warmup_steps). The warm-up does not shift the schedule.
+
+    Args:
+      settings: The settings of the schedule.
+      initial: The initial learning rate of the network.
+      iteration: The iteration, an integer or a scalar float32 tensor.
+    """
+    rate = initial
+    if settings.learning_rate_schedule != "constant":
+        remaining = _remaining(iteration, settings.schedule_length)
+        if settings.learning_rate_schedule == "cosine":
+            remaining = _half_cosine(remaining)
+        end = settings.learning_rate_end
+        rate = initial * (end + (1.0 - end) * remaining)
+    if settings.warmup_steps:
+        rate *= _library(iteration).minimum(1.0, (iteration + 1) / settings.warmup_steps)
+    return rate
+
+
+class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
+
+    The critic makes n_critic updates per iteration, all at the same rate.
+    """
+
+    def __init__(self, settings: OptimizationSettings, initial: float, updates_per_iteration: int):
+        self._settings = settings
+        self._initial = initial
+        self._updates_per_iteration = updates_per_iteration
+
+    def __call__(self, update: tf.Tensor) -> tf.Tensor:
+        iteration = _iteration(update, self._updates_per_iteration)
+        rate = learning_rate(self._settings, self._initial, iteration)
+        return tf.convert_to_tensor(rate, tf.float32)
+
+    def get_config(self) -> dict:
+        raise NotImplementedError("the schedule follows from config.json")
+
+
+def beta_2(
+    settings: OptimizationSettings, network: str, updates_per_iteration: int
+) -> float | Callable[[tf.Tensor], tf.Tensor]:
+    """Returns Adam's beta_2 of the critic or the generator, or a function of the updates done.
+
+    It goes from its initial value to beta_2_end as (1 - cos(pi p)) / 2 goes from 0 to 1, where
+    p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441).
+    """
+    initial, end = settings.of_network(network, "beta_2"), settings.beta_2_end
+    if end is None:
+        return initial
+
+    def value(update: tf.Tensor) -> tf.Tensor:
+        remaining = _remaining(_iteration(update, updates_per_iteration), settings.schedule_length)
+        return end + (initial - end) * _half_cosine(remaining)
+
+    return value
+
+
+def ema_decay(settings: OptimizationSettings, update: tf.Tensor) -> tf.Tensor:
+    """Returns the decay of the generator's moving average in an update, scalar float32.
+
+    After t updates it is min(generator_ema_decay, (1 + t) / (10 + t)). With a half-life h in images
+    it is 0.5^(batch_size / h), where h is at most generator_ema_ramp times the t * batch_size
+    images so far, as in the code of StyleGAN2 (Karras et al. 2020, arXiv:1912.04958). The decay is
+    smaller at first in both cases, so that the average forgets the initial weights: with a ramp,
+    the first update copies the generator.
+
+    Args:
+      settings: The settings of the average.
+      update: The number of generator updates done, scalar integer.
+    """
+    done = tf.cast(update, tf.float32)
+    if settings.generator_ema_half_life is None:
+        return tf.minimum(settings.generator_ema_decay, (1.0 + done) / (10.0 + done))
+    # In batches: numbers of images would soon exceed the integers that float32 represents.
+    half_life = tf.constant(settings.generator_ema_half_life / settings.batch_size)
+    if settings.generator_ema_ramp:
+        half_life = tf.minimum(half_life, settings.generator_ema_ramp * done)
+    return tf.where(half_life > 0, 0.5 ** tf.math.reciprocal_no_nan(half_life), 0.0)
+
+
+def _iteration(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:
+    """Returns the iteration of an optimizer's update, both counted from 0, as scalar float32."""
+    return tf.cast(tf.cast(update, tf.int64) // updates_per_iteration, tf.float32)
+
+
+def _remaining(iteration: tf.Tensor | int, steps: int) -> tf.Tensor | float:
+    """Returns the part of a schedule that remains, in [0, 1]."""
+    return _library(iteration).maximum(1.0 - iteration / steps, 0.0)
+
+
+def _half_cosine(part: tf.Tensor | float) -> tf.Tensor | float:
+    """Returns a smooth transition from 0 to 1 for a part in [0, 1]."""
+    return 0.5 * (1.0 - _library(part).cos(math.pi * part))
+
+
+def _library(value: tf.Tensor | float) -> Any:
+    """Returns the library that computes with a value: TensorFlow for a tensor, else NumPy."""
+    return tf if tf.is_tensor(value) else np
