@@ -99,6 +99,11 @@ def pooling(registry: Registry, name: str, example_shape: tuple[int, ...]) -> No
 
 def critic_normalization(name: str, value: str) -> None:
     """Raises DesignError if the critic of a network does not support a normalization."""
+    if name == "r3gan" and value != "none":
+        raise DesignError(
+            (Setting("critic_normalization", value), " does not apply to r3gan, which has none"),
+            ("omit it",),
+        )
     if name == "mlp" and value == "instance":
         raise DesignError(
             (

@@ -16,14 +16,16 @@ class Design:
       width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
       generator_width: Width of the generator, likewise.
-      depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101.
+      depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101 or
+        r3gan.
       bounded: Whether the examples lie in [-1, 1]. If so, the generator of images or signals ends
         in tanh, otherwise in a linear layer. A generator of points always ends in a linear layer.
       classes: Number of classes; 0 for networks without labels.
       condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
         networks without conditions. Excludes `classes`.
       conditioning: How labels or conditions enter the critic, one of heads.CONDITIONINGS.
-      activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan) or
+      activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan, and in
+        both networks of an r3gan) or
         "tanh".
       generator_normalization: "batch" or "none".
       generator_channels: "doubling" for twice the channels at half the size, or "constant".

@@ -18,10 +18,10 @@ class NetworkSettings(Section):
     model: str | None = setting(
         None,
         "Networks: mlp (any shape), conv1d (signals of at least 4 steps), dcgan (images of at "
-        "least 8 pixels), resnet (32, 48, 64 or 128 pixels) or resnet101 (32, 64 or 128 pixels); "
-        "for rectangles, these are the shorter side (docs/models.md). Default: mlp for points and "
-        "for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your own: FILE.py "
-        "or a module (docs/custom.md).",
+        "least 8 pixels), resnet or r3gan (32, 48, 64 or 128 pixels) or resnet101 (32, 64 or 128 "
+        "pixels); for rectangles, these are the shorter side (docs/models.md). Default: mlp for "
+        "points and for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your "
+        "own: FILE.py or a module (docs/custom.md).",
     )
     generator_model: str | None = setting(
         None, "Network of the generator, if it differs from the critic's. Default: --model."
@@ -29,8 +29,8 @@ class NetworkSettings(Section):
     model_width: int | None = setting(
         None,
         "Number of hidden units (mlp), or of channels at half the image size (dcgan), after the "
-        "first reduction of the length (conv1d) or at the full size (resnet). Default: 256 for "
-        "mlp, otherwise 64.",
+        "first reduction of the length (conv1d) or at the full size (resnet, r3gan). Default: 256 "
+        "for mlp, otherwise 64.",
         minimum=1,
         maximum=16_384,
     )
@@ -43,18 +43,19 @@ class NetworkSettings(Section):
     model_depth: int | None = setting(
         None,
         "Number of hidden layers (mlp, default 3) or of blocks at each size (resnet101, default "
-        "6).",
+        "6; r3gan, default 2).",
         minimum=1,
         maximum=256,
     )
     activation: str = setting(
         "relu",
-        "Activation of all hidden layers: relu (leaky in the critics of dcgan and conv1d) or tanh.",
+        "Activation of all hidden layers: relu (leaky in the critics of dcgan and conv1d, and in "
+        "r3gan) or tanh.",
         choices=("relu", "tanh"),
     )
     generator_normalization: str = setting(
         "batch",
-        "Normalization of the generator's layers: batch or none. mlp has none.",
+        "Normalization of the generator's layers: batch or none. mlp and r3gan have none.",
         choices=("batch", "none"),
     )
     generator_channels: str = setting(
