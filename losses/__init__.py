@@ -15,6 +15,8 @@ from .adversarial import (
     least_squares_generator_loss,
     logistic_critic_loss,
     logistic_generator_loss,
+    relativistic_critic_loss,
+    relativistic_generator_loss,
 )
 from .auxiliary import classification_loss, clip_weights, drift
 from .combined import PENALTIES
@@ -75,6 +77,8 @@ __all__ = [
     "r2_penalty",
     "reduce_over_replicas",
     "regularization_share",
+    "relativistic_critic_loss",
+    "relativistic_generator_loss",
     "score",
     "two_sided",
     "weighted_global_mean",

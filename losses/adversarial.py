@@ -16,11 +16,14 @@ class Adversarial(NamedTuple):
 
     Attributes:
       critic: Maps (real_scores, fake_scores) to the critic's loss, `[B]`.
-      generator: Maps fake_scores to the generator's loss, `[B]`.
+      generator: Maps fake_scores to the generator's loss, `[B]`; if `relativistic`, maps
+        (real_scores, fake_scores).
+      relativistic: Whether the generator's loss depends on the scores of real examples.
     """
 
     critic: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    generator: Callable[[tf.Tensor], tf.Tensor]
+    generator: Callable[..., tf.Tensor]
+    relativistic: bool = False
 
 
 def critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
@@ -110,12 +113,35 @@ def least_squares_generator_loss(fake_scores: tf.Tensor) -> tf.Tensor:
     return tf.square(per_example(fake_scores, "fake_scores") - 1.0) / 2.0
 
 
+def relativistic_critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
+    """Computes the relativistic pairing loss of the critic, -log s(D(real) - D(fake)).
+
+    s is the sigmoid. Jolicoeur-Martineau 2018 (arXiv:1807.00734), section 4.1; Huang et al. 2024
+    (arXiv:2501.05441), equation 2. Each real example is paired with the fake at the same position.
+    Arguments, result and errors are those of `critic_loss`.
+    """
+    real_scores, fake_scores = _pair(real_scores, fake_scores)
+    return tf.nn.softplus(fake_scores - real_scores)
+
+
+def relativistic_generator_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
+    """Computes the relativistic pairing loss of the generator, -log s(D(fake) - D(real)).
+
+    The counterpart of `relativistic_critic_loss`, with the same arguments, result and errors. The
+    generator changes only the scores of the fakes, but its gradient depends on both.
+    """
+    return relativistic_critic_loss(fake_scores, real_scores)
+
+
 # The values of GanObjective.adversarial_loss.
 ADVERSARIAL_LOSSES = {
     "wasserstein": Adversarial(critic_loss, generator_loss),
     "logistic": Adversarial(logistic_critic_loss, logistic_generator_loss),
     "hinge": Adversarial(hinge_critic_loss, generator_loss),
     "least_squares": Adversarial(least_squares_critic_loss, least_squares_generator_loss),
+    "relativistic": Adversarial(
+        relativistic_critic_loss, relativistic_generator_loss, relativistic=True
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """Objectives of GAN training as named per-example terms, in the form a training loop needs."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -34,6 +35,10 @@ class GanObjective:
         is then k * penalty_weight, see `lazy_regularization`.
       penalty_noise: Standard deviation of the noise of "dragan", >= 0, in units of the data.
       clip_value: Limit of "weight_clipping", > 0.
+      penalty_weight_end: Fraction of the penalty's weights, >= 0, that remains after
+        `penalty_decay_steps` critic steps. In between, the weights follow half a cosine.
+      penalty_decay_steps: Number of critic steps of this decay, >= 1 if `penalty_weight_end` is
+        not 1.
       drift_weight: Weight of `drift` in the critic's loss, >= 0.
       critic_class_weight, generator_class_weight: Weights of `classification_loss` in the losses
         of the two networks, >= 0. If one is not 0, the critic must return a pair: scores and
@@ -50,6 +55,8 @@ class GanObjective:
     penalty_interval: int = 1
     penalty_noise: float = 0.25
     clip_value: float = 0.01
+    penalty_weight_end: float = 1.0
+    penalty_decay_steps: int = 0
     drift_weight: float = 0.0
     critic_class_weight: float = 0.0
     generator_class_weight: float = 0.0
@@ -65,9 +72,11 @@ class GanObjective:
             value = getattr(self, field.name)
             if field.type is float and not (isinstance(value, (int, float)) and value >= 0):
                 raise ValueError(f"{field.name} must be a number >= 0, got {value!r}")
-        if not isinstance(self.penalty_interval, int):
-            raise ValueError(f"penalty_interval must be an int, got {self.penalty_interval!r}")
-        for name in ("penalty_interval", "clip_value"):
+        for name in ("penalty_interval", "penalty_decay_steps"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be an int, got {getattr(self, name)!r}")
+        decays = ["penalty_decay_steps"] if self.penalty_weight_end != 1.0 else []
+        for name in ["penalty_interval", "clip_value", *decays]:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
@@ -75,6 +84,11 @@ class GanObjective:
     def penalties(self) -> tuple[WeightedPenalty, ...]:
         """The penalties and their weights; more than one for a sum."""
         return weighted_penalties(self.penalty, self.penalty_weight)
+
+    @property
+    def generator_needs_real(self) -> bool:
+        """Is True if `generator_terms` requires real examples."""
+        return ADVERSARIAL_LOSSES[self.adversarial_loss].relativistic
 
     @property
     def critic_term_names(self) -> tuple[str, ...]:
@@ -154,7 +168,7 @@ class GanObjective:
         }
         for part, penalty in zip(self.penalties, penalties, strict=True):
             terms[f"penalty_{part.name}"] = penalty
-            terms["loss"] += part.weight * penalty
+            terms["loss"] += self._weight_at(step, part.weight) * penalty
         if self.drift_weight:
             terms["drift"] = drift(real_scores)
             terms["loss"] += self.drift_weight * terms["drift"]
@@ -165,7 +179,12 @@ class GanObjective:
         return {name: terms[name] for name in self.critic_term_names}
 
     def generator_terms(
-        self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor | None = None
+        self,
+        critic: Callable,
+        fake: tf.Tensor,
+        *,
+        labels: tf.Tensor | None = None,
+        real: tf.Tensor | None = None,
     ) -> Terms:
         """Computes the generator's loss and the terms it consists of, for each sample.
 
@@ -176,17 +195,31 @@ class GanObjective:
           fake: Samples, `[B, ...]`, floating point.
           labels: `[B]` integers, the classes the samples were generated from; used by the
             classification term only.
+          real: Real examples with the same labels, of the shape and dtype of `fake`; used if
+            `generator_needs_real`.
 
         Returns:
           A dictionary from `generator_term_names` to `[B]`, at least float32. The generator
           minimizes the mean of "loss"; the other term is unweighted.
 
         Raises:
-          ValueError: If shapes or dtypes do not match, or the classification term lacks labels
-            or class logits.
+          ValueError: If shapes or dtypes do not match, the classification term lacks labels or
+            class logits, or real examples are missing.
         """
-        scores, logits = _outputs(critic, fake)
-        terms = {"loss": ADVERSARIAL_LOSSES[self.adversarial_loss].generator(scores)}
+        adversarial = ADVERSARIAL_LOSSES[self.adversarial_loss]
+        if adversarial.relativistic:
+            if real is None:
+                raise ValueError(
+                    f"adversarial_loss={self.adversarial_loss!r} compares samples with real "
+                    "examples: pass real=..., as many as there are samples"
+                )
+            real, fake = as_matching(real, "real", fake, "fake")
+            scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
+            logits = None if logits is None else tf.split(logits, 2)[1]
+            terms = {"loss": adversarial.generator(*tf.split(scores, 2))}
+        else:
+            scores, logits = _outputs(critic, fake)
+            terms = {"loss": adversarial.generator(scores)}
         if self.generator_class_weight:
             terms["classification"] = _classification(logits, labels)
             terms["loss"] += self.generator_class_weight * terms["classification"]
@@ -202,6 +235,14 @@ class GanObjective:
         """
         if self.penalty == "weight_clipping":
             clip_weights(weights, self.clip_value)
+
+    def _weight_at(self, step: tf.Tensor, weight: float) -> tf.Tensor | float:
+        """Returns the weight of a penalty after a number of critic steps."""
+        if self.penalty_weight_end == 1.0:
+            return weight
+        part = tf.minimum(tf.cast(step, tf.float32) / self.penalty_decay_steps, 1.0)
+        remaining = 0.5 * (1.0 + tf.cos(math.pi * part))
+        return weight * (self.penalty_weight_end + (1.0 - self.penalty_weight_end) * remaining)
 
     def _norm_and_penalties(self, critic, real, fake, alpha, noise, *, after) -> list[tf.Tensor]:
         """Returns the gradient norm of the first penalty, and all unweighted penalties, `[B]`."""

@@ -1,7 +1,7 @@
 """Checks any implementation of the gradient penalty against closed forms."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -10,6 +10,7 @@ from .findings import Finding
 from .mistakes import known_mistakes
 from .probe import CheckedPenalty, FormulaCritic, PenaltyError, PenaltyFunction
 from .scores import at_least_float32
+from .sum_check import CheckedSum, check_sum
 
 
 def check_penalty(
@@ -18,6 +19,7 @@ def check_penalty(
     weight: float = 1.0,
     target: float = 1.0,
     one_sided: bool = False,
+    parts: Mapping[str, float] | None = None,
     example_shape: Sequence[int] = (8, 6, 3),
     strategy: tf.distribute.Strategy | None = None,
 ) -> list[Finding]:
@@ -39,6 +41,7 @@ def check_penalty(
       mean_of_norms: The norms are averaged before the target is subtracted.
       missing_root, root_mean_square, sum_of_absolutes: The norm is not the Euclidean norm.
       one_sided, two_sided: The penalty is one-sided in place of two-sided, or vice versa.
+      wrong_weights: The values are those of a sum of penalties with other weights; see `parts`.
       scaled: The values are correct up to a factor: a penalty weight, a sum in place of a mean.
       wrong_value: The values are incorrect for another reason.
       no_weight_gradient, wrong_weight_gradient: The values are correct, but their gradient with
@@ -59,6 +62,9 @@ def check_penalty(
       weight: The penalty weight that the values include, > 0.
       target: The gradient norm at which the penalty is 0, >= 0.
       one_sided: Whether the penalty should penalize only norms above the target.
+      parts: For a weighted sum of penalties, their weights by name, such as {"r1": 5.0, "r2":
+        0.5}, in place of `weight` and `one_sided`. The names are "r1", "r2", "two_sided",
+        "one_sided" and "zero_centred".
       example_shape: Shape of the examples for the test. Sides of different lengths make it
         possible to identify incorrect axes.
       strategy: A strategy of several replicas that also runs the penalty. A scalar must then be
@@ -68,11 +74,16 @@ def check_penalty(
       The findings; [] if there are none.
 
     Raises:
-      ValueError: If `weight` is not positive or `target` is negative.
+      ValueError: If a weight is not positive, `target` is negative, or a part cannot be checked.
     """
     if not weight > 0 or not target >= 0:
         raise ValueError(f"weight must be > 0 and target >= 0, got {weight} and {target}")
-    checked = CheckedPenalty(penalty, weight, target, one_sided, tuple(example_shape))
+    shape = tuple(example_shape)
+    checked = CheckedPenalty(penalty, weight, target, one_sided, shape)
+    if parts is not None:
+        if weight != 1.0 or one_sided or not parts:
+            raise ValueError("give the weights of a sum in parts, without weight and one_sided")
+        checked = CheckedSum(penalty, max(parts.values()), target, False, shape, dict(parts))
     try:
         return _check(checked, strategy)
     except PenaltyError as error:
@@ -82,11 +93,15 @@ def check_penalty(
 
 
 def _check(checked: CheckedPenalty, strategy: tf.distribute.Strategy | None) -> list[Finding]:
-    draws = checked.record_interpolates(CALLS)
-    findings = [*check_interpolates([points for _, points in draws]), *_check_norm(checked)]
+    findings, draws = [], []
+    if checked.has_interpolates:
+        draws = checked.record_interpolates(CALLS)
+        findings = check_interpolates([points for _, points in draws])
+    is_sum = isinstance(checked, CheckedSum)
+    findings += check_sum(checked) if isinstance(checked, CheckedSum) else _check_norm(checked)
     if not any(finding.fatal for finding in findings):  # the same mistake is not reported twice
         findings += (
-            _check_curved(checked, *draws[0])
+            ([] if is_sum else _check_curved(checked, *draws[0]))
             or _check_weight_gradient(checked)
             or [
                 *_check_constant_critic(checked),
@@ -151,7 +166,7 @@ def _check_weight_gradient(checked: CheckedPenalty) -> list[Finding]:
             "tensors to numbers or stop the gradient"
         )
         return [Finding("no_weight_gradient", message)]
-    correct = 2.0 * checked.weight * (size - checked.target)
+    correct = checked.slope(size)
     if not math.isclose(slope, correct, rel_tol=2e-3):
         message = (
             f"d penalty / d|w| is {slope:.4g} at |w| = {size:g} (correct: {correct:g}): check for "
@@ -172,7 +187,7 @@ def _check_constant_critic(checked: CheckedPenalty) -> list[Finding]:
     # The epsilon under the square root that this value implies. With max(., epsilon) in place of
     # a sum, the value is the same, but the slope at small norms is correct: not a mistake.
     epsilon = (checked.target - max(value / checked.weight, 0.0) ** 0.5) ** 2
-    if checked.one_sided or epsilon < 1e-13:
+    if checked.one_sided or isinstance(checked, CheckedSum) or epsilon < 1e-13:
         return []
     small = 2.0 * epsilon**0.5
     _, slope = _value_and_slope(checked, small)
@@ -256,7 +271,8 @@ def _check_replicas(checked: CheckedPenalty, strategy: tf.distribute.Strategy) -
         )
         findings.append(Finding("mean_per_replica", message))
     # With real = 0 and fake = 1, the value follows from this replica's alphas.
-    if len({float(value) for value in strategy.experimental_local_results(curved)}) == 1 < replicas:
+    values = {float(value) for value in strategy.experimental_local_results(curved)}
+    if checked.has_interpolates and len(values) == 1 < replicas:
         message = "all replicas use the same alphas: give each replica its own seed"
         findings.append(Finding("same_alpha_on_every_replica", message))
     return findings

@@ -53,6 +53,15 @@ class CheckedPenalty:
         function = penalties.one_sided if one_sided else penalties.two_sided
         return self.weight * float(function(tf.constant(norm, tf.float64), self.target))
 
+    def slope(self, norm: float) -> float:
+        """Returns the derivative of `expected` by the norm, above the target."""
+        return 2.0 * self.weight * (norm - self.target)
+
+    @property
+    def has_interpolates(self) -> bool:
+        """Is True if the gradient is taken between real and fake examples."""
+        return True
+
     def __call__(self, critic: Callable, real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
         """Returns the penalty as a scalar, the mean over the batch.
 

@@ -39,19 +39,28 @@ EXPECTED = {
         (FAKE - 1) ** 2 / 2,
         FAKE - 1,
     ),
+    # Written with tanh and exp, which do not overflow at the scores above.
+    "relativistic": (
+        np.logaddexp(0, FAKE - REAL),
+        -(1 - np.tanh((REAL - FAKE) / 2)) / 2,
+        (1 - np.tanh((REAL - FAKE) / 2)) / 2,
+        np.logaddexp(0, REAL - FAKE),
+        -(1 - np.tanh((FAKE - REAL) / 2)) / 2,
+    ),
 }
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 @pytest.mark.parametrize("name", losses.ADVERSARIAL_LOSSES)
 def test_values_and_slopes_are_those_of_the_formula(name, dtype, tolerance, compute):
-    critic_loss, generator_loss = losses.ADVERSARIAL_LOSSES[name]
+    critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]
 
     @compute
     def measure(real, fake):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([real, fake])
-            for_critic, for_generator = critic_loss(real, fake), generator_loss(fake)
+            for_critic = critic_loss(real, fake)
+            for_generator = generator_loss(*[real] * relativistic, fake)
         slopes = tape.gradient(for_critic, [real, fake])
         return for_critic, *slopes, for_generator, tape.gradient(for_generator, fake)
 

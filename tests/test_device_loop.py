@@ -71,6 +71,11 @@ def settings_of(name, folder):
         "sent from memory": image_settings(folder, cache="on"),
         "streamed": image_settings(folder, cache="off"),
         "generated": {},
+        "relativistic": {
+            **DIGITS,
+            "adversarial_loss": "relativistic",
+            "conditioning": "projection",
+        },
     }[name]
 
 
@@ -79,6 +84,7 @@ def settings_of(name, folder):
     [
         "resident",
         "streamed",
+        "relativistic",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in ("resident images", "sent from memory", "generated")

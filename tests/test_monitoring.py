@@ -67,6 +67,21 @@ def test_every_chart_of_the_layout_has_curves(events):
     assert [band.upper for band in second[0].margin.series] == ["probe/gradient_norm_upper"]
 
 
+def test_the_parts_of_a_combined_penalty_share_a_chart(tmp_path):
+    parts = {"critic/penalty_r1", "critic/penalty_r2"}
+    train_tiny(tmp_path, LIBRARY, penalty="r1,r2", penalty_weight="1,2", train_steps=2)
+    events = events_of(tmp_path)
+    assert parts <= {tag for tag, _ in events}
+    (layout,) = [value for tag, value in events if tag == "custom_scalars__config__"]
+    charts = {
+        chart.title: {tag for tag in parts if any(re.match(p, tag) for p in chart.multiline.tag)}
+        for category in layout_pb2.Layout.FromString(tf.make_ndarray(layout.tensor).item()).category
+        for chart in category.chart
+    }
+    assert {title for title, tags in charts.items() if tags} == {"parts of the penalty"}
+    assert charts["parts of the penalty"] == parts
+
+
 class LossesOnly:
     """The smallest objective that the engine accepts: it has no other terms than the losses."""
 

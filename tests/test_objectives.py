@@ -172,12 +172,40 @@ def test_generator_terms_have_a_gradient_in_the_fakes(adversarial_loss):
     labels = tf.zeros([B], tf.int32)
     with tf.GradientTape() as tape:
         tape.watch(FAKE)
-        terms = objective.generator_terms(two_headed, FAKE, labels=labels)
+        terms = objective.generator_terms(two_headed, FAKE, labels=labels, real=REAL)
     assert set(terms) == set(objective.generator_term_names)
-    expected = losses.ADVERSARIAL_LOSSES[adversarial_loss].generator(critic(FAKE))
+    scores = [critic(REAL)] * objective.generator_needs_real + [critic(FAKE)]
+    expected = losses.ADVERSARIAL_LOSSES[adversarial_loss].generator(*scores)
     classification = losses.classification_loss(two_headed(FAKE)[1], labels)
     np.testing.assert_allclose(terms["loss"], expected + 0.1 * classification, rtol=1e-5)
     assert np.abs(tape.gradient(terms["loss"], FAKE)).max() > 0.1
+
+
+def test_the_relativistic_generator_loss_requires_real_examples():
+    objective = losses.GanObjective(adversarial_loss="relativistic")
+    assert objective.generator_needs_real and not losses.GanObjective().generator_needs_real
+    with pytest.raises(ValueError, match=r"pass real=.*, as many as there are samples"):
+        objective.generator_terms(critic, FAKE)
+    with pytest.raises(ValueError, match="real"):
+        objective.generator_terms(critic, FAKE, real=REAL[:-1])
+
+
+@pytest.mark.parametrize(
+    ("step", "fraction"),
+    [(0, 1.0), (25, 0.1 + 0.9 * 0.8535534), (50, 0.55), (100, 0.1), (200, 0.1)],
+)
+def test_the_weights_of_penalties_follow_half_a_cosine(step, fraction):
+    objective = losses.GanObjective(
+        penalty="r1,r2",
+        penalty_weight=(5.0, 0.5),
+        penalty_weight_end=0.1,
+        penalty_decay_steps=100,
+    )
+    terms = objective.critic_terms(critic, REAL, FAKE, step=tf.constant(step, tf.int64), **DRAWN)
+    expected = 5.0 * fraction * terms["penalty_r1"] + 0.5 * fraction * terms["penalty_r2"]
+    np.testing.assert_allclose(terms["loss"] + terms["wasserstein"], expected, rtol=1e-4, atol=1e-5)
+    alone = losses.GanObjective(penalty="r1").critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
+    np.testing.assert_allclose(terms["penalty_r1"], alone["penalty"], rtol=1e-5)  # unweighted
 
 
 def test_only_weight_clipping_constrains_weights():
@@ -191,6 +219,8 @@ def test_only_weight_clipping_constrains_weights():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"penalty_weight_end": 0.1}, "penalty_decay_steps must be positive, got 0"),
+        ({"penalty_decay_steps": 0.5}, "penalty_decay_steps must be an int, got 0.5"),
         ({"penalty": "r3"}, "penalty='r3' is unknown: use one of two_sided, one_sided"),
         ({"penalty": "r1,none"}, "penalty='r1,none' is not a sum: combine different penalties"),
         ({"penalty": ("r1", "r1")}, "is not a sum: combine different penalties"),

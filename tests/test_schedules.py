@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, make_state, strategy_over, train_tiny
+from conftest import LIBRARY, TINY, make_state, strategy_over, train_tiny
 
+from wgan_gp.app.build import make_objective
 from wgan_gp.config import Config
 from wgan_gp.training.schedules import IterationSchedule, learning_rates
 
@@ -88,6 +89,16 @@ def test_a_run_is_made_longer_if_its_schedule_stays(schedule):
     explicit = dataclasses.replace(short, schedule_steps=50).to_dict()
     longer = dataclasses.replace(short, schedule_steps=50, train_steps=200)
     assert longer.differences(explicit) == []
+
+
+def test_the_end_of_the_penalty_weight_is_a_schedule_too():
+    config = Config(
+        learning_rate_schedule="constant", penalty_weight_end=0.1, train_steps=100, n_critic=2
+    )
+    longer = dataclasses.replace(config, train_steps=200)
+    assert longer.differences(config.to_dict()) == ["--train_steps: 100 -> 200"]
+    objective = make_objective(dataclasses.replace(config, schedule_steps=50), LIBRARY)
+    assert (objective.penalty_weight_end, objective.penalty_decay_steps) == (0.1, 100)
 
 
 def test_beta_2_end_is_a_schedule_that_a_resume_keeps():

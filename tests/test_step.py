@@ -66,7 +66,9 @@ def one_update(replicas, network, **options):
         )
         shares = strategy.run(update, args=next(batches))
     else:
-        shares = strategy.run(traced(lambda: step.generator_step(tf.constant(3, tf.int64))))
+        done = tf.constant(3, tf.int64)
+        update = traced(lambda *batch: step.generator_step(done, batch=batch or None))
+        shares = strategy.run(update, args=next(batches) if step.generator_needs_real else ())
     terms = {
         name: strategy.reduce(tf.distribute.ReduceOp.SUM, share, axis=None).numpy()
         for name, share in shares.items()
@@ -81,6 +83,13 @@ OBJECTIVES = [
     losses.GanObjective(penalty="weight_clipping", clip_value=0.05),
     losses.GanObjective(penalty="r1,r2", penalty_weight=(5.0, 0.5), penalty_interval=3),
 ]
+R3GAN = {
+    "adversarial_loss": "relativistic",
+    "penalty": "r1,r2",
+    "penalty_weight": "5.0,0.5",
+    "penalty_weight_end": 0.1,
+    "generator_batch_size": None,
+}
 
 
 @pytest.mark.parametrize("network", ["generator", "critic"])
@@ -107,6 +116,8 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
         ("generator", ACGAN),
         ("critic", PROJECTION),
         ("critic", DIFFAUGMENT),
+        ("critic", R3GAN),
+        ("generator", R3GAN),
         *(
             pytest.param(network, settings, marks=pytest.mark.slow)
             for network, settings in (
@@ -118,6 +129,9 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
                 ("critic", RESNET_FUSED),
                 ("generator", DIFFAUGMENT),
                 ("critic", {"augment": "bcr"}),
+                ("generator", {**R3GAN, **DIFFAUGMENT}),
+                ("critic", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}),
+                ("generator", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}),
             )
         ),
     ],

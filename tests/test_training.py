@@ -116,12 +116,22 @@ AVERAGE = {
 }
 
 SCHEDULED = {"learning_rate_schedule": "cosine", "warmup_steps": 7, "beta_2_end": 0.99}
+R3GAN = {
+    "dataset": "digits",
+    "image_size": 32,
+    "model": "r3gan",
+    "adversarial_loss": "relativistic",
+    "penalty": "r1,r2",
+    "penalty_weight_end": 0.1,
+    "generator_ema_half_life": 100,
+}
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         pytest.param({**AVERAGE, **SCHEDULED}, id="average"),
+        pytest.param({**SCHEDULED, **R3GAN}, id="r3gan", marks=pytest.mark.slow),
         pytest.param(
             {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant"},
             id="dcgan",
@@ -354,6 +364,7 @@ TOY = {"train_steps": 2, "steps_per_loop": 2}
         {"penalty": "dragan", "adversarial_loss": "logistic", "critic_normalization": "layer"},
         {"penalty": "weight_clipping"},
         {"penalty": "r1,r2", "penalty_weight": "5,0.5"},
+        {"adversarial_loss": "relativistic", "generator_batch_size": None},
         *(
             pytest.param(
                 {"penalty": name, "adversarial_loss": adversarial_loss}, marks=pytest.mark.slow

@@ -166,8 +166,8 @@ class WGANGP(tf.keras.Model):
             terms = step.critic_step(examples[rows], labels[rows], iteration * n_critic + k)
             for name, value in terms.items():
                 shares.setdefault(f"critic/{name}", []).append(value)
-        for name, value in step.generator_step(iteration).items():
-            shares[f"generator/{name}"] = [value]
+        terms = step.generator_step(iteration, batch=(examples[rows], labels[rows]))
+        shares.update({f"generator/{name}": [value] for name, value in terms.items()})
         return self._report({name: tf.add_n(each) / len(each) for name, each in shares.items()})
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:

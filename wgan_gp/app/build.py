@@ -107,6 +107,7 @@ def make_objective(config: Config, library: Library) -> Objective:
         field.name: getattr(config, field.name) for field in dataclasses.fields(ObjectiveSettings)
     }
     settings["penalty_weight"] = weights_of(config.penalty_weight)
+    settings["penalty_decay_steps"] = config.schedule_length * config.n_critic
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
     if library.objective is not None:

@@ -9,7 +9,7 @@ from .settings import Section, setting
 
 # The engine does not import losses/, and this module does not import TensorFlow. A test compares
 # these names with the registries there.
-ADVERSARIAL_LOSSES = ("wasserstein", "logistic", "hinge", "least_squares")
+ADVERSARIAL_LOSSES = ("wasserstein", "logistic", "hinge", "least_squares", "relativistic")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,8 @@ class ObjectiveSettings(Section):
 
     adversarial_loss: str = setting(
         "wasserstein",
-        "Adversarial loss: wasserstein, logistic (non-saturating), hinge or least_squares.",
+        "Adversarial loss: wasserstein, logistic (non-saturating), hinge, least_squares or "
+        "relativistic (R3GAN).",
         choices=ADVERSARIAL_LOSSES,
     )
     penalty: str = setting(
@@ -39,6 +40,12 @@ class ObjectiveSettings(Section):
         "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2). Of several "
         "penalties, one number for each, such as 5,5, or one for all.",
         parse=parse_weight,
+    )
+    penalty_weight_end: float = setting(
+        1.0,
+        "Fraction of the penalty's weight that remains after --schedule_steps, along half a "
+        "cosine. 1: the weight is constant.",
+        minimum=0,
     )
     penalty_target: float = setting(
         1.0, "Target of the gradient norm for two_sided, one_sided and dragan.", minimum=0

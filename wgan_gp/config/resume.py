@@ -102,7 +102,12 @@ def _fixed_differences(config: Config, saved: dict[str, Any]) -> dict[str, Any]:
 
 def _schedule_length(settings: dict[str, Any]) -> int | None:
     """Returns the number of iterations that the schedules depend on; None if they are constant."""
-    if settings["learning_rate_schedule"] == "constant" and settings["beta_2_end"] is None:
+    constant = (
+        settings["learning_rate_schedule"] == "constant"
+        and settings["beta_2_end"] is None
+        and settings["penalty_weight_end"] == 1.0
+    )
+    if constant:
         return None
     return settings["schedule_steps"] or settings["train_steps"]
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..runtime.randomness import RngStream
 from .augmentation import Augmentation
-from .interface import Objective, Terms
+from .interface import Objective, Terms, generator_needs_real
 from .step import replica_part
 
 
@@ -42,6 +42,10 @@ class ConsistentObjective:
     @property
     def generator_term_names(self) -> tuple[str, ...]:
         return self.objective.generator_term_names
+
+    @property
+    def generator_needs_real(self) -> bool:
+        return generator_needs_real(self.objective)
 
     def critic_terms(
         self,

@@ -101,14 +101,14 @@ def replica_loop(step: ReplicaStep, loop_input: LoopInput, *, jit_compile: bool)
         read = loop_input.reader(element)
         batch_size = step.optimization.batch_size
 
-        def critic_step(update: tf.Tensor, _: Totals) -> tf.Tensor:
+        def critic_step(update: tf.Tensor, _: Totals) -> tuple[tf.Tensor, Any]:
             position = update * batch_size + replica_part(batch_size)["first"]
             real, labels = read(update - first * step.optimization.n_critic, position)
             terms = step.critic_step(real, labels, update, rollbacks)
-            return stack(terms, step.objective.critic_term_names)
+            return stack(terms, step.objective.critic_term_names), (real, labels)
 
-        def generator_step(update: tf.Tensor) -> tf.Tensor:
-            terms = step.generator_step(update, rollbacks)
+        def generator_step(update: tf.Tensor, batch: Any) -> tf.Tensor:
+            terms = step.generator_step(update, rollbacks, batch)
             return stack(terms, step.objective.generator_term_names)
 
         return run_iterations(
@@ -118,6 +118,7 @@ def replica_loop(step: ReplicaStep, loop_input: LoopInput, *, jit_compile: bool)
             critic_step=critic_step,
             generator_step=generator_step,
             totals=initial_totals(step),
+            generator_needs_real=step.generator_needs_real,
         )
 
     return loop

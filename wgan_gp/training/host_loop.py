@@ -7,6 +7,7 @@ loops are around `strategy.run`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -55,15 +56,16 @@ def make_host_loop(
     def train_loop(real_batches: Iterator, iterations: tf.Tensor) -> LoopOutput:
         rollbacks = step.state.rollbacks.read_value()
 
-        def critic_step(update: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, tf.Tensor]:
+        def critic_step(update: tf.Tensor, totals: Totals) -> tuple[Any, Any]:
             # The clock is only read alongside the steps; no step waits for it.
             idle_since = time_of(strategy, (totals.critic, totals.generator))
             real, labels = next(real_batches)
             waited = tf.maximum(time_of(strategy, labels) - idle_since, 0.0)
-            return on_all_replicas(critic_program, real, labels, update, rollbacks), waited
+            terms = on_all_replicas(critic_program, real, labels, update, rollbacks)
+            return (terms, waited), (real, labels)
 
-        def generator_step(update: tf.Tensor) -> tf.Tensor:
-            return on_all_replicas(generator_program, update, rollbacks)
+        def generator_step(update: tf.Tensor, batch: Any) -> tf.Tensor:
+            return on_all_replicas(generator_program, update, rollbacks, batch)
 
         totals = initial_totals(step)
         totals = run_iterations(
@@ -73,6 +75,7 @@ def make_host_loop(
             critic_step=critic_step,
             generator_step=generator_step,
             totals=totals._replace(critic=(totals.critic, tf.constant(0.0, tf.float64))),
+            generator_needs_real=step.generator_needs_real,
         )
         terms, waited = totals.critic
         return finish(
@@ -95,8 +98,8 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
     Returns:
       critic_step: (real, labels, critic steps done, rollbacks) -> this replica's share of each
         critic term, stacked in the order of the objective's `critic_term_names`.
-      generator_step: (generator steps done, rollbacks) -> this replica's share of each generator
-        term, stacked in the order of `generator_term_names`.
+      generator_step: (generator steps done, rollbacks, real batch if `generator_needs_real`) ->
+        this replica's share of each generator term, stacked in the order of `generator_term_names`.
     """
     trace = traced(jit_compile=jit_compile)
 
@@ -109,7 +112,8 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
         )
 
     @trace
-    def generator_step(done: tf.Tensor, rollbacks: tf.Tensor) -> tf.Tensor:
-        return stack(step.generator_step(done, rollbacks), step.objective.generator_term_names)
+    def generator_step(done: tf.Tensor, rollbacks: tf.Tensor, batch: Any = None) -> tf.Tensor:
+        terms = step.generator_step(done, rollbacks, batch)
+        return stack(terms, step.objective.generator_term_names)
 
     return critic_step, generator_step

@@ -20,6 +20,10 @@ class Objective(Protocol):
     Attributes:
       critic_term_names, generator_term_names: The names of the terms, in any order. The
         loop needs them before it runs.
+
+    An objective may have a further attribute, `generator_needs_real`. If it is true,
+    `generator_terms` also gets `real`, the real examples of the last critic step, and `fake` is
+    generated for their labels.
     """
 
     @property
@@ -52,8 +56,15 @@ class Objective(Protocol):
             conditions `[B, K]` float32.
         """
 
-    def generator_terms(self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor) -> Terms:
+    def generator_terms(
+        self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor, **real: tf.Tensor
+    ) -> Terms:
         """Returns the terms of a generator step; `fake` was generated for `labels`."""
 
     def constrain(self, weights: Sequence[tf.Variable]) -> None:
         """Enforces constraints on the critic's weights, in place, after each update."""
+
+
+def generator_needs_real(objective: Objective) -> bool:
+    """Returns whether the terms of a generator step depend on real examples."""
+    return bool(getattr(objective, "generator_needs_real", False))

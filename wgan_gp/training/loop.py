@@ -63,9 +63,10 @@ def run_iterations(
     count: tf.Tensor,
     *,
     n_critic: int,
-    critic_step: Callable[[tf.Tensor, Totals], Any],
-    generator_step: Callable[[tf.Tensor], Any],
+    critic_step: Callable[[tf.Tensor, Totals], tuple[Any, Any]],
+    generator_step: Callable[[tf.Tensor, Any], Any],
     totals: Totals,
+    generator_needs_real: bool,
 ) -> Totals:
     """Runs iterations of algorithm 1 of Gulrajani et al. 2017 (arXiv:1704.00028).
 
@@ -76,26 +77,34 @@ def run_iterations(
       first: The number of iterations done before, scalar int64.
       count: The number of iterations to run, scalar int64.
       n_critic: The number of critic steps per iteration.
-      critic_step: (critic steps done, totals so far) -> values to be added to `Totals.critic`.
-      generator_step: (generator steps done) -> values to be added to `Totals.generator`.
+      critic_step: (critic steps done, totals so far) -> values to be added to `Totals.critic`, and
+        the real batch.
+      generator_step: (generator steps done, real batch of the last critic step or None) -> values
+        to be added to `Totals.generator`.
       totals: The totals before these iterations.
+      generator_needs_real: Whether `generator_step` gets the batch.
 
     Returns:
       The totals after these iterations.
     """
 
     def iteration(done: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, Totals]:
-        def update(index: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, Totals]:
-            values = critic_step(done * n_critic + index, totals)
-            return index + 1, totals._replace(critic=_add(totals.critic, values))
+        def update(index: tf.Tensor | int, totals: Totals) -> tuple[Totals, Any]:
+            values, batch = critic_step(done * n_critic + index, totals)
+            return totals._replace(critic=_add(totals.critic, values)), batch
 
-        _, totals = tf.while_loop(
-            lambda index, _: index < n_critic,
-            update,
-            (tf.constant(0, tf.int64), totals),
-            name=CRITIC_STEPS,
-        )
-        generator = _add(totals.generator, generator_step(done))
+        # A batch cannot leave a while loop, so its critic step is after the loop.
+        looped, batch = n_critic - 1 if generator_needs_real else n_critic, None
+        if looped:
+            _, totals = tf.while_loop(
+                lambda index, _: index < looped,
+                lambda index, totals: (index + 1, update(index, totals)[0]),
+                (tf.constant(0, tf.int64), totals),
+                name=CRITIC_STEPS,
+            )
+        if generator_needs_real:
+            totals, batch = update(looped, totals)
+        generator = _add(totals.generator, generator_step(done, batch))
         return done + 1, Totals(
             totals.critic,
             generator,

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ..config import OptimizationSettings
 from ..runtime.randomness import RngStream, normal, uniform
 from .augmentation import Augmentation
-from .interface import Objective, Terms
+from .interface import Objective, Terms, generator_needs_real
 from .networks import bind_labels, update_ema
 from .schedules import ema_decay
 from .state import TrainState
@@ -120,12 +120,24 @@ class ReplicaStep:
         self.objective.constrain(weights)
         return shares
 
-    def generator_step(self, update: tf.Tensor, rollbacks: tf.Tensor | int = 0) -> Terms:
+    @property
+    def generator_needs_real(self) -> bool:
+        """Is True if `generator_step` needs real examples."""
+        return generator_needs_real(self.objective)
+
+    def generator_step(
+        self,
+        update: tf.Tensor,
+        rollbacks: tf.Tensor | int = 0,
+        batch: tuple[tf.Tensor, tf.Tensor] | None = None,
+    ) -> Terms:
         """Updates the generator on this replica's part of a new batch of latents.
 
         Args:
           update: Scalar int64, the number of generator updates done so far.
           rollbacks: Scalar int64, the number of rollbacks so far; each changes the noise.
+          batch: The real examples of the last critic step and their labels, for which samples are
+            then generated; used if `generator_needs_real`.
 
         Returns:
           This replica's share of the mean of each generator term, as scalars by name.
@@ -138,15 +150,25 @@ class ReplicaStep:
         own = replica_part(batch_size)
         part = {**own, "step": _draw_index(update, rollbacks)}
         latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
-        position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
-        labels = self._labels_at(position)
+        if self.generator_needs_real:
+            if batch is None:
+                raise ValueError("the objective compares samples with real examples: pass batch")
+            real, labels = batch
+        else:
+            position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
+            labels = self._labels_at(position)
         with tf.GradientTape() as tape:
             fake = self._generator(labels, training=True)(latents)
+            examples = {"real": real} if self.generator_needs_real else {}
+            examples["fake"] = fake
             if self.augmentation is not None:
                 stream = RngStream.GENERATOR_AUGMENTATION
-                (fake,) = self.augmentation(fake, stream=stream, step=part["step"], part=own)
+                transformed = self.augmentation(
+                    *examples.values(), stream=stream, step=part["step"], part=own
+                )
+                examples = dict(zip(examples, transformed, strict=True))
             terms = self.objective.generator_terms(
-                self._critic(labels, training=True), fake, labels=labels
+                self._critic(labels, training=True), labels=labels, **examples
             )
             shares = {name: self.global_mean(term, batch_size) for name, term in terms.items()}
         weights = state.generator.trainable_variables

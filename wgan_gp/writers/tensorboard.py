@@ -131,6 +131,9 @@ class TensorBoardWriter(Writer):
         self._settings = dict(settings or {})
         self._texts = dict(texts or {})
         self._missing = set(SHOWN_TERMS) - set(critic_terms)
+        self._penalties = tuple(
+            f"critic/{term}" for term in critic_terms if term.startswith("penalty_")
+        )
         self._events = tf.summary.create_noop_writer()
 
     def begin(self, step: int) -> None:
@@ -152,6 +155,8 @@ class TensorBoardWriter(Writer):
                 for title, chart in charts.items()
                 if chart.term not in self._missing
             ]
+            if self._penalties and "penalty" in charts:
+                shown.append(Curves(self._penalties).chart("parts of the penalty"))
             if shown:
                 categories.append(layout_pb2.Category(title=question, chart=shown))
         layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
