@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import tensorflow as tf
 
-from .pipeline import slice_index, stored_batches, without_autotune
+from .pipeline import distribute, slice_index, stored_batches, without_autotune
 from .source import (
     MAX_CACHE_BYTES,
     ExampleFormat,
@@ -97,12 +97,9 @@ class LoopInput(abc.ABC):
         first_step: int,
     ) -> Iterator:
         """Returns an endless iterator over elements, one for each replica at a time."""
-        return iter(
-            strategy.distribute_datasets_from_function(
-                lambda context: without_autotune(
-                    self.dataset(data, context, first_step).prefetch(2)
-                )
-            )
+        return distribute(
+            strategy,
+            lambda context: without_autotune(self.dataset(data, context, first_step).prefetch(2)),
         )
 
 

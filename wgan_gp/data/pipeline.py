@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from ..errors import UserError
 from .source import InMemoryData, StreamedData
@@ -31,13 +33,34 @@ def distributed_batches(
       first_step: The critic step to start with.
       batch_size: The global batch size; must be divisible by the number of replicas.
     """
-    return iter(
-        strategy.distribute_datasets_from_function(
-            lambda context: replica_batches(
-                data, context, batch_size=batch_size, first_step=first_step
-            )
-        )
+    return distribute(
+        strategy,
+        lambda context: replica_batches(
+            data, context, batch_size=batch_size, first_step=first_step
+        ),
     )
+
+
+def distribute(
+    strategy: tf.distribute.Strategy,
+    make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+) -> Iterator:
+    """Returns an iterator over a dataset of each host, with one element for each replica at a time.
+
+    TensorFlow copies the elements to each replica through a dataset of its own, which has
+    autotuning (see `without_autotune`) and no public options. Each would delay the end of training.
+    """
+    copied = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
+    if copied is None:  # another version of TensorFlow
+        return iter(strategy.distribute_datasets_from_function(make_dataset))
+
+    def copied_without_autotune(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+        return without_autotune(copied(*args, **kwargs))
+
+    with mock.patch.object(
+        multi_device_iterator_ops, "_create_device_dataset", copied_without_autotune
+    ):
+        return iter(strategy.distribute_datasets_from_function(make_dataset))
 
 
 def replica_batches(
