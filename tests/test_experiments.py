@@ -31,7 +31,7 @@ SMALL = {
 # One experiment draws samples. The tests of sampling have every kind of network.
 SAMPLED = ("digits_acgan",)
 # With fewer pixels, a network of 101 layers has fewer blocks. test_models.py has all its layers.
-FEWER_PIXELS = {"hard_resnet101": {"image_size": 32}}
+FEWER_PIXELS = {"hard_resnet101": {"image_size": 32}, "resnet_64": {"image_size": 32}}
 # The shapes of an example of the experiments with arrays, and the length of its conditions.
 ARRAYS = {"signals": ((16, 1), 0), "tables": ((5,), 0), "detector": ((6, 4, 3), 1)}
 
@@ -60,7 +60,10 @@ def write_array(folder, shape, conditions):
         for path in CONFIGS
     ],
 )
-def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path):
+def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path, request):
+    # Two iterations take less time than the tracing of a large network.
+    tf.config.run_functions_eagerly(path.stem not in ON_TWO)
+    request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     logged = []
     data = write_array(tmp_path, *ARRAYS[path.stem]) if path.stem in ARRAYS else prepared
     for replicas in (1, 2) if path.stem in ON_TWO else (1,):

@@ -39,7 +39,7 @@ class TurnHook(Hook):
 
     def _wait(self, iteration: int) -> None:
         if not self._turns.wait(self, iteration):
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)  # `nohup ... &` ignores SIGINT
 
 
 def train(turns: Turns, folder: str, data_dir: str, given: Sequence[str]) -> None:
