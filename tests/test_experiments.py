@@ -107,6 +107,30 @@ def test_the_papers_settings():
         assert (large.critic_normalization, large.critic_learning_rate) == ("layer", 1e-4)
 
 
+def test_the_settings_of_r3gan():
+    """arXiv:2501.05441 and the preset for CIFAR-10 in its code, as far as flags say them."""
+    config = parse(CONFIGS[0].with_name("cifar10_r3gan.flags"))
+    assert (config.adversarial_loss, config.penalty, config.n_critic) == (
+        "relativistic",
+        "r1,r2",
+        1,
+    )
+    # The code's gamma, which it halves: 0.05 at the beginning and 0.005 at the end.
+    assert 2 * config.penalty_weight == 0.05
+    assert 2 * config.penalty_weight * config.penalty_weight_end == pytest.approx(0.005)
+    assert config.critic_learning_rate == config.generator_learning_rate == 2e-4
+    assert 2e-4 * config.learning_rate_end == pytest.approx(5e-5)
+    assert (config.beta_1, config.beta_2, config.beta_2_end) == (0, 0.9, 0.99)
+    images = config.train_steps * config.batch_size
+    assert images == pytest.approx(2e7, rel=1e-4)
+    # At the end, the ramp has just reached the half-life.
+    assert (
+        config.generator_ema_half_life
+        == 5e6
+        == pytest.approx(config.generator_ema_ramp * images, rel=1e-3)
+    )
+
+
 def test_the_settings_of_the_re_implementation_with_a_published_fid():
     """github.com/w86763777/pytorch-gan-collections, as far as flags say them."""
     cifar = parse(CONFIGS[0].with_name("cifar10_resnet.flags"))
