@@ -9,7 +9,7 @@ from .scores import Critic, at_least_float32, floating, score, scores_of
 TOLERANCE = 1e-4
 
 
-def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
+def check_critic(critic: Critic, example_batch: tf.Tensor, *, group_size: int = 1) -> list[Finding]:
     """Finds the properties of a critic that make a gradient penalty incorrect or ineffective.
 
     Call it eagerly, once, before training. Pass the callable that the penalty will get, such as
@@ -19,9 +19,9 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
     Findings, by name:
       score_shape, score_dtype: The scores are not floating-point `[B]` or `[B, 1]`.
       not_finite: A score or a gradient is infinite or NaN.
-      coupled_examples: The score of an example depends on other examples (batch normalization,
-        minibatch statistics). The gradient of the sum of scores is then not the gradient of each
-        score for its own example. Gulrajani et al. 2017 (arXiv:1704.00028), section 4.
+      coupled_examples: The score of an example depends on other examples (batch normalization), or
+        on examples of other groups. The gradient of the sum of scores is then not the gradient of
+        each score for its own example. Gulrajani et al. 2017 (arXiv:1704.00028), section 4.
       no_gradient: The scores are not a differentiable function of the examples.
       no_second_derivative: The gradient norm is not differentiable in the critic's weights.
       zero_gradient: The gradient is zero at every example, so that the penalty is the constant
@@ -33,6 +33,10 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
     Args:
       critic: Maps `[B, ...]` to scores.
       example_batch: `[B, ...]`, floating point, B >= 2, examples that differ from each other.
+      group_size: Number of consecutive examples whose scores may depend on each other, as with the
+        minibatch standard deviation of Karras et al. 2017 (arXiv:1710.10196). The penalty then
+        applies to the gradient of the sum of a group's scores. B must be a multiple of it, and at
+        least twice as large.
 
     Returns:
       The findings; [] if there are none.
@@ -45,6 +49,11 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
         raise ValueError(
             f"example_batch must have shape [B, ...] with B >= 2, got {examples.shape}"
         )
+    if group_size < 1 or len(examples) % group_size or len(examples) < 2 * group_size:
+        raise ValueError(
+            f"example_batch must contain two or more whole groups of group_size={group_size} "
+            f"examples, got {len(examples)} examples"
+        )
     if not tf.reduce_any(examples != examples[:1]):
         raise ValueError("example_batch must contain examples that differ from each other")
     output = critic(examples)
@@ -52,8 +61,8 @@ def check_critic(critic: Critic, example_batch: tf.Tensor) -> list[Finding]:
     if findings:
         return findings
     findings = [
-        *_check_values(critic, examples, scores_of(output, examples)),
-        *_check_gradients(critic, examples),
+        *_check_values(critic, examples, scores_of(output, examples), group_size),
+        *_check_gradients(critic, examples, group_size),
     ]
     return list(dict.fromkeys(findings))  # two of the checks can report coupled examples
 
@@ -75,7 +84,9 @@ def _check_scores(scores: tf.Tensor, batch_size: int) -> list[Finding]:
     return []
 
 
-def _check_values(critic: Critic, examples: tf.Tensor, scores: tf.Tensor) -> list[Finding]:
+def _check_values(
+    critic: Critic, examples: tf.Tensor, scores: tf.Tensor, group_size: int
+) -> list[Finding]:
     """Checks that scores are reproducible and do not change with the other examples."""
     scale = tf.reduce_max(tf.abs(scores))
     noise, findings = tf.reduce_max(tf.abs(score(critic, examples) - scores)), []
@@ -86,7 +97,7 @@ def _check_values(critic: Critic, examples: tf.Tensor, scores: tf.Tensor) -> lis
             "then see different functions; remove the randomness if it is not intended"
         )
         findings.append(Finding("random_scores", message, fatal=False))
-    half = len(examples) // 2
+    half = len(examples) // group_size // 2 * group_size
     # A different sign and a different size, so that both odd and even statistics change.
     others_changed = tf.concat([examples[:half], -2.0 * examples[half:]], axis=0)
     change = tf.abs(score(critic, others_changed) - scores)[:half]
@@ -95,10 +106,11 @@ def _check_values(critic: Critic, examples: tf.Tensor, scores: tf.Tensor) -> lis
     return findings
 
 
-def _check_gradients(critic: Critic, examples: tf.Tensor) -> list[Finding]:
+def _check_gradients(critic: Critic, examples: tf.Tensor, group_size: int) -> list[Finding]:
     # Weights of 1 and -1, because multiplying by them is exact in any precision. They follow the
-    # parity of the bits of the index, so that no regularly spaced group of examples shares one.
-    signs = tf.constant([(-1.0) ** bin(index).count("1") for index in range(len(examples))])
+    # parity of the bits of the index of a group, so that no regularly spaced groups share one.
+    groups = [index // group_size for index in range(len(examples))]
+    signs = tf.constant([(-1.0) ** bin(group).count("1") for group in groups])
     with tf.GradientTape() as outer:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as inner:
             inner.watch(examples)
@@ -127,7 +139,7 @@ def _check_gradients(critic: Critic, examples: tf.Tensor) -> list[Finding]:
         message = "the gradient is infinite or NaN at some examples: check operations such as sqrt"
         return [Finding("not_finite", message)]
     findings = []
-    # If each score depends on its own example only, the sign of a score is the sign of its row.
+    # If each score depends on its own group only, the sign of a score is the sign of its row.
     expected = gradient * tf.cast(signs, gradient.dtype)[:, None]
     if _differ(weighted, expected, tf.reduce_max(tf.abs(weighted))):
         findings.append(_COUPLED)

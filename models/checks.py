@@ -114,6 +114,15 @@ def critic_normalization(name: str, value: str) -> None:
         )
 
 
+def minibatch_stddev(value: int) -> None:
+    """Raises DesignError if a group has a single example, or a negative number of examples."""
+    if value < 0 or value == 1:
+        raise DesignError(
+            (Setting("minibatch_stddev", value), " is no group of examples"),
+            ("give at least 2, or 0 for no groups",),
+        )
+
+
 def conditions(conditioning: str, classes: int, condition_size: int) -> None:
     """Raises DesignError if a conditioning does not fit the labels or conditions of the data."""
     if condition_size and classes:

@@ -19,6 +19,7 @@ from . import heads, normalization
 from .activations import critic_activation, generator_activation
 from .convolutions import Dense, Linear
 from .design import Design
+from .minibatch import with_deviation
 
 LEAK = 0.2
 KERNEL = 25
@@ -82,7 +83,10 @@ def critic(design: Design) -> tf.keras.Model:
     labels = heads.critic_labels(design)
     x = heads.concatenated(design, signals, labels)
     normalize = normalization.critic_normalizer(design)
-    for index, length in enumerate(reductions(design.example_shape[0])[:-1]):
+    lengths = reductions(design.example_shape[0])[:-1]
+    for index, length in enumerate(lengths):
+        if index == len(lengths) - 1:
+            x = with_deviation(design, x)
         x = Conv1D(
             design.width * 2**index,
             **_window(length),

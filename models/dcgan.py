@@ -17,6 +17,7 @@ from . import heads, normalization
 from .activations import critic_activation, generator_activation
 from .convolutions import Conv2D, Dense, without_removed_arguments
 from .design import Design
+from .minibatch import with_deviation
 
 LEAK = 0.2
 KERNEL = 5
@@ -78,7 +79,10 @@ def critic(design: Design) -> tf.keras.Model:
     labels = heads.critic_labels(design)
     x = heads.concatenated(design, images, labels)
     normalize = normalization.critic_normalizer(design)
-    for index in range(len(halvings(*design.example_shape[:2])) - 1):
+    count = len(halvings(*design.example_shape[:2])) - 1
+    for index in range(count):
+        if index == count - 1:
+            x = with_deviation(design, x)
         filters = design.width * 2**index
         x = Conv2D(
             filters,

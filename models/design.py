@@ -31,6 +31,8 @@ class Design:
       generator_channels: "doubling" for twice the channels at half the size, or "constant".
       critic_normalization: One of normalization.CRITIC_NORMALIZATIONS.
       critic_pooling: Reduction of the critic's last features over all pixels, "mean" or "sum".
+      minibatch_stddev: Number of examples over which the critic computes the standard deviation,
+        see minibatch.MinibatchStdDev; 0 for none.
       batch_norm_momentum: Momentum of the moments in normalization.BatchNormalization.
       sampling_statistics: "accumulated" or "batch", see normalization.BatchNormalization.
       fused_resampling: Whether to use this form, see convolutions.
@@ -52,6 +54,7 @@ class Design:
     generator_channels: str = "doubling"
     critic_normalization: str = "none"
     critic_pooling: str = "mean"
+    minibatch_stddev: int = 0
     batch_norm_momentum: float = 0.99
     sampling_statistics: str = "accumulated"
     fused_resampling: bool = False

@@ -13,6 +13,7 @@ from . import heads, normalization
 from .activations import critic_activation, generator_activation
 from .convolutions import Dense
 from .design import Design
+from .minibatch import with_deviation
 
 
 def generator(design: Design) -> tf.keras.Model:
@@ -50,6 +51,8 @@ def critic(design: Design) -> tf.keras.Model:
     x = heads.concatenated(design, x, labels)
     normalize = normalization.critic_normalizer(design)
     for index in range(1, design.depth + 1):
+        if index == design.depth:
+            x = with_deviation(design, x)
         spectral = design.critic_normalization == "spectral"
         x = _dense(design, design.width, f"dense_{index}", spectral=spectral)(x)
         x = normalize(x, f"normalization_{index}")

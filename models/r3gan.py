@@ -33,6 +33,7 @@ from .activations import critic_activation
 from .convolutions import Conv2D, ConvMeanPool, Dense, UpsampleConv
 from .design import Design
 from .grouped import GroupedConv2D
+from .minibatch import with_deviation
 
 LEAK = 0.2
 EXPANSION = 2
@@ -82,6 +83,8 @@ def critic(design: Design) -> tf.keras.Model:
     x = heads.concatenated(design, images, labels)
     x = Conv2D(channels[0], 1, **stage.plain("from_image"))(x)
     for index, filters in enumerate(channels):
+        if index == len(channels) - 1:
+            x = with_deviation(design, x)
         if index:
             x = ConvMeanPool(
                 filters, 1, fused=design.fused_resampling, **stage.plain(f"down_{index}")

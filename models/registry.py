@@ -118,6 +118,7 @@ def check(
     generator_normalization: str = "batch",
     critic_normalization: str = "none",
     critic_pooling: str = "mean",
+    minibatch_stddev: int = 0,
     classes: int = 0,
     condition_size: int = 0,
     registry: Mapping[str, Model] | None = None,
@@ -129,7 +130,8 @@ def check(
       name: A key of `registry`; None for the `default` of the shape.
       example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
       generator_name, width, generator_width: See `build`.
-      conditioning, generator_normalization, critic_normalization, critic_pooling: See Design.
+      conditioning, generator_normalization, critic_normalization, critic_pooling,
+        minibatch_stddev: See Design.
       classes, condition_size: See Design; 0 if not yet known.
       registry: The networks by name. Defaults to MODELS.
       others: Other members of SETTINGS, which all networks support.
@@ -156,6 +158,7 @@ def check(
     elif generator_width is not None:
         checks.width("generator_width", generator_width, name, critic)
     checks.critic_normalization(name, critic_normalization)
+    checks.minibatch_stddev(minibatch_stddev)
     checks.conditions(conditioning, classes, condition_size)
     if not condition_size:  # conditions enter with the latents, too
         checks.labels(generator, conditioning, generator_normalization)

@@ -28,6 +28,7 @@ from . import heads, normalization
 from .activations import critic_activation, generator_activation
 from .convolutions import Conv2D, ConvMeanPool, Dense, Linear, UpsampleConv, he_uniform
 from .design import Design
+from .minibatch import with_deviation
 
 
 def generator(design: Design) -> tf.keras.Model:
@@ -65,8 +66,8 @@ def critic(design: Design) -> tf.keras.Model:
     if shorter == SMALL:
         x = block.first(x, channels[1], "down_1")
         x = block(x, channels[2], "down_2", resample="down")
-        for index in (3, 4):
-            x = block(x, channels[2], f"block_{index}")
+        x = block(x, channels[2], "block_3")
+        x = block(with_deviation(design, x), channels[2], "block_4")
         x = critic_activation(design.activation, name="activation", dtype=design.precision)(x)
         pixels = math.prod(x.shape[1:3])
         x = tf.keras.layers.GlobalAveragePooling2D(dtype="float32", name="mean")(x)
@@ -75,6 +76,8 @@ def critic(design: Design) -> tf.keras.Model:
     else:
         x = Conv2D(channels[0], 3, spectral=block.spectral, dtype=design.precision, name="conv")(x)
         for index, filters in enumerate(channels[1:], start=1):
+            if index == len(channels) - 1:
+                x = with_deviation(design, x)
             x = block(x, filters, f"down_{index}", resample="down")
         x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
     return heads.critic(design, [images, *labels], x)

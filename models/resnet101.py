@@ -18,6 +18,7 @@ from . import heads, normalization
 from .activations import critic_activation, generator_activation
 from .convolutions import Conv2D, Dense, he_uniform
 from .design import Design
+from .minibatch import with_deviation
 
 RESIDUAL_SCALE = 0.3
 OUTPUT_SCALE = 0.2
@@ -59,6 +60,8 @@ def critic(design: Design) -> tf.keras.Model:
     x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(x)
     x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0", critic=True)
     for stage, filters in enumerate(channels[1:], start=1):
+        if stage == len(channels) - 1:
+            x = with_deviation(design, x)
         x = _block(design, x, filters, normalize, f"down_{stage}", "down", critic=True)
         x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}", critic=True)
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)

@@ -392,6 +392,7 @@ def test_build_and_check_accept_all_settings():
         "generator_channels": "constant",
         "critic_normalization": "layer",
         "critic_pooling": "mean",
+        "minibatch_stddev": 2,
         "batch_norm_momentum": 0.9,
         "sampling_statistics": "batch",
         "precision": "float32",

@@ -117,6 +117,7 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
         ("critic", PROJECTION),
         ("critic", DIFFAUGMENT),
         ("critic", R3GAN),
+        ("critic", {"minibatch_stddev": 4}),
         ("generator", R3GAN),
         *(
             pytest.param(network, settings, marks=pytest.mark.slow)

@@ -173,13 +173,8 @@ class WGANGP(tf.keras.Model):
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Computes the critic's terms on this replica's part of a batch, without training."""
         terms, _ = self._step.diagnose_critic(*self._static(data, 1))
-        global_mean = self._loss_functions.global_mean
-        return self._report(
-            {
-                f"critic/{name}": global_mean(value, self.config.batch_size)
-                for name, value in terms.items()
-            }
-        )
+        mean, size = self._loss_functions.global_mean, self.config.batch_size
+        return self._report({f"critic/{name}": mean(each, size) for name, each in terms.items()})
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
         if self.conditions is not None:
@@ -254,11 +249,12 @@ class WGANGP(tf.keras.Model):
             return
         spec = tf.nest.flatten(batches.element_spec)[0]
         self.config.check_example_shape(tuple(spec.shape[1:]))
-        inputs = tf.random.stateless_normal([4, *spec.shape[1:]], [0, 0])
-        latents = tf.zeros([4, self.config.latent_size])
-        labels = tf.zeros([4], tf.int32)
+        count = 2 * max(2, self.config.minibatch_stddev)
+        inputs = tf.random.stateless_normal([count, *spec.shape[1:]], [0, 0])
+        latents = tf.zeros([count, self.config.latent_size])
+        labels = tf.zeros([count], tf.int32)
         if self.conditions is not None:
-            labels = tf.constant(self.conditions.table[[0] * 4])
+            labels = tf.constant(self.conditions.table[[0] * count])
         takes_labels = self.config.conditioning in bundled("models").LABELED_CRITICS
         with self.distribute_strategy.scope():
             is_conditional = self.classes or self.conditions is not None
@@ -291,7 +287,8 @@ class WGANGP(tf.keras.Model):
             output = self.critic(examples if labels is None else [examples, labels], training=True)
             return output[0] if isinstance(output, (tuple, list)) else output
 
-        for finding in self._loss_functions.check_critic(critic, inputs):
+        group = max(1, self.config.minibatch_stddev)
+        for finding in self._loss_functions.check_critic(critic, inputs, group_size=group):
             if finding.fatal:
                 raise UserError(
                     f"the critic cannot be trained with penalty={self.config.penalty}: {finding}",

@@ -25,7 +25,9 @@ def check_critic(run: Run) -> None:
       UserError: If the critic violates an assumption of the penalty.
     """
     config, (models, losses) = run.config, (run.library.models, run.library.losses)
-    examples, labels = first_examples(run.data, min(_EXAMPLES, config.batch_size))
+    group = max(1, config.minibatch_stddev)
+    count = max(min(_EXAMPLES, config.batch_size) // group, 2) * group
+    examples, labels = first_examples(run.data, count)
     custom = "critic" in custom_networks(config, models)
     takes_labels = config.conditioning in models.LABELED_CRITICS
     outputs = bind_labels(run.state.critic, labels if takes_labels else None, training=True)
@@ -38,7 +40,7 @@ def check_critic(run: Run) -> None:
     first = config.penalty.split(",")[0]  # only one that is alone has no function
     has_penalty = losses.PENALTIES[first].function is not None
     harmless = () if has_penalty else ("no_second_derivative",)
-    for finding in losses.check_critic(critic, examples):
+    for finding in losses.check_critic(critic, examples, group_size=group):
         if finding.name == "random_scores" and config.critic_normalization == "spectral":
             continue  # spectral normalization refines its estimate with every call
         if finding.name == "constant_gradient" and config.model == "r3gan":

@@ -177,6 +177,13 @@ class Config(
                 raise UserError(
                     f"--{name}={value} does not divide over {replicas} replicas", f"use {near}"
                 )
+            group = self.minibatch_stddev
+            if group > 1 and value // replicas % group:
+                raise UserError(
+                    f"--minibatch_stddev={group} does not divide the {value // replicas} examples "
+                    f"that each replica has of --{name}={value}",
+                    f"use a multiple of {replicas * group}",
+                )
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Returns the differences from a saved configuration that prevent a resume.

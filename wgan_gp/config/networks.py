@@ -76,6 +76,13 @@ class NetworkSettings(Section):
         "sum (64 times as large). Other critics do not pool.",
         choices=("mean", "sum"),
     )
+    minibatch_stddev: int = setting(
+        0,
+        "Size of the groups of examples over which the critic computes the standard deviation, as "
+        "a feature (4 in ProGAN). 0: no groups.",
+        minimum=0,
+        maximum=1024,
+    )
     batch_norm_momentum: float = setting(
         0.99,
         "Momentum of the accumulated moments of the generator's batch normalization: the share "
