@@ -121,6 +121,14 @@ class OutputSettings(Section):
         minimum=0,
         changeable_on_resume=True,
     )
+    sample_truncation: float | None = setting(
+        None,
+        "Largest absolute value of the latents of samples, which have the normal distribution "
+        "within it: typical samples instead of all. It applies to all samples, also those that "
+        "are evaluated. Default: no limit.",
+        above=0,
+        changeable_on_resume=True,
+    )
     sample_class: int | None = setting(
         None,
         "Class of the samples of a conditional run. Default: all classes in turn.",

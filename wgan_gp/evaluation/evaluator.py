@@ -33,7 +33,8 @@ class Evaluator(Protocol):
 
     Attributes:
       metadata: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
-        samples, and "extractor", the name of the feature extractor. `evaluate` may change them.
+        samples, and "extractor", the name of the feature extractor, and "truncation", that of the
+        latents if there is one. `evaluate` may change them.
     """
 
     metadata: dict[str, Any]
@@ -85,8 +86,21 @@ def make_evaluator(
       UserError: If the data or the extractor is unavailable, or the extractor does not fit the
         data.
     """
-    name, count = settings.feature_extractor, settings.evaluate_samples
     sampler = _with_all_conditions(sampler, examples.dataset)
+    evaluator = _choose_evaluator(settings, strategy, sampler, examples, folder)
+    if sampler.truncation is not None:
+        evaluator.metadata["truncation"] = sampler.truncation
+    return evaluator
+
+
+def _choose_evaluator(
+    settings: OutputSettings,
+    strategy: tf.distribute.Strategy,
+    sampler: Sampler,
+    examples: Examples,
+    folder: str | None,
+) -> Evaluator:
+    name, count = settings.feature_extractor, settings.evaluate_samples
     spec, dataset = examples.dataset.spec, examples.dataset.settings.dataset
     rank = len(spec.example_shape)
     if rank != 3 and name not in (None, NO_EXTRACTOR):

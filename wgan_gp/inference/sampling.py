@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import tqdm
 
 from ..data.conditions import Conditions
 from ..errors import UserError
-from ..runtime.randomness import RngStream, normal
+from ..runtime.randomness import RngStream, normal, truncate
 from ..training.networks import bind_labels
 
 
@@ -21,6 +22,9 @@ class Sampler:
     The generator is called in inference mode. With accumulated batch-norm statistics, samples do
     not depend on each other. With batch statistics (--sampling_statistics=batch), samples depend
     on their batch of `batch_size` samples over all replicas.
+
+    Attributes:
+      truncation: The largest absolute value of latents, see `truncated`; None if there is none.
 
     Args:
       generator: `[B, latent_size]` -> `[B, *example_shape]`. A conditional generator takes a
@@ -50,12 +54,16 @@ class Sampler:
         self.seed = seed
         self.classes = classes
         self.conditions = conditions
+        self.truncation: float | None = None
         self._table = None if conditions is None else conditions.recorded().table
         self._generator = generator
         self._strategy = strategy
         self._latent_size = latent_size
         self._share = -(-batch_size // strategy.num_replicas_in_sync)
         self._per_call = self._share * strategy.num_replicas_in_sync
+        self._trace()
+
+    def _trace(self) -> None:
         self._draw = self._on_all_replicas(self._draw_on_replica)
         self._generate = self._on_all_replicas(self._generate_on_replica)
 
@@ -104,14 +112,7 @@ class Sampler:
         """
         first, stride = self._places(label)
         places = first + stride * np.arange(count)
-        latents = normal(
-            self.seed,
-            RngStream.SAMPLES,
-            step=0,
-            first=0,
-            count=count * stride,
-            size=self._latent_size,
-        ).numpy()
+        latents = self._latents(0, count * stride).numpy()
         table = self._table
         if conditions is not None:
             table = self.standardized(conditions, "the conditions")
@@ -121,15 +122,22 @@ class Sampler:
 
     def with_conditions(self, conditions: Conditions) -> Sampler:
         """Returns a sampler of the same generator that uses all given conditions in turn."""
-        other = Sampler(
-            self._generator,
-            self._strategy,
-            latent_size=self._latent_size,
-            seed=self.seed,
-            conditions=conditions,
-            batch_size=self._per_call,
-        )
-        other._table = conditions.table
+        other = self._copy()
+        other.conditions, other._table = conditions, conditions.table
+        return other
+
+    def truncated(self, threshold: float) -> Sampler:
+        """Returns a sampler of the same generator whose latents have no larger absolute value.
+
+        Sample i has the latents that `runtime.randomness.truncate` makes of those of sample i.
+        """
+        other = self._copy()
+        other.truncation = threshold
+        return other
+
+    def _copy(self) -> Sampler:
+        other = copy.copy(self)
+        other._trace()
         return other
 
     def standardized(self, conditions: Any, flag: str) -> np.ndarray:
@@ -172,6 +180,13 @@ class Sampler:
 
         return run
 
+    def _latents(self, first: int | tf.Tensor, count: int) -> tf.Tensor:
+        """Returns the latents of samples `first` ... `first + count - 1`."""
+        latents = normal(
+            self.seed, RngStream.SAMPLES, step=0, first=first, count=count, size=self._latent_size
+        )
+        return latents if self.truncation is None else truncate(latents, self.truncation)
+
     def _first_of_replica(self) -> tf.Tensor:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica, tf.int64) * self._share
@@ -179,14 +194,7 @@ class Sampler:
     def _draw_on_replica(self, first: tf.Tensor) -> tf.Tensor:
         """Returns this replica's part of the samples that start at index `first`."""
         first += self._first_of_replica()
-        latents = normal(
-            self.seed,
-            RngStream.SAMPLES,
-            step=0,
-            first=first,
-            count=self._share,
-            size=self._latent_size,
-        )
+        latents = self._latents(first, self._share)
         places = first + tf.range(self._share, dtype=tf.int64)
         if self._table is not None:
             return self._call(latents, tf.gather(self._table, places % len(self._table)))
