@@ -228,6 +228,7 @@ def tiny_evaluator(replicas=1, folder=None, draw=None, **settings):
 
     class Sampler:
         classes = dataset.spec.classes
+        truncation = None
 
         def sample(self, count):
             shape = (count, *dataset.spec.example_shape)

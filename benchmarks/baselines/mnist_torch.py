@@ -79,6 +79,7 @@ class Model:
             self._restore()
 
     def save(self) -> None:
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         parts = [each.state_dict() for each in self._parts]
         torch.save((self.iterations, parts, torch.get_rng_state()), f"{self._path}.new")
         os.replace(f"{self._path}.new", self._path)
