@@ -5,7 +5,8 @@
   python -m benchmarks.mnist_quality --data_dir=DIR --minutes=5 --mark=1
 
 DIR is the folder in which tensorflow-datasets has prepared MNIST. The programs are this project
-with configs/mnist.flags, Keras's WGAN-GP example, and a DCGAN with a gradient penalty in PyTorch.
+with configs/mnist_fast.flags ("ours") and with configs/mnist.flags ("paper"), Keras's WGAN-GP
+example, and a DCGAN with a gradient penalty in PyTorch.
 `--ours=NAME=FLAGFILE` adds another configuration of this project.
 
 The cores are divided into --lanes. In each lane, the program that has trained least trains for a
@@ -298,12 +299,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--lanes", type=int, default=1, help="programs that train at a time")
     parser.add_argument("--folder", default="runs/mnist_quality", help="where everything is kept")
     parser.add_argument(
-        "--programs", default="ours,keras,torch", help="the programs to compare, by their names"
+        "--programs", default="ours,paper,keras,torch", help="what to compare, by their names"
     )
     parser.add_argument(
         "--ours",
         action="append",
-        default=["ours=configs/mnist.flags"],
+        default=["ours=configs/mnist_fast.flags", "paper=configs/mnist.flags"],
         help="NAME=FLAGFILE, a configuration of this project",
     )
     arguments = parser.parse_args(argv)

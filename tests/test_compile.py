@@ -641,7 +641,10 @@ def test_hlo_is_parsed():
     # The more expensive branch has a weight of 1/4, the other branch 3/4.
     costs = [each.cycles for each in whole.operations(costlier_share=0.25)]
     assert costs == [100, 70, 30, 5, 3, 2]
-    assert whole.count_loops() == 2
+    # Loops of 10 iterations, each with a loop of 2 iterations.
+    costs = [each.cycles for each in whole.operations(lengths={"rounds": 10, "turns": 2})]
+    assert costs == [400, 70, 40, 30, 5, 0]
+    assert len(whole.loop_bodies()) == 2
     assert sorted(each.bytes for each in whole.all_reduces()) == [16, 4 * 6 + 4, 40]
     assert hlo.AllReduce("adam/CollectiveReduceV2", 4 * 6 + 4) in whole.all_reduces()
     assert {"critic/inner/Mul", "rounds/turns"} < whole.op_names()
@@ -658,8 +661,8 @@ def test_hlo_is_split_into_the_bodies_of_its_loops():
     assert [each.cycles for each in inner.operations()] == [2]
     assert [each.cycles for each in outer.operations()] == [3]
     assert [each.bytes for each in inner.all_reduces()] == [16] and outer.all_reduces() == []
-    assert (inner.count_loops(), outer.count_loops()) == (0, 0)
-    assert program.part(rounds).count_loops() == 1
+    assert (inner.loop_bodies(), outer.loop_bodies()) == ([], [])
+    assert [name for name, _ in program.part(rounds).loop_bodies()] == ["turns"]
     once = program.part(hlo.ENTRY, without=rounds)
     assert [each.cycles for each in once.operations()] == [400, 70, 5, 0]
     assert once.op_names() >= {"critic/inner/Mul", "x/rounds"} and "unused" not in once.computations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,4 +65,7 @@ def train(turns: Turns, folder: str, data_dir: str, given: Sequence[str]) -> Non
     config = flags.parse(["train.py", *given, *own], values)
     library = bundled_library()
     run = open_run(*resolve(config, library.models), library)
-    make_trainer(run, hooks=[TurnHook(turns, run)]).run()
+    hook = TurnHook(turns, run)
+    make_trainer(run, hooks=[hook]).run()
+    while turns.wait(hook, config.train_steps):  # after the last iteration
+        time.sleep(0.1)

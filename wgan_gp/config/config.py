@@ -177,12 +177,20 @@ class Config(
                 raise UserError(
                     f"--{name}={value} does not divide over {replicas} replicas", f"use {near}"
                 )
-            group = self.minibatch_stddev
-            if group > 1 and value // replicas % group:
+            parts = replicas * self.accumulate
+            if value % parts:
                 raise UserError(
-                    f"--minibatch_stddev={group} does not divide the {value // replicas} examples "
-                    f"that each replica has of --{name}={value}",
-                    f"use a multiple of {replicas * group}",
+                    f"--accumulate={self.accumulate} does not divide the {value // replicas} "
+                    f"examples that each replica has of --{name}={value}",
+                    f"use a multiple of {parts}",
+                )
+            group = self.minibatch_stddev
+            if group > 1 and value // parts % group:
+                kind = "micro-batch" if self.accumulate > 1 else "replica"
+                raise UserError(
+                    f"--minibatch_stddev={group} does not divide the {value // parts} examples "
+                    f"that each {kind} has of --{name}={value}",
+                    f"use a multiple of {parts * group}",
                 )
 
     def differences(self, saved: dict[str, Any]) -> list[str]:

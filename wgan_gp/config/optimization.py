@@ -36,6 +36,14 @@ class OptimizationSettings(Seeded):
         minimum=1,
         maximum=2**20,
     )
+    accumulate: int = setting(
+        1,
+        "Number of micro-batches of an update, which are computed one after the other in less "
+        "memory. The gradients are those of one batch, but batch normalization uses the moments of "
+        "each micro-batch of a generator step.",
+        minimum=1,
+        maximum=2**20,
+    )
     steps_per_loop: int = setting(
         50,
         "Iterations per call from Python. Summaries, samples and checkpoints are written between "

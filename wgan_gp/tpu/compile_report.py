@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..training.accumulation import MICRO_BATCHES
 from ..training.loop import CRITIC_STEPS, ITERATIONS
 from . import hlo
 from .advice import advise
@@ -35,12 +36,14 @@ class _Step:
       trained: The network that the step updates.
       batch_size: The number of examples per replica.
       costlier_share: See `hlo.Part.operations`.
+      lengths: See `hlo.Part.operations`.
     """
 
     part: hlo.Part
     costs: Costs
     trained: tf.keras.Model
     batch_size: int
+    lengths: Mapping[str, int]
     costlier_share: float = 1.0
 
 
@@ -95,25 +98,42 @@ def _split(program: LoopProgram, compiled: hlo.Program, penalty_interval: int) -
     """Returns the critic step and the generator step, which are the bodies of the two loops."""
     iteration, critic_step = map(compiled.loop_body, (ITERATIONS, CRITIC_STEPS))
     inner = compiled.part(critic_step)
+    outer = compiled.part(iteration, without=critic_step)
     inner_costs, all_costs = count_costs(inner.text), count_costs(compiled.part(iteration).text)
     outer_costs = Costs(*(both - one for both, one in zip(all_costs, inner_costs, strict=True)))
     state, replicas = program.step.state, program.strategy.num_replicas_in_sync
+    lengths = {MICRO_BATCHES: program.step.optimization.accumulate}
     return {
         "critic_step": _Step(
             inner,
-            inner_costs,
+            _costs_with_lengths(compiled, inner, inner_costs, lengths),
             state.critic,
             program.batch_size // replicas,
+            lengths,
             # The only conditional is the penalty, which is computed in every k-th step.
             costlier_share=1 / penalty_interval,
         ),
         "generator_step": _Step(
-            compiled.part(iteration, without=critic_step),
-            outer_costs,
+            outer,
+            _costs_with_lengths(compiled, outer, outer_costs, lengths),
             state.generator,
             program.generator_batch_size // replicas,
+            lengths,
         ),
     }
+
+
+def _costs_with_lengths(
+    compiled: hlo.Program, part: hlo.Part, costs: Costs, lengths: Mapping[str, int]
+) -> Costs:
+    """Returns the costs of a part, given those in which every loop has one iteration."""
+    total = list(costs)
+    for name, body in part.loop_bodies():
+        more = lengths.get(name, 1) - 1
+        if more:
+            body_costs = count_costs(compiled.part(body).text)
+            total = [each + more * one for each, one in zip(total, body_costs, strict=True)]
+    return Costs(*total)
 
 
 def _describe_iteration(
@@ -164,7 +184,7 @@ def _describe_loop(
 
 def _describe_step(step: _Step, core: Core, networks: Iterable[tf.keras.Model]) -> dict[str, Any]:
     names = LayerNames(networks, step.part.op_names())
-    operations = step.part.operations(costlier_share=step.costlier_share)
+    operations = step.part.operations(costlier_share=step.costlier_share, lengths=step.lengths)
     cycles = sum(operation.cycles for operation in operations)
     by_layer: collections.Counter[str] = collections.Counter()
     for operation in operations:
@@ -174,7 +194,7 @@ def _describe_step(step: _Step, core: Core, networks: Iterable[tf.keras.Model]) 
         "bytes_accessed": step.costs.bytes_accessed,
         "estimated_cycles": cycles,
         "cycles_per_example": cycles / step.batch_size,
-        "loops": step.part.count_loops(),
+        "loops": sum(name not in step.lengths for name, _ in step.part.loop_bodies()),
         "estimated_seconds": cycles / core.clock,
         "matrix_unit_utilisation": step.costs.flops / (cycles * core.flops_per_cycle),
         **_describe_all_reduces(step, names, networks),

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _BYTES = {"f64": 8, "s64": 8, "u64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2}
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%([\w.\-]+) = (.*?) ([\w\-]+)\(")
@@ -79,7 +79,7 @@ class Program:
             _called(line, "body")[0]
             for lines in self._computations.values()
             for line in lines
-            if _kind(line) == "while" and parse_op_name(line).rpartition("/")[2] == name
+            if _kind(line) == "while" and _loop_name(line) == name
         ]
         if len(found) != 1:
             raise ValueError(f"{len(found)} loops have the name {name}, not 1")
@@ -126,20 +126,26 @@ class Part:
             lines += [f"ENTRY {header}" if is_entry else header, *rest]
         return "\n".join(lines)
 
-    def operations(self, *, costlier_share: float = 1.0) -> list[Operation]:
+    def operations(
+        self, *, costlier_share: float = 1.0, lengths: Mapping[str, int] | None = None
+    ) -> list[Operation]:
         """Returns the instructions with an estimate, in descending order of cost.
 
         The estimate of a fusion includes the instructions inside it, which have no estimates of
-        their own. The body of a loop counts once, because the program does not contain the number
-        of iterations.
+        their own. The program does not contain the lengths of loops.
 
         Args:
           costlier_share: The share of executions in which a conditional takes its costliest branch.
             In the other executions, it takes the cheapest branch.
+          lengths: The numbers of iterations of loops, by their names in TensorFlow. The body of any
+            other loop counts once.
         """
+        walk = functools.partial(
+            self._weighted, costlier_share=costlier_share, lengths=lengths or {}
+        )
         found = [
             dataclasses.replace(operation, cycles=round(weight * operation.cycles))
-            for weight, operation in self._weighted(self.root, 1.0, costlier_share)
+            for weight, operation in walk(self.root, 1.0)
         ]
         return sorted(found, key=lambda operation: -operation.cycles)
 
@@ -156,22 +162,24 @@ class Part:
         """Returns the scoped names of all TensorFlow operations."""
         return {parse_op_name(line) for line in self._lines()} - {""}
 
-    def count_loops(self) -> int:
-        """Returns the number of loops whose bodies are in this part."""
-        return sum(
-            _kind(line) == "while" and _called(line, "body")[0] in self.computations
+    def loop_bodies(self) -> list[tuple[str, str]]:
+        """Returns the name in TensorFlow and the body of each loop whose body is in this part."""
+        loops = [
+            (_loop_name(line), _called(line, "body")[0])
             for line in self._lines()
-        )
+            if _kind(line) == "while"
+        ]
+        return [(name, body) for name, body in loops if body in self.computations]
 
     def _lines(self) -> Iterator[str]:
         for lines in self.computations.values():
             yield from lines
 
     def _weighted(
-        self, name: str, weight: float, costlier_share: float
+        self, name: str, weight: float, costlier_share: float, lengths: Mapping[str, int]
     ) -> list[tuple[float, Operation]]:
         """Returns the operations of a computation, each with its number of executions."""
-        walk = functools.partial(self._weighted, costlier_share=costlier_share)
+        walk = functools.partial(self._weighted, costlier_share=costlier_share, lengths=lengths)
         found = []
         for line in self.computations.get(name, []):
             kind = _kind(line)
@@ -179,7 +187,7 @@ class Part:
             if cycles:
                 found.append((weight, Operation(parse_op_name(line), kind, int(cycles[1]))))
             if kind == "while":
-                found += walk(_called(line, "body")[0], weight)
+                found += walk(_called(line, "body")[0], weight * lengths.get(_loop_name(line), 1))
             elif kind == "conditional":
                 branches = sorted((walk(each, weight) for each in _branches(line)), key=_sum)
                 for branch, share in ((0, 1 - costlier_share), (-1, costlier_share)):
@@ -214,6 +222,10 @@ def _kind(line: str) -> str:
     """Returns the opcode of an instruction, or "" for other lines."""
     instruction = _INSTRUCTION.match(line)
     return instruction[3] if instruction else ""
+
+
+def _loop_name(line: str) -> str:
+    return parse_op_name(line).rpartition("/")[2]
 
 
 def _branches(line: str) -> list[str]:

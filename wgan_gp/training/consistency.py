@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..runtime.randomness import RngStream
+from .accumulation import replica_part
 from .augmentation import Augmentation
 from .interface import Objective, Terms, generator_needs_real
-from .step import replica_part
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..data.loop_input import LoopInput
+from .accumulation import replica_part
 from .loop import (
     LoopOutput,
     ReduceOverReplicas,
@@ -20,7 +21,7 @@ from .loop import (
     time_of,
     traced,
 )
-from .step import ReplicaStep, replica_part
+from .step import ReplicaStep
 
 
 def make_device_loop(

@@ -16,7 +16,9 @@ import tensorflow as tf
 
 from ..config import OptimizationSettings
 from ..runtime.randomness import RngStream, normal, uniform
+from .accumulation import replica_part, sum_over_micro_batches
 from .augmentation import Augmentation
+from .gradients import Gradients, dense, nan_unless_finite
 from .interface import Objective, Terms, generator_needs_real
 from .networks import bind_labels, update_ema
 from .schedules import ema_decay
@@ -99,21 +101,29 @@ class ReplicaStep:
             part = replica_part(batch_size)
             stream = RngStream.CRITIC_AUGMENTATION
             real, fake = self.augmentation(real, fake, stream=stream, step=index, part=part)
-        with tf.GradientTape() as tape:
-            # The penalty differentiates the critic with a tape of its own.
-            terms = self.objective.critic_terms(
-                self._critic(labels, training=True),
-                real,
-                fake,
-                alpha=alpha,
-                noise=noise,
-                step=update,
-                labels=labels,
-            )
-            shares = {name: self.global_mean(term, batch_size) for name, term in terms.items()}
-        weights = state.critic.trainable_variables
-        gradients = _dense(tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO))
-        poison = _nan_unless_finite(*shares.values(), gradients[0])
+        weights, names = state.critic.trainable_variables, self.objective.critic_term_names
+
+        def differentiate(
+            real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, alpha: tf.Tensor, noise: tf.Tensor
+        ) -> Gradients:
+            with tf.GradientTape() as tape:
+                # The penalty differentiates the critic with a tape of its own.
+                terms = self.objective.critic_terms(
+                    self._critic(labels, training=True),
+                    real,
+                    fake,
+                    alpha=alpha,
+                    noise=noise,
+                    step=update,
+                    labels=labels,
+                )
+                shares = {name: self.global_mean(terms[name], batch_size) for name in names}
+            return shares, dense(tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO))
+
+        shares, gradients = self._accumulate(
+            differentiate, (real, fake, labels, alpha, noise), names, weights
+        )
+        poison = nan_unless_finite(*shares.values(), gradients[0])
         shares["loss"] += poison
         gradients = [gradient + poison for gradient in gradients]
         state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
@@ -147,47 +157,63 @@ class ReplicaStep:
             self.optimization.seed,
             self.optimization.generator_batch,
         )
-        own = replica_part(batch_size)
-        part = {**own, "step": _draw_index(update, rollbacks)}
+        index = _draw_index(update, rollbacks)
+        part = {**replica_part(batch_size), "step": index}
         latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
         if self.generator_needs_real:
             if batch is None:
                 raise ValueError("the objective compares samples with real examples: pass batch")
-            real, labels = batch
+            *real, labels = batch
         else:
             position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
-            labels = self._labels_at(position)
-        with tf.GradientTape() as tape:
-            fake = self._generator(labels, training=True)(latents)
-            examples = {"real": real} if self.generator_needs_real else {}
-            examples["fake"] = fake
-            if self.augmentation is not None:
-                stream = RngStream.GENERATOR_AUGMENTATION
-                transformed = self.augmentation(
-                    *examples.values(), stream=stream, step=part["step"], part=own
+            real, labels = [], self._labels_at(position)
+        weights, names = state.generator.trainable_variables, self.objective.generator_term_names
+
+        def differentiate(latents: tf.Tensor, labels: tf.Tensor, *real: tf.Tensor) -> Gradients:
+            with tf.GradientTape() as tape:
+                examples = [self._generator(labels, training=True)(latents), *real]
+                if self.augmentation is not None:
+                    stream, own = RngStream.GENERATOR_AUGMENTATION, replica_part(batch_size)
+                    examples = self.augmentation(*examples, stream=stream, step=index, part=own)
+                terms = self.objective.generator_terms(
+                    self._critic(labels, training=True),
+                    labels=labels,
+                    **dict(zip(("fake", "real"), examples, strict=False)),
                 )
-                examples = dict(zip(examples, transformed, strict=True))
-            terms = self.objective.generator_terms(
-                self._critic(labels, training=True), labels=labels, **examples
+                shares = {name: self.global_mean(terms[name], batch_size) for name in names}
+            # On a TPU, scaling the loss costs less here than adding to each gradient.
+            poison = nan_unless_finite(*shares.values())
+            return shares, dense(
+                tape.gradient(
+                    shares["loss"],
+                    weights,
+                    output_gradients=1.0 + poison,
+                    unconnected_gradients=ZERO,
+                )
             )
-            shares = {name: self.global_mean(term, batch_size) for name, term in terms.items()}
-        weights = state.generator.trainable_variables
-        # On a TPU, scaling the loss costs less here than adding to each gradient.
-        poison = _nan_unless_finite(*shares.values())
-        gradients = _dense(
-            tape.gradient(
-                shares["loss"],
-                weights,
-                output_gradients=1.0 + poison,
-                unconnected_gradients=ZERO,
-            )
+
+        shares, gradients = self._accumulate(
+            differentiate, (latents, labels, *real), names, weights
         )
-        shares["loss"] += _nan_unless_finite(gradients[0])
+        shares["loss"] += nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
             decay = ema_decay(self.optimization, update)
             update_ema(state.generator_average, state.generator, decay)
         return shares
+
+    def _accumulate(
+        self,
+        differentiate: Callable[..., Gradients],
+        inputs: tuple[tf.Tensor, ...],
+        names: Sequence[str],
+        weights: Sequence[tf.Variable],
+    ) -> Gradients:
+        """Returns the shares and gradients of a batch, computed in micro-batches."""
+        like = (dict.fromkeys(names, 0.0), list(weights))
+        return sum_over_micro_batches(
+            differentiate, inputs, self.optimization.accumulate, like=like
+        )
 
     def diagnose_critic(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
         """Computes the critic's terms without training, with the networks in inference mode.
@@ -260,35 +286,6 @@ class ReplicaStep:
         return bind_labels(self.state.critic, labels, training=training)
 
 
-def replica_part(global_batch_size: int) -> dict[str, Any]:
-    """Returns the arguments `first` and `count` of this replica's random numbers."""
-    context = tf.distribute.get_replica_context()
-    count = global_batch_size // context.num_replicas_in_sync
-    return {
-        "first": tf.cast(context.replica_id_in_sync_group, tf.int64) * count,
-        "count": count,
-    }
-
-
 def _draw_index(update: tf.Tensor, rollbacks: tf.Tensor | int) -> tf.Tensor:
     """Returns the index of an update's draw, which differs between rollbacks."""
     return tf.cast(update, tf.int64) + _MAX_UPDATES * rollbacks
-
-
-def _dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
-    """Returns the gradients as dense tensors, with repeated rows of sparse gradients summed.
-
-    The gradient of a gather is sparse, with one row per gathered index. Keras's Adam would square
-    each row instead of the sum of all rows with the same index.
-    """
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-
-def _nan_unless_finite(*witnesses: tf.Tensor) -> tf.Tensor:
-    """Returns 0, or NaN if one of the tensors is not finite.
-
-    The gradient of a network's first layer is a good witness: a ReLU may hide a NaN from the
-    loss, but in the gradient of the first layer the NaN reappears, as 0 times NaN.
-    """
-    total = tf.add_n([tf.reduce_sum(witness) for witness in witnesses])
-    return tf.where(tf.math.is_finite(total), 0.0, float("nan"))
