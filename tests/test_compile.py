@@ -244,7 +244,8 @@ def test_images_are_sent_as_levels_and_resident_images_as_indices(tmp_path):
 
 
 def program_with(data, **settings):
-    config = Config(mode="compile", compile_topology="v5e-1", **{**TINY, **DCGAN, **settings})
+    settings = {"compile_topology": "v5e-1", **TINY, **DCGAN, **settings}
+    config = Config(mode="compile", **settings)
     config, dataset = resolve(config, LIBRARY.models)
     topology = topologies.find(config.compile_topology)
     program = make_program(config, dataset, LIBRARY, topology)
@@ -269,7 +270,7 @@ def test_the_error_for_a_large_dataset_contains_the_cache_that_fits(tmp_path, sh
     devices = compiler.slice_devices(topology)
     base = str(tmp_path / "v5e-1")
     with pytest.raises(UserError) as caught:
-        aot.compile_program(program, devices, topology, base)
+        aot.compile_program(program, devices, topology, base, penalty_interval=1)
     assert str(caught.value).startswith(message)
     assert str(caught.value).endswith("but a core has 15.75 GiB — use --cache=off")
     assert not list(tmp_path.iterdir()) or share < 1  # the first error needs no compilation
@@ -376,6 +377,8 @@ def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, k
         batch_size: int
         generator_batch_size: int
         resident = False
+        accumulate = 2**20  # more micro-batches than examples
+        remat = True
         step = types.SimpleNamespace(state=types.SimpleNamespace(critic=None, generator=None))
 
         def with_batch_size(self, *sizes):
@@ -388,7 +391,8 @@ def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, k
             return loop_program.LoweredLoop(hlo, 1, 1, 0, 0, prefetched_bytes=0)
 
     def compile_batch(batch):
-        return aot.compile_program(Loop(batch, 2 * batch), devices, topology, f"{tmp_path}/v2-8")
+        loop, base = Loop(batch, 2 * batch), f"{tmp_path}/v2-8"
+        return aot.compile_program(loop, devices, topology, base, penalty_interval=1)
 
     with pytest.raises(UserError) as caught:
         compile_batch(8192)

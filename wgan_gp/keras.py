@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .app.build import make_augmentation, make_objective, with_consistency
+from .app.build import make_augmentation, make_objective, make_remat, with_consistency
 from .app.library import Library, bundled
 from .config import Config
 from .data.conditions import Conditions
@@ -280,6 +280,7 @@ class WGANGP(tf.keras.Model):
             critic_takes_labels=takes_labels,
             conditions=None if self.conditions is None else self.conditions.table,
             augmentation=make_augmentation(self.config),
+            remat=make_remat(self.config, (self.generator, self.critic), bundled("models")),
         )
 
     def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
-from ..config import Config, ObjectiveSettings, weights_of
+from ..config import Config, ObjectiveSettings, OptimizationSettings, weights_of
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
 from ..data.spec import DataSpec
+from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..training.augmentation import Augmentation
@@ -176,7 +178,40 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
         conditions=None if spec.conditions is None else spec.conditions.table,
         augmentation=make_augmentation(config, state.augment_probability),
+        remat=make_remat(config, (state.generator, state.critic), library.models),
     )
+
+
+def make_remat(
+    settings: OptimizationSettings, networks: Sequence[Any], models: Any
+) -> Callable[[Any], Callable]:
+    """Returns `ReplicaStep.remat`, which leaves a network as it is if it cannot be recomputed.
+
+    Args:
+      settings: The setting that selects recomputation.
+      networks: The generator and the critic.
+      models: The package of networks.
+
+    Raises:
+      UserError: If --remat is set and neither network can be recomputed.
+    """
+    problems = []
+
+    @functools.cache
+    def remat(network: Any) -> Callable:
+        try:
+            return models.remat(getattr(network, "keras_model", None) or network)
+        except models.DesignError as error:
+            problems.append(error)
+            return network
+
+    tried = [remat(network) for network in networks] if settings.remat else []
+    if tried and tried == list(networks):
+        problem = models.format_message(problems[-1].problem)
+        raise UserError(f"--remat has no effect: {problem}", "omit it")
+    for error in problems:
+        logging.warning(f"--remat has no effect on one network: {error}")
+    return remat
 
 
 def make_augmentation(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import posixpath
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +16,7 @@ from . import compiler, error_messages
 from .compile_report import build_compile_report
 from .error_messages import Memory
 from .loop_program import LoopProgram, LoweredLoop
+from .memory_limit import OutOfMemoryError, compile_within_memory, find_remedy
 from .topologies import Topology
 
 
@@ -55,7 +55,9 @@ def compile_slice(
         tf.io.gfile.remove(old)
     began = time.perf_counter()
     log(f"compiling for {topology.replicas} x {topology.name}")
-    loop, executable = compile_program(program, devices, topology, base)
+    loop, executable = compile_program(
+        program, devices, topology, base, penalty_interval=penalty_interval
+    )
     write_atomic(f"{base}.hlo.txt", executable.hlo)
     log(f"compiled in {time.perf_counter() - began:.0f} s")
     result = build_compile_report(
@@ -71,7 +73,12 @@ def compile_slice(
 
 
 def compile_program(
-    program: LoopProgram, devices: list[Any], topology: Topology, base: str
+    program: LoopProgram,
+    devices: list[Any],
+    topology: Topology,
+    base: str,
+    *,
+    penalty_interval: int,
 ) -> tuple[LoweredLoop, compiler.Executable]:
     """Compiles a loop for all devices.
 
@@ -98,96 +105,14 @@ def compile_program(
     if unsupported is not None:
         raise unsupported
     try:
-        return loop, _compile_within_memory(loop, devices, available)
+        return loop, compile_within_memory(loop, devices, available)
     except compiler.CompileError as error:
         write_atomic(error_path, str(error))
         raise error_messages.compiler_error(str(error), error_path) from None
-    except _OutOfMemoryError as error:
+    except OutOfMemoryError as error:
         write_atomic(error_path, str(error))
         raise error_messages.out_of_memory_error(
             f"--batch_size={program.batch_size} is too large: the loop",
             error.memory,
-            _find_remedy(program, devices, error.memory),
+            find_remedy(program, devices, error.memory, penalty_interval),
         ) from None
-
-
-class _OutOfMemoryError(Exception):
-    """A program that requires more memory than a core has."""
-
-    def __init__(self, memory: Memory, message: str):
-        super().__init__(message)
-        self.memory = memory
-
-
-def _compile_within_memory(
-    loop: LoweredLoop, devices: list[Any], available: int
-) -> compiler.Executable:
-    """Compiles a loop and checks that it fits into the memory of a core.
-
-    The compiler itself considers only its temporary buffers, not arguments and results.
-
-    Raises:
-      _OutOfMemoryError: If the loop does not fit.
-      compiler.CompileError: If the compiler rejects the loop for another reason.
-    """
-    try:
-        executable = compiler.compile_hlo(loop.hlo, devices)
-    except compiler.CompileError as error:
-        memory = error_messages.parse_memory_error(str(error))
-        if memory is None:
-            raise
-        raise _OutOfMemoryError(memory, str(error)) from None
-    required = executable.memory_bytes + loop.prefetched_bytes
-    if required > available:
-        raise _OutOfMemoryError(
-            Memory(required, available), f"It compiles, but requires {required} bytes.\n"
-        )
-    return executable
-
-
-def _find_remedy(program: LoopProgram, devices: list[Any], memory: Memory) -> str:
-    """Returns what to do about a loop that requires too much memory.
-
-    Every recommended setting has been compiled and fits.
-    """
-    try:
-        if program.resident and memory.required - program.resident_bytes <= memory.available:
-            streamed = dataclasses.replace(program, resident=False)
-            if _fits(streamed, devices, memory.available):
-                return "use --cache=off"
-        for smaller in _smaller_batches(program, len(devices), memory.available / memory.required):
-            if _fits(smaller, devices, memory.available):
-                return (
-                    f"use --batch_size={smaller.batch_size} "
-                    f"--generator_batch_size={smaller.generator_batch_size}"
-                )
-    except compiler.CompileError:
-        return "use a smaller batch"
-    return "use a smaller network, because no batch size fits"
-
-
-def _fits(program: LoopProgram, devices: list[Any], available: float) -> bool:
-    try:
-        _compile_within_memory(program.lower(), devices, int(available))
-    except _OutOfMemoryError:
-        return False
-    return True
-
-
-def _smaller_batches(program: LoopProgram, replicas: int, share: float) -> Iterator[LoopProgram]:
-    """Yields the loop with smaller and smaller batches.
-
-    Both batch sizes per replica are powers of two, and their ratio stays about the same.
-
-    Args:
-      program: The loop.
-      replicas: The number of replicas.
-      share: The share of the batch size to begin with.
-    """
-    ratio = program.generator_batch_size / program.batch_size
-    per_replica = int(program.batch_size / replicas * share)
-    while per_replica >= 1:
-        per_replica = 2 ** (per_replica.bit_length() - 1)
-        generated = 2 ** (max(1, int(ratio * per_replica)).bit_length() - 1)
-        yield program.with_batch_size(per_replica * replicas, generated * replicas)
-        per_replica //= 2

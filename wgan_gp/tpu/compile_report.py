@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -45,6 +46,14 @@ class _Step:
     batch_size: int
     lengths: Mapping[str, int]
     costlier_share: float = 1.0
+
+    @functools.cached_property
+    def operations(self) -> list[hlo.Operation]:
+        return self.part.operations(costlier_share=self.costlier_share, lengths=self.lengths)
+
+    @property
+    def cycles(self) -> int:
+        return sum(operation.cycles for operation in self.operations)
 
 
 def build_compile_report(
@@ -92,6 +101,27 @@ def build_compile_report(
         "versions": dict(versions),
     }
     return {**report, "advice": advise(report, networks, topology.core)}
+
+
+def iteration_cycles(
+    program: LoopProgram, loop: LoweredLoop, executable: Executable, *, penalty_interval: int
+) -> int:
+    """Returns the estimated cycles of an iteration; see `build_compile_report`."""
+    compiled = hlo.Program(executable.hlo)
+    steps = _split(program, compiled, penalty_interval)
+    return _sum_cycles(program, loop, compiled, {name: step.cycles for name, step in steps.items()})
+
+
+def _sum_cycles(
+    program: LoopProgram, loop: LoweredLoop, compiled: hlo.Program, steps: Mapping[str, int]
+) -> int:
+    """Returns the cycles of an iteration, given those of each step."""
+    once = compiled.part(hlo.ENTRY, without=compiled.loop_body(ITERATIONS)).operations()
+    return (
+        program.n_critic * steps["critic_step"]
+        + steps["generator_step"]
+        + round(sum(operation.cycles for operation in once) / loop.iterations_per_launch)
+    )
 
 
 def _split(program: LoopProgram, compiled: hlo.Program, penalty_interval: int) -> dict[str, _Step]:
@@ -144,11 +174,8 @@ def _describe_iteration(
     topology: Topology,
 ) -> dict[str, Any]:
     """Returns the figures of one iteration; those of a launch are divided by its iterations."""
-    once = compiled.part(hlo.ENTRY, without=compiled.loop_body(ITERATIONS)).operations()
-    cycles = (
-        program.n_critic * programs["critic_step"]["estimated_cycles"]
-        + programs["generator_step"]["estimated_cycles"]
-        + round(sum(operation.cycles for operation in once) / loop.iterations_per_launch)
+    cycles = _sum_cycles(
+        program, loop, compiled, {name: each["estimated_cycles"] for name, each in programs.items()}
     )
 
     def per_iteration(launch_bytes: int) -> int:
@@ -184,8 +211,7 @@ def _describe_loop(
 
 def _describe_step(step: _Step, core: Core, networks: Iterable[tf.keras.Model]) -> dict[str, Any]:
     names = LayerNames(networks, step.part.op_names())
-    operations = step.part.operations(costlier_share=step.costlier_share, lengths=step.lengths)
-    cycles = sum(operation.cycles for operation in operations)
+    operations, cycles = step.operations, step.cycles
     by_layer: collections.Counter[str] = collections.Counter()
     for operation in operations:
         by_layer[names.find_layer(operation.name)] += operation.cycles

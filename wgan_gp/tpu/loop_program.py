@@ -47,17 +47,32 @@ class LoopProgram:
         return self.step.optimization.generator_batch
 
     @property
+    def accumulate(self) -> int:
+        return self.step.optimization.accumulate
+
+    @property
+    def remat(self) -> bool:
+        return self.step.optimization.remat
+
+    @property
     def resident_bytes(self) -> int:
         """The size of the examples of a dataset in the memory of a device."""
         return self.data.size * self.data.format.tpu_bytes if is_stored(self.data) else 0
 
     def with_batch_size(self, batch_size: int, generator_batch_size: int) -> LoopProgram:
         """Returns the loop with other global batch sizes."""
-        optimization = dataclasses.replace(
-            self.step.optimization,
-            batch_size=batch_size,
-            generator_batch_size=generator_batch_size,
-        )
+        return self._with(batch_size=batch_size, generator_batch_size=generator_batch_size)
+
+    def with_accumulate(self, accumulate: int) -> LoopProgram:
+        """Returns the loop with another number of micro-batches."""
+        return self._with(accumulate=accumulate)
+
+    def with_remat(self) -> LoopProgram:
+        """Returns the loop that computes features again in its backward passes."""
+        return self._with(remat=True)
+
+    def _with(self, **settings: Any) -> LoopProgram:
+        optimization = dataclasses.replace(self.step.optimization, **settings)
         step = dataclasses.replace(self.step, optimization=optimization)
         return dataclasses.replace(self, step=step)
 
