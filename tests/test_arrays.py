@@ -368,6 +368,15 @@ def test_flags_that_do_not_fit(tmp_path, capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
+def test_errors_do_not_suggest_to_resize_arrays(tmp_path):
+    path = save(tmp_path / "x.npy", RANDOM.normal(size=(9, 24, 12, 3)))
+    flags = {"dataset": "array", "data_dir": path}
+    with pytest.raises(UserError, match="24x12 pixels — use images of size 32, 48, 64 or 128,"):
+        resolve(Config(**flags, model="resnet"), LIBRARY.models)
+    with pytest.raises(UserError, match="--dataset=array, which has 9 examples — use at most 9"):
+        find_data(Config(**flags)).open(batch_size=10)
+
+
 def test_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "x.npy")
     with pytest.raises(UserError, match=r"x\.npy is not a file"):

@@ -46,6 +46,8 @@ class ArrayReader:
       UserError: If the file cannot be trained on.
     """
 
+    resizable = False  # see `Dataset.resizable`
+
     def __init__(self, settings: DataSettings, flag: str = "data_dir"):
         if settings.data_dir is None:
             raise UserError(

@@ -222,7 +222,7 @@ def _labels(
     if labels is None:
         return None
     if conditions is not None:
-        return conditions.standardize(conditions.checked(labels, f"the conditions in {flag}"))
+        return conditions.standardize(conditions.checked(labels, flag))
     return labels.astype(np.int32) if labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
 
