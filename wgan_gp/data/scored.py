@@ -13,12 +13,13 @@ import tensorflow as tf
 from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
 from . import pixels
-from .array_files import chunks, open_arrays
+from .array_files import open_arrays
 from .class_names import numbered_like
 from .conditions import Conditions
 from .datasets import Dataset
 from .decoding import decode_readable, warn_of_unreadable
 from .folder import FolderImages, find_form, list_images, read_headers
+from .npy_files import chunks
 from .pipeline import first_examples
 from .scaling import Scaling
 from .shuffling import shuffled
