@@ -439,7 +439,7 @@ def test_samples_have_the_precision_of_the_data():
     np.testing.assert_allclose(restored, examples, rtol=0, atol=1e-6)
 
 
-def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):
+def test_a_table_of_another_shape_or_with_nan_is_not_scored(tmp_path, capsys):
     path = save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))
     train_run(tmp_path / "run", dataset="array", data_dir=path, **SMALL)
     other = save(tmp_path / "y.npy", RANDOM.normal(size=(20, 4)))
@@ -447,6 +447,9 @@ def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):
     assert "contains examples of shape (4,), but the run was trained on (3,)" in (
         capsys.readouterr().err
     )
+    bad = save(tmp_path / "z.npy", np.where(np.eye(20, 3, -1), np.nan, 0.5) * [1, 1, 0])
+    assert call_main("--mode=score", f"--model_dir={tmp_path}/run", f"--score_data={bad}") == 2
+    assert "z.npy contains NaN or infinity in feature 0, feature 1, " in capsys.readouterr().err
 
 
 def test_names_of_classes_have_the_numbers_of_the_training_data(tmp_path):

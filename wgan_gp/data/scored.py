@@ -13,6 +13,7 @@ import tensorflow as tf
 from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
 from . import pixels
+from .array_checks import names_of
 from .array_files import open_arrays
 from .class_names import numbered_like
 from .conditions import Conditions
@@ -186,8 +187,13 @@ def _read_scaled(
         numbered = numbered_like(spec.class_names, numbered, data.class_names, flag)
     all_labels = _labels(numbered, spec.conditions, flag)
     for begin, part in chunks(data.examples):
-        if not np.isfinite(part).all():
-            raise UserError(f"{flag} contains NaN or infinity", "leave these examples out")
+        is_bad = np.logical_not(np.isfinite(part)).reshape(-1, part.shape[-1])
+        if is_bad.any():
+            names = data._replace(names=data.names or scaling.names)
+            raise UserError(
+                f"{flag} contains NaN or infinity in {names_of(names, is_bad.any(axis=0))}",
+                "leave these examples out",
+            )
         examples = scaling.normalize(tf.constant(part)).numpy()
         indices = begin + np.arange(len(part))
         labels = None if all_labels is None else all_labels[indices]
