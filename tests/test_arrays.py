@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -308,16 +309,26 @@ def test_a_damaged_entry_is_reported():
         ("x.npy", np.zeros([0, 3]), "contains examples of shape [0, 3]"),
         ("x.npy", np.zeros([4, 3], complex), "dtype complex128"),
         ("x.npy", np.array([["a"]]), "contains examples of shape [1, 1] and dtype <U1"),
-        ("x.npy", np.asfortranarray(RANDOM.normal(size=(4, 3))), "columns before rows"),
         ("x.npy", np.array([[{}]]), "contains objects"),
+        ("x.npy", np.zeros([4, 0, 3]), "contains examples of shape [4, 0, 3]"),
         ("x.npz", {"data": np.eye(3)}, "contains the arrays data, but no examples"),
-        ("x.npz", {"examples": np.eye(3), "labels": np.arange(2)}, "labels of shape [2]"),
+        ("x.npz", {"examples": np.eye(3), "labels": np.arange(2)}, "conditions of shape [2]"),
+        ("x.npz", {"examples": np.eye(3), "labels": np.int64(3)}, "conditions of shape []"),
+        ("x.npz", {"examples": np.eye(3), "labels": [0, 1, 10**6]}, "the label 1000000"),
+        ("x.npz", {"examples": np.eye(3), "conditions": np.float32(3)}, "conditions of shape []"),
+        ("x.npz", {"examples": np.eye(3), "conditions": np.eye(3, 0)}, "of shape [3, 0]"),
+        ("x.npz", {"examples": np.eye(3), "conditions": [*"abc"]}, "of shape [3] and dtype <U1"),
+        ("x.npz", {"examples": np.eye(3), "conditions": 1j * np.eye(3)}, "dtype complex128"),
+        ("x.npz", {"examples": np.eye(3), "conditions": 1e300 * np.eye(3)}, "NaN or infinity"),
         ("x.npz", {"examples": np.eye(3), "labels": -np.arange(3)}, "contains the label -2"),
         ("x.npz", b"PK", "cannot be read"),
         ("x.csv", b"a,b\n1,2\n3\n", "line 3 has 1 columns in place of 2"),
         ("x.csv", b"a,b\n1,2\n3,x\n", "line 3: 'x' in b is not a number"),
         ("x.csv", b"a,b\n", "contains no examples"),
         ("x.csv", b"\xff\xfe", "cannot be read"),
+        ("x.csv", b"a,b\n1," + b"2" * 200_000, "cannot be read (field larger than"),
+        ("x.csv", b"a;b\n1;2\n", "line 2: '1;2' in a;b is not a number — separate columns by"),
+        ("x.csv", b"a,label\n1,0\n2,\n", "line 3 has no label — add it"),
         ("x.csv", b"a,b\n1,2\n3,\n", "NaN or infinity in 1 of 2 examples, in b"),
         ("x.csv", b"1,2\n3,2\n", "is constant in feature 1"),
         ("x.npy", np.full([4, 2, 3], 7), "is constant in channel 0, channel 1, channel 2"),
@@ -336,6 +347,35 @@ def test_files_that_cannot_be_trained_on(tmp_path, capsys, name, content, messag
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: --data_dir=") and message in line and " — " in line
     assert not (tmp_path / "run").exists()
+
+
+def test_an_archive_of_something_else_is_reported(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("examples.npy", b"not an array")
+    with pytest.raises(UserError, match="contains the arrays none, but no examples"):
+        open_arrays(str(tmp_path / "x.npz"), "--data_dir=x")
+
+
+@pytest.mark.parametrize("folder", ["{}", "ram://fortran"])
+def test_arrays_in_fortran_order_have_the_same_examples(tmp_path, folder):
+    """A table of pandas is usually saved in this order."""
+    array = RANDOM.normal(size=(9, 4, 2))
+    path = save(f"{folder.format(tmp_path)}/x.npy", np.asfortranarray(array))
+    rows = open_arrays(path, "--data_dir=x").examples
+    np.testing.assert_array_equal(rows[2:5], array[2:5])
+    np.testing.assert_array_equal(rows[np.array([7, 0])], array[[7, 0]])
+
+
+@pytest.mark.parametrize("scaling", ["minmax", "standard", "whiten"])
+@pytest.mark.parametrize("size", [1.7e308, 1e200, 1e-300])
+@pytest.mark.filterwarnings("error")
+def test_values_that_cannot_be_scaled_are_reported(tmp_path, scaling, size):
+    values = size * RANDOM.uniform(-1, 1, (9, 2))
+    values[:, 1] = RANDOM.normal(size=9)
+    path = save(tmp_path / "x.npy", values)
+    settings_ = DataSettings(dataset="array", data_dir=path, scaling=scaling)
+    with pytest.raises(UserError, match="values in feature 0 that are too large, or too close"):
+        ArrayReader(settings_)
 
 
 def test_a_cut_file_and_unequal_shards_are_reported(tmp_path):
@@ -368,6 +408,15 @@ def test_flags_that_do_not_fit(tmp_path, capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
+def test_errors_do_not_suggest_to_resize_arrays(tmp_path):
+    path = save(tmp_path / "x.npy", RANDOM.normal(size=(9, 24, 12, 3)))
+    flags = {"dataset": "array", "data_dir": path}
+    with pytest.raises(UserError, match="24x12 pixels — use images of size 32, 48, 64 or 128,"):
+        resolve(Config(**flags, model="resnet"), LIBRARY.models)
+    with pytest.raises(UserError, match="--dataset=array, which has 9 examples — use at most 9"):
+        find_data(Config(**flags)).open(batch_size=10)
+
+
 def test_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "x.npy")
     with pytest.raises(UserError, match=r"x\.npy is not a file"):
@@ -390,7 +439,7 @@ def test_samples_have_the_precision_of_the_data():
     np.testing.assert_allclose(restored, examples, rtol=0, atol=1e-6)
 
 
-def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):
+def test_a_table_of_another_shape_or_with_nan_is_not_scored(tmp_path, capsys):
     path = save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))
     train_run(tmp_path / "run", dataset="array", data_dir=path, **SMALL)
     other = save(tmp_path / "y.npy", RANDOM.normal(size=(20, 4)))
@@ -398,6 +447,9 @@ def test_a_table_of_another_shape_is_not_scored(tmp_path, capsys):
     assert "contains examples of shape (4,), but the run was trained on (3,)" in (
         capsys.readouterr().err
     )
+    bad = save(tmp_path / "z.npy", np.where(np.eye(20, 3, -1), np.nan, 0.5) * [1, 1, 0])
+    assert call_main("--mode=score", f"--model_dir={tmp_path}/run", f"--score_data={bad}") == 2
+    assert "z.npy contains NaN or infinity in feature 0, feature 1, " in capsys.readouterr().err
 
 
 def test_names_of_classes_have_the_numbers_of_the_training_data(tmp_path):

@@ -328,6 +328,18 @@ def test_bad_sample_conditions_are_one_line(trained, capsys, text):
     assert len(errors) == 1 and errors[0].startswith("error: --sample_conditions=")
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--sample_conditions=1,2,3", "of shape [1, 3], but a condition of this run has 2 numbers"),
+        ("--sample_class=1", "has continuous conditions instead of classes — use --sample_cond"),
+    ],
+)
+def test_errors_name_the_conditions_of_the_run(trained, capsys, flag, message):
+    assert call_main("--mode=sample", f"--model_dir={trained.run.directory.path}", flag) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_sample_conditions_need_a_run_with_conditions(tmp_path, capsys):
     train(tmp_path, data=POINTS, conditioning="none", train_steps=1)
     assert call_main("--mode=sample", f"--model_dir={tmp_path}", "--sample_conditions=1") == 2

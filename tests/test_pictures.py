@@ -530,6 +530,30 @@ def test_records_keep_16_bits(tmp_path):
     assert write_tfrecords.main([folder, f"{tmp_path}/bad", "--image_size=6x"]) == 2
 
 
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_records_have_the_channels_of_their_flag(tmp_path, capsys, channels):
+    folder = put(tmp_path / "x", a_png=encoded(ramp(6, 5, 4)))
+    flags = ["--image_size=6x5", f"--image_channels={channels}"]
+    assert write_tfrecords.main([folder, f"{tmp_path}/r", *flags]) == 0
+    assert f" --image_channels={channels}\n" in capsys.readouterr().out
+    found, wanted = (
+        open_data(settings_of(path, dataset=name, batch_size=1, image_channels=channels))
+        for path, name in ((f"{tmp_path}/r-*", "tfrecord"), (folder, "image_folder"))
+    )
+    np.testing.assert_array_equal(found.examples, wanted.examples)
+    with pytest.raises(SystemExit):
+        write_tfrecords.main([folder, f"{tmp_path}/s", flags[1]])
+    assert "--image_channels requires --image_size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [[], ["--image_size=6x5"]])
+def test_records_do_not_lose_channels(tmp_path, monkeypatch, capsys, flags):
+    install(monkeypatch, EIGHT, "YXS")
+    folder = put(tmp_path / "x", a_tif=raw_tiff(EIGHT))
+    assert write_tfrecords.main([folder, f"{tmp_path}/r", *flags]) == 2
+    assert "a.tif has 8 channels, and a PNG has at most 4" in capsys.readouterr().err
+
+
 # Channels
 
 

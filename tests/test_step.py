@@ -102,6 +102,7 @@ def test_every_objective_on_two_replicas_is_that_on_one(objective):
     compare_one_update("critic", several=2, objective=objective)
 
 
+POINTS = {"dataset": "swiss_roll", "model": "mlp"}
 ACGAN = {"conditioning": "acgan"}
 PROJECTION = {"conditioning": "projection", "critic_normalization": "spectral"}
 DIFFAUGMENT = {"augment": "diffaugment", **PROJECTION}
@@ -111,35 +112,36 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
 
 
 @pytest.mark.parametrize(
-    ("network", "settings"),
+    ("network", "settings", "several"),
     [
-        ("generator", ACGAN),
-        ("critic", PROJECTION),
-        ("critic", DIFFAUGMENT),
-        ("critic", R3GAN),
-        ("critic", {"minibatch_stddev": 4}),
-        ("generator", R3GAN),
+        ("generator", ACGAN, 2),
+        ("critic", PROJECTION, 2),
+        ("critic", DIFFAUGMENT, 2),
+        ("critic", {**POINTS, **R3GAN}, 4),
+        ("critic", {**POINTS, "minibatch_stddev": 4}, 4),
+        ("generator", R3GAN, 2),
         *(
-            pytest.param(network, settings, marks=pytest.mark.slow)
-            for network, settings in (
-                ("critic", ACGAN),
-                ("generator", PROJECTION),
-                ("generator", RESNET_ACGAN),
-                ("critic", RESNET_ACGAN),
-                ("generator", RESNET_FUSED),
-                ("critic", RESNET_FUSED),
-                ("generator", DIFFAUGMENT),
-                ("critic", {"augment": "bcr"}),
-                ("generator", {**R3GAN, **DIFFAUGMENT}),
-                ("critic", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}),
-                ("generator", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}),
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("critic", ACGAN, 2),
+                ("generator", PROJECTION, 2),
+                ("generator", RESNET_ACGAN, 2),
+                ("critic", RESNET_ACGAN, 2),
+                ("generator", RESNET_FUSED, 2),
+                ("critic", RESNET_FUSED, 2),
+                ("generator", DIFFAUGMENT, 4),
+                ("critic", {"augment": "bcr"}, 4),
+                ("critic", {"minibatch_stddev": 4}, 2),
+                ("generator", {**R3GAN, **DIFFAUGMENT}, 4),
+                ("critic", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}, 2),
+                ("generator", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}, 2),
             )
         ),
     ],
     ids=str,
 )
-def test_every_kind_of_network_on_two_replicas_is_that_on_one(network, settings):
-    compare_one_update(network, several=2, config=dataclasses.replace(IMAGES, **settings))
+def test_every_kind_of_network_on_several_replicas_is_that_on_one(network, settings, several):
+    compare_one_update(network, several, config=dataclasses.replace(IMAGES, **settings))
 
 
 @pytest.mark.slow

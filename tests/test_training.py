@@ -130,10 +130,10 @@ R3GAN = {
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({**AVERAGE, **SCHEDULED}, id="average"),
+        pytest.param({**AVERAGE, **SCHEDULED, "minibatch_stddev": 4}, id="average"),
         pytest.param({**SCHEDULED, **R3GAN}, id="r3gan", marks=pytest.mark.slow),
         pytest.param(
-            {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant"},
+            {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant", "augment": "diffaugment"},
             id="dcgan",
             marks=pytest.mark.slow,
         ),

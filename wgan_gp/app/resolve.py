@@ -50,7 +50,7 @@ def resolve(
     )
     dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
-    critic, generator = check_networks(config, dataset.spec, models)
+    critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
     config.check_example_shape(shape)
     if config.mode == "compile":
         config.check_replicas(topologies.find(config.compile_topology).replicas)
@@ -122,8 +122,16 @@ def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:
     return {name: getattr(settings, _SETTING_OF.get(name, name)) for name in models.SETTINGS}
 
 
-def check_networks(settings: NetworkSettings, spec: DataSpec, models: Any) -> tuple[Any, Any]:
+def check_networks(
+    settings: NetworkSettings, spec: DataSpec, models: Any, *, resizable: bool = True
+) -> tuple[Any, Any]:
     """Returns the registry entries of the critic and the generator for some data.
+
+    Args:
+      settings: The settings of the networks.
+      spec: The data.
+      models: The package of networks.
+      resizable: Whether --image_size can change the size of the images, for messages.
 
     Raises:
       UserError: If a model does not exist, or the models do not fit the examples or each other.
@@ -137,6 +145,8 @@ def check_networks(settings: NetworkSettings, spec: DataSpec, models: Any) -> tu
     except models.DesignError as error:
 
         def as_flag(setting: Any) -> str:
+            if setting.name == "image_size" and not resizable:
+                return f"images of size {setting.value}"
             return f"--{_SETTING_OF.get(setting.name, setting.name)}={setting.value}"
 
         raise UserError(

@@ -17,6 +17,8 @@ from .whitening import MAX_VALUES
 # The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
 # in a penalty and in Adam overflow long before the values do.
 _UNSCALED = (1e-3, 1e6)
+# The squares of larger and smaller numbers are no normal numbers of float64.
+_SCALED = (1e-150, 1e150)
 
 
 def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
@@ -53,6 +55,19 @@ def check_constant(flag: str, data: ArrayData, scaling: Scaling, settings: DataS
             "--scaling=none",
         )
     logging.warning(f"{what}; the networks do not see it, and samples contain the constants")
+
+
+def check_range(flag: str, data: ArrayData, scaling: Scaling) -> None:
+    """Raises UserError if the moments of features cannot be computed in float64."""
+    largest = np.maximum(np.abs(scaling.minimum), np.abs(scaling.maximum))
+    is_bad = np.zeros([len(scaling.constants)], bool)
+    is_bad[list(scaling.used)] = (largest > _SCALED[1]) | ~(np.array(scaling.scale) >= _SCALED[0])
+    if scaling.method != "none" and is_bad.any():
+        raise UserError(
+            f"{flag} has values in {names_of(data, is_bad)} that are too large, or too close to "
+            "each other, to be scaled in float64",
+            "multiply them by a constant",
+        )
 
 
 def check_values(flag: str, scaling: Scaling, settings: DataSettings) -> None:

@@ -13,9 +13,10 @@ from absl import logging
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from . import array_checks, pixels
-from .array_files import ArrayData, chunks, open_arrays
+from .array_files import ArrayData, open_arrays
 from .class_names import numbered_like
 from .conditions import Conditions
+from .npy_files import chunks
 from .scaling import Scaling, Statistics
 from .shuffling import shuffled
 from .source import (
@@ -45,6 +46,8 @@ class ArrayReader:
     Raises:
       UserError: If the file cannot be trained on.
     """
+
+    resizable = False  # see `Dataset.resizable`
 
     def __init__(self, settings: DataSettings, flag: str = "data_dir"):
         if settings.data_dir is None:
@@ -189,11 +192,12 @@ class ArrayReader:
         covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
         content = hashlib.sha256()
         valid = []
-        for _, part in chunks(rows):
-            content.update(np.ascontiguousarray(part).data)
-            valid.append(statistics.add(part))
-            if covariance is not None:
-                covariance.add(part[valid[-1]])
+        with np.errstate(over="ignore", invalid="ignore"):  # see array_checks.check_range
+            for _, part in chunks(rows):
+                content.update(np.ascontiguousarray(part).data)
+                valid.append(statistics.add(part))
+                if covariance is not None:
+                    covariance.add(part[valid[-1]])
         if self._data.labels is not None:
             content.update(np.ascontiguousarray(self._data.labels).data)
         is_valid = np.concatenate(valid)
@@ -207,12 +211,14 @@ class ArrayReader:
             if not is_valid.any():
                 raise UserError(what, "give data with valid examples")
             logging.warning(f"{what}; these examples are left out")
-        scaling = statistics.scaling(
-            settings.scaling,
-            dtype=rows.dtype,
-            dequantize=settings.dequantization,
-            names=self._data.names,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaling = statistics.scaling(
+                settings.scaling,
+                dtype=rows.dtype,
+                dequantize=settings.dequantization,
+                names=self._data.names,
+            )
+        array_checks.check_range(self._flag, self._data, scaling)
         if covariance is not None and scaling.used:
             whitening = covariance.whitening(scaling.offset, scaling.scale, scaling.used)
             scaling = dataclasses.replace(scaling, whitening=whitening)

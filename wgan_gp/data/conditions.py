@@ -111,15 +111,18 @@ class Conditions:
             rows = np.asarray(values, np.float32)
             rows = rows.reshape(-1, 1) if self.size == rows.ndim == 1 else np.atleast_2d(rows)
         except (ValueError, TypeError):
-            raise UserError(f"{flag} are not numbers", f"give {self.size} numbers each") from None
-        if rows.ndim != 2 or rows.shape[1] != self.size or not len(rows):
             raise UserError(
-                f"{flag} have shape {list(rows.shape)}, but a condition of this run has "
-                f"{self.size} number{'s' if self.size > 1 else ''}",
-                f"give conditions of shape [M, {self.size}]",
+                f"{flag} does not give numbers", f"give {self.size} numbers each"
+            ) from None
+        if rows.ndim != 2 or rows.shape[1] != self.size or not len(rows):
+            numbers = f"{self.size} number{'s' if self.size > 1 else ''}"
+            raise UserError(
+                f"{flag} gives conditions of shape {list(rows.shape)}, but a condition of this run "
+                f"has {numbers}",
+                f"give {numbers} for each condition",
             )
         if not np.isfinite(rows).all():
-            raise UserError(f"{flag} contain NaN or infinity", "give finite numbers")
+            raise UserError(f"{flag} contains NaN or infinity", "give finite numbers")
         return rows
 
     def to_dict(self) -> dict[str, Any]:

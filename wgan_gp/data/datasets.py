@@ -110,6 +110,11 @@ class Dataset:
         return getattr(self._reader, "scaling", None)
 
     @property
+    def resizable(self) -> bool:
+        """Is True if --image_size can change the size of the images."""
+        return getattr(self._reader, "resizable", True)
+
+    @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
@@ -197,7 +202,7 @@ class Dataset:
         if data.size is not None and batch_size > data.size:
             raise UserError(
                 f"--batch_size={batch_size} is larger than --dataset={self.settings.dataset}, "
-                f"which has {data.size} image{'s' if data.size > 1 else ''}",
+                f"which has {data.size} example{'s' if data.size > 1 else ''}",
                 f"use at most {data.size}",
             )
 

@@ -13,12 +13,14 @@ import tensorflow as tf
 from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
 from . import pixels
-from .array_files import chunks, open_arrays
+from .array_checks import names_of
+from .array_files import open_arrays
 from .class_names import numbered_like
 from .conditions import Conditions
 from .datasets import Dataset
 from .decoding import decode_readable, warn_of_unreadable
 from .folder import FolderImages, find_form, list_images, read_headers
+from .npy_files import chunks
 from .pipeline import first_examples
 from .scaling import Scaling
 from .shuffling import shuffled
@@ -185,8 +187,13 @@ def _read_scaled(
         numbered = numbered_like(spec.class_names, numbered, data.class_names, flag)
     all_labels = _labels(numbered, spec.conditions, flag)
     for begin, part in chunks(data.examples):
-        if not np.isfinite(part).all():
-            raise UserError(f"{flag} contains NaN or infinity", "leave these examples out")
+        is_bad = np.logical_not(np.isfinite(part)).reshape(-1, part.shape[-1])
+        if is_bad.any():
+            names = data._replace(names=data.names or scaling.names)
+            raise UserError(
+                f"{flag} contains NaN or infinity in {names_of(names, is_bad.any(axis=0))}",
+                "leave these examples out",
+            )
         examples = scaling.normalize(tf.constant(part)).numpy()
         indices = begin + np.arange(len(part))
         labels = None if all_labels is None else all_labels[indices]
@@ -222,7 +229,7 @@ def _labels(
     if labels is None:
         return None
     if conditions is not None:
-        return conditions.standardize(conditions.checked(labels, f"the conditions in {flag}"))
+        return conditions.standardize(conditions.checked(labels, flag))
     return labels.astype(np.int32) if labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
 

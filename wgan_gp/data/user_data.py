@@ -35,6 +35,8 @@ class UserReader:
       UserError: If it does not return data that can be trained on.
     """
 
+    resizable = False  # see `Dataset.resizable`
+
     def __init__(self, settings: DataSettings, function: Callable[..., Any], flag: str):
         self._function = function
         self._flag = flag

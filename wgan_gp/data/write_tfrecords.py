@@ -29,6 +29,8 @@ from . import listing, pixels, tiff
 from .folder import ImageFolder, list_images
 from .headers import ImageForm, read_header
 
+_MOST_CHANNELS = 4  # of a PNG
+
 
 def main(arguments: list[str]) -> int:
     """Runs the program and returns its exit status."""
@@ -45,21 +47,32 @@ def main(arguments: list[str]) -> int:
         help="size in pixels, such as 64 or 48x24, to which images are cropped and resized, as "
         "PNG; default: copy files",
     )
+    parser.add_argument(
+        "--image_channels",
+        type=int,
+        choices=(1, 2, 3, 4),
+        help="channels of the PNG files of --image_size: gray, gray and alpha, color, color and "
+        "alpha; default: 3",
+    )
     given = parser.parse_args(arguments)
     show_log_lines()
     if given.images_per_file < 1:
         parser.error(f"--images_per_file={given.images_per_file} is too small — use at least 1")
+    if given.image_channels is not None and given.image_size is None:
+        parser.error("--image_channels requires --image_size — without it, files are copied")
     try:
-        text = given.image_size
-        size = None if text is None else sides_of(parse_image_size("image_size", text))
-        write(given.folder, given.prefix, given.images_per_file, size)
+        shape = None
+        if given.image_size is not None:
+            size = sides_of(parse_image_size("image_size", given.image_size))
+            shape = (*size, given.image_channels or 3)
+        write(given.folder, given.prefix, given.images_per_file, shape)
     except UserError as error:
         print(f"error: {error}".replace("--data_dir=", ""), file=sys.stderr)
         return 2
     return 0
 
 
-def write(path: str, prefix: str, images_per_file: int, size: tuple[int, int] | None) -> None:
+def write(path: str, prefix: str, images_per_file: int, shape: tuple[int, int, int] | None) -> None:
     """Writes all readable images in random order and names unreadable ones on stderr.
 
     A file is renamed to its final name when it is complete.
@@ -68,12 +81,12 @@ def write(path: str, prefix: str, images_per_file: int, size: tuple[int, int] | 
       path: The folder of the images.
       prefix: The beginning of the paths of the TFRecord files.
       images_per_file: The largest number of images in a file.
-      size: Height and width to which images are cropped and resized, in pixels. None copies the
-        files, except TIFF files, which become PNG.
+      shape: `(H, W, C)` of the images, to which they are cropped, resized and converted, with C of
+        1 to 4. None copies the files, except TIFF files, which become PNG.
 
     Raises:
-      UserError: If no image is readable, a file cannot be written, or files of an earlier call
-        with another number of files exist.
+      UserError: If no image is readable, an image has more channels than a PNG, a file cannot be
+        written, or files of an earlier call with another number of files exist.
     """
     with listing.reading(path):
         folder = list_images(path)
@@ -85,7 +98,7 @@ def write(path: str, prefix: str, images_per_file: int, size: tuple[int, int] | 
     with tqdm.tqdm(total=len(order), unit=" images", disable=not sys.stderr.isatty()) as bar:
         for shard in range(count):
             name = f"{prefix}-{shard:05}-of-{count:05}.tfrecord"
-            unreadable += _write_file(name, folder, order[shard::count], size, bar)
+            unreadable += _write_file(name, folder, order[shard::count], shape, bar)
     if unreadable:
         logging.warning(
             f"skipped images that cannot be read: {', '.join(map(printable, unreadable))}"
@@ -94,7 +107,8 @@ def write(path: str, prefix: str, images_per_file: int, size: tuple[int, int] | 
         raise UserError(
             f"{path} contains no image that can be read", "give JPEG, PNG, GIF or TIFF files"
         )
-    _print_command(prefix, folder, len(order) - len(unreadable))
+    channels = "" if shape is None or shape[2] == 3 else f" --image_channels={shape[2]}"
+    _print_command(prefix, folder, len(order) - len(unreadable), channels)
 
 
 def _check_earlier_files(prefix: str, count: int) -> None:
@@ -116,7 +130,7 @@ def _write_file(
     name: str,
     folder: ImageFolder,
     indices: list[int],
-    size: tuple[int, int] | None,
+    shape: tuple[int, int, int] | None,
     bar: tqdm.tqdm,
 ) -> list[str]:
     """Writes a TFRecord file and returns the paths of the images that cannot be read."""
@@ -128,7 +142,7 @@ def _write_file(
         with tf.io.TFRecordWriter(f"{name}.new") as writer:
             for index in indices:
                 bar.update()
-                image = _read(posixpath.join(folder.path, folder.files[index]), size)
+                image = _read(posixpath.join(folder.path, folder.files[index]), shape)
                 if image is None:
                     unreadable.append(folder.files[index])
                 else:
@@ -141,17 +155,17 @@ def _write_file(
     return unreadable
 
 
-def _print_command(prefix: str, folder: ImageFolder, count: int) -> None:
+def _print_command(prefix: str, folder: ImageFolder, count: int, channels: str) -> None:
     """Prints the flags that train on the files, and the names of the labels."""
     names = folder.class_names
     classes = "" if "" in names else f" --num_classes={len(names)}"
     print(f"wrote {count} images to {prefix}-*.tfrecord; to train on them, use")
-    print(f"  --dataset=tfrecord --data_dir='{prefix}-*.tfrecord'{classes}")
+    print(f"  --dataset=tfrecord --data_dir='{prefix}-*.tfrecord'{classes}{channels}")
     if classes:
         print(f"labels: {', '.join(f'{label} {name}' for label, name in enumerate(names))}")
 
 
-def _read(path: str, size: tuple[int, int] | None) -> bytes | None:
+def _read(path: str, shape: tuple[int, int, int] | None) -> bytes | None:
     """Returns the content of an image file, or a PNG, or None if the image is unreadable.
 
     A PNG keeps 16 bits.
@@ -161,8 +175,13 @@ def _read(path: str, size: tuple[int, int] | None) -> bytes | None:
         content = encoded.numpy()
         header = read_header(path, content)
         bits = header.bits if header else 8
-        if size is not None:
-            form = ImageForm((*size, 3), bits, has_tiff=tiff.is_tiff(content))
+        if header is not None and header.channels > _MOST_CHANNELS:
+            raise UserError(
+                f"{path} has {header.channels} channels, and a PNG has at most {_MOST_CHANNELS}",
+                "train with --dataset=image_folder",
+            )
+        if shape is not None:
+            form = ImageForm(shape, bits, has_tiff=tiff.is_tiff(content))
             return tf.io.encode_png(pixels.decode(encoded, form)).numpy()
         if tiff.is_tiff(content):
             dtype = tf.uint16 if bits > 8 else tf.uint8

@@ -41,6 +41,12 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
     """
     if settings.sample_class is not None and settings.sample_class >= spec.classes:
         asked = f"--sample_class={settings.sample_class}"
+        if spec.conditions is not None:
+            raise UserError(
+                f"{asked}: the run in --model_dir={directory.path} has continuous conditions "
+                "instead of classes",
+                "use --sample_conditions",
+            )
         if not spec.classes:
             raise UserError(
                 f"{asked}: the run in --model_dir={directory.path} is unconditional",
