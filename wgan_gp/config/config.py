@@ -95,6 +95,11 @@ class Config(
                 f"--steps_per_loop={self.steps_per_loop}",
                 "its probability changes between loops: change one of them",
             )
+        if self.last_step > self.train_steps:
+            raise UserError(
+                f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
+                "give an iteration up to that number",
+            )
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
 
