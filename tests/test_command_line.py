@@ -60,6 +60,10 @@ def parse(*arguments):
             ["--stop_step=8000"],
             "--stop_step=8000 is beyond --train_steps=7500 — give an iteration up to that number",
         ),
+        (
+            ["--compare=latent_size,width"],
+            "--compare=latent_size,width contains 'width', which is not a setting — give names of",
+        ),
         (["--train_steps="], "--train_steps= is not a whole number"),
         (["--train_steps"], "Missing value for flag --train_steps"),
         (

@@ -17,7 +17,7 @@ from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings
 from .scoring import ScoreSettings
-from .settings import setting
+from .settings import has_flag, setting
 
 SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")
 
@@ -100,8 +100,20 @@ class Config(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
                 "give an iteration up to that number",
             )
+        self._check_compared()
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
+
+    def _check_compared(self) -> None:
+        """Raises UserError if --compare contains a name that is neither a setting nor a metric."""
+        known = {field.name for field in dataclasses.fields(self) if has_flag(field)}
+        for name in self.compared:
+            if "/" not in name and name not in known:
+                raise UserError(
+                    f"--compare={shorten(self.compare or '')} contains {shorten(repr(name))}, "
+                    "which is not a setting",
+                    "give names of flags, or tags of metrics such as evaluation/fid",
+                )
 
     @property
     def profile_range(self) -> tuple[int, int] | None:
