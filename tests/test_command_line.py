@@ -56,6 +56,14 @@ def parse(*arguments):
         (["--critic_learning_rate=fast"], "--critic_learning_rate=fast is not a number"),
         (["--generator_learning_rate=nan"], "is not a finite number"),
         (["--beta_1=1"], "--beta_1=1.0 is too large — give less than 1"),
+        (
+            ["--stop_step=8000"],
+            "--stop_step=8000 is beyond --train_steps=7500 — give an iteration up to that number",
+        ),
+        (
+            ["--compare=latent_size,width"],
+            "--compare=latent_size,width contains 'width', which is not a setting — give names of",
+        ),
         (["--train_steps="], "--train_steps= is not a whole number"),
         (["--train_steps"], "Missing value for flag --train_steps"),
         (

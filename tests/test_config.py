@@ -157,15 +157,16 @@ def test_every_number_is_one_in_float32_too(field):
 
 
 PATHS = ["data_dir", "test_data_dir", "model_dir", "restore_from", "output", "feature_extractor"]
-PATHS += ["score_data"]
+PATHS += ["score_data", "sweep"]
 
 
 def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     monkeypatch.setenv("HOME", "/home/of me")
     assert {field.name for field in FIELDS if field.metadata["path"]} == set(PATHS)
     for name in PATHS:
-        assert getattr(parse(f"--{name}=~/a/~b"), name) == "/home/of me/a/~b"
-        assert getattr(parse(f"--{name}=gs://b/~/a"), name) == "gs://b/~/a"
+        mode = ["--mode=sweep"] if name == "sweep" else []
+        assert getattr(parse(f"--{name}=~/a/~b", *mode), name) == "/home/of me/a/~b"
+        assert getattr(parse(f"--{name}=gs://b/~/a", *mode), name) == "gs://b/~/a"
         with pytest.raises(UserError, match=f"--{name}=~unknown-user/a begins with ~, but"):
             parse(f"--{name}=~unknown-user/a")
     values = absl_flags.FlagValues()

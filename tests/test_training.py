@@ -162,6 +162,30 @@ def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
     assert (tmp_path / "halves" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
 
 
+def test_a_run_that_stops_at_a_step_continues_bit_for_bit(tmp_path):
+    """The schedule has the length of --train_steps, and loops and summaries stay the same."""
+    settings = {**EVERY_5, **SCHEDULED, "train_steps": 15, "evaluate_samples": 20}
+    settings |= {"summary_interval": 10, "checkpoint_interval": 0, "evaluate_interval": 15}
+    whole, _ = train_tiny(tmp_path / "whole", **settings)
+    for stop_step, done in ((4, 5), (4, 5), (15, 15)):  # the loop that reaches it ends
+        halves, _ = train_tiny(tmp_path / "halves", stop_step=stop_step, **settings)
+        assert int(halves.state.iteration) == done
+        saved = {path.stem for path in (tmp_path / "halves/checkpoints").glob("ckpt-*.json")}
+        assert f"ckpt-{done}" in saved
+
+    expected, got = snapshot(whole), snapshot(halves)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    logs = [read_metrics(tmp_path / name) for name in ("halves", "whole")]
+    assert without_throughput(logs[0]) == without_throughput(logs[1])
+    evaluated, (last,) = (
+        (tmp_path / name / "evaluation.jsonl").read_text().splitlines()
+        for name in ("halves", "whole")
+    )
+    assert [json.loads(line)["step"] for line in evaluated] == [5, 15]
+    assert evaluated[-1] == last
+
+
 def without_throughput(metrics):
     return [{k: v for k, v in line.items() if not k.startswith("throughput")} for line in metrics]
 

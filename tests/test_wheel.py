@@ -15,7 +15,9 @@ import pytest
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parent.parent
-CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
+CONFIGS = sorted(
+    path for path in (ROOT / "configs").iterdir() if path.suffix in (".flags", ".json")
+)
 PROGRAMS = dict(
     re.findall(
         r"\n## ([^\n]+)\n(?:(?!\n## )[\s\S])*?```python\n([\s\S]*?)```",

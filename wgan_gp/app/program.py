@@ -15,7 +15,7 @@ from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from ..runtime.log import show_log_lines
-from . import extensions, tpu_environment
+from . import extensions, sweep_plan, tpu_environment
 from .library import Library
 from .resolve import resolve
 
@@ -67,6 +67,8 @@ def run(
         # Chips of this machine are checked without --tpu as well.
         prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
         return doctor.report(doctor.examine(config))
+    if config.mode == "sweep":
+        return run_sweep(config, given, models)
     prepare_environment(config.tpu)
     if config.tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
@@ -91,6 +93,31 @@ def run(
     stopped_by = train(config, dataset, library, devices=devices).stopped_by
     print(f"samples, curves and checkpoints are in {config.run_directory}")
     return 0 if stopped_by is None else 128 + stopped_by
+
+
+def run_sweep(config: Config, given: Mapping[str, Any], models: ModuleType) -> int:
+    """Runs the trials of a sweep as processes, prints the table, and returns the exit status.
+
+    Raises:
+      UserError: If the sweep is impossible, or all its trials failed.
+    """
+    if "TF_CONFIG" in os.environ:
+        raise UserError("--mode=sweep runs on one machine, but TF_CONFIG is set", "unset TF_CONFIG")
+    sweep = sweep_plan.read(config, given, models)
+    environment = dict(os.environ)  # of the trials; this process leaves the TPU to them
+    if config.sweep_parallel > 1:  # by default, the first one would take all memory of a GPU
+        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    prepare_environment(None)
+    from .sweep import SweepRun  # noqa: PLC0415
+    from .trial_processes import TrialProcesses  # noqa: PLC0415
+
+    processes = TrialProcesses(config.sweep_parallel, environment)
+    run = SweepRun(sweep, config.run_directory, processes.run)
+    if (stopped_by := run.run()) is not None:
+        print("the same command continues the sweep", file=sys.stderr)
+        return 128 + stopped_by
+    print(f"{run.table}\nthe table and the runs are in {config.run_directory}")
+    return 2 if streams.stdout_failed() else 0
 
 
 def connect_for(config: Config, extended: extensions.Extensions) -> Devices | None:

@@ -25,7 +25,8 @@ class Result:
     Attributes:
       run: The run, with its networks and optimizers in `run.state`.
       iteration: The number of iterations done.
-      stopped_by: The number of the signal that stopped training, or None if it is complete.
+      stopped_by: The number of the signal that stopped training, or None if it is complete
+        or has reached --stop_step.
     """
 
     run: Run

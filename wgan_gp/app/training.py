@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from ..config import Config, target_of
+from ..config import Config
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
@@ -44,7 +44,7 @@ from ..training.trainer import Trainer
 from ..writers.console import ConsoleWriter
 from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.notebook import NotebookWriter
-from ..writers.tensorboard import COMPARED_SETTINGS, TensorBoardWriter
+from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
 from . import extensions, named_writers
 from .build import make_loop, make_objective, make_step
@@ -213,11 +213,7 @@ def make_hooks(
             writer,
             learning_rates=rates,
             diagnose=probe,
-            monitor=HealthMonitor(
-                target=target_of(config.penalty, config.penalty_target),
-                one_sided=config.penalty.split(",")[0] == "one_sided",
-                augmented=config.augment != "none",
-            ),
+            monitor=HealthMonitor.of_run(config),
             check_lock=check_lock,
         )
     )
@@ -276,7 +272,8 @@ def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, An
     in_directory = Writers(
         TensorBoardWriter(
             directory.events,
-            settings={name: getattr(config, name) for name in COMPARED_SETTINGS},
+            settings=compared_settings(config),
+            metrics=[name for name in config.compared if "/" in name],
             texts={
                 "config": json.dumps(config.to_dict(), indent=2),
                 "generator": summary_text(run.state.generator),

@@ -17,6 +17,7 @@ from .output import OutputSettings
 from .penalties import PENALTIES, target_of, weights_of
 from .scoring import ScoreSettings
 from .settings import Seeded, as_text, has_flag, value_type
+from .sweep import SweepSettings
 
 __all__ = [
     "ADVERSARIAL_LOSSES",
@@ -35,6 +36,7 @@ __all__ = [
     "OutputSettings",
     "ScoreSettings",
     "Seeded",
+    "SweepSettings",
     "as_text",
     "has_flag",
     "image_size_of",

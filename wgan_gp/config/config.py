@@ -17,7 +17,8 @@ from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings
 from .scoring import ScoreSettings
-from .settings import setting
+from .settings import has_flag, setting
+from .sweep import SweepSettings
 
 SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")
 
@@ -26,6 +27,7 @@ SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
     CodeSettings,
+    SweepSettings,
     ScoreSettings,
     OutputSettings,
     DeviceSettings,
@@ -47,8 +49,9 @@ class Config(
         "train",
         "train; evaluate, sample, score or export, which use the run in --model_dir; compile, "
         "which compiles the run for a TPU slice without a TPU (docs/compile.md explains the "
-        "report); or doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
-        choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
+        "report); sweep, which compares the settings of --sweep (docs/sweep.md); or doctor, which "
+        "checks the installation, --tpu and the buckets (docs/tpu.md).",
+        choices=("train", *SAVED_RUN_MODES, "compile", "sweep", "doctor"),
         changeable_on_resume=True,
     )
     compile_topology: str = setting(
@@ -95,8 +98,41 @@ class Config(
                 f"--steps_per_loop={self.steps_per_loop}",
                 "its probability changes between loops: change one of them",
             )
+        if self.last_step > self.train_steps:
+            raise UserError(
+                f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
+                "give an iteration up to that number",
+            )
+        self._check_sweep()
+        self._check_compared()
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
+
+    def _check_sweep(self) -> None:
+        """Raises UserError unless --mode=sweep has its file, and the file has that mode."""
+        if self.mode == "sweep" and self.sweep is None:
+            raise UserError("--mode=sweep needs a file", "add --sweep=FILE.json (docs/sweep.md)")
+        if self.mode != "sweep" and self.sweep is not None:
+            raise UserError(
+                f"--sweep={self.sweep} applies only to --mode=sweep", "add --mode=sweep, or omit it"
+            )
+        if self.sweep_parallel > 1 and self.tpu is not None:
+            raise UserError(
+                f"--sweep_parallel={self.sweep_parallel} with --tpu={self.tpu}: only one process "
+                "at a time can use a TPU",
+                "omit --sweep_parallel",
+            )
+
+    def _check_compared(self) -> None:
+        """Raises UserError if --compare contains a name that is neither a setting nor a metric."""
+        known = {field.name for field in dataclasses.fields(self) if has_flag(field)}
+        for name in self.compared:
+            if "/" not in name and name not in known:
+                raise UserError(
+                    f"--compare={shorten(self.compare or '')} contains {shorten(repr(name))}, "
+                    "which is not a setting",
+                    "give names of flags, or tags of metrics such as evaluation/fid",
+                )
 
     @property
     def profile_range(self) -> tuple[int, int] | None:
@@ -126,6 +162,9 @@ class Config(
         """The path of the run directory."""
         if self.model_dir is not None:
             return self.model_dir
+        if self.mode == "sweep":
+            name = (self.sweep or "").rpartition("/")[2].removesuffix(".json")
+            return f"runs/{name or 'sweep'}"
         if self.dataset.endswith(".py"):
             return f"runs/{self.dataset.rpartition('/')[2].removesuffix('.py')}"
         return f"runs/{self.dataset}"

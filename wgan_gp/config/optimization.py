@@ -23,6 +23,16 @@ class OptimizationSettings(Seeded):
         "Total number of iterations, each with n_critic critic steps and one generator step.",
         minimum=1,
     )
+    stop_step: int | None = setting(
+        None,
+        "Iteration after which training stops as if it were interrupted, with a checkpoint and, "
+        "with --evaluate_interval, an evaluation. Loops are not cut, so it stops after the loop "
+        "that reaches it. The schedules still follow --train_steps, and a larger value continues "
+        "the run. Default: --train_steps.",
+        minimum=1,
+        changeable_on_resume=True,
+        stays_none=True,
+    )
     n_critic: int = setting(5, "Critic steps per generator step.", minimum=1, maximum=10_000)
     batch_size: int = setting(
         64,
@@ -140,6 +150,11 @@ class OptimizationSettings(Seeded):
     def schedule_length(self) -> int:
         """The number of iterations until the end of the schedules."""
         return self.schedule_steps or self.train_steps
+
+    @property
+    def last_step(self) -> int:
+        """The iteration after which training stops, now or when it is complete."""
+        return self.stop_step or self.train_steps
 
     @property
     def averages_generator(self) -> bool:

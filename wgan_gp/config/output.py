@@ -56,6 +56,12 @@ class OutputSettings(Section):
         changeable_on_resume=True,
         per_process=True,
     )
+    compare: str | None = setting(
+        None,
+        "Further settings and metrics in which TensorBoard's HParams compares runs, separated by "
+        "commas, such as latent_size,evaluation/fid. A name with a slash is a metric.",
+        changeable_on_resume=True,
+    )
     restore_from: str | None = setting(
         None,
         "Start a new run from another run's checkpoint: its run directory, or one of its "
@@ -152,3 +158,8 @@ class OutputSettings(Section):
         path=True,
         per_process=True,
     )
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The names in --compare."""
+        return tuple(name.strip() for name in (self.compare or "").split(",") if name.strip())

@@ -42,6 +42,16 @@ class RunLock:
         Raises:
           UserError: If another process on this machine holds the lock.
         """
+        if (other := self.other_process()) is not None:
+            raise UserError(
+                f"process {other} on this machine is writing to "
+                f"--model_dir={os.path.dirname(self._path)}",
+                "stop that process first, or give another --model_dir",
+            )
+        write_atomic(self._path, json.dumps(self._holder) + "\n")
+
+    def other_process(self) -> int | None:
+        """Returns the ID of the other running process of this machine with the lock, or None."""
         found = self._read()
         if (
             found.get("host") == self._holder["host"]
@@ -49,12 +59,8 @@ class RunLock:
             and found.get("started") is not None
             and found["started"] == _start_time(found.get("pid"))
         ):
-            raise UserError(
-                f"process {found['pid']} on this machine is writing to "
-                f"--model_dir={os.path.dirname(self._path)}",
-                "stop that process first, or give another --model_dir",
-            )
-        write_atomic(self._path, json.dumps(self._holder) + "\n")
+            return found["pid"]
+        return None
 
     def check(self) -> None:
         """Raises UserError if this process no longer holds the lock; call it before each write."""

@@ -7,6 +7,8 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 
+from ..config import Config, target_of
+
 SUMMARIES = 5  # the number of latest summaries that the rules consider
 MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
 MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
@@ -48,6 +50,15 @@ class HealthMonitor:
         self._one_sided = one_sided
         self._augmented = augmented
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
+
+    @classmethod
+    def of_run(cls, config: Config) -> HealthMonitor:
+        """Returns the monitor of a run."""
+        return cls(
+            target=target_of(config.penalty, config.penalty_target),
+            one_sided=config.penalty.split(",")[0] == "one_sided",
+            augmented=config.augment != "none",
+        )
 
     def reset(self) -> None:
         """Discards the earlier summaries, at the start of training and after a rollback."""

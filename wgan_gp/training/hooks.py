@@ -18,6 +18,7 @@ class LoopResult:
       images: The number of real images in the critic steps of the loop.
       seconds: The duration of the loop, including compilation.
       waited: The seconds of the loop in which the device waited for data.
+      stops: Whether training stops after the loop, before it is complete (--stop_step).
     """
 
     before: int
@@ -27,6 +28,7 @@ class LoopResult:
     images: int
     seconds: float
     waited: float
+    stops: bool = False
 
     def is_due(self, interval: int) -> bool:
         """Returns True if the loop crossed a multiple of `interval`, or was the last one."""

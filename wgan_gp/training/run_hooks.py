@@ -159,7 +159,7 @@ class SampleHook(IntervalHook):
 
 
 class EvaluationHook(IntervalHook):
-    """Writes evaluations of the samples.
+    """Writes evaluations of the samples, also when training stops at --stop_step.
 
     Args:
       interval: See `IntervalHook`.
@@ -179,6 +179,9 @@ class EvaluationHook(IntervalHook):
         super().__init__(interval, check_lock=check_lock)
         self._writer = writer
         self._evaluate = evaluate
+
+    def after_loop(self, loop: LoopResult) -> None:
+        super().after_loop(dataclasses.replace(loop, is_last=loop.is_last or loop.stops))
 
     def act(self, loop: LoopResult) -> None:
         self._writer.evaluation(loop.iteration, self._evaluate())

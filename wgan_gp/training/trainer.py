@@ -20,7 +20,7 @@ from .loop import TrainLoop
 
 
 class Trainer:
-    """Trains until `train_steps` iterations are done.
+    """Trains until `train_steps` iterations are done, or the loop that reaches `stop_step` ends.
 
     Args:
       settings: The schedule, and the reaction to values that are not finite.
@@ -62,7 +62,10 @@ class Trainer:
         """
         with StopRequest() as stop:
             try:
-                return self._run(stop)
+                stopped_by = self._run(stop)
+                if stopped_by is None:
+                    self._report_stop()
+                return stopped_by
             finally:
                 failing = sys.exc_info()[0] is not None
                 for hook in reversed(self._hooks):
@@ -71,13 +74,22 @@ class Trainer:
                     with contextlib.suppress(*errors):
                         hook.close()
 
+    def _report_stop(self) -> None:
+        """Logs that training stopped at --stop_step, if it is not complete."""
+        done, settings = self._checkpoints.iteration, self._settings
+        if done < settings.train_steps:
+            logging.info(
+                f"stopped after {done} of {settings.train_steps} iterations because of "
+                f"--stop_step={settings.stop_step}; a larger one continues"
+            )
+
     def _run(self, stop: StopRequest) -> int | None:
         """Trains with rollbacks after values that are not finite, if the settings say so."""
         iteration = self._checkpoints.iteration
         while True:
             for hook in self._hooks:
                 hook.begin(iteration)
-            if iteration >= self._settings.train_steps:
+            if iteration >= self._settings.last_step:
                 return stop.signal
             try:
                 return self._train_from(iteration, stop)
@@ -103,7 +115,7 @@ class Trainer:
         total = self._settings.train_steps
         batches = self._batches(iteration * self._settings.n_critic)
         stopped_by = self._agree_to_stop(stop.signal)
-        while iteration < total and stopped_by is None:
+        while iteration < self._settings.last_step and stopped_by is None:
             count = min(self._settings.steps_per_loop, total - iteration)
             for hook in self._hooks:
                 hook.before_loop(iteration, count)
@@ -122,10 +134,12 @@ class Trainer:
         # This is the one host sync per loop; the device is idle until the next loop.
         values = {tag: float(value) for tag, value in terms.items()}
         self._check_finite(values, bad)
+        after = iteration + count
         return LoopResult(
             before=iteration,
-            iteration=iteration + count,
-            is_last=iteration + count == settings.train_steps,
+            iteration=after,
+            is_last=after == settings.train_steps,
+            stops=settings.last_step <= after < settings.train_steps,
             terms=values,
             images=count * settings.n_critic * settings.batch_size,
             seconds=time.perf_counter() - begin,

@@ -18,6 +18,7 @@ from tensorboard.plugins.histogram.summary_v2 import histogram_pb
 from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
+from ..config import Config
 from ..run_directory.files import list_prefix
 from .writer import Writer
 
@@ -110,12 +111,23 @@ COMPARED_METRICS = ("critic/wasserstein", "critic/gradient_norm", "throughput/im
 SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # of the critic
 
 
+def compared_settings(config: Config) -> dict[str, str | float]:
+    """Returns the settings in which HParams compares a run with others, by name.
+
+    A setting that is None has the value "default".
+    """
+    further = [name for name in config.compared if "/" not in name]
+    values = {name: getattr(config, name) for name in (*COMPARED_SETTINGS, *further)}
+    return {name: "default" if value is None else value for name, value in values.items()}
+
+
 class TensorBoardWriter(Writer):
     """A writer of event files, which are flushed at every summary.
 
     Args:
       directory: The directory, any path that tf.io.gfile can open.
-      settings: The settings of the run that COMPARED_SETTINGS lists, by name.
+      settings: The settings in which HParams compares the run with others, by name.
+      metrics: The tags of further metrics in which it compares them.
       texts: Texts by tag, shown line by line.
       critic_terms: The names of the objective's critic terms; charts of other terms are omitted.
     """
@@ -124,11 +136,13 @@ class TensorBoardWriter(Writer):
         self,
         directory: str,
         settings: Mapping[str, str | float] | None = None,
+        metrics: Sequence[str] = (),
         texts: Mapping[str, str] | None = None,
         critic_terms: Sequence[str] = SHOWN_TERMS,
     ):
         self._directory = directory
         self._settings = dict(settings or {})
+        self._metrics = tuple(metrics)
         self._texts = dict(texts or {})
         self._missing = set(SHOWN_TERMS) - set(critic_terms)
         self._penalties = tuple(
@@ -161,6 +175,7 @@ class TensorBoardWriter(Writer):
                 categories.append(layout_pb2.Category(title=question, chart=shown))
         layout = custom_scalar.pb(layout_pb2.Layout(category=categories))
         outcomes = [tag for tag in COMPARED_METRICS if tag.partition("/")[2] not in self._missing]
+        outcomes += [tag for tag in self._metrics if tag not in outcomes]
         self._write(0, layout)
         with self._events.as_default(step=0):
             if self._settings:

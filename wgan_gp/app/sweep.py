@@ -1,0 +1,223 @@
+"""Runs a sweep (--mode=sweep): trains trials from rung to rung, and stops the worst settings."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from ..errors import UserError, shorten
+from ..run_directory.directory import RunDirectory
+from ..run_directory.files import write_atomic
+from ..run_directory.json_files import read_object, write_object
+from ..run_directory.lock import RunLock
+from . import halving, sweep_results
+from .halving import Outcome
+from .sweep_plan import Sweep, Trial
+from .trial_processes import Ended, Job
+
+Row = Mapping[str, Any]
+
+
+class SweepRun:
+    """A sweep in its folder.
+
+    Its results follow from the run directories of the trials, so an interrupted sweep that is
+    continued ends like an uninterrupted one. sweep.json records failures, which leave no result.
+
+    Args:
+      sweep: The sweep.
+      path: The folder of the sweep, which contains a run directory for each trial.
+      run_jobs: Trains trials; see `TrialProcesses.run`.
+    """
+
+    def __init__(self, sweep: Sweep, path: str, run_jobs: Callable[[Sequence[Job]], Ended]):
+        self._sweep = sweep
+        self._folder = RunDirectory(path)
+        self._run_jobs = run_jobs
+        self._record = posixpath.join(path, "sweep.json")
+        self._table = posixpath.join(path, "sweep.txt")
+        self._failures: dict[str, dict[str, Any]] = {}  # by the name of the trial
+        self._remaining = list(sweep.settings)
+        self._stopped: list[Row] = []  # best first
+
+    def run(self) -> int | None:
+        """Runs or continues the sweep, and writes sweep.json and sweep.txt after each rung.
+
+        Returns:
+          The number of the signal that stopped the sweep, or None.
+
+        Raises:
+          UserError: If the folder contains another sweep or a run, or all trials failed.
+        """
+        path = self._folder.path
+        lock = RunLock(self._folder.owner)
+        with self._folder.convert_file_errors("written"):
+            self._check_folder()
+            tf.io.gfile.makedirs(path)
+            lock.acquire()
+        try:
+            if not tf.io.gfile.exists(self._record):
+                self._write([], finished=False)
+            for trial in self._sweep.trials:
+                wait_for_process(trial.config.run_directory)
+            for rung in (*self._sweep.rungs, None):  # None: the end of training
+                if (stopped_by := self._train(rung)) is not None:
+                    return stopped_by
+                self._judge(rung)
+            return None
+        finally:
+            lock.release()
+
+    @property
+    def table(self) -> str:
+        """The table of the results so far."""
+        with tf.io.gfile.GFile(self._table) as file:
+            return file.read().rstrip("\n")
+
+    def _check_folder(self) -> None:
+        """Reads the failures of sweep.json; raises UserError if it records another sweep."""
+        path = self._folder.path
+        if tf.io.gfile.exists(self._folder.config):
+            raise UserError(
+                f"--model_dir={path} contains a run, not a sweep", "give another --model_dir"
+            )
+        saved = read_object(self._record) or {}
+        changes = []
+        for kind, now in self._sweep.description.items():
+            before = saved.get(kind, now)
+            changes += [
+                f"{name}: {_shown(before.get(name))} -> {_shown(now.get(name))}"
+                for name in {**before, **now}
+                if before.get(name) != now.get(name)
+            ]
+        if changes:
+            raise UserError(
+                f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
+                "restore these values to continue it, or give another --model_dir",
+            )
+        self._failures = dict(saved.get("failures", {}))
+        for trial in self._sweep.trials:
+            sweep_results.check_run(trial)
+
+    def _train(self, rung: int | None) -> int | None:
+        """Trains the remaining trials to a rung; returns the signal that stopped them, or None."""
+        jobs = []
+        for trial in self._remaining_trials():
+            stop = _stop_of(trial, rung)
+            if self._failure(trial, stop) is None and not sweep_results.is_reached(trial, stop):
+                jobs.append(Job(trial.name, trial.arguments(stop)))
+        ended = self._run_jobs(jobs)
+        if ended.stopped_by is None:
+            for trial in self._remaining_trials():
+                if trial.name in ended.errors:
+                    failure = {
+                        "iterations": _stop_of(trial, rung),
+                        "error": ended.errors[trial.name],
+                    }
+                    self._failures[trial.name] = failure
+        return ended.stopped_by
+
+    def _judge(self, rung: int | None) -> None:
+        """Stops settings at a rung, and writes the results so far."""
+        sweep = self._sweep
+        outcomes = {
+            name: [self._outcome(trial, rung) for trial in sweep.trials_of(name)]
+            for name in self._remaining
+        }
+        self._check_any_succeeded(outcomes)
+        reasons: Mapping[str, str] = {}
+        if rung is not None:
+            reasons = halving.stopped(outcomes, maximize=sweep.maximize, keep=sweep.keep)
+        ranked = halving.ranking(outcomes, maximize=sweep.maximize)
+        rows = {name: self._row(name, outcomes[name], rung, reasons.get(name)) for name in ranked}
+        self._stopped = [rows[name] for name in reasons] + self._stopped
+        self._remaining = [name for name in ranked if name not in reasons]
+        for name in reasons:
+            logging.info(f"{name}: {rows[name]['status']}")
+        self._write([rows[name] for name in self._remaining], finished=rung is None)
+
+    def _check_any_succeeded(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+        """Raises UserError if all trials failed, which probably have the same cause."""
+        if any(halving.figures(each) for each in outcomes.values()):
+            return
+        name = next(iter(outcomes))
+        raise UserError(
+            f"all trials failed, the first with: {outcomes[name][0].error}",
+            "correct the cause and start the same command again",
+        )
+
+    def _row(
+        self, name: str, outcomes: Sequence[Outcome], rung: int | None, reason: str | None
+    ) -> Row:
+        trials = self._sweep.trials_of(name)
+        iterations = _stop_of(trials[0], rung)
+        failed = sum(each.error is not None for each in outcomes)
+        if failed == len(outcomes):
+            status = f"failed: {outcomes[0].error}"
+        elif reason is not None:
+            status = f"stopped: {reason}"
+        else:
+            status = "finished" if rung is None else "goes on"
+        if 0 < failed < len(outcomes):
+            status += f"; {failed} of {len(outcomes)} seeds failed"
+        return sweep_results.make_row(name, trials, outcomes, iterations, status)
+
+    def _outcome(self, trial: Trial, rung: int | None) -> Outcome:
+        stop = _stop_of(trial, rung)
+        if (error := self._failure(trial, stop)) is not None:
+            return Outcome(None, error=error)
+        return sweep_results.read_outcome(trial, stop, self._sweep.rank_by)
+
+    def _failure(self, trial: Trial, stop: int) -> str | None:
+        """Returns the error of a trial that failed before an iteration, or None."""
+        failure = self._failures.get(trial.name)
+        return failure["error"] if failure and failure["iterations"] <= stop else None
+
+    def _remaining_trials(self) -> list[Trial]:
+        return [trial for name in self._remaining for trial in self._sweep.trials_of(name)]
+
+    def _write(self, remaining: Sequence[Row], *, finished: bool) -> None:
+        rows = [*remaining, *self._stopped]
+        with self._folder.convert_file_errors("written"):
+            write_atomic(self._table, sweep_results.table(rows, self._sweep.rank_by) + "\n")
+            write_object(
+                self._record,
+                {
+                    **self._sweep.description,
+                    "failures": self._failures,
+                    "results": rows,
+                    "finished": finished,
+                },
+            )
+
+
+def wait_for_process(path: str, seconds: float = 1.0) -> None:
+    """Waits until no other process of this machine writes to a run directory.
+
+    A sweep that was killed leaves its children, which train to their rung.
+
+    Args:
+      path: The run directory.
+      seconds: The time between two checks.
+    """
+    lock = RunLock(RunDirectory(path).owner)
+    last = None
+    while (process := lock.other_process()) is not None:
+        if process != last:
+            logging.info(f"waiting for process {process}, which writes to {path}")
+        last = process
+        time.sleep(seconds)
+
+
+def _shown(value: Any) -> str:
+    return shorten(str(value))
+
+
+def _stop_of(trial: Trial, rung: int | None) -> int:
+    """Returns the iteration at which a trial stops at a rung, or ends."""
+    return rung or trial.config.train_steps

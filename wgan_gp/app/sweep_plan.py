@@ -1,0 +1,215 @@
+"""The plan of a sweep: its trials, and the rungs at which settings may stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..config import Config, as_text
+from ..data.datasets import BUILT_IN
+from ..errors import UserError, shorten
+from . import sweep_file
+from .resolve import resolve
+
+# Settings that may change on a resume, but not within a sweep: figures would not be comparable.
+_OF_FIGURES: tuple[str, ...] = (
+    "steps_per_loop",
+    "summary_interval",
+    "evaluate_samples",
+    "feature_extractor",
+)
+_OF_FIGURES += ("sample_seed", "sample_truncation")
+# The settings on which the figures of a trial depend.
+_FIXED = tuple(
+    name
+    for name, field in sweep_file.FIELDS.items()
+    if name in _OF_FIGURES or not field.metadata["changeable_on_resume"]
+)
+_MAX_TRIALS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A run of a sweep: a setting with a seed.
+
+    Attributes:
+      name: The name of its folder, such as "penalty_weight=10,seed=0".
+      setting: The name of the setting, such as "penalty_weight=10".
+      seed: The seed.
+      config: The configuration.
+      flags: The settings that differ from the defaults, by name.
+    """
+
+    name: str
+    setting: str
+    seed: int
+    config: Config
+    flags: Mapping[str, Any]
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Returns the differences from a config.json on which the figures depend.
+
+        A setting that is None is not compared, because its value follows from others.
+        """
+        values = {name: getattr(self.config, name) for name in _FIXED}
+        return [
+            f"--{name}: {shorten(as_text(saved[name]))} -> {shorten(as_text(value))}"
+            for name, value in values.items()
+            if value is not None and saved.get(name, value) != value
+        ]
+
+    def arguments(self, stop_step: int) -> list[str]:
+        """Returns the command line that trains the trial to an iteration and evaluates it."""
+        flags = {**self.flags, "stop_step": stop_step}
+        if not self.config.evaluate_interval:
+            flags["evaluate_interval"] = self.config.train_steps  # only when training stops
+        return [f"--{name}={as_text(value)}" for name, value in flags.items() if value is not None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """A sweep as its file and the command line describe it.
+
+    Attributes:
+      settings: The names of the settings, in the order of the file.
+      trials: One trial for each setting and seed.
+      rank_by: The figure that ranks the settings, such as "fid".
+      maximize: Whether a larger figure is better.
+      rungs: The iterations at which settings may stop, ascending.
+      keep: The share of the settings that goes on after a rung.
+      description: What must not change when the sweep continues: the content of the file, and the
+        flags on which the figures of all trials depend.
+    """
+
+    settings: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    rank_by: str
+    maximize: bool
+    rungs: tuple[int, ...]
+    keep: float
+    description: Mapping[str, Mapping[str, Any]]
+
+    def trials_of(self, setting: str) -> list[Trial]:
+        """Returns the trials of a setting, one for each seed."""
+        return [trial for trial in self.trials if trial.setting == setting]
+
+
+def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
+    """Returns the sweep that --sweep describes, without importing TensorFlow.
+
+    Args:
+      config: The configuration of the command line.
+      given: The settings that the command line sets, by name. They apply to all trials.
+      models: The package of networks.
+
+    Raises:
+      UserError: If the file is not valid, or a trial is not possible.
+    """
+    try:
+        return _read(str(config.sweep), config.run_directory, given, models)
+    except UserError as error:
+        raise UserError(f"--sweep={config.sweep}: {error.what}", error.remedy) from None
+
+
+def _read(path: str, folder: str, given: Mapping[str, Any], models: Any) -> Sweep:
+    content = sweep_file.load(path)
+    fixed = sweep_file.fixed_flags(content, given)
+    settings = sweep_file.settings(content, fixed)
+    seeds = sweep_file.seeds(content, fixed)
+    rank_by, maximize = sweep_file.figure(content)
+    if len(settings) * len(seeds) > _MAX_TRIALS:
+        raise UserError(f"it has more than {_MAX_TRIALS} trials", "give fewer settings or seeds")
+    compared = [*filter(None, [fixed.get("compare")]), *dict.fromkeys(itertools.chain(*settings))]
+    fixed["compare"] = ",".join([*compared, f"evaluation/{rank_by}"])
+    trials = [
+        _trial(values, {**fixed, **values, "seed": seed}, folder, models)
+        for values, seed in itertools.product(settings, seeds)
+    ]
+    _check_names(trials)
+    return Sweep(
+        settings=tuple(dict.fromkeys(trial.setting for trial in trials)),
+        trials=tuple(trials),
+        rank_by=rank_by,
+        maximize=maximize,
+        rungs=_rungs(content.get("rungs", []), trials),
+        keep=sweep_file.share_kept(content),
+        description=_description(content, {*compared, "seed"}, trials[0].config),
+    )
+
+
+def _description(
+    content: Mapping[str, Any], varied: set[str], config: Config
+) -> dict[str, dict[str, Any]]:
+    """Returns the keys of the file, and the flags on which the figures of all trials depend."""
+    keys = {name: content.get(name) for name in sweep_file.KEYS if name != "flags"}
+    flags = {name: getattr(config, name) for name in _FIXED if name not in varied}
+    return {"file": keys, "flags": flags}
+
+
+def _trial(values: Mapping[str, Any], flags: dict[str, Any], folder: str, models: Any) -> Trial:
+    """Returns a trial.
+
+    Args:
+      values: The values of the setting, by name.
+      flags: All settings of the trial that are given, by name.
+      folder: The folder of the sweep.
+      models: The package of networks.
+
+    Raises:
+      UserError: If the run is not possible.
+    """
+    setting = sweep_file.name_of(values)
+    # "/" would create a folder in the folder.
+    name = re.sub(r"[^\w.,=+-]", "-", f"{setting},seed={flags['seed']}", flags=re.ASCII)
+    if len(name) > 200:
+        raise UserError(
+            f"the name of the setting {shorten(setting)} is too long", "set fewer flags"
+        )
+    flags = {**flags, "model_dir": f"{folder.rstrip('/')}/{name}"}
+    try:
+        config = Config(**flags)
+        built_in = {None, *models.MODELS}.issuperset({config.model, config.generator_model})
+        if built_in and config.dataset in BUILT_IN:
+            resolve(config, models)  # reads no file; other data is checked when its trial starts
+    except UserError as error:
+        what = f"trial {setting},seed={flags['seed']}: {error.what}"
+        raise UserError(what, error.remedy) from None
+    return Trial(name, setting, flags["seed"], config, flags)
+
+
+def _check_names(trials: Sequence[Trial]) -> None:
+    """Raises UserError if two trials would have the same folder."""
+    seen: dict[str, Trial] = {}
+    for trial in trials:
+        other = seen.setdefault(trial.name, trial)
+        if other is not trial:
+            raise UserError(
+                f"the settings {shorten(other.setting)} and {shorten(trial.setting)} would have "
+                f"the same folder {shorten(trial.name)}",
+                "rename a file that they name",
+            )
+
+
+def _rungs(rungs: Any, trials: Sequence[Trial]) -> tuple[int, ...]:
+    """Returns the rungs; raises UserError unless every trial can stop at them."""
+    valid = isinstance(rungs, list) and all(type(each) is int and each > 0 for each in rungs)
+    if not valid or any(after <= before for before, after in itertools.pairwise(rungs)):
+        raise UserError(
+            f'"rungs" is {sweep_file.shown(rungs)}', "give an ascending list of iterations"
+        )
+    for rung, trial in itertools.product(rungs, trials):
+        total, steps = trial.config.train_steps, trial.config.steps_per_loop
+        if rung >= total:
+            raise UserError(
+                f"the rung {rung} is not below --train_steps={total}", "give fewer iterations"
+            )
+        if rung % steps:
+            below, above = rung // steps * steps, (rung // steps + 1) * steps
+            raise UserError(
+                f"the rung {rung} is not a multiple of --steps_per_loop={steps}",
+                f"use {below} or {above}" if below else f"use {above}",
+            )
+    return tuple(rungs)

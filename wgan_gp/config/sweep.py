@@ -1,0 +1,27 @@
+"""The settings of --mode=sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .settings import Section, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepSettings(Section):
+    """The file that describes a sweep, and the number of runs at a time."""
+
+    sweep: str | None = setting(
+        None,
+        "JSON file of --mode=sweep: the settings, the seeds, and the figure that ranks them "
+        "(docs/sweep.md).",
+        changeable_on_resume=True,
+        path=True,
+    )
+    sweep_parallel: int = setting(
+        1,
+        "Number of runs of --mode=sweep at a time, each in its own process.",
+        minimum=1,
+        changeable_on_resume=True,
+        maximum=1024,
+    )
