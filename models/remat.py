@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
     from .segments import Segment
 
 
-def remat(network: tf.keras.Model) -> Callable[..., Any]:
+def remat(network: tf.keras.Model, name: str | None = None) -> Callable[..., Any]:
     """Returns the network as a function that recomputes features in its backward passes.
 
     The function takes the arguments of the network, `(inputs, training)`, and has its weights and
@@ -27,13 +27,15 @@ def remat(network: tf.keras.Model) -> Callable[..., Any]:
     Args:
       network: A functional Keras model. Its first input is differentiated, the others are labels
         or conditions.
+      name: The name of the network in messages and in the names of operations. Defaults to
+        `network.name`.
 
     Raises:
       DesignError: If the network has no segments to recompute; see `segments.find_segments`.
     """
     from .segments import find_segments  # noqa: PLC0415
 
-    segments = find_segments(network)
+    segments = find_segments(network, name or network.name)
 
     def call(inputs: tf.Tensor | Sequence[tf.Tensor], *, training: bool = False) -> Any:
         x, *labels = inputs if isinstance(inputs, (list, tuple)) else [inputs]

@@ -51,7 +51,7 @@ class Segment:
     recomputed: bool
 
 
-def find_segments(network: tf.keras.Model) -> list[Segment]:
+def find_segments(network: tf.keras.Model, name: str) -> list[Segment]:
     """Divides a network into segments, each with one convolution, dense layer or residual block.
 
     A segment begins where a single tensor is used by all later layers, as late as possible before
@@ -61,15 +61,17 @@ def find_segments(network: tf.keras.Model) -> list[Segment]:
     Args:
       network: A functional Keras model, none of whose layers is called twice. Its first input is
         the beginning of the chain, and every segment may take the others, such as labels.
+      name: The name of the network in messages, and of the segments, so that the names of
+        operations stay the same.
 
     Raises:
       DesignError: If the network is of another kind, or no segment can be recomputed.
     """
     try:
-        graph = _Graph(network)
+        graph = _Graph(network, name)
     except (AttributeError, ValueError):  # a subclassed model, or a layer that is called twice
         raise DesignError(
-            (f"the {network.name} is not a functional Keras model whose layers are called once",),
+            (f"the {name} is not a functional Keras model whose layers are called once",),
             ("build it with tf.keras.Model(inputs, outputs)",),
         ) from None
     starts = graph.find_starts()
@@ -77,7 +79,7 @@ def find_segments(network: tf.keras.Model) -> list[Segment]:
     segments = [graph.segment(start, end) for start, end in zip(starts, ends, strict=True)]
     if not any(segment.recomputed for segment in segments):
         raise DesignError(
-            (f"each part of the {network.name} has a layer with a state, or a single layer",),
+            (f"each part of the {name} has a layer with a state, or a single layer",),
             ("build it from layers that compute the same features in every call",),
         )
     return segments
@@ -88,13 +90,15 @@ class _Graph:
 
     Args:
       network: The model.
+      name: The name of its segments.
 
     Raises:
       AttributeError, ValueError: If it is not functional, or a layer is called twice.
     """
 
-    def __init__(self, network: tf.keras.Model):
-        self.network = network
+    def __init__(self, network: tf.keras.Model, name: str):
+        self._network = network
+        self._name = name
         self.layers = [
             each for each in network.layers if not isinstance(each, tf.keras.layers.InputLayer)
         ]
@@ -131,11 +135,11 @@ class _Graph:
         used = {id(tensor) for inputs in self._inputs[start:end] for tensor in inputs}
         labels = tuple(index for index, each in enumerate(self._labels) if id(each) in used)
         inputs = [*self._live[start], *[self._labels[index] for index in labels]]
-        outputs = self.network.outputs if end == len(self.layers) else self._live[end]
+        outputs = self._network.outputs if end == len(self.layers) else self._live[end]
         model = tf.keras.Model(
             inputs if labels else inputs[0],
             outputs[0] if len(outputs) == 1 else list(outputs),
-            name=self.network.name,  # so that the names of operations stay the same
+            name=self._name,
         )
         part = self.layers[start:end]
         return Segment(model, labels, len(part) > 1 and all(map(_is_recomputable, part)))

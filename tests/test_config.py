@@ -137,7 +137,7 @@ def test_penalties_and_weights_are_one_or_several():
 
 def test_settings_that_are_on_or_off_are_booleans():
     switches = {field.name for field in FIELDS if value_type(field) is bool}
-    assert switches == {"download", "random_flips", "dequantization"}
+    assert switches == {"download", "random_flips", "dequantization", "remat"}
     for field in FIELDS:
         assert set(field.metadata["choices"]) != {"on", "off"}, field.name
     written = json.loads(json.dumps(Config(random_flips=True).to_dict()))

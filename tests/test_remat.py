@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import TINY, call_main, train_tiny
 from test_step import IMAGES, R3GAN, one_update
 
 import losses
@@ -125,7 +126,7 @@ def test_the_compiler_does_not_merge_the_recomputation(monkeypatch):
 def names(network):
     return [
         ([layer.name for layer in segment.model.layers if layer.weights], segment.recomputed)
-        for segment in find_segments(network)
+        for segment in find_segments(network, "critic")
     ]
 
 
@@ -152,7 +153,11 @@ def test_layers_that_draw_or_update_are_not_computed_again():
         x = layer(tf.keras.layers.Dense(4)(tf.keras.layers.Dense(4)(x)))
     x = tf.keras.layers.Dense(4)(tf.keras.layers.Dense(4)(x))
     network = tf.keras.Model(inputs, x)
-    assert [segment.recomputed for segment in find_segments(network)] == [False, False, True]
+    assert [segment.recomputed for segment in find_segments(network, "critic")] == [
+        False,
+        False,
+        True,
+    ]
 
 
 class Subclassed(tf.keras.Model):
@@ -203,3 +208,62 @@ def test_an_update_on_two_replicas_is_that_of_one_without_recomputation(network,
     for ours, theirs in zip(found, expected, strict=True):
         assert np.linalg.norm(ours - theirs) <= 2e-6 * np.linalg.norm(theirs) + 1e-7
     assert terms_found == pytest.approx(terms, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("jit_compile", ["off", "on"])
+def test_a_run_has_the_same_weights(jit_compile, tmp_path):
+    """On the host, and in the device loop that XLA compiles; the run can also be resumed so."""
+    settings = {"train_steps": 4, "steps_per_loop": 2, "learning_rate_schedule": "constant"}
+    plain, _ = train_tiny(tmp_path / "plain", **settings)
+    settings |= {"model_dir": tmp_path / "run", "jit_compile": jit_compile}
+    train_tiny(**{**settings, "train_steps": 2})
+    resumed, _ = train_tiny(**settings, remat=True)
+    for network in ("generator", "critic"):
+        pairs = zip(
+            *[getattr(each.state, network).get_weights() for each in (resumed, plain)], strict=True
+        )
+        for ours, theirs in pairs:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+    resumed.state.critic.save(str(tmp_path / "critic.keras"))  # its layers are also in segments
+    saved = models.load(str(tmp_path / "critic.keras"))
+    np.testing.assert_array_equal(saved.get_weights()[0], resumed.state.critic.get_weights()[0])
+
+
+NETWORKS = """
+from tensorflow import keras
+from tensorflow.keras import Sequential, layers
+
+def generator(design):
+    return Sequential([layers.Dense(4), layers.{layer}, layers.Dense(2)])
+
+class Plain(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x)
+
+def critic(design):
+    return {critic}
+"""
+CHAIN = "Sequential([layers.Dense(4), layers.ReLU(), layers.Dense(4), layers.Dense(1)])"
+
+
+@pytest.mark.parametrize(
+    ("layer", "critic", "status", "message"),
+    [
+        ("ReLU()", CHAIN, 0, None),
+        ("BatchNormalization()", CHAIN, 0, "--remat has no effect on the generator: each part"),
+        ("Dropout(0.5)", "Plain()", 2, "; the critic is not a functional Keras model"),
+    ],
+)
+def test_networks_of_the_user(layer, critic, status, message, tmp_path, capsys):
+    path = tmp_path / "networks.py"
+    path.write_text(NETWORKS.format(layer=layer, critic=critic))
+    tiny = {**TINY, "model": path, "model_dir": tmp_path / "run", "train_steps": 1}
+    del tiny["model_width"]
+    arguments = [f"--{name}={value}" for name, value in tiny.items()]
+    assert call_main(*arguments, "--remat") == status
+    printed = capsys.readouterr().err
+    assert "remat" not in printed if message is None else message in printed

@@ -31,7 +31,7 @@ def test_the_comparison_prints_a_row_for_each_recipe(tmp_path, monkeypatch):
     monkeypatch.setattr(thousand_modes, "SAMPLES", 200)
     monkeypatch.setattr(thousand_modes, "EXAMPLES", 300)
     monkeypatch.setattr(thousand_modes.outcome, "FOLDER", tmp_path / "build")
-    thousand_modes.main(["--steps=2", "--seeds=1", f"--folder={tmp_path}/runs"])
+    thousand_modes.main(["--updates=12", "--seeds=1", f"--folder={tmp_path}/runs"])
     rows = json.loads((tmp_path / "build" / "thousand_modes.json").read_text())["rows"]
     data, *recipes = rows
     assert [row["recipe"] for row in recipes] == list(thousand_modes.RECIPES)

@@ -195,22 +195,20 @@ def make_remat(
     Raises:
       UserError: If --remat is set and neither network can be recomputed.
     """
-    problems = []
+    problems = {}
 
     @functools.cache
     def remat(network: Any) -> Callable:
         try:
-            return models.remat(getattr(network, "keras_model", None) or network)
+            return models.remat(getattr(network, "keras_model", None) or network, network.name)
         except models.DesignError as error:
-            problems.append(error)
+            problems[network.name] = models.format_message(error.problem)
             return network
 
-    tried = [remat(network) for network in networks] if settings.remat else []
-    if tried and tried == list(networks):
-        problem = models.format_message(problems[-1].problem)
-        raise UserError(f"--remat has no effect: {problem}", "omit it")
-    for error in problems:
-        logging.warning(f"--remat has no effect on one network: {error}")
+    if settings.remat and [remat(network) for network in networks] == list(networks):
+        raise UserError(f"--remat has no effect: {'; '.join(problems.values())}", "omit it")
+    for name, problem in problems.items():
+        logging.warning(f"--remat has no effect on the {name}: {problem}")
     return remat
 
 
