@@ -6,15 +6,20 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+# Neither has a public name. TensorFlow itself uses both, for example in tf.custom_gradient.
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.eager import record
 
-def recomputed(
-    function: Callable[..., list[tf.Tensor]], weights: Sequence[tf.Variable]
-) -> Callable[..., Sequence[tf.Tensor]]:
+Function = Callable[..., Sequence[tf.Tensor]]
+
+
+def recomputed(function: Function, weights: Sequence[tf.Variable], *, xla: bool) -> Function:
     """Returns a function that computes `function` again for its gradients of every order.
 
     Args:
       function: Maps tensors to tensors, and reads the weights.
       weights: The variables on which the function depends.
+      xla: Whether XLA compiles the result, see `_after`.
 
     Returns:
       A function of the values of the weights and of the arguments of `function`. It reads the
@@ -27,41 +32,69 @@ def recomputed(
         values, inputs = arguments[:count], arguments[count:]
 
         def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()):
-            delayed = [_after(upstream[0], each) for each in inputs]
-
-            def gradient(*, of_weights: bool) -> Sequence[tf.Tensor]:
-                def function_and_gradient(*arguments: tf.Tensor) -> list[tf.Tensor]:
+            def gradient(*, of_weights: bool, of_inputs: bool) -> Function:
+                def compute(*arguments: tf.Tensor) -> list[tf.Tensor]:
                     points, slopes = arguments[: len(inputs)], arguments[len(inputs) :]
                     with tf.GradientTape() as tape:
                         tape.watch(points)
                         outputs = function(*points)
-                    sources, like = (weights, values) if of_weights else (points, points)
-                    found = tape.gradient(outputs, list(sources), output_gradients=list(slopes))
+                    own = points if of_inputs else ()
+                    sources = [*(weights if of_weights else ()), *own]
+                    like = [*(values if of_weights else ()), *own]
+                    found = tape.gradient(outputs, sources, output_gradients=list(slopes))
                     return [
                         tf.zeros_like(each) if slope is None else tf.convert_to_tensor(slope)
                         for slope, each in zip(found, like, strict=True)
                     ]
 
-                return recomputed(function_and_gradient, weights)(*values, *delayed, *upstream)
+                return compute
 
-            # Two calls, because a penalty needs the gradient with respect to the examples alone.
-            # The gradient of a single call would pass through zeros of all weights. Where both are
-            # needed, compilers merge what the two have in common.
-            of_weights = gradient(of_weights=True) if weights else []
-            return [*of_weights, *gradient(of_weights=False)], [None] * len(variables)
+            given = [*_after(upstream, inputs, xla=xla), *upstream]
+            found: Sequence[tf.Tensor]
+            if record.could_possibly_record():
+                # A tape will differentiate the gradient. A penalty needs only that with respect to
+                # the examples; a single function would pass zeros on for those of the weights.
+                first, second = (
+                    recomputed(gradient(**parts), weights, xla=xla)(*values, *given)
+                    for parts in (
+                        {"of_weights": True, "of_inputs": False},
+                        {"of_weights": False, "of_inputs": True},
+                    )
+                )
+                found = [*first, *second]
+            else:
+                found = gradient(of_weights=True, of_inputs=True)(*given)
+                # A compiler may otherwise keep the features for the gradients of the weights, which
+                # are needed at the end.
+                found = [*found[:count], *_after(found[:count], found[count:], xla=xla)]
+            return found, [None] * len(variables)
 
         return function(*inputs), backward
 
     return call
 
 
-def _after(upstream: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Returns `x`, which is NaN if the first value of `upstream` is NaN or infinite.
+def _after(
+    first: Sequence[tf.Tensor], then: Sequence[tf.Tensor], *, xla: bool
+) -> Sequence[tf.Tensor]:
+    """Returns the tensors `then`, which are available only after those of `first`.
 
-    A compiler cannot know that this value is finite. It therefore cannot merge what is computed
-    from the result with what was computed from `x` itself, whose results it would have to keep.
+    Without this, XLA would recognize what is computed again, and keep the first results.
+
+    Args:
+      first: Tensors.
+      then: Tensors, whose gradients are those of the result.
+      xla: Whether XLA compiles the result, which ignores control dependencies. No other device
+        has a barrier.
     """
-    rank = upstream.shape.rank
-    first = tf.reshape(tf.slice(upstream, [0] * rank, [1] * rank), [])
-    zero = tf.where(tf.math.is_finite(first), 0.0, float("nan"))
-    return x + tf.stop_gradient(tf.cast(zero, x.dtype))
+
+    @tf.custom_gradient
+    def wait(*then: tf.Tensor):
+        if xla:
+            results = gen_xla_ops.xla_optimization_barrier([*first, *then])[len(first) :]
+        else:
+            with tf.control_dependencies(first):
+                results = [tf.identity(each) for each in then]
+        return results, lambda *upstream: upstream
+
+    return wait(*then) if first else then

@@ -18,7 +18,9 @@ if typing.TYPE_CHECKING:
     from .segments import Segment
 
 
-def remat(network: tf.keras.Model, name: str | None = None) -> Callable[..., Any]:
+def remat(
+    network: tf.keras.Model, name: str | None = None, *, xla: bool = False
+) -> Callable[..., Any]:
     """Returns the network as a function that recomputes features in its backward passes.
 
     The function takes the arguments of the network, `(inputs, training)`, and has its weights and
@@ -29,6 +31,7 @@ def remat(network: tf.keras.Model, name: str | None = None) -> Callable[..., Any
         or conditions.
       name: The name of the network in messages and in the names of operations. Defaults to
         `network.name`.
+      xla: Whether XLA compiles the function, as on a TPU.
 
     Raises:
       DesignError: If the network has no segments to recompute; see `segments.find_segments`.
@@ -40,13 +43,15 @@ def remat(network: tf.keras.Model, name: str | None = None) -> Callable[..., Any
     def call(inputs: tf.Tensor | Sequence[tf.Tensor], *, training: bool = False) -> Any:
         x, *labels = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         for segment in segments:
-            x = _run(segment, x, [labels[index] for index in segment.labels], training)
+            x = _run(segment, x, [labels[index] for index in segment.labels], training, xla)
         return x
 
     return call
 
 
-def _run(segment: Segment, x: tf.Tensor, labels: Sequence[tf.Tensor], training: bool) -> Any:
+def _run(
+    segment: Segment, x: tf.Tensor, labels: Sequence[tf.Tensor], training: bool, xla: bool
+) -> Any:
     import tensorflow as tf  # noqa: PLC0415
 
     from .recomputation import recomputed  # noqa: PLC0415
@@ -60,5 +65,5 @@ def _run(segment: Segment, x: tf.Tensor, labels: Sequence[tf.Tensor], training: 
         return segment.model([x, *labels] if labels else x, training=training)
     weights = segment.model.trainable_variables
     values = [tf.convert_to_tensor(weight) for weight in weights]
-    outputs = recomputed(with_replay(function), weights)(*values, x)
+    outputs = recomputed(with_replay(function), weights, xla=xla)(*values, x)
     return outputs[0] if len(outputs) == 1 else list(outputs)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import DCGAN, LIBRARY, TINY, library_with, resolved
@@ -274,6 +275,33 @@ def test_the_error_for_a_large_dataset_contains_the_cache_that_fits(tmp_path, sh
     assert str(caught.value).startswith(message)
     assert str(caught.value).endswith("but a core has 15.75 GiB — use --cache=off")
     assert not list(tmp_path.iterdir()) or share < 1  # the first error needs no compilation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("topology", "depth"), [("v3-8", 4), ("v5e-8", 6)])
+def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, depth):
+    """The features of 8,192 examples are larger than the vector memory of a core."""
+    points = np.random.default_rng(0).normal(size=[65_536, 16]).astype(np.float32)
+    np.save(tmp_path / "points.npy", points)
+    settings = {
+        "dataset": "array",
+        "data_dir": str(tmp_path / "points.npy"),
+        "scaling": "none",
+        "cache": "off",
+        "model": "mlp",
+        "model_width": 512,
+        "model_depth": depth,
+        "generator_width": 8,
+        "batch_size": 65_536,
+        "n_critic": 1,
+    }
+    names = ("plain", "remat", "accumulate")
+    plain, remat, accumulate = (
+        compile_report(tmp_path / name, topology, **settings, **given)["loop"]["temp_bytes"]
+        for name, given in zip(names, ({}, {"remat": True}, {"accumulate": 4}), strict=True)
+    )
+    assert plain > 100 * 2**20
+    assert remat < 0.8 * plain and accumulate < 0.6 * plain
 
 
 def test_the_command_line(tmp_path):

@@ -166,8 +166,18 @@ def make_loop(
     return device_loop, elements
 
 
-def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:
-    """Returns the updates of one replica, to be run or to be compiled for a TPU."""
+def make_step(
+    config: Config, state: TrainState, spec: DataSpec, library: Library, *, xla: bool = False
+) -> ReplicaStep:
+    """Returns the updates of one replica, to be run or to be compiled for a TPU.
+
+    Args:
+      config: The resolved configuration.
+      state: The networks and the optimizers.
+      spec: The shape and the conditions of the data.
+      library: The packages of networks and losses.
+      xla: Whether XLA compiles the updates.
+    """
     return ReplicaStep(
         state=state,
         objective=with_consistency(make_objective(config, library), config),
@@ -178,12 +188,12 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
         conditions=None if spec.conditions is None else spec.conditions.table,
         augmentation=make_augmentation(config, state.augment_probability),
-        remat=make_remat(config, (state.generator, state.critic), library.models),
+        remat=make_remat(config, (state.generator, state.critic), library.models, xla=xla),
     )
 
 
 def make_remat(
-    settings: OptimizationSettings, networks: Sequence[Any], models: Any
+    settings: OptimizationSettings, networks: Sequence[Any], models: Any, *, xla: bool = False
 ) -> Callable[[Any], Callable]:
     """Returns `ReplicaStep.remat`, which leaves a network as it is if it cannot be recomputed.
 
@@ -191,6 +201,7 @@ def make_remat(
       settings: The setting that selects recomputation.
       networks: The generator and the critic.
       models: The package of networks.
+      xla: Whether XLA compiles the step.
 
     Raises:
       UserError: If --remat is set and neither network can be recomputed.
@@ -200,7 +211,8 @@ def make_remat(
     @functools.cache
     def remat(network: Any) -> Callable:
         try:
-            return models.remat(getattr(network, "keras_model", None) or network, network.name)
+            model = getattr(network, "keras_model", None) or network
+            return models.remat(model, network.name, xla=xla)
         except models.DesignError as error:
             problems[network.name] = models.format_message(error.problem)
             return network

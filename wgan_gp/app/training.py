@@ -128,7 +128,13 @@ def make_trainer(
         run.directory.check_data(config, record)
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()
-    step = make_step(config, run.state, run.dataset.spec, run.library)
+    step = make_step(
+        config,
+        run.state,
+        run.dataset.spec,
+        run.library,
+        xla=run.devices.compiles(config.jit_compile),
+    )
     probe = make_probe(run, step)
     if config.augment == "ada":
         ada.check_measured(probe.has_held_out, step.objective.critic_term_names)

@@ -54,6 +54,10 @@ class Devices:
             return False
         return setting == "on" or (setting == "auto" and self.platform == "GPU")
 
+    def compiles(self, setting: str) -> bool:
+        """Returns True if XLA compiles the steps, given the value of --jit_compile."""
+        return self.platform == "TPU" or self.use_jit(setting)
+
     def use_device_loop(self, setting: str, *, jit_compile: bool) -> bool:
         """Returns True if the loop should be a part of the program of each replica.
 
