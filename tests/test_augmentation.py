@@ -313,12 +313,12 @@ def test_a_run_resumed_in_the_device_loop_continues_exactly(settings, few_digits
 
 
 @pytest.mark.slow
-def test_ada_on_several_replicas_is_that_on_one(few_digits, tmp_path):
+def test_ada_on_two_replicas_is_that_on_one(few_digits, tmp_path):
     runs = {
         replicas: train_tiny(
             tmp_path / str(replicas), cpu_replicas=replicas, train_steps=10, **few_digits, **ADA
         )[0]
-        for replicas in (1, 2, 4)
+        for replicas in (1, 2)
     }
     probability = float(runs[1].state.augment_probability)
     assert probability > 0
@@ -459,7 +459,7 @@ def test_transformed_digits_look_augmented_and_real_ones_do_not():
 def test_the_comparison_on_few_images(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(few_images, "SAMPLES", 200)
-    few_images.main(["--seeds=1", "--steps=100", "--augment=none,bcr", "--folder=runs"])
+    few_images.main(["--seeds=1", "--steps=20", "--augment=none,bcr", "--folder=runs"])
     out = capsys.readouterr().out
     rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
     assert {"augment", "the 100 digits", "transformed digits", "bcr"} < set(rows)

@@ -35,11 +35,10 @@ def half_life_decay(done):
     ("replicas", "config", "decay_after"),
     [
         (1, CONFIG, lambda done: min(0.3, (1 + done) / (10 + done))),
-        (4, CONFIG, lambda done: min(0.3, (1 + done) / (10 + done))),
         (2, HALF_LIFE, half_life_decay),
         (1, dataclasses.replace(HALF_LIFE, generator_ema_ramp=0.0), lambda done: 0.5 ** (1 / 3)),
     ],
-    ids=["1", "4", "half_life", "no_ramp"],
+    ids=["1", "half_life", "no_ramp"],
 )
 def test_the_average_of_all_weights_and_statistics(replicas, config, decay_after):
     """Tests decay * average + (1 - decay) * generator, with a lower decay at first."""

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 from conftest import TINY, call_main, open_run, resolved
 from hypothesis import HealthCheck, given, settings
@@ -106,7 +107,7 @@ def arguments(draw, bad):
     return line
 
 
-@settings(repeatable, max_examples=300)
+@settings(repeatable, max_examples=150)
 @given(line=arguments(bad=True))
 def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
@@ -119,7 +120,7 @@ def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, mon
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(repeatable, max_examples=300)
+@settings(repeatable, max_examples=150)
 @given(line=arguments(bad=False))
 def test_any_command_line_is_a_configuration_or_one_line(line):
     values = absl_flags.FlagValues()
@@ -182,7 +183,10 @@ def is_trained(combination, path):
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
-def test_accepted_combinations_train(tmp_path_factory, count):
+def test_accepted_combinations_train(tmp_path_factory, request, count):
+    # Two iterations take less time than their tracing.
+    tf.config.run_functions_eagerly(count > 2)
+    request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     trained = []
 
     @settings(repeatable, max_examples=count)

@@ -142,7 +142,7 @@ def test_gradient_norms_are_written_as_histograms(events):
         if tag == "probe/gradient_norms" and value.metadata.plugin_data.plugin_name == "histograms"
     ]
     assert len(histograms) == 10
-    assert all(tf.make_ndarray(each.tensor)[:, 2].sum() == 256 for each in histograms)
+    assert all(tf.make_ndarray(each.tensor)[:, 2].sum() == 32 for each in histograms)
 
 
 def test_samples_interpolations_and_real_images_are_written(events):

@@ -70,9 +70,9 @@ PLACES = ["data", "critic", "generator", "nowhere"]
     ("replicas", "jit_compile", "where"),
     [
         *((1, False, where) for where in PLACES),
-        (4, False, "data"),
+        (2, False, "data"),
         (1, True, "data"),
-        *(pytest.param(4, False, where, marks=pytest.mark.slow) for where in PLACES[1:]),
+        *(pytest.param(2, False, where, marks=pytest.mark.slow) for where in PLACES[1:]),
         *(pytest.param(1, True, where, marks=pytest.mark.slow) for where in PLACES[1:]),
     ],
 )

@@ -17,7 +17,7 @@ import time
 
 import pytest
 import tensorflow as tf
-from conftest import TINY, call_main, open_run, resolved, train_config, train_tiny
+from conftest import TINY, call_main, lean_path, open_run, resolved, train_config, train_tiny
 
 from benchmarks import corruptions, forks, fuzz, fuzz_checks, kills
 from wgan_gp.app import training
@@ -37,19 +37,20 @@ EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5
 
 def tiny(model_dir, *arguments):
     """Returns the flags of a tiny run."""
-    flags = [f"--model_dir={model_dir}", "--model=mlp", "--model_width=4", "--latent_size=8"]
-    return [*flags, "--batch_size=16", "--n_critic=2", *arguments]
+    flags = [f"--model_dir={model_dir}", "--model=mlp", "--model_width=4", "--model_depth=1"]
+    return [*flags, "--latent_size=8", "--batch_size=16", "--n_critic=2", *arguments]
 
 
 def program(model_dir, *arguments, **options):
     """Starts the real program on a tiny run."""
     command = [sys.executable, "train.py", *tiny(model_dir, *arguments)]
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
-    return subprocess.Popen(command, cwd=ROOT, **options)
+    environment = {**os.environ, "PYTHONPATH": lean_path()}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [pytest.param(3, 4), pytest.param(8, 7, marks=pytest.mark.slow)]
+    ("count", "seed"), [pytest.param(3, 4), pytest.param(5, 7, marks=pytest.mark.slow)]
 )
 def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
@@ -117,12 +118,9 @@ def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
-# The second name does not match itself as a pattern either, even if brackets are escaped.
-@pytest.mark.parametrize(
-    "name",
-    ["run[1]", pytest.param("lr=[1e-4,3e-4] st*r what? back\\slash", marks=pytest.mark.slow)],
-)
-def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path, name):
+def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path):
+    """The name does not match itself as a pattern, even if its brackets are escaped."""
+    name = "lr=[1e-4,3e-4] st*r what? back\\slash"
     settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
     path = tmp_path / name
     train_tiny(path, train_steps=5, **settings)
@@ -214,21 +212,19 @@ def test_some_checkpoints_are_kept_permanently(tmp_path):
     assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
 
 
-@pytest.mark.parametrize(
-    "which", ["", pytest.param("/checkpoints", marks=pytest.mark.slow), "/checkpoints/ckpt-5"]
-)
-def test_a_run_starts_from_the_checkpoint_of_another(tmp_path, which):
-    train_tiny(tmp_path / "a", train_steps=10, **EVERY_5)
+@pytest.mark.parametrize("which", ["", "/checkpoints", "/checkpoints/ckpt-5"])
+def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path, which):
+    shutil.copytree(saved[1].parent, tmp_path / "a")
     settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
-    _, writer = train_tiny(tmp_path / "b", train_steps=15, **EVERY_5, **settings)
-    begun = 5 if which.endswith("5") else 10
-    assert [step for step, _ in writer.summaries] == list(range(begun + 5, 16, 5))
+    _, writer = train_tiny(tmp_path / "b", train_steps=20, **EVERY_5, **settings)
+    begun = 5 if which.endswith("5") else 15
+    assert [step for step, _ in writer.summaries] == list(range(begun + 5, 21, 5))
     # Once the run has its own checkpoint, it no longer needs the other run.
     shutil.rmtree(tmp_path / "a")
-    config = Config(model_dir=f"{tmp_path}/b", train_steps=15, **TINY, **EVERY_5, **settings)
+    config = Config(model_dir=f"{tmp_path}/b", train_steps=20, **TINY, **EVERY_5, **settings)
     (tmp_path / "b" / "config.json").write_text(json.dumps(resolved(config).to_dict()))
     assert train_config(resolved(config)) is None
-    assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (15 - begun) // 5
+    assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (20 - begun) // 5
 
 
 @pytest.mark.parametrize(
@@ -258,7 +254,7 @@ def test_tensorboard_shows_repeated_iterations_once(tmp_path):
 
 def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path):
     """A limit on the size of files simulates it, because a checkpoint is the largest file."""
-    arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=64"]
+    arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=512"]
     arguments += ["--learning_rate_schedule=constant", "--sample_interval=0"]
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=5")) == 0
 
@@ -400,8 +396,8 @@ def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
 
 @pytest.mark.slow
 def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
-    """Runs 15 seeds of `python -m benchmarks.fuzz`."""
-    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(15)) if failure is not None]
+    """Runs 8 seeds of `python -m benchmarks.fuzz`."""
+    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(8)) if failure is not None]
     assert not failures, "\n".join(failures)
 
 

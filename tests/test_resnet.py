@@ -244,14 +244,7 @@ def test_fused_layers_equal_plain_layers(kind, kernel_size, compute):
 
 
 @pytest.mark.parametrize(
-    ("size", "jit_compile"),
-    [
-        (32, False),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in ((32, True), (48, False), (48, True))
-        ),
-    ],
+    ("size", "jit_compile"), [(32, False), pytest.param(48, True, marks=pytest.mark.slow)]
 )
 def test_fused_networks_equal_plain_networks(size, jit_compile):
     """Compares scores, samples, and the weight gradients of the loss and of the penalty."""

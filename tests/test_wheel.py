@@ -13,6 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import lean_path
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIGS = sorted(
@@ -59,12 +60,14 @@ def installed(wheel, tmp_path_factory):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def run(program, *arguments):
+        # --mode=compile requires jax.
+        path = {} if "--mode=compile" in arguments else {"PYTHONPATH": lean_path()}
         command = [program, *arguments] if arguments else ["python", "-c", program]
         command[0] = home / "env" / "bin" / command[0]
         done = subprocess.run(
             command,
             cwd=home,
-            env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env={**environment, **path, "TF_CPP_MIN_LOG_LEVEL": "3"},
             capture_output=True,
             text=True,
             timeout=300,
@@ -108,7 +111,12 @@ def test_the_flags_and_all_experiments_are_in_the_wheel(wheel):
 def test_the_wheel_alone_trains_resumes_and_samples(installed, tmp_path):
     """Uses the console script, and `python -m wgan_gp` with an experiment given by its name."""
     settings = ["--flagfile=configs/gaussians_8.flags", f"--model_dir={tmp_path}"]
-    settings += ["--model_width=4", "--steps_per_loop=5", "--learning_rate_schedule=constant"]
+    settings += [
+        "--model_width=4",
+        "--model_depth=1",
+        "--steps_per_loop=5",
+        "--learning_rate_schedule=constant",
+    ]
     assert "checkpoints are in" in installed("wgan-gp", *settings, "--train_steps=5")
     assert '"dataset": "gaussians_8"' in (tmp_path / "config.json").read_text()
     installed("python", "-m", "wgan_gp", *settings, "--train_steps=10")
@@ -194,9 +202,7 @@ def test_the_checks_print_what_the_documentation_shows(installed):
 
 
 @pytest.mark.slow
-def test_the_wheel_alone_trains_resumes_compiles_and_exports_the_files_of_custom_md(
-    installed, tmp_path
-):
+def test_the_wheel_alone_trains_compiles_and_exports_the_files_of_custom_md(installed, tmp_path):
     """Runs all programs of docs/custom.md; the last one prints what the page shows."""
     page = (ROOT / "docs" / "custom.md").read_text()
     *files, program = re.findall(r"```python\n([\s\S]*?)```", page)
@@ -209,11 +215,9 @@ def test_the_wheel_alone_trains_resumes_compiles_and_exports_the_files_of_custom
     flags += [f"--objective={paths['my_losses.py']}:SmallWeights"]
     flags += ["--steps_per_loop=5", "--sample_interval=0", "--learning_rate_schedule=constant"]
     run = f"--model_dir={tmp_path}/run"
+    # tests/test_custom.py resumes such a run.
     installed("wgan-gp", *flags, run, "--train_steps=5")
-    installed("wgan-gp", *flags, run, "--train_steps=10")
-    # tests/test_custom.py shows that such a run equals the uninterrupted one.
-    steps = {path.stem for path in (tmp_path / "run" / "checkpoints").glob("*.json")}
-    assert steps == {"ckpt-5", "ckpt-10"}
+    assert [path.stem for path in (tmp_path / "run" / "checkpoints").glob("*.json")] == ["ckpt-5"]
     installed("wgan-gp", "--mode=export", run, flags[0])
     assert (tmp_path / "run" / "exported" / "generator.keras").exists()
     table = installed("wgan-gp", "--mode=evaluate", run, *flags[:2], "--evaluate_samples=200")

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import DCGAN, train_config, train_tiny
+from conftest import DCGAN, TINY, lean_path, train_config, train_tiny
 from worker import weights_of
 
 from wgan_gp.app import training
@@ -47,7 +47,8 @@ def start(tmp_path, train_steps, directories=("run", "run"), own=({}, {}), **set
     addresses = free_addresses(len(directories))
     processes = []
     for index, directory in enumerate(directories):
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        path = [lean_path(), str(ROOT), str(ROOT / "tests")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         environment["CUDA_VISIBLE_DEVICES"] = ""
         if len(directories) > 1:
             environment["TF_CONFIG"] = tf_config(addresses, index)
@@ -138,7 +139,7 @@ def test_both_roll_back_together(tmp_path):
 
 @pytest.mark.slow
 def test_processes_with_different_directories_are_refused(tmp_path):
-    settings = {"dataset": "swiss_roll", "model": "mlp"}
+    settings = {name: TINY[name] for name in ("dataset", "model", "model_depth")}
     train_tiny(
         tmp_path / "alone",
         train_steps=2,
@@ -214,6 +215,7 @@ def test_cpu_replicas_require_a_single_machine(monkeypatch):
 def test_a_peer_that_does_not_start_is_named(tmp_path):
     addresses = free_addresses(2)
     environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0), "CUDA_VISIBLE_DEVICES": ""}
+    environment["PYTHONPATH"] = lean_path()
     result = subprocess.run(
         [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
         cwd=ROOT,
@@ -361,7 +363,7 @@ def test_another_program_at_the_port_of_a_peer_causes_a_timeout(tmp_path):
         result = subprocess.run(
             [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
             cwd=ROOT,
-            env={**environment, "CUDA_VISIBLE_DEVICES": ""},
+            env={**environment, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": lean_path()},
             capture_output=True,
             text=True,
             timeout=120,

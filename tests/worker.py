@@ -31,6 +31,7 @@ def main(argv):
     model_dir, weights, train_steps, more = argv
     settings = {
         "model_width": 4,
+        "model_depth": 1,
         "latent_size": 8,
         "batch_size": 16,
         "n_critic": 2,
