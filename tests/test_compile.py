@@ -32,6 +32,7 @@ from wgan_gp.tpu import (
     layers,
     loop_program,
     lowering,
+    memory_limit,
     topologies,
 )
 from wgan_gp.tpu.compile_report import count_gradient_all_reduces
@@ -285,6 +286,66 @@ def test_the_error_for_a_large_dataset_contains_the_cache_that_fits(tmp_path, sh
     assert str(caught.value).startswith(message)
     assert str(caught.value).endswith("but a core has 15.75 GiB — use --cache=off")
     assert not list(tmp_path.iterdir()) or share < 1  # the first error needs no compilation
+
+
+@dataclasses.dataclass(frozen=True)
+class Priced:
+    """A loop that needs a GiB per example of a micro-batch, and half of it with recomputation."""
+
+    batch_size: int = 64
+    generator_batch_size: int = 64
+    accumulate: int = 1
+    remat: bool = False
+    resident = False
+
+    def with_batch_size(self, *sizes):
+        return dataclasses.replace(self, batch_size=sizes[0], generator_batch_size=sizes[1])
+
+    def with_accumulate(self, accumulate):
+        return dataclasses.replace(self, accumulate=accumulate)
+
+    def with_remat(self):
+        return dataclasses.replace(self, remat=True)
+
+    def lower(self):
+        return types.SimpleNamespace(program=self, prefetched_bytes=0)
+
+    @property
+    def memory_bytes(self):
+        return 2**30 * self.batch_size // self.accumulate // (2 if self.remat else 1)
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "remedy"),
+    [
+        (
+            40,
+            "use --batch_size=32 --generator_batch_size=32, "
+            "or --accumulate=2 (32.00 GiB, 1.25 of its cycles per example), "
+            "or --remat (32.00 GiB, 1.50 of its cycles per example)",
+        ),
+        (
+            16,
+            "use --batch_size=16 --generator_batch_size=16, "
+            "or --accumulate=4 (16.00 GiB, 1.25 of its cycles per example)",
+        ),
+        (0.5, "use a smaller network, because no batch size fits"),
+    ],
+)
+def test_the_remedies_for_a_large_batch_have_prices(gibibytes, remedy, monkeypatch):
+    def compile_within_memory(loop, devices, available):
+        if loop.program.memory_bytes > available:
+            raise memory_limit.OutOfMemoryError(None, "")
+        return loop.program
+
+    def iteration_cycles(program, loop, executable, penalty_interval):
+        factor = (1.25 if program.accumulate > 1 else 1) * (1.5 if program.remat else 1)
+        return factor * program.batch_size
+
+    monkeypatch.setattr(memory_limit, "compile_within_memory", compile_within_memory)
+    monkeypatch.setattr(memory_limit, "iteration_cycles", iteration_cycles)
+    memory = error_messages.Memory(Priced().memory_bytes, int(gibibytes * 2**30))
+    assert memory_limit.find_remedy(Priced(), [None], memory, penalty_interval=1) == remedy
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_an_update_on_two_replicas_is_that_of_one_without_recomputation(network,
 
 @pytest.mark.parametrize("jit_compile", ["off", "on"])
 def test_a_run_has_the_same_weights(jit_compile, tmp_path):
-    """On the host, and in the device loop that XLA compiles; the run can also be resumed so."""
+    """The host loop and the device loop that XLA compiles compute the same, also after a resume."""
     settings = {"train_steps": 4, "steps_per_loop": 2, "learning_rate_schedule": "constant"}
     plain, _ = train_tiny(tmp_path / "plain", **settings)
     settings |= {"model_dir": tmp_path / "run", "jit_compile": jit_compile}
