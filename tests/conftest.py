@@ -94,9 +94,9 @@ def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
     return build.make_state(config, devices, dataset.spec, LIBRARY.models)
 
 
-def make_replica_step(config: Config, state: TrainState) -> ReplicaStep:
+def make_replica_step(config: Config, state: TrainState, **options) -> ReplicaStep:
     config, dataset = resolve(config, LIBRARY.models)
-    return build.make_step(config, state, dataset.spec, LIBRARY)
+    return build.make_step(config, state, dataset.spec, LIBRARY, **options)
 
 
 def make_loop(

@@ -62,6 +62,7 @@ RUNS = {
         "generator_ema_decay": 0.99,
         "precision": "mixed_bfloat16",
     },
+    "remat": {"remat": True, "model_width": 4},
     "resnet": {
         "model": "resnet",
         "model_width": 4,
@@ -102,7 +103,7 @@ def open_tpu_run(name, model_dir, cores=CORES, **settings) -> Run:
 
 def train_loop_call(run):
     """Returns the call of the device loop that trains a run, without arguments."""
-    step = make_replica_step(run.config, run.state)
+    step = make_replica_step(run.config, run.state, xla=True)
     loop, elements = open_loop(run.config, run.devices.strategy, step)
     return functools.partial(loop, elements, tf.constant(run.config.steps_per_loop, tf.int64))
 
@@ -142,8 +143,9 @@ def test_the_training_loop_passes_the_bridge(name):
         for layer in run.state.generator.layers
         if type(layer).__name__ == "BatchNormalization"
     ]
-    assert bool(norms) == (name != "default")
+    assert bool(norms) == (name not in ("default", "remat"))
     assert counts["CrossReplicaSum"] == gradients + 6 * len(norms)
+    assert bool(counts["XlaOptimizationBarrier"]) == (name == "remat")
 
 
 @pytest.mark.parametrize("name", ALL_RUNS)
