@@ -241,6 +241,7 @@ def test_the_mean_of_samples_is_linear_in_the_condition(tmp_path):
         tmp_path,
         data=(points, energy),
         model_width=64,
+        model_depth=3,
         batch_size=128,
         n_critic=5,
         train_steps=600,

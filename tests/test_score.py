@@ -142,6 +142,7 @@ def test_points_between_the_modes_are_found(tmp_path):
         tmp_path / "run",
         dataset="gaussians_8",
         model_width=128,
+        model_depth=3,
         latent_size=2,
         batch_size=256,
         n_critic=5,

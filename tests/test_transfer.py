@@ -12,6 +12,7 @@ from wgan_gp.errors import UserError
 SETTINGS = {
     "dataset": "digits",
     "model": "mlp",
+    "model_depth": 3,
     "train_steps": 2,
     "steps_per_loop": 2,
     "conditioning": "acgan",
