@@ -141,7 +141,7 @@ def test_settings_that_are_on_or_off_are_booleans():
     for field in FIELDS:
         assert set(field.metadata["choices"]) != {"on", "off"}, field.name
     written = json.loads(json.dumps(Config(random_flips=True).to_dict()))
-    assert [written[name] for name in sorted(switches)] == [True, False, True]
+    assert [written[name] for name in sorted(switches)] == [True, False, True, False]
     with pytest.raises(UserError, match="--random_flips='on' is not true or false — give true or"):
         Config(random_flips="on")
 

@@ -764,6 +764,7 @@ def test_a_planted_bad_setting_is_stopped_at_the_first_rung(tmp_path):
     tiny = TINY_FLAGS | {
         "dataset": "gaussians_8",
         "model_width": 16,
+        "model_depth": 3,
         "batch_size": 64,
         "sample_interval": 0,
     }
