@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-# Neither has a public name. TensorFlow itself uses both, for example in tf.custom_gradient.
+# Neither has a public name: the barrier of XLA, and whether any tape is recording.
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import record
 

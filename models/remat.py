@@ -57,13 +57,13 @@ def _run(
     from .recomputation import recomputed  # noqa: PLC0415
     from .replay import with_replay  # noqa: PLC0415
 
-    def function(x: tf.Tensor) -> list[tf.Tensor]:
-        given = [x, *labels] if labels else x
-        return tf.nest.flatten(segment.model(given, training=training))
+    def function(x: tf.Tensor) -> Any:
+        return segment.model([x, *labels] if labels else x, training=training)
 
     if not segment.recomputed:
-        return segment.model([x, *labels] if labels else x, training=training)
+        return function(x)
     weights = segment.model.trainable_variables
     values = [tf.convert_to_tensor(weight) for weight in weights]
-    outputs = recomputed(with_replay(function), weights, xla=xla)(*values, x)
+    listed = with_replay(lambda x: tf.nest.flatten(function(x)))
+    outputs = recomputed(listed, weights, xla=xla)(*values, x)
     return outputs[0] if len(outputs) == 1 else list(outputs)

@@ -52,11 +52,11 @@ class Segment:
 
 
 def find_segments(network: tf.keras.Model, name: str) -> list[Segment]:
-    """Divides a network into segments, each with one convolution, dense layer or residual block.
+    """Divides a network into segments, such as residual blocks or pairs of convolutions.
 
     A segment begins where a single tensor is used by all later layers, as late as possible before
-    the next layer with a kernel. It is recomputed if it has several layers, and no layer that may
-    draw random numbers or update a variable, such as dropout.
+    a layer with a kernel, once the segment before has two kernels. It is recomputed if it has
+    several layers, and no layer that may draw random numbers or update a variable, such as dropout.
 
     Args:
       network: A functional Keras model, none of whose layers is called twice. Its first input is
