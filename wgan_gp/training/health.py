@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ..config import Config, target_of
 
+HEALTHY = "healthy"  # the name of the diagnosis if no rule applies
 SUMMARIES = 5  # the number of latest summaries that the rules consider
 MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
 MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
@@ -83,7 +84,7 @@ class HealthMonitor:
             diagnosis = rule()
             if diagnosis is not None:
                 return diagnosis
-        return Diagnosis("healthy", self._key_figures())
+        return Diagnosis(HEALTHY, self._key_figures())
 
     def _key_figures(self) -> str:
         figures = [f"diversity {self._mean('probe/diversity'):.0%} of the data's"]
