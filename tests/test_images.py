@@ -225,7 +225,7 @@ def test_large_images_are_reduced_by_averaging(tmp_path, height):
         (
             ["x.png"],
             {"batch_size": 8},
-            "--batch_size=8 is larger than .* 1 image — use at most 1",
+            "--batch_size=8 is larger than .* 1 example — use at most 1",
         ),
         (
             ["x.png"],
@@ -613,7 +613,7 @@ def test_properties_are_known_without_reading(
     assert unread.examples.shape == [unread.size, *opened.example_shape]
     assert (unread.examples.dtype, unread.labels.dtype) == (tf.uint8, tf.int32)
     assert "not prepared" not in capsys.readouterr().err
-    with pytest.raises(UserError, match=f"--batch_size=99 is larger .* has {unread.size} images"):
+    with pytest.raises(UserError, match=f"--batch_size=99 is larger .* has {unread.size} examples"):
         dataset.open_unread(batch_size=99)
 
 
