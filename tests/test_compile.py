@@ -136,6 +136,19 @@ def test_the_command_line_compiles_for_one_core_which_needs_no_all_reduces(tmp_p
     }
 
 
+@pytest.mark.parametrize("n_critic", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path, n_critic):
+    """Such a generator step needs the real examples of the last critic step."""
+    settings = {**TOY, "batch_size": 256, "n_critic": n_critic}
+    plain, paired = (
+        compile_report(tmp_path / name, **settings, adversarial_loss=name)["programs"]
+        for name in ("wasserstein", "relativistic")
+    )
+    for step, limit in (("critic_step", 1.5), ("generator_step", 2.5)):
+        flops = [programs[step]["flops"] for programs in (plain, paired)]
+        assert flops[0] * 0.9 < flops[1] < flops[0] * limit, (step, flops)
+
+
 @pytest.mark.slow
 def test_estimates_are_deterministic_and_consistent(tmp_path):
     first, second = (

@@ -100,26 +100,30 @@ def replica_loop(step: ReplicaStep, loop_input: LoopInput, *, jit_compile: bool)
     @traced(jit_compile=jit_compile)
     def loop(element: Any, first: tf.Tensor, count: tf.Tensor, rollbacks: tf.Tensor) -> Totals:
         read = loop_input.reader(element)
-        batch_size = step.optimization.batch_size
+        batch_size, n_critic = step.optimization.batch_size, step.optimization.n_critic
 
-        def critic_step(update: tf.Tensor, _: Totals) -> tuple[tf.Tensor, Any]:
-            position = update * batch_size + replica_part(batch_size)["first"]
-            real, labels = read(update - first * step.optimization.n_critic, position)
-            terms = step.critic_step(real, labels, update, rollbacks)
-            return stack(terms, step.objective.critic_term_names), (real, labels)
+        def read_batch(critic_update: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            position = critic_update * batch_size + replica_part(batch_size)["first"]
+            return read(critic_update - first * n_critic, position)
 
-        def generator_step(update: tf.Tensor, batch: Any) -> tf.Tensor:
+        def critic_step(update: tf.Tensor, _: Totals) -> tuple[tf.Tensor, None]:
+            terms = step.critic_step(*read_batch(update), update, rollbacks)
+            return stack(terms, step.objective.critic_term_names), None
+
+        def generator_step(update: tf.Tensor, _: None) -> tf.Tensor:
+            # Reading the batch of the last critic step again keeps every critic step in the loop.
+            last = update * n_critic + n_critic - 1
+            batch = read_batch(last) if step.generator_needs_real else None
             terms = step.generator_step(update, rollbacks, batch)
             return stack(terms, step.objective.generator_term_names)
 
         return run_iterations(
             first,
             count,
-            n_critic=step.optimization.n_critic,
+            n_critic=n_critic,
             critic_step=critic_step,
             generator_step=generator_step,
             totals=initial_totals(step),
-            generator_needs_real=step.generator_needs_real,
         )
 
     return loop

@@ -66,7 +66,7 @@ def run_iterations(
     critic_step: Callable[[tf.Tensor, Totals], tuple[Any, Any]],
     generator_step: Callable[[tf.Tensor, Any], Any],
     totals: Totals,
-    generator_needs_real: bool,
+    generator_needs_real: bool = False,
 ) -> Totals:
     """Runs iterations of algorithm 1 of Gulrajani et al. 2017 (arXiv:1704.00028).
 
@@ -78,11 +78,12 @@ def run_iterations(
       count: The number of iterations to run, scalar int64.
       n_critic: The number of critic steps per iteration.
       critic_step: (critic steps done, totals so far) -> values to be added to `Totals.critic`, and
-        the real batch.
+        the real batch or None.
       generator_step: (generator steps done, real batch of the last critic step or None) -> values
         to be added to `Totals.generator`.
       totals: The totals before these iterations.
-      generator_needs_real: Whether `generator_step` gets the batch.
+      generator_needs_real: Whether `generator_step` gets the batch. The last critic step of an
+        iteration is then outside the inner loop.
 
     Returns:
       The totals after these iterations.
