@@ -32,46 +32,60 @@ def recomputed(function: Function, weights: Sequence[tf.Variable], *, xla: bool)
         values, inputs = arguments[:count], arguments[count:]
 
         def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()):
-            def gradient(*, of_weights: bool, of_inputs: bool) -> Function:
-                def compute(*arguments: tf.Tensor) -> list[tf.Tensor]:
-                    points, slopes = arguments[: len(inputs)], arguments[len(inputs) :]
-                    with tf.GradientTape() as tape:
-                        tape.watch(points)
-                        outputs = function(*points)
-                    own = points if of_inputs else ()
-                    sources = [*(weights if of_weights else ()), *own]
-                    like = [*(values if of_weights else ()), *own]
-                    found = tape.gradient(outputs, sources, output_gradients=list(slopes))
-                    return [
-                        tf.zeros_like(each) if slope is None else tf.convert_to_tensor(slope)
-                        for slope, each in zip(found, like, strict=True)
-                    ]
-
-                return compute
-
-            given = [*_after(upstream, inputs, xla=xla), *upstream]
-            found: Sequence[tf.Tensor]
+            again = [*_after(upstream, inputs, xla=xla), *upstream]
             if record.could_possibly_record():
                 # A tape will differentiate the gradient. A penalty needs only that with respect to
                 # the examples; a single function would pass zeros on for those of the weights.
-                first, second = (
-                    recomputed(gradient(**parts), weights, xla=xla)(*values, *given)
-                    for parts in (
-                        {"of_weights": True, "of_inputs": False},
-                        {"of_weights": False, "of_inputs": True},
-                    )
+                parts = (
+                    _gradient(function, len(inputs), weights, of_inputs=False),
+                    _gradient(function, len(inputs), (), of_inputs=True),
                 )
-                found = [*first, *second]
+                slopes: Sequence[tf.Tensor] = [
+                    slope
+                    for part in parts
+                    for slope in recomputed(part, weights, xla=xla)(*values, *again)
+                ]
             else:
-                found = gradient(of_weights=True, of_inputs=True)(*given)
+                slopes = _gradient(function, len(inputs), weights, of_inputs=True)(*again)
                 # A compiler may otherwise keep the features for the gradients of the weights, which
                 # are needed at the end.
-                found = [*found[:count], *_after(found[:count], found[count:], xla=xla)]
-            return found, [None] * len(variables)
+                of_weights, of_inputs = slopes[:count], slopes[count:]
+                slopes = [*of_weights, *_after(of_weights, of_inputs, xla=xla)]
+            return slopes, [None] * len(variables)
 
         return function(*inputs), backward
 
     return call
+
+
+def _gradient(
+    function: Function, arity: int, weights: Sequence[tf.Variable], *, of_inputs: bool
+) -> Function:
+    """Returns the gradient of a function as a function, which can be recomputed in turn.
+
+    Args:
+      function: Maps tensors to tensors, and reads the weights.
+      arity: The number of its arguments.
+      weights: The variables to differentiate with respect to.
+      of_inputs: Whether to differentiate with respect to the arguments, too, which come last.
+
+    Returns:
+      A function of `arity` arguments, followed by a gradient for each output.
+    """
+
+    def gradient(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        inputs, upstream = arguments[:arity], arguments[arity:]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = function(*inputs)
+        sources = [*weights, *(inputs if of_inputs else ())]
+        slopes = tape.gradient(outputs, sources, output_gradients=list(upstream))
+        return [
+            tf.zeros_like(source) if slope is None else tf.convert_to_tensor(slope)
+            for slope, source in zip(slopes, sources, strict=True)
+        ]
+
+    return gradient
 
 
 def _after(

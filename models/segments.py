@@ -69,10 +69,15 @@ def find_segments(network: tf.keras.Model, name: str) -> list[Segment]:
     """
     try:
         graph = _Graph(network, name)
-    except (AttributeError, ValueError):  # a subclassed model, or a layer that is called twice
+    except (AttributeError, TypeError):
         raise DesignError(
             (f"the {name} is not a functional Keras model whose layers are called once",),
             ("build it with tf.keras.Model(inputs, outputs)",),
+        ) from None
+    except ValueError:
+        raise DesignError(
+            (f"the {name} contains another model, or calls a layer twice",),
+            ("build it from layers that are called once",),
         ) from None
     starts = graph.find_starts()
     ends = [*starts[1:], len(graph.layers)]
@@ -93,14 +98,16 @@ class _Graph:
       name: The name of its segments.
 
     Raises:
-      AttributeError, ValueError: If it is not functional, or a layer is called twice.
+      AttributeError, TypeError: If it is not functional.
+      ValueError: If it contains another model, or calls a layer twice.
     """
 
     def __init__(self, network: tf.keras.Model, name: str):
         self._network = network
         self._name = name
+        operations = getattr(network, "operations", network.layers)  # Keras 3: also x + y
         self.layers = [
-            each for each in network.layers if not isinstance(each, tf.keras.layers.InputLayer)
+            each for each in operations if not isinstance(each, tf.keras.layers.InputLayer)
         ]
         self._inputs = [tf.nest.flatten(layer.input) for layer in self.layers]
         self._outputs = [tf.nest.flatten(layer.output) for layer in self.layers]
@@ -108,7 +115,7 @@ class _Graph:
         known = {id(tensor) for each in (network.inputs, *self._outputs) for tensor in each}
         used = [*network.outputs, *[tensor for each in self._inputs for tensor in each]]
         if not known.issuperset(map(id, used)):
-            raise ValueError("a layer is called twice")
+            raise ValueError("a tensor is not the output of a layer")
         # The tensors that each layer and those after it use.
         self._live: list[list[tf.Tensor]] = []
         produced = [first]
@@ -146,7 +153,8 @@ class _Graph:
 
     def _has_kernel(self, index: int) -> bool:
         # A layer of two inputs is a normalization with a scale for each class, or a projection.
-        kernels = [each for each in self.layers[index].trainable_variables if len(each.shape) > 1]
+        variables = getattr(self.layers[index], "trainable_variables", ())
+        kernels = [each for each in variables if len(each.shape) > 1]
         return bool(kernels) and len(self._inputs[index]) == 1
 
 
@@ -154,4 +162,6 @@ def _is_recomputable(layer: tf.keras.layers.Layer) -> bool:
     parts = getattr(layer, "layers", None)  # of a model that is a layer of the network
     if parts is not None:
         return all(map(_is_recomputable, parts))
+    if not isinstance(layer, tf.keras.layers.Layer):
+        return True  # an operation such as x + y
     return type(layer) in _STATELESS or type(layer).__module__.startswith(f"{__package__}.")

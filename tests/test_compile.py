@@ -303,7 +303,10 @@ def test_the_error_for_a_large_dataset_contains_the_cache_that_fits(tmp_path, sh
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
-    """A loop that needs a GiB per example of a micro-batch, and half of it with recomputation."""
+    """A loop that needs a GiB per example of a micro-batch, and half of it with recomputation.
+
+    Like the program, it rejects micro-batches that are not of equal size.
+    """
 
     batch_size: int = 64
     generator_batch_size: int = 64
@@ -311,14 +314,10 @@ class Priced:
     remat: bool = False
     resident = False
 
-    def with_batch_size(self, *sizes):
-        return dataclasses.replace(self, batch_size=sizes[0], generator_batch_size=sizes[1])
-
-    def with_accumulate(self, accumulate):
-        return dataclasses.replace(self, accumulate=accumulate)
-
-    def with_remat(self):
-        return dataclasses.replace(self, remat=True)
+    def with_settings(self, **settings):
+        changed = dataclasses.replace(self, **settings)
+        sizes = changed.batch_size, changed.generator_batch_size
+        return None if any(size % changed.accumulate for size in sizes) else changed
 
     def lower(self):
         return types.SimpleNamespace(program=self, prefetched_bytes=0)
@@ -329,23 +328,32 @@ class Priced:
 
 
 @pytest.mark.parametrize(
-    ("gibibytes", "remedy"),
+    ("gibibytes", "accumulate", "remedy"),
     [
         (
             40,
+            1,
             "use --batch_size=32 --generator_batch_size=32, "
             "or --accumulate=2 (32.00 GiB, 1.25 of its cycles per example), "
             "or --remat (32.00 GiB, 1.50 of its cycles per example)",
         ),
         (
             16,
+            1,
             "use --batch_size=16 --generator_batch_size=16, "
             "or --accumulate=4 (16.00 GiB, 1.25 of its cycles per example)",
         ),
-        (0.5, "use a smaller network, because no batch size fits"),
+        (
+            9,
+            4,
+            "use --batch_size=32 --generator_batch_size=32, "
+            "or --accumulate=8 (8.00 GiB, 1.00 of its cycles per example), "
+            "or --remat (8.00 GiB, 1.50 of its cycles per example)",
+        ),
+        (0.2, 4, "use a smaller network, because no batch size fits"),
     ],
 )
-def test_the_remedies_for_a_large_batch_have_prices(gibibytes, remedy, monkeypatch):
+def test_the_remedies_for_a_large_batch_have_prices(gibibytes, accumulate, remedy, monkeypatch):
     def compile_within_memory(loop, devices, available):
         if loop.program.memory_bytes > available:
             raise memory_limit.OutOfMemoryError(None, "")
@@ -357,8 +365,30 @@ def test_the_remedies_for_a_large_batch_have_prices(gibibytes, remedy, monkeypat
 
     monkeypatch.setattr(memory_limit, "compile_within_memory", compile_within_memory)
     monkeypatch.setattr(memory_limit, "iteration_cycles", iteration_cycles)
-    memory = error_messages.Memory(Priced().memory_bytes, int(gibibytes * 2**30))
-    assert memory_limit.find_remedy(Priced(), [None], memory, penalty_interval=1) == remedy
+    program = Priced(accumulate=accumulate)
+    memory = error_messages.Memory(program.memory_bytes, int(gibibytes * 2**30))
+    assert memory_limit.find_remedy(program, [None], memory, penalty_interval=1) == remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"accumulate": 3}, {"batch_size": 32, "generator_batch_size": 32}),
+        ({}, {"accumulate": 5}),
+        ({"accumulate": 2}, {"batch_size": 8, "generator_batch_size": 8}),
+        ({"minibatch_stddev": 2}, {"batch_size": 8, "generator_batch_size": 8}),
+        ({"penalty_interval": 2}, {"remat": True}),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit_together_are_not_recommended(tmp_path, settings, changed):
+    settings = {**TOY, "batch_size": 96, "cache": "off", **settings}
+    config = Config(mode="compile", compile_topology="v5e-8", model_dir=str(tmp_path), **settings)
+    config, dataset = resolve(config, LIBRARY.models)
+    program = make_program(config, dataset, LIBRARY, topologies.find("v5e-8"))
+    assert program.with_settings(**changed) is None
+    larger = program.with_settings(batch_size=192, generator_batch_size=192)
+    assert larger.batch_size == 192
 
 
 @pytest.mark.slow
@@ -462,12 +492,12 @@ def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, k
         batch_size: int
         generator_batch_size: int
         resident = False
-        accumulate = 2**20  # more micro-batches than examples
+        accumulate = 1
         remat = True
         step = types.SimpleNamespace(state=types.SimpleNamespace(critic=None, generator=None))
 
-        def with_batch_size(self, *sizes):
-            return Loop(*sizes)
+        def with_settings(self, **settings):
+            return None if "accumulate" in settings else Loop(**settings)
 
         def lower(self):
             width = 2**20 if kind == "arguments" else 1

@@ -38,6 +38,7 @@ OF_EACH_KIND = [
     "test_normalization.py::test_moments_and_gradients_are_those_of_the_global_batch[4]",
     "test_penalties.py::test_penalty_in_mixed_bfloat16_is_close_to_float32[graph]",
     "test_schedules.py::test_each_network_has_its_own_adam_whose_beta_2_changes[1-True]",
+    "test_remat.py::test_a_network_that_is_not_a_chain_is_an_error",
     "test_remat.py::test_a_run_has_the_same_weights[off]",
     "test_remat.py::test_networks_of_the_user",
     "test_resnet.py::test_blocks_and_shortcuts_are_those_of_the_paper[False]",

@@ -13,6 +13,9 @@ import models
 from models import recomputation
 from models.replay import first_pass, with_replay
 from models.segments import find_segments
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.keras import WGANGP
 
 BATCH = 4
 LABELS = tf.constant([0, 1, 2, 1])
@@ -95,11 +98,11 @@ def test_gradients_and_state_are_those_of_the_network(name, shape, design):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def hidden_layers():
+def hidden_layers(outputs=1):
     x = inputs = tf.keras.Input([4])
     for _ in range(3):
         x = tf.keras.layers.Activation("tanh")(tf.keras.layers.Dense(4)(x))
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(outputs)(x))
 
 
 def count_products(network, called):
@@ -160,6 +163,14 @@ def test_layers_that_draw_or_update_are_not_computed_again():
     ]
 
 
+def test_an_operation_between_layers_is_computed_again():
+    """Keras 3 has operations that are not layers."""
+    x = inputs = tf.keras.Input([4])
+    x = tf.keras.layers.Dense(4)(tf.keras.layers.Dense(4)(x)) + x
+    network = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(x))
+    assert [segment.recomputed for segment in find_segments(network, "critic")] == [True, False]
+
+
 class Subclassed(tf.keras.Model):
     def __init__(self):
         super().__init__(name="critic")
@@ -175,11 +186,34 @@ def shared():
     return tf.keras.Model(inputs, dense(dense(x)), name="critic")
 
 
-@pytest.mark.parametrize("make", [Subclassed, shared])
-def test_a_network_that_is_not_a_chain_is_an_error(make):
+class OfSequential(tf.keras.Model):
+    """In Keras 2, it is like a functional model, but has no inputs."""
+
+    def __init__(self):
+        super().__init__(name="critic")
+        self.chain = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+
+    def call(self, x):
+        return self.chain(x)
+
+
+def nested():
+    return tf.keras.Sequential([hidden_layers(), tf.keras.layers.Dense(1)], name="critic")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Subclassed, "is not a functional Keras model"),
+        (OfSequential, "is not a functional Keras model"),
+        (shared, "contains another model, or calls a layer twice"),
+        (nested, "contains another model, or calls a layer twice"),
+    ],
+)
+def test_a_network_that_is_not_a_chain_is_an_error(make, message):
     network = make()
     network(tf.ones([2, 4]))
-    with pytest.raises(models.DesignError, match="the critic is not a functional Keras model"):
+    with pytest.raises(models.DesignError, match=f"the critic {message}"):
         models.remat(network)
 
 
@@ -188,6 +222,19 @@ def test_values_of_the_first_pass_are_replayed():
     function = with_replay(lambda: [first_pass(lambda: next(count)) for _ in range(2)])
     assert function() == function() == [0, 1]
     assert first_pass(lambda: next(count)) == 2  # outside, it is an ordinary call
+
+
+@pytest.fixture
+def recomputed(monkeypatch):
+    """The value of `xla` in each call of `recomputed`, which makes a function recomputed."""
+    values, original = [], recomputation.recomputed
+
+    def record(function, weights, *, xla):
+        values.append(xla)
+        return original(function, weights, xla=xla)
+
+    monkeypatch.setattr(recomputation, "recomputed", record)
+    return values
 
 
 @pytest.mark.parametrize("network", ["critic", "generator"])
@@ -200,24 +247,30 @@ def test_values_of_the_first_pass_are_replayed():
     ],
     ids=str,
 )
-def test_an_update_on_two_replicas_is_that_of_one_without_recomputation(network, settings):
+def test_an_update_on_two_replicas_is_that_of_one_without_recomputation(
+    network, settings, recomputed
+):
     config = dataclasses.replace(IMAGES, **{"critic_normalization": "layer", **settings})
     config = dataclasses.replace(config, generator_normalization="none")
     expected, terms = one_update(1, network, config=dataclasses.replace(config, accumulate=1))
+    assert not recomputed
     found, terms_found = one_update(2, network, config=dataclasses.replace(config, remat=True))
+    assert recomputed
     for ours, theirs in zip(found, expected, strict=True):
         assert np.linalg.norm(ours - theirs) <= 2e-6 * np.linalg.norm(theirs) + 1e-7
     assert terms_found == pytest.approx(terms, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("jit_compile", ["off", "on"])
-def test_a_run_has_the_same_weights(jit_compile, tmp_path):
+def test_a_run_has_the_same_weights(jit_compile, tmp_path, recomputed):
     """The host loop and the device loop that XLA compiles compute the same, also after a resume."""
     settings = {"train_steps": 4, "steps_per_loop": 2, "learning_rate_schedule": "constant"}
     plain, _ = train_tiny(tmp_path / "plain", **settings)
     settings |= {"model_dir": tmp_path / "run", "jit_compile": jit_compile}
     train_tiny(**{**settings, "train_steps": 2})
+    assert not recomputed
     resumed, _ = train_tiny(**settings, remat=True)
+    assert set(recomputed) == {jit_compile == "on"}
     for network in ("generator", "critic"):
         pairs = zip(
             *[getattr(each.state, network).get_weights() for each in (resumed, plain)], strict=True
@@ -227,6 +280,19 @@ def test_a_run_has_the_same_weights(jit_compile, tmp_path):
     resumed.state.critic.save(str(tmp_path / "critic.keras"))  # its layers are also in segments
     saved = models.load(str(tmp_path / "critic.keras"))
     np.testing.assert_array_equal(saved.get_weights()[0], resumed.state.critic.get_weights()[0])
+
+
+def test_fit_tells_whether_xla_compiles(recomputed):
+    config = Config(batch_size=8, n_critic=1, latent_size=4, remat=True)
+    model = WGANGP(hidden_layers(outputs=4), hidden_layers(), config)
+    model.compile(jit_compile=True)
+    model.fit(np.zeros([8, 4], np.float32), verbose=0)
+    assert set(recomputed) == {True}
+
+
+def test_a_lazy_penalty_is_refused():
+    with pytest.raises(UserError, match="--remat is not supported with --penalty_interval=2"):
+        Config(remat=True, penalty_interval=2)
 
 
 NETWORKS = """

@@ -102,13 +102,13 @@ class WGANGP(tf.keras.Model):
           UserError: If `jit_compile` is set for a TPU or several replicas.
         """
         strategy = self.distribute_strategy
-        if jit_compile and (
-            strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.TPUStrategy)
-        ):
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        if jit_compile and (strategy.num_replicas_in_sync > 1 or on_tpu):
             raise UserError("jit_compile=True cannot compile for a TPU or for replicas", "omit it")
         self.config.check_replicas(strategy.num_replicas_in_sync)
         # Keras 2 requires an optimizer; train_step does not use it.
         super().compile(optimizer=None if KERAS_3 else "sgd", jit_compile=jit_compile, **kwargs)
+        self._xla = jit_compile or on_tpu
         with strategy.scope():
             generator_default, critic_default = make_optimizers(self.config)
             self.generator_optimizer = generator_optimizer or generator_default
@@ -280,7 +280,9 @@ class WGANGP(tf.keras.Model):
             critic_takes_labels=takes_labels,
             conditions=None if self.conditions is None else self.conditions.table,
             augmentation=make_augmentation(self.config),
-            remat=make_remat(self.config, (self.generator, self.critic), bundled("models")),
+            remat=make_remat(
+                self.config, (self.generator, self.critic), bundled("models"), xla=self._xla
+            ),
         )
 
     def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:

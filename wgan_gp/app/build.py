@@ -193,7 +193,7 @@ def make_step(
 
 
 def make_remat(
-    settings: OptimizationSettings, networks: Sequence[Any], models: Any, *, xla: bool = False
+    settings: OptimizationSettings, networks: Sequence[Any], models: Any, *, xla: bool
 ) -> Callable[[Any], Callable]:
     """Returns `ReplicaStep.remat`, which leaves a network as it is if it cannot be recomputed.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from ..data.loop_input import LoopInput, is_stored, open_loop_input
 from ..data.source import OpenedData
+from ..errors import UserError
 from ..training.device_loop import replica_loop
 from ..training.step import ReplicaStep
 from . import lowering
@@ -26,6 +28,7 @@ class LoopProgram:
       data: The dataset, which need not have been read.
       steps_per_loop: The number of iterations of the loop.
       resident: Whether the dataset is in the memory of each device.
+      check_settings: Raises UserError unless the settings of a step fit the slice.
     """
 
     step: ReplicaStep
@@ -33,6 +36,7 @@ class LoopProgram:
     data: OpenedData
     steps_per_loop: int
     resident: bool
+    check_settings: Callable[[Any], None]
 
     @property
     def n_critic(self) -> int:
@@ -59,20 +63,13 @@ class LoopProgram:
         """The size of the examples of a dataset in the memory of a device."""
         return self.data.size * self.data.format.tpu_bytes if is_stored(self.data) else 0
 
-    def with_batch_size(self, batch_size: int, generator_batch_size: int) -> LoopProgram:
-        """Returns the loop with other global batch sizes."""
-        return self._with(batch_size=batch_size, generator_batch_size=generator_batch_size)
-
-    def with_accumulate(self, accumulate: int) -> LoopProgram:
-        """Returns the loop with another number of micro-batches."""
-        return self._with(accumulate=accumulate)
-
-    def with_remat(self) -> LoopProgram:
-        """Returns the loop that computes features again in its backward passes."""
-        return self._with(remat=True)
-
-    def _with(self, **settings: Any) -> LoopProgram:
-        optimization = dataclasses.replace(self.step.optimization, **settings)
+    def with_settings(self, **settings: Any) -> LoopProgram | None:
+        """Returns the loop with other `OptimizationSettings`, or None if they do not fit."""
+        try:
+            optimization = dataclasses.replace(self.step.optimization, **settings)
+            self.check_settings(optimization)
+        except UserError:
+            return None
         step = dataclasses.replace(self.step, optimization=optimization)
         return dataclasses.replace(self, step=step)
 

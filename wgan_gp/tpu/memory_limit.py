@@ -91,8 +91,8 @@ def find_remedy(
                 return "use --cache=off"
         smaller = _compile_first(_smaller_batches(program, replicas, share), devices, available)
         others = {
-            "--accumulate={}": _micro_batches(program, replicas, share),
-            "--remat": [] if program.remat else [program.with_remat()],
+            "--accumulate={}": _micro_batches(program, share),
+            "--remat": [] if program.remat else [program.with_settings(remat=True)],
         }
         found = {
             flag: _compile_first(programs, devices, available) for flag, programs in others.items()
@@ -107,24 +107,30 @@ def find_remedy(
         )
     for flag, fitting in found.items():
         if fitting:
-            price = format_gibibytes(fitting.memory_bytes)
-            if smaller:
-                each = [one.cycles_per_example(penalty_interval) for one in (fitting, smaller)]
-                price += f", {each[0] / each[1]:.2f} of its cycles per example"
+            price = _format_price(fitting, smaller, penalty_interval)
             remedies.append(f"{flag.format(fitting.program.accumulate)} ({price})")
     if not remedies:
         return "use a smaller network, because no batch size fits"
     return f"use {', or '.join(remedies)}"
 
 
+def _format_price(fitting: _Fitting, smaller: _Fitting | None, penalty_interval: int) -> str:
+    """Returns the memory of a loop, and its cycles relative to those with a smaller batch."""
+    price = format_gibibytes(fitting.memory_bytes)
+    if smaller is None:
+        return price
+    cycles, others = (each.cycles_per_example(penalty_interval) for each in (fitting, smaller))
+    return f"{price}, {cycles / others:.2f} of its cycles per example"
+
+
 def _compile_first(
-    programs: Iterable[LoopProgram], devices: list[Any], available: float
+    programs: Iterable[LoopProgram | None], devices: list[Any], available: float
 ) -> _Fitting | None:
-    """Returns the first of the loops that fits, compiled."""
-    for program in programs:
+    """Returns the first of the loops that fits, compiled; None is a loop with wrong settings."""
+    for program in filter(None, programs):
         try:
             loop = program.lower()
-        except Exception:  # TensorFlow raises many types, for example if groups do not divide
+        except Exception:  # TensorFlow raises many types
             continue
         try:
             return _Fitting(program, loop, compile_within_memory(loop, devices, int(available)))
@@ -133,7 +139,9 @@ def _compile_first(
     return None
 
 
-def _smaller_batches(program: LoopProgram, replicas: int, share: float) -> Iterator[LoopProgram]:
+def _smaller_batches(
+    program: LoopProgram, replicas: int, share: float
+) -> Iterator[LoopProgram | None]:
     """Yields the loop with smaller and smaller batches.
 
     Both batch sizes per replica are powers of two, and their ratio stays about the same.
@@ -148,24 +156,22 @@ def _smaller_batches(program: LoopProgram, replicas: int, share: float) -> Itera
     while per_replica >= 1:
         per_replica = 2 ** (per_replica.bit_length() - 1)
         generated = 2 ** (max(1, int(ratio * per_replica)).bit_length() - 1)
-        yield program.with_batch_size(per_replica * replicas, generated * replicas)
+        yield program.with_settings(
+            batch_size=per_replica * replicas, generator_batch_size=generated * replicas
+        )
         per_replica //= 2
 
 
-def _micro_batches(program: LoopProgram, replicas: int, share: float) -> Iterator[LoopProgram]:
-    """Yields the loop with more and more micro-batches, of which both batches are multiples.
+def _micro_batches(program: LoopProgram, share: float) -> Iterator[LoopProgram | None]:
+    """Yields the loop with more and more micro-batches.
 
     Args:
       program: The loop.
-      replicas: The number of replicas.
       share: The share of the batch size that the first micro-batches have at most.
     """
-    sizes = [each // replicas for each in (program.batch_size, program.generator_batch_size)]
     count = 2 * program.accumulate
     while program.accumulate / count > share:
         count *= 2
     for _ in range(_ATTEMPTS):
-        if any(size % count for size in sizes):
-            return
-        yield program.with_accumulate(count)
+        yield program.with_settings(accumulate=count)
         count *= 2
