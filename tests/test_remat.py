@@ -187,7 +187,7 @@ def shared():
 
 
 class OfSequential(tf.keras.Model):
-    """In Keras 2, it is like a functional model, but has no inputs."""
+    """Has the attributes of a functional model in Keras 2, but no inputs."""
 
     def __init__(self):
         super().__init__(name="critic")
