@@ -1,4 +1,4 @@
-"""Sweeps: their file, their decisions, their processes, and sweeps that were interrupted."""
+"""Sweeps: their decisions, their processes, and sweeps that were interrupted."""
 
 import contextlib
 import dataclasses
@@ -18,223 +18,21 @@ import time
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
-from conftest import TINY, call_main
+from conftest import call_main
 from tensorboard.plugins.hparams import plugin_data_pb2
+from test_sweep_file import GRID, ROOT, TINY_FLAGS, read, write
 from test_verdict import HEALTHY
 
 import flags
-import models
-from wgan_gp.app import halving, program, sweep_file, sweep_plan, sweep_results, trial_processes
+from wgan_gp.app import halving, program, sweep_results, trial_processes
 from wgan_gp.app.halving import Outcome
 from wgan_gp.app.sweep import SweepRun, wait_for_process
-from wgan_gp.app.trial_processes import Ended, Job, TrialProcesses
+from wgan_gp.app.trial_processes import Job, TrialProcesses
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.evaluation import results
 from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training.health import HealthMonitor
-
-ROOT = pathlib.Path(__file__).parent.parent
-TINY_FLAGS = {**TINY, "train_steps": 40, "summary_interval": 5, "evaluate_samples": 50}
-GRID = {
-    "flags": TINY_FLAGS,
-    "settings": {"penalty_weight": [1, 10], "beta_2": [0.9, 0.99]},
-    "seeds": [0, 1],
-    "rank_by": "wasserstein",
-    "rungs": [10, 20],
-}
-
-
-def write(tmp_path, content):
-    path = tmp_path / "sweep.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return path
-
-
-def parse(*arguments):
-    values = absl_flags.FlagValues()
-    flags.define(values)
-    config = flags.parse(["train.py", "--mode=sweep", *arguments], values)
-    return config, flags.given(values)
-
-
-def read(tmp_path, content, *arguments, model_dir=None):
-    """Returns the plan of a sweep file with this content."""
-    path = write(tmp_path, content)
-    model_dir = model_dir or tmp_path / "sweep"
-    config, given = parse(f"--sweep={path}", f"--model_dir={model_dir}", *arguments)
-    return sweep_plan.read(config, given, models)
-
-
-# The file.
-
-
-def test_a_grid_has_a_trial_for_each_setting_and_seed(tmp_path):
-    sweep = read(tmp_path, GRID, "--n_critic=3")
-    names = ("penalty_weight=1,beta_2=0.9", "penalty_weight=1,beta_2=0.99")
-    names += ("penalty_weight=10,beta_2=0.9", "penalty_weight=10,beta_2=0.99")
-    assert sweep.settings == names
-    assert [trial.name for trial in sweep.trials_of(names[1])] == [
-        "penalty_weight=1,beta_2=0.99,seed=0",
-        "penalty_weight=1,beta_2=0.99,seed=1",
-    ]
-    trial = sweep.trials_of(names[1])[1]
-    assert trial.config.run_directory == f"{tmp_path}/sweep/{trial.name}"
-    values = (trial.config.penalty_weight, trial.config.beta_2, trial.config.seed)
-    assert values == (1.0, 0.99, 1)
-    assert (trial.config.n_critic, trial.config.dataset) == (3, "swiss_roll")
-    assert (sweep.rungs, sweep.keep, sweep.maximize) == ((10, 20), 0.5, False)
-
-
-def test_the_command_line_of_a_trial_is_its_configuration(tmp_path):
-    content = {
-        "flags": {"random_flips": True, "evaluate_samples": 50},
-        "settings": [{"generator_ema_half_life": None}, {"generator_ema_half_life": 500}],
-        "rank_by": "fid",
-    }
-    sweep = read(tmp_path, content, "--seed=4", "--compare=latent_size")
-    assert [trial.name for trial in sweep.trials] == [
-        "generator_ema_half_life=default,seed=4",
-        "generator_ema_half_life=500,seed=4",
-    ]
-    for trial in sweep.trials:
-        values = absl_flags.FlagValues()
-        flags.define(values)
-        config = flags.parse(["train.py", *trial.arguments(50)], values)
-        expected = dataclasses.replace(trial.config, stop_step=50, evaluate_interval=7500)
-        assert config == expected
-        assert config.compared == ("latent_size", "generator_ema_half_life", "evaluation/fid")
-
-
-def test_flags_of_the_command_line_precede_those_of_the_file(tmp_path):
-    sweep = read(tmp_path, GRID, "--train_steps=30", "--evaluate_interval=5")
-    assert {trial.config.train_steps for trial in sweep.trials} == {30}
-    assert "--evaluate_interval=5" in sweep.trials[0].arguments(10)
-
-
-BASE = {"settings": {"penalty_weight": [1]}, "rank_by": "fid"}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "it is not JSON (Expecting property name"),
-        ("[1]", "it is not a JSON object — give an object with flags, settings"),
-        ('{"rungs": [], "rungs": []}', '"rungs" appears twice — give it once'),
-        ({**BASE, "seed": [1]}, '"seed" is unknown — use flags, settings, seeds, rank_by'),
-        ({"rank_by": "fid"}, '"settings" is missing or is not a grid'),
-        ({**BASE, "settings": [{}]}, '"settings" is missing or is not a grid'),
-        ({**BASE, "settings": {"n_critic": 5}}, '"settings" has no list of values of n_critic'),
-        ({**BASE, "settings": {"n_critc": [5]}}, '"settings" contains "n_critc", which is not a'),
-        ({**BASE, "settings": {"mode": ["train"]}}, "contains mode, which the sweep itself sets"),
-        ({**BASE, "settings": {"seed": [1]}}, 'contains seed — give "seeds": [0, 1]'),
-        ({**BASE, "settings": {"dataset": ["digits"]}}, "contains dataset, which changes the data"),
-        ({**BASE, "settings": {"cpu_replicas": [1]}}, "cpu_replicas, on which the result of train"),
-        (
-            {**BASE, "settings": {"n_critic": [5, 0]}},
-            "trial n_critic=0,seed=0: --n_critic=0 is too small — give at least 1",
-        ),
-        ({**BASE, "settings": {"penalty_weight": ["x"]}}, "--penalty_weight='x' is not a number"),
-        (
-            {**BASE, "settings": {"model": ["mlp", "resnet"]}},
-            "trial model=resnet,seed=0: --model=resnet does not support",
-        ),
-        ({**BASE, "settings": {"beta_2": [0.9, 0.9]}}, '"settings" contains beta_2=0.9 twice'),
-        (
-            {**BASE, "settings": [{"model": "a/b.py"}, {"model": "a-b.py"}]},
-            "the settings model=a/b.py and model=a-b.py would have the same folder",
-        ),
-        ({**BASE, "settings": [{"model": "x" * 300}]}, "the name of the setting model=xxx"),
-        ({**BASE, "settings": {"batch_size": [*range(1, 1003)]}}, "it has more than 1000 trials"),
-        ({**BASE, "flags": [1]}, '"flags" is not an object'),
-        ({**BASE, "flags": {"n_critic": [5]}}, '"flags" has several values of n_critic'),
-        ({**BASE, "flags": {"nonsense": 5}}, '"flags" contains "nonsense", which is not a flag'),
-        ({**BASE, "flags": {"penalty_weight": 5}}, "--penalty_weight=5 is fixed, but"),
-        ({**BASE, "flags": {"n_critic": "5"}}, "--n_critic='5' is not a whole number"),
-        ({**BASE, "seeds": 3}, '"seeds" is 3 — give a list of different whole numbers'),
-        ({**BASE, "seeds": []}, '"seeds" is []'),
-        ({**BASE, "seeds": [1, 1]}, '"seeds" is [1, 1]'),
-        ({**BASE, "seeds": [-1]}, "trial penalty_weight=1,seed=-1: --seed=-1 is too small"),
-        ({**BASE, "seeds": [1], "flags": {"seed": 2}}, '"flags" contains seed'),
-        ({**BASE, "rank_by": None}, '"rank_by" is missing or is not the name of a figure — give'),
-        ({**BASE, "rank_by": "density"}, 'of "rank_by": "density" is not known — add "goal"'),
-        ({**BASE, "goal": "up"}, '"goal" is "up" — use minimize or maximize'),
-        ({**BASE, "keep": 1}, '"keep" is 1 — give a number above 0 and below 1'),
-        ({**BASE, "rungs": 500}, '"rungs" is 500 — give an ascending list of iterations'),
-        ({**BASE, "rungs": [500, 500]}, '"rungs" is [500, 500]'),
-        ({**BASE, "rungs": [7500]}, "the rung 7500 is not below --train_steps=7500"),
-        ({**BASE, "rungs": [120]}, "the rung 120 is not a multiple of --steps_per_loop=50 — use 1"),
-        ({**BASE, "rungs": [20]}, "the rung 20 is not a multiple of --steps_per_loop=50 — use 50"),
-    ],
-    ids=lambda value: str(value)[-40:],
-)
-def test_a_mistake_in_the_file_is_one_line(tmp_path, capsys, content, message):
-    path = write(tmp_path, content)
-    status = call_main("--mode=sweep", f"--sweep={path}", f"--model_dir={tmp_path}/sweep")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert status == 2 and line.startswith(f"error: --sweep={path}: ") and " — " in line
-    assert message in line
-    assert not (tmp_path / "sweep").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--mode=sweep"], "--mode=sweep needs a file — add --sweep=FILE.json"),
-        (["--sweep=a.json"], "--sweep=a.json applies only to --mode=sweep — add --mode=sweep"),
-        (
-            ["--mode=sweep", "--sweep=none.json"],
-            "--sweep=none.json: it cannot be read (No such file or directory) — give a JSON file",
-        ),
-        (
-            ["--mode=sweep", "--sweep=sweep_penalty.json", "--penalty_weight=3"],
-            '--penalty_weight=3 is fixed, but "settings" varies it — omit it',
-        ),
-        (
-            ["--mode=sweep", "--sweep=sweep_penalty.json", "--seed=3"],
-            '--seed and "seeds" contradict each other — omit one of them',
-        ),
-        (
-            ["--mode=sweep", "--sweep=x", "--sweep_parallel=2", "--tpu=local"],
-            "--sweep_parallel=2 with --tpu=local: only one process at a time can use a TPU",
-        ),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, arguments, message):
-    assert call_main(f"--model_dir={tmp_path}/sweep", *arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_mistake_is_reported_before_tensorflow_is_imported(tmp_path):
-    path = write(tmp_path, {**BASE, "settings": {"model": ["mlp", "resnet"]}})
-    code = (
-        "import sys, train\n"
-        f"status = train.main(['train.py', '--mode=sweep', '--sweep={path}'])\n"
-        "assert status == 2 and 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "--model=resnet does not support" in done.stderr
-
-
-def test_the_experiment_is_found_by_its_name_and_has_a_folder(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    config, given = parse("--sweep=configs/sweep_penalty.json")
-    assert config.run_directory == "runs/sweep_penalty"
-    sweep = sweep_plan.read(config, given, models)
-    assert len(sweep.settings) == 4 and len(sweep.trials) == 8 and sweep.rank_by == "fid"
-
-
-def test_the_best_value_of_figures_is_known():
-    """The best value of others is neither small nor large, or they do not rank samples."""
-    known = {*sweep_file.MINIMIZED, *sweep_file.MAXIMIZED}
-    others = {"density", "largest_class", "classifier_accuracy", "two_sample_accuracy"}
-    others |= {"closest_distance_ratio", "closer_than_real"}
-    others |= {name for name in results._EXPLANATIONS if name.endswith(("_floor", "_deviation"))}
-    others |= {name for name in results._EXPLANATIONS if name.startswith("real_trained")}
-    assert known | others == set(results._EXPLANATIONS) and not known & others
-
 
 # The decisions.
 
@@ -318,6 +116,18 @@ def test_a_run_is_diagnosed_from_its_summaries():
     assert [found[0][1], found[-1][1]] == ["healthy", "generator collapsed"]
 
 
+@pytest.mark.parametrize("tag", [tag for tag in HEALTHY if tag != "critic/wasserstein"])
+@pytest.mark.parametrize("damaged", [None, "1.0"])
+def test_a_damaged_summary_has_no_diagnosis(tag, damaged):
+    lines = [{"step": step, **HEALTHY} for step in range(1, 11)]
+    lines[7][tag] = damaged
+    found = sweep_results.diagnose(HealthMonitor.of_run(Config()), lines, 10)
+    assert found == [(step, "healthy") for step in (5, 6, 7, 9, 10)]
+    del lines[7][tag]
+    found = sweep_results.diagnose(HealthMonitor.of_run(Config()), lines, 10)
+    assert {name for _, name in found} == {"healthy"}
+
+
 # Sweeps of trials that are only simulated, in memory.
 
 
@@ -334,20 +144,19 @@ class FakeTrials:
         self._figure, self._limit, self._at_worst = figure, limit, at_worst
         self.jobs = []
 
-    def run(self, jobs):
-        errors = {}
+    def run(self, jobs, on_failure):
         for job in jobs:
             if len(self.jobs) >= self._limit:
                 if self._at_worst:
                     with contextlib.suppress(ValueError):
                         self._train(job, checkpoint=False)
-                return Ended(errors, signal.SIGTERM)
+                return signal.SIGTERM
             self.jobs.append(job.name)
             try:
                 self._train(job)
             except ValueError as error:
-                errors[job.name] = str(error)
-        return Ended(errors)
+                on_failure(job.name, str(error))
+        return None
 
     def _train(self, job, *, checkpoint=True):
         values = absl_flags.FlagValues()
@@ -498,6 +307,96 @@ def test_if_all_trials_fail_nothing_is_recorded(tmp_path):
     assert results_of(path)[0]["failures"] == {}
 
 
+def test_failures_of_all_trials_are_forgotten_although_the_sweep_was_interrupted(tmp_path):
+    path = f"ram:/{tmp_path}/sweep"
+    sweep = read(tmp_path, GRID, model_dir=path)
+
+    def fail(*_):
+        raise ValueError("no memory")
+
+    assert SweepRun(sweep, path, FakeTrials(fail, limit=3).run).run() == signal.SIGTERM
+    assert len(results_of(path)[0]["failures"]) == 3
+    again = FakeTrials(fail)
+    with pytest.raises(UserError, match="all trials failed, the first with: no memory"):
+        SweepRun(sweep, path, again.run).run()
+    assert len(again.jobs) == 5 and results_of(path)[0]["failures"] == {}
+
+
+def test_a_failure_is_recorded_as_soon_as_it_happens(tmp_path):
+    """The next start does not repeat it, whatever interrupts the sweep afterwards."""
+    path = f"ram:/{tmp_path}/sweep"
+    sweep = read(tmp_path, GRID, model_dir=path)
+
+    def figure(*key):
+        if key == (sweep.settings[0], 1, 10):
+            raise ValueError("no memory")
+        if key == (sweep.settings[1], 0, 10):
+            raise RuntimeError("a power failure")
+        return by_weight(*key)
+
+    with pytest.raises(RuntimeError, match="a power failure"):
+        SweepRun(sweep, path, FakeTrials(figure).run).run()
+    again = FakeTrials(by_weight)
+    assert SweepRun(sweep, path, again.run).run() is None
+    assert f"{sweep.settings[0]},seed=1" not in again.jobs
+    assert results_of(path)[0]["failures"][f"{sweep.settings[0]},seed=1"]["error"] == "no memory"
+
+
+@pytest.mark.parametrize("rung", [20, 40])
+def test_settings_that_all_fail_after_the_first_rung_are_listed(tmp_path, rung):
+    path = f"ram:/{tmp_path}/sweep"
+    sweep = read(tmp_path, GRID, model_dir=path)
+
+    def figure(setting, seed, iteration):
+        if iteration == rung:
+            raise ValueError("no memory")
+        return by_weight(setting, seed, iteration)
+
+    fake = FakeTrials(figure)
+    assert SweepRun(sweep, path, fake.run).run() is None
+    content, _ = results_of(path)
+    assert content["finished"]
+    failed = [row["status"].startswith("failed: no memory") for row in content["results"]]
+    assert failed == [False, False, True, True] if rung == 20 else [False] * 3 + [True]
+    again = FakeTrials(by_weight)
+    assert SweepRun(sweep, path, again.run).run() is None and again.jobs == []
+    assert results_of(path)[0] == content
+
+
+def test_a_sweep_that_lost_its_folder_writes_nothing_more(tmp_path):
+    sweep = read(tmp_path, GRID)
+    folder = tmp_path / "sweep"
+    before = []
+
+    def figure(*key):
+        if key == (sweep.settings[1], 1, 10):
+            RunLock(f"{folder}/owner.json").acquire()  # a process on another machine
+            before.append((folder / "sweep.json").read_bytes())
+            raise ValueError("no memory")
+        return by_weight(*key)
+
+    with pytest.raises(UserError, match=r"no longer holds the lock .*owner\.json"):
+        SweepRun(sweep, str(folder), FakeTrials(figure).run).run()
+    assert [(folder / "sweep.json").read_bytes()] == before
+
+
+def test_an_evaluation_that_is_missing_ends_the_sweep(tmp_path):
+    path = f"ram:/{tmp_path}/sweep"
+    sweep = read(tmp_path, GRID, model_dir=path)
+    assert SweepRun(sweep, path, FakeTrials(by_weight).run).run() is None
+    whole = results_of(path)
+    lost = f"{path}/{sweep.trials[3].name}"
+    tf.io.gfile.remove(f"{lost}/evaluation.jsonl")
+    with pytest.raises(UserError) as caught:
+        SweepRun(sweep, path, FakeTrials(by_weight).run).run()
+    assert "evaluation.jsonl has no evaluation after 10 iterations" in caught.value.what
+    assert f"or delete {lost} to train the trial again" in caught.value.remedy
+    tf.io.gfile.rmtree(lost)
+    again = FakeTrials(by_weight)
+    assert SweepRun(sweep, path, again.run).run() is None
+    assert again.jobs == [sweep.trials[3].name] and results_of(path) == whole
+
+
 def test_an_evaluation_of_the_user_does_not_replace_that_of_the_trial(tmp_path):
     path = f"ram:/{tmp_path}/sweep"
     sweep = read(tmp_path, GRID, model_dir=path)
@@ -518,6 +417,11 @@ def test_an_evaluation_of_the_user_does_not_replace_that_of_the_trial(tmp_path):
         ({}, ["--batch_size=32"], "batch_size: 16 -> 32"),
         ({}, ["--evaluate_samples=60"], "evaluate_samples: 50 -> 60"),
         ({}, ["--train_steps=50"], "train_steps: 40 -> 50"),
+        (
+            {},
+            ["--restore_from=runs/a", "--restore=both"],
+            "restore_from: None -> runs/a; restore: None -> both",
+        ),
     ],
 )
 def test_a_changed_sweep_is_refused_with_the_difference(tmp_path, change, arguments, message):
@@ -534,6 +438,29 @@ def test_a_changed_sweep_is_refused_with_the_difference(tmp_path, change, argume
     # What does not change the figures may change.
     sweep = read(tmp_path, GRID, "--sweep_parallel=3", "--keep_checkpoints=2", model_dir=path)
     assert SweepRun(sweep, path, FakeTrials(by_weight).run).run() is None
+
+
+def test_a_sweep_of_a_version_without_a_flag_had_its_default(tmp_path):
+    path = f"ram:/{tmp_path}/sweep"
+    sweep = read(tmp_path, GRID, model_dir=path)
+    assert SweepRun(sweep, path, FakeTrials(by_weight).run).run() is None
+    content, _ = results_of(path)
+    del content["flags"]["minibatch_stddev"], content["flags"]["restore"], content["file"]["goal"]
+    write_object(f"{path}/sweep.json", content)
+    assert SweepRun(sweep, path, FakeTrials(by_weight).run).run() is None
+    changed = read(tmp_path, GRID, "--minibatch_stddev=4", model_dir=path)
+    with pytest.raises(UserError, match=r"different sweep \(minibatch_stddev: 0 -> 4\)"):
+        SweepRun(changed, path, FakeTrials(by_weight).run).run()
+
+
+def test_a_run_with_other_initial_weights_is_not_a_trial(tmp_path):
+    path = f"ram:/{tmp_path}/sweep"
+    arguments = ["--restore_from=runs/a", "--restore=both"]
+    first = read(tmp_path, GRID, *arguments, model_dir=path)
+    assert SweepRun(first, path, FakeTrials(by_weight).run).run() is None
+    tf.io.gfile.remove(f"{path}/sweep.json")
+    with pytest.raises(UserError, match=r"--restore_from: runs/a -> None; --restore: both -> None"):
+        SweepRun(read(tmp_path, GRID, model_dir=path), path, FakeTrials(by_weight).run).run()
 
 
 def test_a_sweep_without_sweep_json_uses_only_trials_of_its_configuration(tmp_path):
@@ -580,26 +507,22 @@ def test_a_trial_that_a_killed_sweep_left_is_waited_for(tmp_path):
         hold(tmp_path, other.pid)
         ends = threading.Timer(0.3, lambda: (other.kill(), other.wait()))
         ends.start()
-        begin = time.monotonic()
         wait_for_process(str(tmp_path), seconds=0.05)
+        has_ended = other.poll() is not None
         ends.join()
-        assert other.poll() is not None and time.monotonic() - begin >= 0.25
+    assert has_ended
 
 
-@pytest.mark.parametrize(("value", "message"), [(math.nan, "is not finite"), (None, "lacks")])
-def test_a_figure_that_is_missing_or_not_finite_is_a_failure(tmp_path, value, message):
+def test_a_figure_that_is_not_finite_is_a_failure(tmp_path):
     path = f"ram:/{tmp_path}/sweep"
     sweep = read(tmp_path, GRID, model_dir=path)
-    figure = lambda *key: value if key[:2] == (sweep.settings[3], 1) else by_weight(*key)  # noqa: E731
-    fake = FakeTrials(figure)
-    if value is None:
-        fake = FakeTrials(by_weight)
-        missing = f"{path}/{sweep.trials_of(sweep.settings[3])[1].name}"
-        tf.io.gfile.makedirs(f"{missing}/checkpoints")
-        save(missing, 40)
-    assert SweepRun(sweep, path, fake.run).run() is None
+
+    def figure(*key):
+        return math.nan if key[:2] == (sweep.settings[3], 1) else by_weight(*key)
+
+    assert SweepRun(sweep, path, FakeTrials(figure).run).run() is None
     row = next(row for row in results_of(path)[0]["results"] if row["setting"] == sweep.settings[3])
-    assert message in row["trials"][f"{sweep.settings[3]},seed=1"]
+    assert "is not finite" in row["trials"][f"{sweep.settings[3]},seed=1"]
     assert row["status"].endswith("1 of 2 seeds failed")
 
 
@@ -621,6 +544,10 @@ print("begins")
 if name == "fails":
     print("error: --n_critic=0 is too small - give at least 1", file=sys.stderr)
     print("a later line")
+    sys.exit(2)
+if name == "fails_later":
+    while not (folder / "waits-ready").exists():
+        time.sleep(0.01)
     sys.exit(2)
 if name == "crashes":
     raise RuntimeError("no reason")
@@ -649,15 +576,18 @@ def run_children(tmp_path):
         folder.mkdir()
         child = [sys.executable, "-c", CHILD]
         processes = TrialProcesses(parallel, {**os.environ, "MARK": "1"}, child)
-        return processes.run([Job(name, [name, str(folder)]) for name in names]), folder
+        errors = {}
+        jobs = [Job(name, [name, str(folder)]) for name in names]
+        return processes.run(jobs, errors.__setitem__), errors, folder
 
     return run
 
 
 def test_children_run_one_after_the_other_and_failures_do_not_end_the_others(run_children, capfd):
-    ended, folder = run_children("fails", "crashes", "killed", "killed_once", "saved", "good")
-    assert ended.stopped_by is None
-    assert ended.errors == {
+    names = ("fails", "crashes", "killed", "killed_once", "saved", "good")
+    stopped_by, errors, folder = run_children(*names)
+    assert stopped_by is None
+    assert errors == {
         "fails": "--n_critic=0 is too small - give at least 1",
         "crashes": "RuntimeError: no reason",
         "killed": "signal 9 ended it",
@@ -672,7 +602,7 @@ def test_children_run_one_after_the_other_and_failures_do_not_end_the_others(run
 
 
 def test_children_run_side_by_side(run_children):
-    assert run_children("meets_a", "meets_b", parallel=2)[0] == Ended({})
+    assert run_children("meets_a", "meets_b", parallel=2)[:2] == (None, {})
 
 
 def test_a_signal_is_passed_on_once_and_no_further_child_starts(run_children, tmp_path):
@@ -683,10 +613,24 @@ def test_a_signal_is_passed_on_once_and_no_further_child_starts(run_children, tm
 
     thread = threading.Thread(target=tell)
     thread.start()
-    ended, folder = run_children("waits_a", "waits_b", "good", parallel=2)
+    stopped_by, errors, folder = run_children("waits_a", "waits_b", "good", parallel=2)
     thread.join()
-    assert ended == Ended({}, signal.SIGINT)
+    assert (stopped_by, errors) == (signal.SIGINT, {})
     assert (folder / "told").read_text() == "xx" and not (folder / "good-0").exists()
+
+
+def test_an_error_of_the_sweep_stops_its_children(tmp_path):
+    def lose(*_):
+        raise UserError("this process no longer holds the lock", "give another --model_dir")
+
+    jobs = [Job(name, [name, str(tmp_path)]) for name in ("waits", "fails_later")]
+    processes = TrialProcesses(2, os.environ, [sys.executable, "-c", CHILD])
+    with pytest.raises(UserError, match="no longer holds"):
+        processes.run(jobs, lose)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "told").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_child_is_the_same_program(monkeypatch):
@@ -738,10 +682,9 @@ def test_the_sweep_itself_leaves_the_tpu_to_its_children(tmp_path, monkeypatch, 
 # Real runs.
 
 
-def run_in_process(jobs):
+def run_in_process(jobs, on_failure):
     for job in jobs:
         assert call_main(*job.arguments) == 0
-    return Ended({})
 
 
 def hparams_of(folder):

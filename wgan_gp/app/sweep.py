@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..errors import UserError, shorten
+from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import write_atomic
 from ..run_directory.json_files import read_object, write_object
@@ -18,16 +18,17 @@ from ..run_directory.lock import RunLock
 from . import halving, sweep_results
 from .halving import Outcome
 from .sweep_plan import Sweep, Trial
-from .trial_processes import Ended, Job
+from .trial_processes import Job
 
 Row = Mapping[str, Any]
+RunJobs = Callable[[Sequence[Job], Callable[[str, str], None]], int | None]
 
 
 class SweepRun:
     """A sweep in its folder.
 
     Its results follow from the run directories of the trials, so an interrupted sweep that is
-    continued ends like an uninterrupted one. sweep.json records failures, which leave no result.
+    continued ends like an uninterrupted one. A failure leaves no result; sweep.json records it.
 
     Args:
       sweep: The sweep.
@@ -35,14 +36,16 @@ class SweepRun:
       run_jobs: Trains trials; see `TrialProcesses.run`.
     """
 
-    def __init__(self, sweep: Sweep, path: str, run_jobs: Callable[[Sequence[Job]], Ended]):
+    def __init__(self, sweep: Sweep, path: str, run_jobs: RunJobs):
         self._sweep = sweep
         self._folder = RunDirectory(path)
+        self._lock = RunLock(self._folder.owner)
         self._run_jobs = run_jobs
         self._record = posixpath.join(path, "sweep.json")
         self._table = posixpath.join(path, "sweep.txt")
         self._failures: dict[str, dict[str, Any]] = {}  # by the name of the trial
         self._remaining = list(sweep.settings)
+        self._rows: list[Row] = []  # of the remaining settings at the last rung, best first
         self._stopped: list[Row] = []  # best first
 
     def run(self) -> int | None:
@@ -52,26 +55,28 @@ class SweepRun:
           The number of the signal that stopped the sweep, or None.
 
         Raises:
-          UserError: If the folder contains another sweep or a run, or all trials failed.
+          UserError: If the folder contains another sweep or a run, if another process has taken it
+            over, or if all trials failed at the first rung.
         """
-        path = self._folder.path
-        lock = RunLock(self._folder.owner)
         with self._folder.convert_file_errors("written"):
             self._check_folder()
-            tf.io.gfile.makedirs(path)
-            lock.acquire()
+            tf.io.gfile.makedirs(self._folder.path)
+            self._lock.acquire()
         try:
             if not tf.io.gfile.exists(self._record):
-                self._write([], finished=False)
+                self._write()
             for trial in self._sweep.trials:
                 wait_for_process(trial.config.run_directory)
             for rung in (*self._sweep.rungs, None):  # None: the end of training
                 if (stopped_by := self._train(rung)) is not None:
                     return stopped_by
                 self._judge(rung)
+                if not self._remaining:  # all that reached the rung have failed
+                    break
+            self._write(finished=True)
             return None
         finally:
-            lock.release()
+            self._lock.release()
 
     @property
     def table(self) -> str:
@@ -87,15 +92,7 @@ class SweepRun:
                 f"--model_dir={path} contains a run, not a sweep", "give another --model_dir"
             )
         saved = read_object(self._record) or {}
-        changes = []
-        for kind, now in self._sweep.description.items():
-            before = saved.get(kind, now)
-            changes += [
-                f"{name}: {_shown(before.get(name))} -> {_shown(now.get(name))}"
-                for name in {**before, **now}
-                if before.get(name) != now.get(name)
-            ]
-        if changes:
+        if changes := self._sweep.changes(saved):
             raise UserError(
                 f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
                 "restore these values to continue it, or give another --model_dir",
@@ -106,21 +103,17 @@ class SweepRun:
 
     def _train(self, rung: int | None) -> int | None:
         """Trains the remaining trials to a rung; returns the signal that stopped them, or None."""
-        jobs = []
+        jobs, stops = list[Job](), dict[str, int]()
         for trial in self._remaining_trials():
-            stop = _stop_of(trial, rung)
+            stop = stops[trial.name] = _stop_of(trial, rung)
             if self._failure(trial, stop) is None and not sweep_results.is_reached(trial, stop):
                 jobs.append(Job(trial.name, trial.arguments(stop)))
-        ended = self._run_jobs(jobs)
-        if ended.stopped_by is None:
-            for trial in self._remaining_trials():
-                if trial.name in ended.errors:
-                    failure = {
-                        "iterations": _stop_of(trial, rung),
-                        "error": ended.errors[trial.name],
-                    }
-                    self._failures[trial.name] = failure
-        return ended.stopped_by
+
+        def record(name: str, error: str) -> None:
+            self._failures[name] = {"iterations": stops[name], "error": error}
+            self._write()
+
+        return self._run_jobs(jobs, record)
 
     def _judge(self, rung: int | None) -> None:
         """Stops settings at a rung, and writes the results so far."""
@@ -129,7 +122,8 @@ class SweepRun:
             name: [self._outcome(trial, rung) for trial in sweep.trials_of(name)]
             for name in self._remaining
         }
-        self._check_any_succeeded(outcomes)
+        if rung == (*sweep.rungs, None)[0]:
+            self._check_any_succeeded(outcomes)
         reasons: Mapping[str, str] = {}
         if rung is not None:
             reasons = halving.stopped(outcomes, maximize=sweep.maximize, keep=sweep.keep)
@@ -139,12 +133,18 @@ class SweepRun:
         self._remaining = [name for name in ranked if name not in reasons]
         for name in reasons:
             logging.info(f"{name}: {rows[name]['status']}")
-        self._write([rows[name] for name in self._remaining], finished=rung is None)
+        self._rows = [rows[name] for name in self._remaining]
+        self._write()
 
     def _check_any_succeeded(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-        """Raises UserError if all trials failed, which probably have the same cause."""
+        """Raises UserError if all trials failed, which probably have the same cause.
+
+        Their failures are forgotten, so that the sweep can be started again.
+        """
         if any(halving.figures(each) for each in outcomes.values()):
             return
+        self._failures.clear()
+        self._write()
         name = next(iter(outcomes))
         raise UserError(
             f"all trials failed, the first with: {outcomes[name][0].error}",
@@ -181,9 +181,11 @@ class SweepRun:
     def _remaining_trials(self) -> list[Trial]:
         return [trial for name in self._remaining for trial in self._sweep.trials_of(name)]
 
-    def _write(self, remaining: Sequence[Row], *, finished: bool) -> None:
-        rows = [*remaining, *self._stopped]
+    def _write(self, *, finished: bool = False) -> None:
+        """Writes sweep.json and sweep.txt; settings whose trials all failed come last."""
+        rows = sorted([*self._rows, *self._stopped], key=lambda row: row["mean"] is None)
         with self._folder.convert_file_errors("written"):
+            self._lock.check()
             write_atomic(self._table, sweep_results.table(rows, self._sweep.rank_by) + "\n")
             write_object(
                 self._record,
@@ -212,10 +214,6 @@ def wait_for_process(path: str, seconds: float = 1.0) -> None:
             logging.info(f"waiting for process {process}, which writes to {path}")
         last = process
         time.sleep(seconds)
-
-
-def _shown(value: Any) -> str:
-    return shorten(str(value))
 
 
 def _stop_of(trial: Trial, rung: int | None) -> int:

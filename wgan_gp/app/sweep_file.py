@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config import Config, as_text, has_flag
 from ..config.checks import expand_home
+from ..config.settings import check
 from ..errors import UserError, reason, shorten
 
 # The figures of an evaluation whose best value is known; others need a "goal".
@@ -43,7 +45,10 @@ MAXIMIZED = (
 KEYS = ("flags", "settings", "seeds", "rank_by", "goal", "rungs", "keep")
 _OWN = ("mode", "model_dir", "stop_step", "sweep", "sweep_parallel")  # the sweep sets these
 _OF_DATA = ("dataset", "split", "image_size", "image_channels", "num_classes", "scaling", "invalid")
+# Training depends on these, although the run may be resumed with other values.
+INITIAL_WEIGHTS = ("restore", "restore_from")
 FIELDS = {field.name: field for field in dataclasses.fields(Config) if has_flag(field)}
+_MAX_TRIALS = 1000
 
 
 def load(path: str) -> dict[str, Any]:
@@ -84,6 +89,12 @@ def fixed_flags(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
         _check_name(name, "flags")
         if isinstance(value, list | dict):
             raise UserError(f'"flags" has several values of {name}', 'move them to "settings"')
+        _checked(name, value, "flags")
+    if "stop_step" in given:
+        raise UserError(
+            f"--stop_step={given['stop_step']} is set by the sweep itself",
+            'omit it, or give --train_steps or "rungs"',
+        )
     own = {name: value for name, value in given.items() if name not in _OWN}
     fixed = {name: _as_given(name, value) for name, value in flags.items()} | own
     if "seeds" in content and "seed" in fixed:
@@ -108,6 +119,9 @@ def settings(content: Mapping[str, Any], fixed: Mapping[str, Any]) -> list[dict[
     Args:
       content: The content of the file.
       fixed: The settings of all trials; see `fixed_flags`.
+
+    Raises:
+      UserError: If a setting cannot be varied or appears twice, or there are too many.
     """
     found: Any = content.get("settings")
     if isinstance(found, dict):
@@ -117,6 +131,7 @@ def settings(content: Mapping[str, Any], fixed: Mapping[str, Any]) -> list[dict[
                     f'"settings" has no list of values of {shorten(name)}',
                     'give a list, or move a single value to "flags"',
                 )
+        check_count(math.prod(len(values) for values in found.values()))
         grid = itertools.product(*found.values())
         found = [dict(zip(found, values, strict=True)) for values in grid]
     valid = isinstance(found, list) and all(isinstance(each, dict) for each in found)
@@ -127,13 +142,22 @@ def settings(content: Mapping[str, Any], fixed: Mapping[str, Any]) -> list[dict[
         )
     for name in dict.fromkeys(itertools.chain(*found)):
         _check_varied(name, fixed)
-    compared: list[dict[str, Any]] = []
+    check_count(len(found))
+    compared, checked = [], list[dict[str, Any]]()
     for each in found:
         values = {name: _as_given(name, value) for name, value in each.items()}
-        if values in compared:
+        now = {name: _checked(name, value, "settings") for name, value in values.items()}
+        if now in checked:
             raise UserError(f'"settings" contains {name_of(values)} twice', "give it once")
         compared.append(values)
+        checked.append(now)
     return compared
+
+
+def check_count(trials: int) -> None:
+    """Raises UserError if a sweep has too many trials."""
+    if trials > _MAX_TRIALS:
+        raise UserError(f"it has more than {_MAX_TRIALS} trials", "give fewer settings or seeds")
 
 
 def _check_varied(name: str, fixed: Mapping[str, Any]) -> None:
@@ -144,7 +168,7 @@ def _check_varied(name: str, fixed: Mapping[str, Any]) -> None:
             f'"settings" contains {name}, which changes the data that samples are compared with',
             'move it to "flags"',
         )
-    if FIELDS[name].metadata["changeable_on_resume"]:
+    if FIELDS[name].metadata["changeable_on_resume"] and name not in INITIAL_WEIGHTS:
         raise UserError(
             f'"settings" contains {name}, on which the result of training does not depend',
             'move it to "flags"',
@@ -153,6 +177,14 @@ def _check_varied(name: str, fixed: Mapping[str, Any]) -> None:
         raise UserError(
             f'--{name}={as_text(fixed[name])} is fixed, but "settings" varies it', "omit it"
         )
+
+
+def _checked(name: str, value: Any, key: str) -> Any:
+    """Returns a value as a configuration has it, such as 1.0 for "1"; `key` is for messages."""
+    try:
+        return check(FIELDS[name], value)
+    except UserError as error:
+        raise UserError(f'"{key}": {error.what}', error.remedy) from None
 
 
 def _as_given(name: str, value: Any) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..config import Config, as_text
-from ..data.datasets import BUILT_IN
+from ..data.datasets import BUILT_IN, FILE_DATASETS
 from ..errors import UserError, shorten
 from . import sweep_file
 from .resolve import resolve
@@ -21,14 +22,13 @@ _OF_FIGURES: tuple[str, ...] = (
     "evaluate_samples",
     "feature_extractor",
 )
-_OF_FIGURES += ("sample_seed", "sample_truncation")
+_OF_FIGURES += ("sample_seed", "sample_truncation", *sweep_file.INITIAL_WEIGHTS)
 # The settings on which the figures of a trial depend.
 _FIXED = tuple(
     name
     for name, field in sweep_file.FIELDS.items()
     if name in _OF_FIGURES or not field.metadata["changeable_on_resume"]
 )
-_MAX_TRIALS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +52,16 @@ class Trial:
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Returns the differences from a config.json on which the figures depend.
 
-        A setting that is None is not compared, because its value follows from others.
+        A setting whose value follows from others where it is None is then not compared.
         """
-        values = {name: getattr(self.config, name) for name in _FIXED}
-        return [
-            f"--{name}: {shorten(as_text(saved[name]))} -> {shorten(as_text(value))}"
-            for name, value in values.items()
-            if value is not None and saved.get(name, value) != value
-        ]
+        found = []
+        for name in _FIXED:
+            value, field = getattr(self.config, name), sweep_file.FIELDS[name]
+            compared = value is not None or name in _OF_FIGURES or field.metadata["stays_none"]
+            before = saved.get(name, field.default)
+            if compared and before != value:
+                found.append(f"--{name}: {shorten(as_text(before))} -> {shorten(as_text(value))}")
+        return found
 
     def arguments(self, stop_step: int) -> list[str]:
         """Returns the command line that trains the trial to an iteration and evaluates it."""
@@ -92,6 +94,25 @@ class Sweep:
     keep: float
     description: Mapping[str, Mapping[str, Any]]
 
+    def changes(self, saved: Mapping[str, Any]) -> list[str]:
+        """Returns the differences from an earlier description; a new flag had its default.
+
+        Args:
+          saved: The content of sweep.json; empty if there is none.
+        """
+        defaults = {
+            "file": {},
+            "flags": {name: field.default for name, field in sweep_file.FIELDS.items()},
+        }
+        found = []
+        for kind, now in self.description.items():
+            before = saved.get(kind, now)
+            for name in {**before, **now}:
+                old, new = (each.get(name, defaults[kind].get(name)) for each in (before, now))
+                if old != new:
+                    found.append(f"{name}: {shorten(str(old))} -> {shorten(str(new))}")
+        return found
+
     def trials_of(self, setting: str) -> list[Trial]:
         """Returns the trials of a setting, one for each seed."""
         return [trial for trial in self.trials if trial.setting == setting]
@@ -109,23 +130,23 @@ def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
       UserError: If the file is not valid, or a trial is not possible.
     """
     try:
-        return _read(str(config.sweep), config.run_directory, given, models)
+        return _read(config, given, models)
     except UserError as error:
         raise UserError(f"--sweep={config.sweep}: {error.what}", error.remedy) from None
 
 
-def _read(path: str, folder: str, given: Mapping[str, Any], models: Any) -> Sweep:
-    content = sweep_file.load(path)
+def _read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
+    content = sweep_file.load(str(config.sweep))
     fixed = sweep_file.fixed_flags(content, given)
+    dataclasses.replace(config, tpu=fixed.get("tpu"))  # fails if --sweep_parallel excludes it
     settings = sweep_file.settings(content, fixed)
     seeds = sweep_file.seeds(content, fixed)
     rank_by, maximize = sweep_file.figure(content)
-    if len(settings) * len(seeds) > _MAX_TRIALS:
-        raise UserError(f"it has more than {_MAX_TRIALS} trials", "give fewer settings or seeds")
+    sweep_file.check_count(len(settings) * len(seeds))
     compared = [*filter(None, [fixed.get("compare")]), *dict.fromkeys(itertools.chain(*settings))]
     fixed["compare"] = ",".join([*compared, f"evaluation/{rank_by}"])
     trials = [
-        _trial(values, {**fixed, **values, "seed": seed}, folder, models)
+        _trial(values, {**fixed, **values, "seed": seed}, config.run_directory, models)
         for values, seed in itertools.product(settings, seeds)
     ]
     _check_names(trials)
@@ -169,15 +190,45 @@ def _trial(values: Mapping[str, Any], flags: dict[str, Any], folder: str, models
             f"the name of the setting {shorten(setting)} is too long", "set fewer flags"
         )
     flags = {**flags, "model_dir": f"{folder.rstrip('/')}/{name}"}
-    try:
+    with _naming(f"{setting},seed={flags['seed']}"):
         config = Config(**flags)
-        built_in = {None, *models.MODELS}.issuperset({config.model, config.generator_model})
-        if built_in and config.dataset in BUILT_IN:
-            resolve(config, models)  # reads no file; other data is checked when its trial starts
-    except UserError as error:
-        what = f"trial {setting},seed={flags['seed']}: {error.what}"
-        raise UserError(what, error.remedy) from None
+        if config.restore_from is not None and config.restore is None:
+            raise UserError(
+                f"--restore_from={config.restore_from} continues that run, which has passed rungs",
+                "add --restore=generator, critic or both, which starts at iteration 0",
+            )
+        if config.dataset in BUILT_IN and _has_built_in_networks(config, models):
+            resolve(config, models)  # reads no file
     return Trial(name, setting, flags["seed"], config, flags)
+
+
+def check_files(sweep: Sweep, models: Any) -> None:
+    """Checks the trials of a sweep whose data is in files, which `read` does not open.
+
+    A dataset of tensorflow-datasets, which may have to be downloaded, and the user's own code are
+    checked when a trial starts.
+
+    Raises:
+      UserError: If a trial is not possible.
+    """
+    for setting in sweep.settings:
+        trial = sweep.trials_of(setting)[0]  # the seeds have the same data
+        if trial.config.dataset in FILE_DATASETS and _has_built_in_networks(trial.config, models):
+            with _naming(trial.name):
+                resolve(trial.config, models)
+
+
+@contextlib.contextmanager
+def _naming(trial: str) -> Iterator[None]:
+    """Names a trial in each UserError."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"trial {trial}: {error.what}", error.remedy) from None
+
+
+def _has_built_in_networks(config: Config, models: Any) -> bool:
+    return {None, *models.MODELS}.issuperset({config.model, config.generator_model})
 
 
 def _check_names(trials: Sequence[Trial]) -> None:

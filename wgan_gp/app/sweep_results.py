@@ -47,16 +47,20 @@ def read_outcome(trial: Trial, iterations: int, rank_by: str) -> Outcome:
     """Returns the outcome of a trial after a number of iterations that it has reached.
 
     Raises:
-      UserError: If its evaluations do not contain the figure.
+      UserError: If it was not evaluated then, or its evaluations do not contain the figure.
     """
     directory = RunDirectory(trial.config.run_directory)
     with directory.convert_file_errors("read"):
         evaluations = _read_lines(directory.evaluation, ascending=False)
         summaries = _read_lines(directory.metrics, ascending=True)
     # A later line of the same iteration is from --mode=evaluate, perhaps with other settings.
-    found = next((line for line in evaluations if line["step"] == iterations), {})
-    if not found:
-        return Outcome(None, error=f"{directory.evaluation} lacks iteration {iterations}")
+    found = next((line for line in evaluations if line["step"] == iterations), None)
+    if found is None:
+        raise UserError(
+            f"{directory.evaluation} has no evaluation after {iterations} iterations, although "
+            "the trial has a checkpoint of them",
+            f"restore the file, or delete {directory.path} to train the trial again",
+        )
     figure = found.get(f"{_PREFIX}{rank_by}")
     if figure is None:
         names = [tag.removeprefix(_PREFIX) for tag in found if tag.startswith(_PREFIX)]
@@ -74,9 +78,14 @@ def read_outcome(trial: Trial, iterations: int, rank_by: str) -> Outcome:
 def diagnose(
     monitor: HealthMonitor, summaries: Sequence[Mapping[str, Any]], iterations: int
 ) -> list[tuple[int, str]]:
-    """Returns (iteration, diagnosis) of the summaries of a run up to an iteration."""
+    """Returns (iteration, diagnosis) of the summaries of a run up to an iteration.
+
+    A summary that lacks a value, because its line is damaged, is skipped.
+    """
     found = [
-        (line["step"], monitor.update(line)) for line in summaries if line["step"] <= iterations
+        (line["step"], monitor.update(line))
+        for line in summaries
+        if line["step"] <= iterations and monitor.accepts(line)
     ]
     return [(step, each.name) for step, each in found if each is not None]
 

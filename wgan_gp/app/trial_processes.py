@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from absl import logging
 
@@ -34,19 +35,6 @@ class Job:
     arguments: Sequence[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """The end of all jobs.
-
-    Attributes:
-      errors: The error of each job that failed, by its name.
-      stopped_by: The number of the signal that stopped the jobs, or None.
-    """
-
-    errors: Mapping[str, str]
-    stopped_by: int | None = None
-
-
 class TrialProcesses:
     """Runs jobs as child processes of the same program.
 
@@ -65,16 +53,23 @@ class TrialProcesses:
         self._environment = environment
         self._program = own_program() if program is None else program
 
-    def run(self, jobs: Sequence[Job]) -> Ended:
+    def run(self, jobs: Sequence[Job], on_failure: Callable[[str, str], None]) -> int | None:
         """Runs jobs until all have ended.
 
         A signal to this process, such as Ctrl-C, is passed on to the children, which save and end.
         A child that a signal ends is started again, and continues from its last checkpoint.
+
+        Args:
+          jobs: The jobs.
+          on_failure: Receives the name and the error of each job that fails, as soon as it does.
+
+        Returns:
+          The number of the signal that stopped the jobs, or None.
         """
         waiting, running = collections.deque(jobs), list[_Child]()
-        errors, starts = dict[str, str](), collections.Counter[str]()
+        starts = collections.Counter[str]()
         told = False
-        with StopRequest() as stop:
+        with StopRequest() as stop, _stopping(running):
             while running or (waiting and stop.signal is None):
                 while waiting and len(running) < self._parallel and stop.signal is None:
                     job = waiting.popleft()
@@ -93,10 +88,21 @@ class TrialProcesses:
                         logging.warning(f"{name}: ended with status {status} and is started again")
                         waiting.appendleft(child.job)
                     else:
-                        errors[name] = child.error(status)
-                        logging.warning(f"{name} failed: {errors[name]}")
+                        error = child.error(status)
+                        logging.warning(f"{name} failed: {error}")
+                        on_failure(name, error)
                 time.sleep(_POLL_SECONDS)
-            return Ended(errors, stop.signal)
+            return stop.signal
+
+
+@contextlib.contextmanager
+def _stopping(children: list[_Child]) -> Iterator[None]:
+    """Stops the children that run when the context ends with an error of this process."""
+    try:
+        yield
+    finally:
+        for child in children:
+            child.stop()
 
 
 def own_program() -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from ..config import Config, target_of
 
 HEALTHY = "healthy"  # the name of the diagnosis if no rule applies
+REQUIRED = ("critic/loss", "generator/loss", "probe/diversity")  # tags of every summary
 SUMMARIES = 5  # the number of latest summaries that the rules consider
 MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
 MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
@@ -65,11 +66,16 @@ class HealthMonitor:
         """Discards the earlier summaries, at the start of training and after a rollback."""
         self._last.clear()
 
+    def accepts(self, values: Mapping[str, object]) -> bool:
+        """Returns True if values, such as those of a line of a file, are those of a summary."""
+        numbers = all(isinstance(value, int | float) for value in values.values())
+        return numbers and all(tag in values for tag in REQUIRED)
+
     def update(self, values: Mapping[str, float]) -> Diagnosis | None:
         """Adds a summary and returns the diagnosis, or None after fewer than SUMMARIES.
 
         Args:
-          values: The scalars of the summary, by tag.
+          values: The scalars of the summary, by tag, among them those of REQUIRED.
         """
         self._last.append(values)
         if len(self._last) < SUMMARIES:
@@ -94,9 +100,9 @@ class HealthMonitor:
             figures.insert(0, f"estimated distance {self._mean('critic/wasserstein'):.3g}")
         return ", ".join(figures)
 
-    def _all_have(self, tag: str) -> bool:
-        """Returns True if every summary has the tag; some objectives lack some terms."""
-        return all(tag in values for values in self._last)
+    def _all_have(self, *tags: str) -> bool:
+        """Returns True if every summary has the tags; some objectives lack some terms."""
+        return all(tag in values for values in self._last for tag in tags)
 
     def _mean(self, tag: str) -> float:
         return sum(values[tag] for values in self._last) / SUMMARIES
@@ -136,7 +142,7 @@ class HealthMonitor:
         return None
 
     def _too_weak(self) -> Diagnosis | None:
-        if not self._all_have("probe/wasserstein"):
+        if not self._all_have("probe/wasserstein", "probe/distance_of_means"):
             return None
         estimate = self._mean("probe/wasserstein")
         # Without a target the scores have no unit, and only their sign is meaningful.
@@ -152,7 +158,7 @@ class HealthMonitor:
         return None
 
     def _overfitting(self) -> Diagnosis | None:
-        if not self._all_have("held_out/negative_critic_loss"):
+        if not self._all_have("held_out/negative_critic_loss", "probe/negative_critic_loss"):
             return None
         training = self._mean("probe/negative_critic_loss")
         held_out = self._mean("held_out/negative_critic_loss")
