@@ -149,6 +149,31 @@ def test_digits_as_an_array_train_like_the_dataset(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
+def test_the_tables_of_scikit_learn_are_learned_as_features(tmp_path, name):
+    """Digits as [N, 64] have constant features, which samples repeat."""
+    data, labels = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
+    np.savez(tmp_path / "x.npz", examples=data, labels=labels)
+    flags = {"dataset": "array", "data_dir": str(tmp_path / "x.npz"), "scaling": "standard"}
+    flags |= {"invalid": "drop", "conditioning": "projection", "generator_normalization": "none"}
+    flags |= {"evaluate_samples": 100}
+    result = train(
+        *resolve(
+            Config(**{**TINY, **SMALL, **flags}, model_dir=str(tmp_path / "run")), LIBRARY.models
+        ),
+        LIBRARY,
+    )
+    samples = result.sample(200)
+    assert samples.shape == (200, data.shape[1]) and np.isfinite(samples).all()
+    constant = data.std(axis=0) == 0
+    assert constant.sum() == (3 if name == "digits" else 0)
+    np.testing.assert_array_equal(samples.std(axis=0) == 0, constant)
+    # In the units of the data, the means differ by few of the deviations of the features.
+    assert (np.abs(samples.mean(axis=0) - data.mean(axis=0)) <= 3 * data.std(axis=0)).all()
+    values = result.evaluate()
+    assert 0.5 < values["evaluation/two_sample_accuracy"] <= 1
+
+
 def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):
     images = RANDOM.integers(0, 256, (9, 4, 4, 1)).astype(np.uint8)
     images[0, 0, 0], images[1, 0, 0] = 0, 255

@@ -115,15 +115,26 @@ AVERAGE = {
     "critic_normalization": "spectral",
 }
 
-SCHEDULED = {"learning_rate_schedule": "cosine", "warmup_steps": 7, "beta_2_end": 0.99}
-R3GAN = {
+SCHEDULED = {
+    "learning_rate_schedule": "cosine",
+    "learning_rate_end": 0.25,
+    "warmup_steps": 7,
+    "beta_2_end": 0.99,
+    "critic_beta_1": 0.5,
+    "generator_beta_2": 0.95,
+    "penalty_weight_end": 0.1,
+    "schedule_steps": 9,
+}
+HALF_LIFE = {"generator_ema_half_life": 100, "generator_ema_ramp": 0.5}
+RECIPE = {
     "dataset": "digits",
-    "image_size": 32,
-    "model": "r3gan",
+    "augment": "bcr",
     "adversarial_loss": "relativistic",
     "penalty": "r1,r2",
-    "penalty_weight_end": 0.1,
-    "generator_ema_half_life": 100,
+    "penalty_weight": "5.0,0.5",
+    "accumulate": 2,
+    "remat": True,
+    "model_depth": 3,
 }
 
 
@@ -131,7 +142,7 @@ R3GAN = {
     "settings",
     [
         pytest.param({**AVERAGE, **SCHEDULED, "minibatch_stddev": 4}, id="average"),
-        pytest.param({**SCHEDULED, **R3GAN}, id="r3gan", marks=pytest.mark.slow),
+        pytest.param({**SCHEDULED, **HALF_LIFE, **RECIPE}, id="recipe"),
         pytest.param(
             {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant", "augment": "diffaugment"},
             id="dcgan",
@@ -229,6 +240,26 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
     _, other = train_tiny(tmp_path / "c", **settings, seed=1)
     loss = [writer.summaries[-1][1]["critic/loss"] for writer in (one, same, other)]
     assert loss[0] == loss[1] != loss[2]
+
+
+def test_schedules_and_averages_on_two_and_four_replicas_are_those_on_one(tmp_path):
+    settings = {**SCHEDULED, **HALF_LIFE, "train_steps": 10, "sample_interval": 0}
+
+    def train(replicas):
+        run, writer = train_tiny(tmp_path / str(replicas), cpu_replicas=replicas, **settings)
+        networks = (run.state.critic, run.state.generator, run.state.generator_average)
+        weights = [
+            np.concatenate([np.ravel(each) for each in net.get_weights()]) for net in networks
+        ]
+        rates = {tag: value for tag, value in writer.summaries[-1][1].items() if "rate" in tag}
+        return weights, rates
+
+    expected, rates = train(1)
+    for replicas in (2, 4):
+        found, found_rates = train(replicas)
+        assert found_rates == rates
+        for ours, theirs in zip(found, expected, strict=True):
+            assert np.linalg.norm(ours - theirs) < 1e-4 * np.linalg.norm(theirs)
 
 
 @pytest.mark.slow
