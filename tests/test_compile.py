@@ -136,17 +136,20 @@ def test_the_command_line_compiles_for_one_core_which_needs_no_all_reduces(tmp_p
     }
 
 
-@pytest.mark.parametrize("n_critic", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path, n_critic):
+@pytest.mark.slow
+def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path):
     """Such a generator step needs the real examples of the last critic step."""
-    settings = {**TOY, "batch_size": 256, "n_critic": n_critic}
-    plain, paired = (
-        compile_report(tmp_path / name, **settings, adversarial_loss=name)["programs"]
-        for name in ("wasserstein", "relativistic")
+    plain, one, three = (
+        compile_report(
+            tmp_path / f"{loss}-{n_critic}",
+            **{**TOY, "batch_size": 256, "n_critic": n_critic, "adversarial_loss": loss},
+        )["programs"]
+        for loss, n_critic in (("wasserstein", 1), ("relativistic", 1), ("relativistic", 3))
     )
     for step, limit in (("critic_step", 1.5), ("generator_step", 2.5)):
-        flops = [programs[step]["flops"] for programs in (plain, paired)]
-        assert flops[0] * 0.9 < flops[1] < flops[0] * limit, (step, flops)
+        for paired in (one, three):
+            flops = [programs[step]["flops"] for programs in (plain, paired)]
+            assert flops[0] * 0.9 < flops[1] < flops[0] * limit, (step, flops)
 
 
 @pytest.mark.slow
@@ -392,8 +395,8 @@ def test_settings_that_do_not_fit_together_are_not_recommended(tmp_path, setting
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("topology", "depth"), [("v3-8", 4), ("v5e-8", 6)])
-def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, depth):
+@pytest.mark.parametrize("topology", ["v3-8", "v5e-8"])
+def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology):
     """The features of 8,192 examples are larger than the vector memory of a core."""
     points = np.random.default_rng(0).normal(size=[65_536, 16]).astype(np.float32)
     np.save(tmp_path / "points.npy", points)
@@ -404,8 +407,9 @@ def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, de
         "cache": "off",
         "model": "mlp",
         "model_width": 512,
-        "model_depth": depth,
+        "model_depth": 4,
         "generator_width": 8,
+        "penalty": "r1",
         "batch_size": 65_536,
         "n_critic": 1,
     }
@@ -414,7 +418,7 @@ def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, de
         compile_report(tmp_path / name, topology, **settings, **given)["loop"]["temp_bytes"]
         for name, given in zip(names, ({}, {"remat": True}, {"accumulate": 4}), strict=True)
     )
-    assert plain > 100 * 2**20
+    assert plain > 60 * 2**20
     assert remat < 0.8 * plain and accumulate < 0.6 * plain
 
 

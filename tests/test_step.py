@@ -125,11 +125,8 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
                 ("critic", ACGAN, 2),
                 ("generator", PROJECTION, 2),
                 ("generator", RESNET_ACGAN, 2),
-                ("critic", RESNET_ACGAN, 2),
-                ("generator", RESNET_FUSED, 2),
                 ("critic", RESNET_FUSED, 2),
                 ("critic", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}, 2),
-                ("generator", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}, 2),
             )
         ),
     ],

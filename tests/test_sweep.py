@@ -744,12 +744,15 @@ def test_a_planted_bad_setting_is_stopped_at_the_first_rung(tmp_path):
 def test_the_program_continues_a_sweep_whose_processes_were_killed(tmp_path):
     """A child is killed, the program is told to stop, and killed; the table is that of a whole."""
     content = {**GRID, "flags": {**TINY_FLAGS, "sample_interval": 0, "train_steps": 300}}
-    content |= {"settings": {"penalty_weight": [1, 10]}, "seeds": [0], "rungs": [150]}
-    path = write(tmp_path, {**content, "keep": 0.9})
+    content |= {"settings": {"penalty_weight": [1, 10]}, "seeds": [0], "rungs": [150], "keep": 0.9}
+    path = write(tmp_path, content)
     start = functools.partial(start_sweep, path)
-    with start(tmp_path / "whole") as whole:
-        assert whole.wait(timeout=300) == 0
-        (table,) = re.findall(r"(setting[\s\S]*?)\nthe table", whole.stdout.read())
+    whole = SweepRun(
+        read(tmp_path, content, model_dir=tmp_path / "whole"),
+        str(tmp_path / "whole"),
+        run_in_process,
+    )
+    assert whole.run() is None
 
     folder = tmp_path / "killed"
     with start(folder) as program:
@@ -763,7 +766,7 @@ def test_the_program_continues_a_sweep_whose_processes_were_killed(tmp_path):
         program.kill()
     with start(folder, "--sweep_parallel=2") as program:
         assert program.wait(timeout=300) == 0
-        assert table in program.stdout.read()
+        assert whole.table in program.stdout.read()
     assert results_of(folder) == results_of(tmp_path / "whole")
 
 

@@ -585,18 +585,14 @@ def test_waiting_for_data_is_seen():
 
 
 POINTS = {"dataset": "gaussians_25", "activation": "tanh", "batch_size": 64}
-BY_DEFAULT = {"dataset": "digits", "model_width": 256, "latent_size": 64, "batch_size": 64}
-SMOOTH = {**BY_DEFAULT, "activation": "tanh"}  # see docs/numerics.md on ReLU
 CLASSES = {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9}
 
 
 @pytest.mark.parametrize(
     ("settings", "several"),
     [
-        pytest.param(POINTS, [4], id="points"),
-        pytest.param(POINTS, [8], id="points on 8", marks=pytest.mark.slow),
+        pytest.param(POINTS, [4, 8], id="points", marks=pytest.mark.slow),
         pytest.param({**DCGAN, **CLASSES}, [2], id="dcgan", marks=pytest.mark.slow),
-        pytest.param(SMOOTH, [4], id="digits", marks=pytest.mark.slow),
     ],
 )
 def test_one_run_on_1_2_4_and_8_replicas(tmp_path, settings, several):
