@@ -11,6 +11,7 @@ import sys
 import types
 
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 from conftest import DCGAN, LIBRARY, TINY, call_main, library_with, resolved
@@ -390,6 +391,45 @@ def test_settings_that_do_not_fit_together_are_not_recommended(tmp_path, setting
     assert program.with_settings(**changed) is None
     larger = program.with_settings(batch_size=192, generator_batch_size=192)
     assert larger.batch_size == 192
+
+
+def images_with_energies_and_angles(folder):
+    random = np.random.default_rng(0)
+    images, conditions = random.normal(size=[40, 8, 8, 1]), random.normal(size=[40, 2])
+    np.savez(folder / "data.npz", examples=images, conditions=conditions)
+    return {
+        "dataset": "array",
+        "data_dir": str(folder / "data.npz"),
+        "conditioning": "projection",
+        "cache": "off",
+    }
+
+
+def rectangles_of_16_bits(folder):
+    for number in range(40):
+        levels = np.arange(96, dtype=np.uint16).reshape(12, 8) * 600 + number
+        PIL.Image.fromarray(levels).save(folder / f"{number}.png")
+    return {"dataset": "image_folder", "data_dir": str(folder), "image_channels": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("write", "resident_bytes", "sent_bytes"),
+    [
+        (images_with_energies_and_angles, 0, 4 * 64 + 4 * 2),
+        # An image is a row of 192 bytes, which a TPU pads to 256. Its index is sent.
+        (rectangles_of_16_bits, 40 * 256, 4),
+    ],
+)
+def test_every_kind_of_data_is_compiled(tmp_path, write, resident_bytes, sent_bytes):
+    """Other tests compile digits, points and features."""
+    (tmp_path / "data").mkdir()
+    report = compile_report(tmp_path, **{**TINY, "model": "dcgan", **write(tmp_path / "data")})
+    assert report["loop"]["resident_bytes"] == resident_bytes
+    # Each of five iterations has two critic steps with two examples per replica.
+    assert report["iteration"]["bytes_from_host"] == -(-8 * (5 * 2 * 2 * sent_bytes + 24) // 5)
+    for program in report["programs"].values():
+        assert program["gradient_all_reduce_count"] == 1
 
 
 @pytest.mark.slow
