@@ -186,7 +186,7 @@ def test_any_array_trains_any_network_or_is_one_line(case):
 
 @pytest.mark.slow
 def test_any_images_train_r3gan_or_are_one_line():
-    """In the test above, hardly any array has a size of this network."""
+    """Hardly any array of the test above has a size of this network."""
     errors = []
 
     @settings(repeatable, max_examples=6)
