@@ -1,6 +1,7 @@
 """Grouped convolutions that can be differentiated twice on every device.
 
-TensorFlow has no gradient of a grouped convolution on a CPU.
+Without oneDNN (TF_ENABLE_ONEDNN_OPTS=0), TensorFlow has no gradient of a grouped convolution on a
+CPU.
 """
 
 import math

@@ -66,14 +66,15 @@ def arrays(draw, shapes):
 
 
 @st.composite
-def cases(draw, models, sizes):
+def cases(draw, models, sizes, ranks=(1, 2, 3)):
     size = st.sampled_from(sizes)
     channels = st.sampled_from([1, 2, 3, 4, 17])
-    shapes = st.one_of(
-        st.tuples(st.sampled_from([1, 2, 5, 40])),
-        st.tuples(size, channels),
-        st.tuples(size, size, channels),
-    )
+    shapes = {
+        1: st.tuples(st.sampled_from([1, 2, 5, 40])),
+        2: st.tuples(size, channels),
+        3: st.tuples(size, size, channels),
+    }
+    shapes = st.one_of(*(shapes[rank] for rank in ranks))
     labels = {
         "none": None,
         "classes": np.arange(COUNT) % 3,
@@ -181,6 +182,21 @@ def test_any_array_trains_or_is_one_line(case):
 )
 def test_any_array_trains_any_network_or_is_one_line(case):
     check(case)
+
+
+@pytest.mark.slow
+def test_any_images_train_r3gan_or_are_one_line():
+    """Hardly any array of the test above has a size of this network."""
+    errors = []
+
+    @settings(repeatable, max_examples=6)
+    @given(case=cases(models=["r3gan"], sizes=[32], ranks=[3]))
+    def check_images(case):
+        shallow = {**case.flags, "model_depth": 1}
+        errors.append(check(dataclasses.replace(case, flags=shallow)))
+
+    check_images()
+    assert None in errors
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e7])

@@ -27,6 +27,7 @@ from wgan_gp.data.pipeline import first_examples, replica_batches
 from wgan_gp.data.scaling import Scaling, Statistics
 from wgan_gp.data.scored import read_path
 from wgan_gp.errors import UserError
+from wgan_gp.writers.writer import MemoryWriter
 
 RANDOM = np.random.default_rng(0)
 DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "int64", "float16", "float32", "float64"]
@@ -49,10 +50,22 @@ def read(path, count, **flags):
     return [part.numpy() for part in first_examples(data, count)]
 
 
-def train_run(model_dir, **flags):
+def train_run(model_dir, writers=(), **flags):
     """Trains as the program does, and returns the run."""
     config = Config(**{**TINY, **flags, "model_dir": str(model_dir)})
-    return train(*resolve(config, LIBRARY.models), LIBRARY).run
+    return train(*resolve(config, LIBRARY.models), LIBRARY, writers=writers).run
+
+
+# A diagnosis requires five summaries.
+DIAGNOSED = {**SMALL, "train_steps": 5, "summary_interval": 1, "penalty_target": 10.0}
+
+
+def check_diagnosis(writer):
+    """The slope of the critic is still far below the target."""
+    ((step, _, text),) = [each for each in writer.texts if each[1] == "verdict"]
+    values = writer.summaries[-1][1]
+    assert step == 5 and text.startswith("critic too weak: it estimates a distance of ")
+    assert values["probe/distance_of_means"] > 1 and 0 < values["probe/diversity"] < 1
 
 
 def sorted_rows(examples):
@@ -125,8 +138,9 @@ def test_whitened_examples_have_variance_1_in_all_directions(tmp_path, shape):
 def test_a_whitened_run_samples_scores_and_exports_in_the_units_of_the_data(tmp_path):
     data = (RANDOM.normal(size=(64, 5, 2)) + RANDOM.normal(size=(64, 1, 1))) * [1, 50] + [0, 1000]
     path = save(tmp_path / "x.npy", data)
-    flags = {"dataset": "array", "data_dir": path, "scaling": "whiten", **SMALL}
-    run = train_run(tmp_path / "run", **flags)
+    flags = {"dataset": "array", "data_dir": path, "scaling": "whiten", **DIAGNOSED}
+    run = train_run(tmp_path / "run", [writer := MemoryWriter()], **flags)
+    check_diagnosis(writer)
     whitened = run.dataset.scaling.normalize(tf.constant(data))
     assert np.abs(np.cov(whitened.numpy().reshape(64, -1).T)).max() < 1.1
     output = (f"--output={tmp_path}/s.npy", "--sample_format=npy", "--num_samples=9")
@@ -316,7 +330,9 @@ def test_a_run_keeps_the_scaling_of_its_beginning(tmp_path, capsys):
 def test_held_out_data_has_the_scaling_of_the_training_data(tmp_path):
     flags = {"dataset": "array", "data_dir": save(tmp_path / "a.npy", RANDOM.uniform(size=(20, 3)))}
     flags["test_data_dir"] = save(tmp_path / "b.npy", np.full([9, 3], 3.0) + np.eye(9, 3))
-    run = train_run(tmp_path / "run", **flags, **SMALL)
+    run = train_run(tmp_path / "run", [writer := MemoryWriter()], **flags, **DIAGNOSED)
+    check_diagnosis(writer)
+    assert all("held_out/negative_critic_loss" in values for _, values in writer.summaries)
     held_out = run.dataset.open_held_out()
     assert first_examples(held_out, 9)[0].numpy().min() > 4
 

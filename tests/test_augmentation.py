@@ -132,24 +132,52 @@ def test_a_point_between_two_transformed_examples_is_the_transformed_point():
     np.testing.assert_allclose(between, ends[0] + alpha * (ends[1] - ends[0]), atol=1e-5)
 
 
-def test_transformations_are_differentiable_twice(compute):
-    """D(x) = c |T x|^2 / 2 has the gradient c T'T x, of norm c |T x| if T'T is a projection."""
+def second_order(compute, *policy):
+    """The gradients of |dD/dx|^2 in c and in x for D(x) = c |T x|^2 / 2 and c = 3; and T x."""
     weight = tf.Variable(3.0)
 
     @compute
-    def second_order(images):
-        parameters = parameters_from(draws(), images.shape[1:], ("translation", "cutout"))
+    def differentiate(images):
+        parameters = parameters_from(draws(), images.shape[1:], policy)
         with tf.GradientTape() as outer:
+            outer.watch(images)
             with tf.GradientTape() as inner:
                 inner.watch(images)
                 transformed = transform(images, parameters)
                 scores = weight * tf.reduce_sum(tf.square(transformed)) / 2
             square = tf.reduce_sum(tf.square(inner.gradient(scores, images)))
-        return outer.gradient(square, weight), tf.reduce_sum(tf.square(transformed))
+        return *outer.gradient(square, [weight, images]), transformed
 
-    gradient, square = second_order(IMAGES)
+    return differentiate(IMAGES)
+
+
+def test_transformations_are_differentiable_twice(compute):
+    """dD/dx is c T'T x, of norm c |T x| if T'T is a projection."""
+    gradient, _, transformed = second_order(compute, "translation", "cutout")
+    square = tf.reduce_sum(tf.square(transformed))
     np.testing.assert_allclose(gradient, 2 * 3.0 * square, rtol=1e-5)
     assert 0 < float(square) < float(tf.reduce_sum(tf.square(IMAGES)))
+
+
+def test_colors_are_differentiable_twice(compute):
+    """dD/dx is c A y for T x = A x + b = y, so the gradient of |dD/dx|^2 in x is 2 c^2 A^3 y.
+
+    A scales three orthogonal parts of an image: its mean, the difference of gray from the mean, and
+    the difference of the image from gray.
+    """
+    gradient, of_images, transformed = map(np.array, second_order(compute, "color"))
+    parameters = parameters_from(draws(), IMAGES.shape[1:], ("color",))
+    contrast, saturation = (
+        np.reshape(each, [6, 1, 1, 1]) for each in (parameters.contrast, parameters.saturation)
+    )
+    mean, gray = (transformed.mean(axis, keepdims=True) for axis in ((1, 2, 3), 3))
+    parts = np.broadcast_arrays(mean, gray - mean, transformed - gray)
+    scaled = list(zip((1.0, contrast, contrast * saturation), parts, strict=True))
+    expected = sum(np.sum((scale * part) ** 2) for scale, part in scaled)
+    np.testing.assert_allclose(gradient, 2 * 3.0 * expected, rtol=1e-5)
+    expected = 2 * 3.0**2 * sum(scale**3 * part for scale, part in scaled)
+    np.testing.assert_allclose(of_images, expected, rtol=1e-4, atol=1e-4)
+    assert min(np.abs(part).max() for part in parts) > 0.1
 
 
 class Shown:

@@ -1,6 +1,7 @@
 """Tests of --mode=compile: compilation for TPU slices, its report and its error messages."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import sys
 import types
 
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 from conftest import DCGAN, LIBRARY, TINY, call_main, library_with, resolved
@@ -394,9 +396,87 @@ def test_settings_that_do_not_fit_together_are_not_recommended(tmp_path, setting
     assert larger.batch_size == 192
 
 
+def images_with_energies_and_angles(folder):
+    random = np.random.default_rng(0)
+    images, conditions = random.normal(size=[40, 8, 8, 1]), random.normal(size=[40, 2])
+    np.savez(folder / "data.npz", examples=images, conditions=conditions)
+    return {
+        "dataset": "array",
+        "data_dir": str(folder / "data.npz"),
+        "conditioning": "projection",
+        "cache": "off",
+    }
+
+
+def rectangles_of_16_bits(folder):
+    for number in range(40):
+        levels = np.arange(96, dtype=np.uint16).reshape(12, 8) * 600 + number
+        PIL.Image.fromarray(levels).save(folder / f"{number}.png")
+    return {"dataset": "image_folder", "data_dir": str(folder), "image_channels": 1}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["v3-8", "v5e-8"])
-def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology):
+@pytest.mark.parametrize(
+    ("write", "resident_bytes", "sent_bytes"),
+    [
+        (images_with_energies_and_angles, 0, 4 * 64 + 4 * 2),
+        # An image is a row of 192 bytes, which a TPU pads to 256. Its index is sent.
+        (rectangles_of_16_bits, 40 * 256, 4),
+    ],
+)
+def test_every_kind_of_data_is_compiled(tmp_path, write, resident_bytes, sent_bytes):
+    """Other tests compile digits, points and features."""
+    (tmp_path / "data").mkdir()
+    report = compile_report(tmp_path, **{**TINY, "model": "dcgan", **write(tmp_path / "data")})
+    assert report["loop"]["resident_bytes"] == resident_bytes
+    # Each of five iterations has two critic steps with two examples per replica.
+    assert report["iteration"]["bytes_from_host"] == -(-8 * (5 * 2 * 2 * sent_bytes + 24) // 5)
+    for program in report["programs"].values():
+        assert program["gradient_all_reduce_count"] == 1
+
+
+@pytest.mark.slow
+def test_the_prices_of_remedies_are_figures_of_their_reports(tmp_path, monkeypatch):
+    """Every setting fits into the memory of a core, and prices are in bytes instead of GiB."""
+    monkeypatch.setattr(memory_limit, "format_gibibytes", str)
+    features = np.random.default_rng(0).normal(size=[300, 10]).astype(np.float32)
+    np.save(tmp_path / "features.npy", features)
+    settings = {
+        **TOY,
+        "dataset": "array",
+        "data_dir": str(tmp_path / "features.npy"),
+        "batch_size": 256,
+        "n_critic": 1,
+        "cache": "off",
+    }
+    config = Config(mode="compile", compile_topology="v5e-8", model_dir=str(tmp_path), **settings)
+    topology = topologies.find("v5e-8")
+    program = make_program(*resolve(config, LIBRARY.models), LIBRARY, topology)
+    available = topology.core.memory_bytes
+    memory = error_messages.Memory(int(available / 0.3), available)
+    remedy = memory_limit.find_remedy(
+        program, compiler.slice_devices(topology), memory, penalty_interval=1
+    )
+
+    def figures(name, **changes):
+        report = compile_report(tmp_path / name, **{**settings, **changes})
+        cycles = report["iteration"]["estimated_cycles"]
+        return report["loop"]["memory_bytes"], cycles / (8 * report["per_replica_batch"])
+
+    _, smaller = figures("smaller", batch_size=64)
+    prices = [
+        f"({required}, {cycles / smaller:.2f} of its cycles per example)"
+        for required, cycles in (figures("accumulate", accumulate=4), figures("remat", remat=True))
+    ]
+    assert remedy == (
+        "use --batch_size=64 --generator_batch_size=64, "
+        f"or --accumulate=4 {prices[0]}, or --remat {prices[1]}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("topology", "counts"), [("v3-8", [2, 4]), ("v5e-8", [4])])
+def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, counts):
     """The features of 8,192 examples are larger than the vector memory of a core."""
     points = np.random.default_rng(0).normal(size=[65_536, 16]).astype(np.float32)
     np.save(tmp_path / "points.npy", points)
@@ -413,13 +493,14 @@ def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology):
         "batch_size": 65_536,
         "n_critic": 1,
     }
-    names = ("plain", "remat", "accumulate")
-    plain, remat, accumulate = (
-        compile_report(tmp_path / name, topology, **settings, **given)["loop"]["temp_bytes"]
-        for name, given in zip(names, ({}, {"remat": True}, {"accumulate": 4}), strict=True)
+    changes = [{}, {"remat": True}, *({"accumulate": count} for count in counts)]
+    plain, remat, *accumulate = (
+        compile_report(tmp_path / f"{number}", topology, **settings, **each)["loop"]["temp_bytes"]
+        for number, each in enumerate(changes)
     )
     assert plain > 60 * 2**20
-    assert remat < 0.8 * plain and accumulate < 0.6 * plain
+    assert remat < 0.8 * plain and accumulate[-1] < 0.6 * plain
+    assert all(more > less for more, less in itertools.pairwise([plain, *accumulate]))
 
 
 class DynamicShape(tf.keras.layers.Layer):

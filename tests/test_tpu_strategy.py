@@ -69,9 +69,20 @@ RUNS = {
         "image_size": 32,
         "conditioning": "projection",
     },
+    "accumulate": {"accumulate": 2, "minibatch_stddev": 2, "batch_size": 32, "model_width": 4},
+    "r3gan": {
+        "model": "r3gan",
+        "model_width": 4,
+        "model_depth": 1,
+        "image_size": 32,
+        "adversarial_loss": "relativistic",
+        "penalty": "r1,r2",
+        "augment": "diffaugment",
+    },
 }
 ALL_RUNS = [
-    pytest.param(name, marks=[pytest.mark.slow] if name == "resnet" else []) for name in RUNS
+    pytest.param(name, marks=[pytest.mark.slow] if name in ("resnet", "r3gan") else [])
+    for name in RUNS
 ]
 KERNELS = frozenset(
     line
@@ -143,7 +154,7 @@ def test_the_training_loop_passes_the_bridge(name):
         for layer in run.state.generator.layers
         if type(layer).__name__ == "BatchNormalization"
     ]
-    assert bool(norms) == (name not in ("default", "remat"))
+    assert bool(norms) == (name in ("conditional", "resnet"))
     assert counts["CrossReplicaSum"] == gradients + 6 * len(norms)
     assert bool(counts["XlaOptimizationBarrier"]) == (name == "remat")
 
@@ -189,7 +200,7 @@ def differences(on_tpu, compiled) -> dict[str, tuple[int, int]]:
 def test_the_compiled_programs_are_those_of_a_tpu(name, tmp_path):
     _, function = traced_loop(name)
     on_tpu = operations(function.graph, only_replicated=True)
-    compiled = compiled_operations(tmp_path, **SHORT, **RUNS[name])
+    compiled = compiled_operations(tmp_path, **{**SHORT, **RUNS[name]})
     assert differences(on_tpu, compiled) == {}
     assert sum(on_tpu[kind] for kind in on_tpu.keys() - PLUMBING) > 500
 
