@@ -515,7 +515,7 @@ def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, monkeypatch):
     def arguments(keras, steps):
         settings = {
             "model_dir": tmp_path / keras,
-            "dataset": "swiss_roll",
+            "model": "dcgan",
             "cpu_replicas": 2,
             "model_width": 4,
             "model_depth": 1,

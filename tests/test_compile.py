@@ -138,7 +138,6 @@ def test_the_command_line_compiles_for_one_core_which_needs_no_all_reduces(tmp_p
     }
 
 
-@pytest.mark.slow
 def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path):
     """Such a generator step needs the real examples of the last critic step."""
     plain, one, three = (
@@ -424,7 +423,9 @@ def rectangles_of_16_bits(folder):
         (rectangles_of_16_bits, 40 * 256, 4),
     ],
 )
-def test_every_kind_of_data_is_compiled(tmp_path, write, resident_bytes, sent_bytes):
+def test_conditions_and_rectangles_of_16_bits_are_compiled(
+    tmp_path, write, resident_bytes, sent_bytes
+):
     """Other tests compile digits, points and features."""
     (tmp_path / "data").mkdir()
     report = compile_report(tmp_path, **{**TINY, "model": "dcgan", **write(tmp_path / "data")})

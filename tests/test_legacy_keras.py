@@ -14,15 +14,13 @@ LOSSES = "keras or clip_weights or mixed or replica_context or correct_implement
 LOSSES += " or tutorial_example or properties_of_critics or normalization_before"
 LOSSES += " or without_a_second_derivative"
 LOSSES = f"({LOSSES}) and not eager and not xla"  # XLA does not know Keras
-# Fused networks take long, and test_resnet has others.
-NETWORKS = "not fused_networks"
 EXPORT = "fresh_process"
 # The programs for a TPU: a network with batch normalization, a moving average, bfloat16 and
 # classes, the optimizer, and checkpoints between strategies. Keras has no further part in others.
 PROGRAMS = "(bridge or compiled_programs) and conditional or counter_of_updates or resumed and mlp"
 SUITES = {
     "losses": (LOSSES, ["adversarial", "conformance", "penalties", "reductions"]),
-    "networks": (NETWORKS, ["keras_model", "normalization", "resnet", "average", "sampling"]),
+    "networks": ("", ["keras_model", "normalization"]),
     "programs for a TPU and exports": (f"{PROGRAMS} or {EXPORT}", ["tpu_strategy", "export"]),
 }
 # One test of each kind that Keras has a part in, and little time.
@@ -42,6 +40,7 @@ OF_EACH_KIND = [
     "test_remat.py::test_a_run_has_the_same_weights[off]",
     "test_remat.py::test_networks_of_the_user",
     "test_resnet.py::test_blocks_and_shortcuts_are_those_of_the_paper[False]",
+    "test_resnet.py::test_fused_and_plain_networks_share_checkpoints",
     "test_sampling.py::test_classes_come_in_turn_or_as_asked_for",
     "test_tpu_strategy.py::test_the_training_loop_passes_the_bridge[default]",
 ]

@@ -14,6 +14,7 @@ from conftest import TINY, call_main
 import flags
 import models
 from wgan_gp.app import sweep_file, sweep_plan
+from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results
 
@@ -143,7 +144,10 @@ LARGE_GRID = ("n_critic", "batch_size", "latent_size", "model_width", "model_dep
         ({**BASE, "flags": {"nonsense": 5}}, '"flags" contains "nonsense", which is not a flag'),
         ({**BASE, "flags": {"penalty_weight": 5}}, "--penalty_weight=5 is fixed, but"),
         ({**BASE, "flags": {"n_critic": "5"}}, "\"flags\": --n_critic='5' is not a whole number"),
-        ({**BASE, "flags": {"restore_from": "runs/a"}}, "add --restore=generator, critic or both"),
+        (
+            {**BASE, "flags": {"restore_from": "runs/a"}},
+            "but trials start at iteration 0 — add --restore=generator, critic or both",
+        ),
         ({**BASE, "seeds": 3}, '"seeds" is 3 — give a list of different whole numbers'),
         ({**BASE, "seeds": []}, '"seeds" is []'),
         ({**BASE, "seeds": [1, 1]}, '"seeds" is [1, 1]'),
@@ -230,7 +234,8 @@ def test_files_are_checked_before_the_first_trial(tmp_path, capsys, dataset, mes
     arguments = [f"--sweep={path}", f"--model_dir={tmp_path}/sweep", f"--data_dir={data}"]
     assert call_main("--mode=sweep", *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"error: trial penalty_weight=1,seed=0: --data_dir={data} {message} — " in line
+    origin = f"--sweep={path}: trial penalty_weight=1,seed=0"
+    assert f"error: {origin}: --data_dir={data} {message} — " in line
     assert not (tmp_path / "sweep").exists()
 
 
@@ -240,8 +245,28 @@ def test_networks_are_checked_against_the_files_of_the_data(tmp_path):
     arguments = ["--dataset=array", f"--data_dir={tmp_path}/data.npy"]
     sweep = read(tmp_path, content, *arguments)
     with pytest.raises(UserError, match="trial model=conv1d,seed=0: --model=conv1d generates sig"):
-        sweep_plan.check_files(sweep, models)
-    sweep_plan.check_files(read(tmp_path, {**content, **BASE}, *arguments), models)
+        sweep_plan.check_files(sweep, "FILE", models)
+
+
+def test_files_are_read_once_and_not_for_trials_that_have_started(tmp_path, monkeypatch):
+    found = []
+
+    def find_dataset(*arguments, **options):
+        found.append(arguments)
+        return datasets.find_dataset(*arguments, **options)
+
+    monkeypatch.setattr("wgan_gp.app.resolve.find_dataset", find_dataset)
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(64, 10)))
+    arguments = ["--dataset=array", f"--data_dir={tmp_path}/data.npy"]
+    sweep = read(tmp_path, {**GRID, "flags": {}, "rungs": []}, *arguments)
+    sweep_plan.check_files(sweep, "FILE", models)
+    assert len(found) == 1 and len(sweep.settings) == 4
+    (tmp_path / "data.npy").unlink()
+    for trial in sweep.trials:
+        folder = pathlib.Path(trial.config.run_directory)
+        folder.mkdir(parents=True)
+        (folder / "config.json").touch()
+    sweep_plan.check_files(sweep, "FILE", models)
 
 
 def test_a_mistake_is_reported_before_tensorflow_is_imported(tmp_path):

@@ -108,7 +108,7 @@ def run_sweep(config: Config, given: Mapping[str, Any], models: ModuleType) -> i
     if config.sweep_parallel > 1:  # by default, the first one would take all memory of a GPU
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prepare_environment(None)
-    sweep_plan.check_files(sweep, models)
+    sweep_plan.check_files(sweep, str(config.sweep), models)
     from .sweep import SweepRun  # noqa: PLC0415
     from .trial_processes import TrialProcesses  # noqa: PLC0415
 

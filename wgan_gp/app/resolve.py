@@ -24,7 +24,10 @@ _SETTING_OF = {
 
 
 def resolve(
-    config: Config, models: Any, dataset_function: Callable[..., Any] | None = None
+    config: Config,
+    models: Any,
+    dataset_function: Callable[..., Any] | None = None,
+    dataset: Dataset | None = None,
 ) -> tuple[Config, Dataset]:
     """Returns the configuration with all defaults filled in, and the dataset.
 
@@ -35,6 +38,7 @@ def resolve(
       config: The configuration.
       models: The package of networks, or an object with the same functions.
       dataset_function: Returns the data of a split, for a dataset of the user.
+      dataset: The dataset, if it has been found for the same settings of the data.
 
     Raises:
       UserError: If a path or --writers is invalid, if the dataset or the model does not exist, if
@@ -45,9 +49,10 @@ def resolve(
         _check_no_devices(config)
     named_writers.check(config.writers)
     config.check_paths(built_in=config.dataset in BUILT_IN or dataset_function is not None)
-    dataset = find_dataset(
-        config, conditioning=config.conditioning, devices=config, function=dataset_function
-    )
+    if dataset is None:
+        dataset = find_dataset(
+            config, conditioning=config.conditioning, devices=config, function=dataset_function
+        )
     dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)

@@ -62,6 +62,7 @@ class SweepRun:
             self._check_folder()
             tf.io.gfile.makedirs(self._folder.path)
             self._lock.acquire()
+            self._failures = dict((read_object(self._record) or {}).get("failures", {}))
         try:
             if not tf.io.gfile.exists(self._record):
                 self._write()
@@ -85,7 +86,7 @@ class SweepRun:
             return file.read().rstrip("\n")
 
     def _check_folder(self) -> None:
-        """Reads the failures of sweep.json; raises UserError if it records another sweep."""
+        """Raises UserError if the folder contains a run, another sweep or runs of one."""
         path = self._folder.path
         if tf.io.gfile.exists(self._folder.config):
             raise UserError(
@@ -97,7 +98,6 @@ class SweepRun:
                 f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
                 "restore these values to continue it, or give another --model_dir",
             )
-        self._failures = dict(saved.get("failures", {}))
         for trial in self._sweep.trials:
             sweep_results.check_run(trial)
 
@@ -139,7 +139,7 @@ class SweepRun:
     def _check_any_succeeded(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
         """Raises UserError if all trials failed, which probably have the same cause.
 
-        Their failures are forgotten, so that the sweep can be started again.
+        Their failures are forgotten, so that the next start repeats the trials.
         """
         if any(halving.figures(each) for each in outcomes.values()):
             return
@@ -148,7 +148,7 @@ class SweepRun:
         name = next(iter(outcomes))
         raise UserError(
             f"all trials failed, the first with: {outcomes[name][0].error}",
-            "correct the cause and start the same command again",
+            "correct the cause and start again, with another --model_dir if the settings change",
         )
 
     def _row(

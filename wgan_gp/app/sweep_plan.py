@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..config import Config, as_text
-from ..data.datasets import BUILT_IN, FILE_DATASETS
+from ..data.datasets import BUILT_IN, FILE_DATASETS, Dataset
 from ..errors import UserError, shorten
 from . import sweep_file
 from .resolve import resolve
@@ -110,7 +110,8 @@ class Sweep:
             for name in {**before, **now}:
                 old, new = (each.get(name, defaults[kind].get(name)) for each in (before, now))
                 if old != new:
-                    found.append(f"{name}: {shorten(str(old))} -> {shorten(str(new))}")
+                    flag = f"--{name}" if kind == "flags" else name
+                    found.append(f"{flag}: {shorten(as_text(old))} -> {shorten(as_text(new))}")
         return found
 
     def trials_of(self, setting: str) -> list[Trial]:
@@ -129,10 +130,8 @@ def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
     Raises:
       UserError: If the file is not valid, or a trial is not possible.
     """
-    try:
+    with _naming(f"--sweep={config.sweep}"):
         return _read(config, given, models)
-    except UserError as error:
-        raise UserError(f"--sweep={config.sweep}: {error.what}", error.remedy) from None
 
 
 def _read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
@@ -143,8 +142,9 @@ def _read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
     seeds = sweep_file.seeds(content, fixed)
     rank_by, maximize = sweep_file.figure(content)
     sweep_file.check_count(len(settings) * len(seeds))
-    compared = [*filter(None, [fixed.get("compare")]), *dict.fromkeys(itertools.chain(*settings))]
-    fixed["compare"] = ",".join([*compared, f"evaluation/{rank_by}"])
+    varied = list(dict.fromkeys(itertools.chain(*settings)))
+    compared = [*filter(None, [fixed.get("compare")]), *varied, f"evaluation/{rank_by}"]
+    fixed["compare"] = ",".join(compared)
     trials = [
         _trial(values, {**fixed, **values, "seed": seed}, config.run_directory, models)
         for values, seed in itertools.product(settings, seeds)
@@ -157,7 +157,7 @@ def _read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
         maximize=maximize,
         rungs=_rungs(content.get("rungs", []), trials),
         keep=sweep_file.share_kept(content),
-        description=_description(content, {*compared, "seed"}, trials[0].config),
+        description=_description(content, {*varied, "seed"}, trials[0].config),
     )
 
 
@@ -190,41 +190,57 @@ def _trial(values: Mapping[str, Any], flags: dict[str, Any], folder: str, models
             f"the name of the setting {shorten(setting)} is too long", "set fewer flags"
         )
     flags = {**flags, "model_dir": f"{folder.rstrip('/')}/{name}"}
-    with _naming(f"{setting},seed={flags['seed']}"):
+    with _naming(f"trial {setting},seed={flags['seed']}"):
         config = Config(**flags)
         if config.restore_from is not None and config.restore is None:
             raise UserError(
-                f"--restore_from={config.restore_from} continues that run, which has passed rungs",
-                "add --restore=generator, critic or both, which starts at iteration 0",
+                f"--restore_from={config.restore_from} continues that run at its iteration, but "
+                "trials start at iteration 0",
+                "add --restore=generator, critic or both",
             )
         if config.dataset in BUILT_IN and _has_built_in_networks(config, models):
             resolve(config, models)  # reads no file
     return Trial(name, setting, flags["seed"], config, flags)
 
 
-def check_files(sweep: Sweep, models: Any) -> None:
-    """Checks the trials of a sweep whose data is in files, which `read` does not open.
+def check_files(sweep: Sweep, path: str, models: Any) -> None:
+    """Checks the trials that have not started and whose data is in files.
 
-    A dataset of tensorflow-datasets, which may have to be downloaded, and the user's own code are
-    checked when a trial starts.
+    `read` does not open files. A dataset of tensorflow-datasets, which may have to be downloaded,
+    and the user's own code are checked when a trial starts.
+
+    Args:
+      sweep: The sweep.
+      path: The value of --sweep, for messages.
+      models: The package of networks.
 
     Raises:
       UserError: If a trial is not possible.
     """
+    import tensorflow as tf  # noqa: PLC0415
+
+    datasets: dict[str, Dataset] = {}  # a sweep has one dataset, with or without its labels
     for setting in sweep.settings:
-        trial = sweep.trials_of(setting)[0]  # the seeds have the same data
-        if trial.config.dataset in FILE_DATASETS and _has_built_in_networks(trial.config, models):
-            with _naming(trial.name):
-                resolve(trial.config, models)
+        trial = sweep.trials_of(setting)[0]
+        config = trial.config
+        if (
+            config.dataset not in FILE_DATASETS
+            or not _has_built_in_networks(config, models)
+            or tf.io.gfile.exists(f"{config.run_directory}/config.json")
+        ):
+            continue
+        with _naming(f"--sweep={path}: trial {setting},seed={trial.seed}"):
+            found = datasets.get(config.conditioning)
+            datasets[config.conditioning] = resolve(config, models, dataset=found)[1]
 
 
 @contextlib.contextmanager
-def _naming(trial: str) -> Iterator[None]:
-    """Names a trial in each UserError."""
+def _naming(origin: str) -> Iterator[None]:
+    """Begins the message of a UserError with its origin."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"trial {trial}: {error.what}", error.remedy) from None
+        raise UserError(f"{origin}: {error.what}", error.remedy) from None
 
 
 def _has_built_in_networks(config: Config, models: Any) -> bool:

@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.json_files import read_log
 from ..training.checkpoint_manifest import complete_checkpoints
-from ..training.health import HealthMonitor
+from ..training.health import HealthMonitor, is_summary
 from . import halving
 from .halving import Outcome
 from .sweep_plan import Trial
@@ -23,7 +23,7 @@ _PREFIX = "evaluation/"
 def is_reached(trial: Trial, iterations: int) -> bool:
     """Returns True if a trial has a checkpoint of an iteration or a later one.
 
-    It then has the evaluation of that iteration, too, which is written before the checkpoint.
+    A sweep has then evaluated it at that iteration, because the checkpoint is written afterwards.
     """
     directory = RunDirectory(trial.config.run_directory)
     with directory.convert_file_errors("read"):
@@ -57,8 +57,8 @@ def read_outcome(trial: Trial, iterations: int, rank_by: str) -> Outcome:
     found = next((line for line in evaluations if line["step"] == iterations), None)
     if found is None:
         raise UserError(
-            f"{directory.evaluation} has no evaluation after {iterations} iterations, although "
-            "the trial has a checkpoint of them",
+            f"the trial {trial.name} has done {iterations} iterations, but "
+            f"{directory.evaluation} has no evaluation of that iteration",
             f"restore the file, or delete {directory.path} to train the trial again",
         )
     figure = found.get(f"{_PREFIX}{rank_by}")
@@ -85,7 +85,7 @@ def diagnose(
     found = [
         (line["step"], monitor.update(line))
         for line in summaries
-        if line["step"] <= iterations and monitor.accepts(line)
+        if line["step"] <= iterations and is_summary(line)
     ]
     return [(step, each.name) for step, each in found if each is not None]
 

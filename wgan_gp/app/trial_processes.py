@@ -62,6 +62,7 @@ class TrialProcesses:
         Args:
           jobs: The jobs.
           on_failure: Receives the name and the error of each job that fails, as soon as it does.
+            If it raises an error, the running children are told to save and end.
 
         Returns:
           The number of the signal that stopped the jobs, or None.

@@ -37,6 +37,12 @@ class Diagnosis:
         return f"{self.name}: {self.reason}"
 
 
+def is_summary(values: Mapping[str, object]) -> bool:
+    """Returns True if values, such as those of a line of a file, are those of a summary."""
+    numbers = all(isinstance(value, int | float) for value in values.values())
+    return numbers and all(tag in values for tag in REQUIRED)
+
+
 class HealthMonitor:
     """A monitor that diagnoses a run from its last SUMMARIES summaries.
 
@@ -65,11 +71,6 @@ class HealthMonitor:
     def reset(self) -> None:
         """Discards the earlier summaries, at the start of training and after a rollback."""
         self._last.clear()
-
-    def accepts(self, values: Mapping[str, object]) -> bool:
-        """Returns True if values, such as those of a line of a file, are those of a summary."""
-        numbers = all(isinstance(value, int | float) for value in values.values())
-        return numbers and all(tag in values for tag in REQUIRED)
 
     def update(self, values: Mapping[str, float]) -> Diagnosis | None:
         """Adds a summary and returns the diagnosis, or None after fewer than SUMMARIES.
