@@ -139,16 +139,18 @@ class SweepRun:
     def _check_any_succeeded(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
         """Raises UserError if all trials failed, which probably have the same cause.
 
-        Their failures are forgotten, so that the next start repeats the trials.
+        sweep.json is deleted, so that the next start repeats them, perhaps with other settings.
         """
         if any(halving.figures(each) for each in outcomes.values()):
             return
-        self._failures.clear()
-        self._write()
+        with self._folder.convert_file_errors("written"):
+            self._lock.check()
+            for path in (self._record, self._table):
+                tf.io.gfile.remove(path)
         name = next(iter(outcomes))
         raise UserError(
             f"all trials failed, the first with: {outcomes[name][0].error}",
-            "correct the cause and start again, with another --model_dir if the settings change",
+            "correct the cause and start again",
         )
 
     def _row(
