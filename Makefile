@@ -45,10 +45,10 @@ tensorboard sample-quality: export TPU_LOAD_LIBRARY := 0
 tensorboard: $(RUN)/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(RUN)/bin/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint and the fast tests, in 20 minutes; ARGS go to pytest
+test: lint .venv/.compile  ## lint and the fast tests, in 15 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, as in CI, in 40 minutes; ARGS go to pytest
+test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, as in CI, in 30 minutes; ARGS go to pytest
 	$(PYTEST) $(ARGS)
 
 lint: .venv/.development  ## style, types and the layers of wgan_gp
