@@ -50,10 +50,14 @@ def read(path, count, **flags):
     return [part.numpy() for part in first_examples(data, count)]
 
 
-def train_run(model_dir, writers=(), **flags):
-    """Trains as the program does, and returns the run."""
+def train_result(model_dir, writers=(), **flags):
+    """Trains as the program does, and returns the result."""
     config = Config(**{**TINY, **flags, "model_dir": str(model_dir)})
-    return train(*resolve(config, LIBRARY.models), LIBRARY, writers=writers).run
+    return train(*resolve(config, LIBRARY.models), LIBRARY, writers=writers)
+
+
+def train_run(model_dir, writers=(), **flags):
+    return train_result(model_dir, writers, **flags).run
 
 
 # A diagnosis requires five summaries.
@@ -170,13 +174,7 @@ def test_tables_of_scikit_learn_are_sampled_in_their_units_and_evaluated(tmp_pat
     np.savez(tmp_path / "x.npz", examples=data, labels=labels)
     flags = {"dataset": "array", "data_dir": str(tmp_path / "x.npz"), "scaling": "standard"}
     flags |= {"invalid": "drop", "conditioning": "projection", "generator_normalization": "none"}
-    flags |= {"evaluate_samples": 100}
-    result = train(
-        *resolve(
-            Config(**{**TINY, **SMALL, **flags}, model_dir=str(tmp_path / "run")), LIBRARY.models
-        ),
-        LIBRARY,
-    )
+    result = train_result(tmp_path / "run", evaluate_samples=100, **SMALL, **flags)
     samples = result.sample(200)
     assert samples.shape == (200, data.shape[1]) and np.isfinite(samples).all()
     constant = data.std(axis=0) == 0
@@ -189,6 +187,19 @@ def test_tables_of_scikit_learn_are_sampled_in_their_units_and_evaluated(tmp_pat
         values
     )
     assert np.isfinite(list(values.values())).all()
+
+
+def test_data_whose_first_examples_are_equal_trains(tmp_path):
+    """Such as pictures of which many are empty, and numbers with few different values."""
+    flags = {"scaling": "none", "dequantization": False}
+    path = save(tmp_path / "x.npy", np.arange(40.0).reshape(40, 1))
+    order, _ = read(path, 8, **flags)
+    examples = RANDOM.normal(size=(40, 3))
+    examples[order[:, 0].astype(int)] = 0
+    path = save(tmp_path / "x.npy", examples)
+    np.testing.assert_array_equal(read(path, 8, **flags)[0], np.zeros([8, 3]))
+    run = train_run(tmp_path / "run", dataset="array", data_dir=path, **flags, **SMALL)
+    assert run.state.iteration == 2
 
 
 def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):

@@ -28,6 +28,9 @@ def check_critic(run: Run) -> None:
     group = max(1, config.minibatch_stddev)
     count = max(min(_EXAMPLES, config.batch_size) // group, 2) * group
     examples, labels = first_examples(run.data, count)
+    if not tf.reduce_any(examples != examples[:1]):
+        # Equal examples, such as empty images, show nothing about a critic; random ones do.
+        examples += tf.random.stateless_normal(examples.shape, seed=[0, 0])
     custom = "critic" in custom_networks(config, models)
     takes_labels = config.conditioning in models.LABELED_CRITICS
     outputs = bind_labels(run.state.critic, labels if takes_labels else None, training=True)
