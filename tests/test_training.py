@@ -242,15 +242,17 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path):
     assert loss[0] == loss[1] != loss[2]
 
 
+def flat_weights(network):
+    return np.concatenate([each.ravel() for each in network.get_weights()])
+
+
 def test_schedules_and_averages_on_two_and_four_replicas_are_those_on_one(tmp_path):
     settings = {**SCHEDULED, **HALF_LIFE, "train_steps": 10, "sample_interval": 0}
 
     def train(replicas):
         run, writer = train_tiny(tmp_path / str(replicas), cpu_replicas=replicas, **settings)
         networks = (run.state.critic, run.state.generator, run.state.generator_average)
-        weights = [
-            np.concatenate([np.ravel(each) for each in net.get_weights()]) for net in networks
-        ]
+        weights = [flat_weights(network) for network in networks]
         rates = {tag: value for tag, value in writer.summaries[-1][1].items() if "rate" in tag}
         return weights, rates
 
@@ -607,7 +609,7 @@ def test_one_run_on_1_2_4_and_8_replicas(tmp_path, settings, several):
             **settings,
         )
         networks = (run.state.generator, run.state.critic)
-        weights[replicas] = [np.concatenate([w.ravel() for w in n.get_weights()]) for n in networks]
+        weights[replicas] = [flat_weights(network) for network in networks]
         ((_, values),) = writer.summaries
         figures[replicas] = {tag: each for tag, each in values.items() if "through" not in tag}
     for replicas in several:
