@@ -265,7 +265,7 @@ def test_files_are_read_once_and_not_for_trials_that_have_started(tmp_path, monk
     for trial in sweep.trials:
         folder = pathlib.Path(trial.config.run_directory)
         folder.mkdir(parents=True)
-        (folder / "config.json").touch()
+        (folder / "config.json").write_text("{}")
     sweep_plan.check_files(sweep, "FILE", models)
 
 

@@ -32,6 +32,15 @@ class NotFiniteError(UserError):
 
 
 @contextlib.contextmanager
+def naming(origin: str) -> Iterator[None]:
+    """Begins the message of each UserError with its origin, such as a file or a flag."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{origin}: {error.what}", error.remedy) from None
+
+
+@contextlib.contextmanager
 def explaining(what: str) -> Iterator[None]:
     """Converts errors of the user's code to a UserError of one line.
 

@@ -43,6 +43,7 @@ class SweepRun:
         self._run_jobs = run_jobs
         self._record = posixpath.join(path, "sweep.json")
         self._table = posixpath.join(path, "sweep.txt")
+        self._rungs = (*sweep.rungs, None)  # None: the end of training
         self._failures: dict[str, dict[str, Any]] = {}  # by the name of the trial
         self._remaining = list(sweep.settings)
         self._rows: list[Row] = []  # of the remaining settings at the last rung, best first
@@ -68,13 +69,12 @@ class SweepRun:
                 self._write()
             for trial in self._sweep.trials:
                 wait_for_process(trial.config.run_directory)
-            for rung in (*self._sweep.rungs, None):  # None: the end of training
+            for rung in self._rungs:
                 if (stopped_by := self._train(rung)) is not None:
                     return stopped_by
                 self._judge(rung)
                 if not self._remaining:  # all that reached the rung have failed
                     break
-            self._write(finished=True)
             return None
         finally:
             self._lock.release()
@@ -122,7 +122,7 @@ class SweepRun:
             name: [self._outcome(trial, rung) for trial in sweep.trials_of(name)]
             for name in self._remaining
         }
-        if rung == (*sweep.rungs, None)[0]:
+        if rung == self._rungs[0]:
             self._check_any_succeeded(outcomes)
         reasons: Mapping[str, str] = {}
         if rung is not None:
@@ -134,7 +134,7 @@ class SweepRun:
         for name in reasons:
             logging.info(f"{name}: {rows[name]['status']}")
         self._rows = [rows[name] for name in self._remaining]
-        self._write()
+        self._write(finished=rung is None or not self._remaining)
 
     def _check_any_succeeded(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
         """Raises UserError if all trials failed, which probably have the same cause.

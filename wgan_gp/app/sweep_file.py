@@ -13,7 +13,7 @@ from typing import Any
 from ..config import Config, as_text, has_flag
 from ..config.checks import expand_home
 from ..config.settings import check
-from ..errors import UserError, reason, shorten
+from ..errors import UserError, naming, reason, shorten
 
 # The figures of an evaluation whose best value is known; others need a "goal".
 MINIMIZED = (
@@ -181,10 +181,8 @@ def _check_varied(name: str, fixed: Mapping[str, Any]) -> None:
 
 def _checked(name: str, value: Any, key: str) -> Any:
     """Returns a value as a configuration has it, such as 1.0 for "1"; `key` is for messages."""
-    try:
+    with naming(f'"{key}"'):
         return check(FIELDS[name], value)
-    except UserError as error:
-        raise UserError(f'"{key}": {error.what}', error.remedy) from None
 
 
 def _as_given(name: str, value: Any) -> Any:

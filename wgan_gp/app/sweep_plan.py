@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config import Config, as_text
 from ..data.datasets import BUILT_IN, FILE_DATASETS, Dataset
-from ..errors import UserError, shorten
+from ..errors import UserError, naming, shorten
 from . import sweep_file
 from .resolve import resolve
 
@@ -54,14 +53,9 @@ class Trial:
 
         A setting whose value follows from others where it is None is then not compared.
         """
-        found = []
-        for name in _FIXED:
-            value, field = getattr(self.config, name), sweep_file.FIELDS[name]
-            compared = value is not None or name in _OF_FIGURES or field.metadata["stays_none"]
-            before = saved.get(name, field.default)
-            if compared and before != value:
-                found.append(f"--{name}: {shorten(as_text(before))} -> {shorten(as_text(value))}")
-        return found
+        values = {name: getattr(self.config, name) for name in _FIXED}
+        now = {name: value for name, value in values.items() if value is not None or _keeps(name)}
+        return _changed_flags({name: saved[name] for name in now if name in saved}, now)
 
     def arguments(self, stop_step: int) -> list[str]:
         """Returns the command line that trains the trial to an iteration and evaluates it."""
@@ -95,28 +89,44 @@ class Sweep:
     description: Mapping[str, Mapping[str, Any]]
 
     def changes(self, saved: Mapping[str, Any]) -> list[str]:
-        """Returns the differences from an earlier description; a new flag had its default.
+        """Returns the differences from an earlier description.
 
         Args:
           saved: The content of sweep.json; empty if there is none.
         """
-        defaults = {
-            "file": {},
-            "flags": {name: field.default for name, field in sweep_file.FIELDS.items()},
-        }
-        found = []
-        for kind, now in self.description.items():
-            before = saved.get(kind, now)
-            for name in {**before, **now}:
-                old, new = (each.get(name, defaults[kind].get(name)) for each in (before, now))
-                if old != new:
-                    flag = f"--{name}" if kind == "flags" else name
-                    found.append(f"{flag}: {shorten(as_text(old))} -> {shorten(as_text(new))}")
-        return found
+        file, flags = self.description["file"], self.description["flags"]
+        before = saved.get("file", file)
+        return [
+            f"{name}: {shorten(str(before.get(name)))} -> {shorten(str(file.get(name)))}"
+            for name in {**before, **file}
+            if before.get(name) != file.get(name)
+        ] + _changed_flags(saved.get("flags", flags), flags)
 
     def trials_of(self, setting: str) -> list[Trial]:
         """Returns the trials of a setting, one for each seed."""
         return [trial for trial in self.trials if trial.setting == setting]
+
+
+def _keeps(name: str) -> bool:
+    """Returns True if a setting that is None stays so, and does not follow from others."""
+    return name in _OF_FIGURES or sweep_file.FIELDS[name].metadata["stays_none"]
+
+
+def _changed_flags(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns the flags that differ, such as "--batch_size: 16 -> 32".
+
+    A flag that is missing, from a version before it was added, had its default.
+    """
+    defaults = {name: field.default for name, field in sweep_file.FIELDS.items()}
+    pairs = {
+        name: [each.get(name, defaults.get(name)) for each in (before, now)]
+        for name in {**before, **now}
+    }
+    return [
+        f"--{name}: {shorten(as_text(old))} -> {shorten(as_text(new))}"
+        for name, (old, new) in pairs.items()
+        if old != new
+    ]
 
 
 def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
@@ -130,14 +140,14 @@ def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
     Raises:
       UserError: If the file is not valid, or a trial is not possible.
     """
-    with _naming(f"--sweep={config.sweep}"):
+    with naming(f"--sweep={config.sweep}"):
         return _read(config, given, models)
 
 
 def _read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
     content = sweep_file.load(str(config.sweep))
     fixed = sweep_file.fixed_flags(content, given)
-    dataclasses.replace(config, tpu=fixed.get("tpu"))  # fails if --sweep_parallel excludes it
+    config.check_parallel(fixed.get("tpu"))
     settings = sweep_file.settings(content, fixed)
     seeds = sweep_file.seeds(content, fixed)
     rank_by, maximize = sweep_file.figure(content)
@@ -190,7 +200,7 @@ def _trial(values: Mapping[str, Any], flags: dict[str, Any], folder: str, models
             f"the name of the setting {shorten(setting)} is too long", "set fewer flags"
         )
     flags = {**flags, "model_dir": f"{folder.rstrip('/')}/{name}"}
-    with _naming(f"trial {setting},seed={flags['seed']}"):
+    with naming(f"trial {setting},seed={flags['seed']}"):
         config = Config(**flags)
         if config.restore_from is not None and config.restore is None:
             raise UserError(
@@ -217,30 +227,21 @@ def check_files(sweep: Sweep, path: str, models: Any) -> None:
     Raises:
       UserError: If a trial is not possible.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
 
     datasets: dict[str, Dataset] = {}  # a sweep has one dataset, with or without its labels
     for setting in sweep.settings:
         trial = sweep.trials_of(setting)[0]
         config = trial.config
-        if (
-            config.dataset not in FILE_DATASETS
-            or not _has_built_in_networks(config, models)
-            or tf.io.gfile.exists(f"{config.run_directory}/config.json")
-        ):
+        if config.dataset not in FILE_DATASETS or not _has_built_in_networks(config, models):
             continue
-        with _naming(f"--sweep={path}: trial {setting},seed={trial.seed}"):
+        directory = RunDirectory(config.run_directory)
+        with directory.convert_file_errors("read"):
+            if directory.saved_config() is not None:
+                continue
+        with naming(f"--sweep={path}: trial {setting},seed={trial.seed}"):
             found = datasets.get(config.conditioning)
             datasets[config.conditioning] = resolve(config, models, dataset=found)[1]
-
-
-@contextlib.contextmanager
-def _naming(origin: str) -> Iterator[None]:
-    """Begins the message of a UserError with its origin."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{origin}: {error.what}", error.remedy) from None
 
 
 def _has_built_in_networks(config: Config, models: Any) -> bool:

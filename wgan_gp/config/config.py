@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
-from ..errors import UserError, shorten
+from ..errors import UserError, naming, shorten
 from . import resume
 from .augmentation import AugmentationSettings
 from .code import CodeSettings
@@ -123,12 +123,7 @@ class Config(
             raise UserError(
                 f"--sweep={self.sweep} applies only to --mode=sweep", "add --mode=sweep, or omit it"
             )
-        if self.sweep_parallel > 1 and self.tpu is not None:
-            raise UserError(
-                f"--sweep_parallel={self.sweep_parallel} with --tpu={self.tpu}: only one process "
-                "at a time can use a TPU",
-                "omit --sweep_parallel",
-            )
+        self.check_parallel(self.tpu)
 
     def _check_compared(self) -> None:
         """Raises UserError if --compare contains a name that is neither a setting nor a metric."""
@@ -268,10 +263,8 @@ class Config(
         """
         saved = resume.check_saved(cls, saved, origin)
         names = {field.name for field in dataclasses.fields(cls)}
-        try:
+        with naming(origin):
             return cls(**{name: value for name, value in saved.items() if name in names})
-        except UserError as error:
-            raise UserError(f"{origin}: {error.what}", error.remedy) from None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all settings by name, the content of config.json."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..errors import UserError
 from .settings import Section, setting
 
 
@@ -25,3 +26,12 @@ class SweepSettings(Section):
         changeable_on_resume=True,
         maximum=1024,
     )
+
+    def check_parallel(self, tpu: str | None) -> None:
+        """Raises UserError if several trials at a time would use a TPU, the value of --tpu."""
+        if self.sweep_parallel > 1 and tpu is not None:
+            raise UserError(
+                f"--sweep_parallel={self.sweep_parallel} with --tpu={tpu}: only one process at a "
+                "time can use a TPU",
+                "omit --sweep_parallel",
+            )
