@@ -586,6 +586,34 @@ def test_waiting_for_data_is_seen():
     assert waited.dtype == tf.float64 and waited > 0.05
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_steps_depend_on_the_clock_that_is_read_when_their_batch_arrives(replicas):
+    """Otherwise a single core reads it after the step, which then counts as waiting."""
+    config = Config(**{**TINY, "dataset": "digits"})
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])
+    step = make_replica_step(config, make_state(resolved(config), strategy))
+    loop = make_loop(step, strategy, n_critic=2)
+    batch = tf.zeros([16, 8, 8, 1]), tf.zeros([16], tf.int32)
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    batches = iter(strategy.experimental_distribute_dataset(data))
+    traced = loop.get_concrete_function(batches, tf.constant(1, tf.int64))
+    (body,) = (
+        {node.name: node for node in function.node_def}
+        for function in traced.graph.as_graph_def().library.function
+        if any(node.op == "Timestamp" for node in function.node_def)
+    )
+    steps = [node for node in body.values() if node.op.endswith("PartitionedCall")]
+    steps = [node for node in steps if "critic_step" in node.attr["f"].func.name]
+    assert steps
+    for node in steps:
+        before, found = {node.name}, [node]
+        for each in found:
+            names = {name.lstrip("^").partition(":")[0] for name in each.input} - before
+            before |= names
+            found += [body[name] for name in names if name in body]
+        assert sum(each.op == "Timestamp" for each in found) == 2
+
+
 POINTS = {"dataset": "gaussians_25", "activation": "tanh", "batch_size": 64}
 CLASSES = {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9}
 

@@ -16,9 +16,9 @@ from .loop import (
     TrainLoop,
     finish,
     initial_totals,
+    receive,
     run_iterations,
     stack,
-    time_of,
     traced,
 )
 from .step import ReplicaStep
@@ -57,9 +57,7 @@ def make_device_loop(
         def launch(
             done: tf.Tensor, totals: Totals, waited: tf.Tensor
         ) -> tuple[tf.Tensor, Totals, tf.Tensor]:
-            idle_since = time_of(strategy, (totals.critic, totals.generator))
-            element = next(elements)
-            waited += tf.maximum(time_of(strategy, element) - idle_since, 0.0)
+            element, seconds = receive(strategy, elements, (totals.critic, totals.generator))
             count = tf.minimum(tf.cast(iterations_per_launch, tf.int64), iterations - done)
             shares = strategy.run(program, args=(element, first + done, count, rollbacks))
             critic, generator = reduce_over_replicas(strategy, (shares.critic, shares.generator))
@@ -69,7 +67,7 @@ def make_device_loop(
                 tf.minimum(totals.critic_bad, _minimum(strategy, shares.critic_bad)),
                 tf.minimum(totals.generator_bad, _minimum(strategy, shares.generator_bad)),
             )
-            return done + count, totals, waited
+            return done + count, totals, waited + seconds
 
         _, totals, waited = tf.while_loop(
             lambda done, *_: done < iterations,

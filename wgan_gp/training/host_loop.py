@@ -18,9 +18,9 @@ from .loop import (
     TrainLoop,
     finish,
     initial_totals,
+    receive,
     run_iterations,
     stack,
-    time_of,
     traced,
 )
 from .step import ReplicaStep
@@ -57,12 +57,13 @@ def make_host_loop(
         rollbacks = step.state.rollbacks.read_value()
 
         def critic_step(update: tf.Tensor, totals: Totals) -> tuple[Any, Any]:
-            # The clock is only read alongside the steps; no step waits for it.
-            idle_since = time_of(strategy, (totals.critic, totals.generator))
-            real, labels = next(real_batches)
-            waited = tf.maximum(time_of(strategy, labels) - idle_since, 0.0)
+            batch, waited = receive(strategy, real_batches, (totals.critic, totals.generator))
+            real, labels = batch
+            # Nor does the generation of fakes begin while the clock counts as waiting.
+            with tf.control_dependencies([waited]):
+                update = tf.identity(update)
             terms = on_all_replicas(critic_program, real, labels, update, rollbacks)
-            return (terms, waited), (real, labels)
+            return (terms, waited), batch
 
         def generator_step(update: tf.Tensor, batch: Any) -> tf.Tensor:
             return on_all_replicas(generator_program, update, rollbacks, batch)

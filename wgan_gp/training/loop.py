@@ -183,7 +183,28 @@ def finish(
     )
 
 
-def time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
+def receive(
+    strategy: tf.distribute.Strategy, elements: Iterator, totals: Any
+) -> tuple[Any, tf.Tensor]:
+    """Returns the next element of the input, and the seconds for which the devices waited for it.
+
+    The element depends on the clock that is read when it arrives. Without this dependency, the
+    clock could be read after the step that uses the element, which a single core does.
+
+    Args:
+      strategy: The strategy that distributes the elements.
+      elements: The distributed iterator over the input.
+      totals: The results of the steps before, after which the devices are idle.
+    """
+    idle_since = _time_of(strategy, totals)
+    element = next(elements)
+    arrived = _time_of(strategy, element)
+    with tf.control_dependencies([arrived]):
+        element = tf.nest.map_structure(tf.identity, element, expand_composites=True)
+    return element, tf.maximum(arrived - idle_since, 0.0)
+
+
+def _time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
     """Returns the time at which a value is available on all local replicas.
 
     The time is in seconds since the epoch, scalar float64.
