@@ -260,6 +260,27 @@ def test_the_penalty_takes_the_gradient_at_the_transformed_points():
     assert float(terms["penalty"]) == pytest.approx(4.0, rel=1e-5)
 
 
+def test_the_penalty_can_take_the_gradient_at_the_original_examples():
+    """The slope of D(T(x)) = w.(A x + b) is |A'w|; contrast scales w except for its mean."""
+    critic, terms = linear_critic(3.0), {}
+    for at in ("transformed", "original"):
+        config = dataclasses.replace(
+            DIGITS, augment="diffaugment", augment_policy="color", augment_penalty=at
+        )
+        step, (real, labels) = untrained_step(config, critic=critic)
+        terms[at] = step.critic_step(real, labels, tf.constant(0, tf.int64))
+    weights = critic.get_weights()[0]
+    contrast = parameters_from(draws(8), (8, 8, 1), ["color"]).contrast.numpy()
+    mean = weights.mean()
+    slopes = np.sqrt(64 * mean**2 + contrast**2 * np.sum((weights - mean) ** 2))
+    assert np.ptp(slopes) > 1
+    found = terms["original"]
+    np.testing.assert_allclose(found["gradient_norm"], slopes.mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["penalty"], np.mean((slopes - 1) ** 2), rtol=1e-5)
+    difference = terms["transformed"]["wasserstein"]
+    np.testing.assert_allclose(found["wasserstein"], difference, rtol=1e-5)
+
+
 def test_consistency_is_the_squared_change_of_the_scores():
     config = dataclasses.replace(DIGITS, augment="bcr", consistency_weight=7.0)
     policy = ("translation",)

@@ -147,6 +147,7 @@ def test_every_normalization_on_two_replicas_is_that_on_one(kind):
 SETTINGS = [
     {"augment": "diffaugment"},
     {"augment": "ada"},
+    {"augment": "diffaugment", "augment_penalty": "original", "accumulate": 2},
     {"augment": "bcr"},
     {"minibatch_stddev": 4},
     R3GAN,

@@ -235,7 +235,8 @@ def make_augmentation(
     """
     if config.augment in ("none", "bcr"):
         return None
-    return Augmentation(config.transformations, config.seed, probability)
+    original = config.augment_penalty == "original"
+    return Augmentation(config.transformations, config.seed, probability, original)
 
 
 def with_consistency(objective: Objective, config: Config) -> Objective:

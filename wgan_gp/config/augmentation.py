@@ -46,6 +46,13 @@ class AugmentationSettings(Section):
         "of each side). Default: translation for bcr, otherwise all.",
         parse=parse_policy,
     )
+    augment_penalty: str = setting(
+        "transformed",
+        "Examples with respect to which the penalty takes the critic's gradient, with "
+        "--augment=diffaugment or ada: transformed; or original (before their transformation, as "
+        "in the code of StyleGAN2-ADA and R3GAN).",
+        choices=("transformed", "original"),
+    )
     ada_target: float = setting(
         0.25,
         "Share of the critic's estimated distance that may be missing on held-out examples before "

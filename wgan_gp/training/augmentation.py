@@ -11,7 +11,7 @@ rather than gathered, so that gradients of any order are dense and exact on ever
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -52,11 +52,37 @@ class Augmentation:
       seed: The seed of the parameters.
       probability: A scalar variable, the probability of each transformation of an example. None
         transforms every example.
+      penalize_original: Whether the penalty takes the critic's gradient with respect to examples
+        before their transformation.
     """
 
     policy: Sequence[str]
     seed: int
     probability: tf.Variable | None = None
+    penalize_original: bool = False
+
+    def of_critic_step(
+        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **draw: Any
+    ) -> tuple[Callable, tf.Tensor, tf.Tensor]:
+        """Returns the critic and the examples of a critic step.
+
+        Example i of both batches is transformed alike, and so is every point between them: either
+        before the step sees it or, with `penalize_original`, as a part of the critic.
+
+        Args:
+          critic: Maps `[B, ...]`, or several such batches concatenated, to scores.
+          real: `[B, H, W, C]` or `[B, T, C]`, floating point.
+          fake: The shape and dtype of `real`.
+          **draw: The keyword arguments of a call.
+        """
+        if not self.penalize_original:
+            return critic, *self(real, fake, **draw)
+
+        def after_transformation(examples: tf.Tensor) -> Any:
+            batches = tf.split(examples, examples.shape[0] // real.shape[0])
+            return critic(tf.concat(self(*batches, **draw), axis=0))
+
+        return after_transformation, real, fake
 
     def __call__(
         self, *batches: tf.Tensor, stream: RngStream, step: tf.Tensor, part: dict[str, Any]

@@ -99,20 +99,21 @@ class ReplicaStep:
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
         fake = self._generator(labels, training=True)(latents)
-        if self.augmentation is not None:
-            # Example i of both batches is transformed alike, and so is every point between them.
-            part = replica_part(batch_size)
-            stream = RngStream.CRITIC_AUGMENTATION
-            real, fake = self.augmentation(real, fake, stream=stream, step=index, part=part)
         weights, names = state.critic.trainable_variables, self.objective.critic_term_names
 
         def differentiate(
             real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, alpha: tf.Tensor, noise: tf.Tensor
         ) -> Gradients:
+            critic = self._critic(labels, training=True)
+            if self.augmentation is not None:
+                part, stream = replica_part(batch_size), RngStream.CRITIC_AUGMENTATION
+                critic, real, fake = self.augmentation.of_critic_step(
+                    critic, real, fake, stream=stream, step=index, part=part
+                )
             with tf.GradientTape() as tape:
                 # The penalty differentiates the critic with a tape of its own.
                 terms = self.objective.critic_terms(
-                    self._critic(labels, training=True),
+                    critic,
                     real,
                     fake,
                     alpha=alpha,
