@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from ..run_directory.lock import RunLock
 from ..writers.writer import Writer
-from .checkpointing import Checkpoints, is_empty
+from .checkpoint_files import is_empty
+from .checkpointing import Checkpoints
 from .health import HealthMonitor
 from .hooks import Hook, IntervalHook, LoopResult
 from .probe import CriticDiagnostics
