@@ -18,6 +18,7 @@ from ..errors import UserError, reason
 from ..inference import export, sample_files
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
+from ..run_directory.folders import check_inside
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing
@@ -195,6 +196,8 @@ def _export(saved: SavedRun) -> None:
     """
     output = saved.config.output
     folder = output or saved.directory.exported
+    if output is None:
+        check_inside(saved.directory.path, folder)
     export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
     platform = find_platform(saved.config)
@@ -254,6 +257,8 @@ def _evaluate(saved: SavedRun) -> None:
     from ..evaluation.examples import Examples  # noqa: PLC0415
 
     config, directory = saved.config, saved.directory
+    for path in (directory.evaluations, directory.evaluation):
+        check_inside(directory.path, path)
     checkpoint = find_checkpoint(saved)
     devices = connect(config)
     run = restore(saved, checkpoint, devices)

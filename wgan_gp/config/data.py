@@ -106,4 +106,5 @@ class DataSettings(Seeded):
         "memory of each device, if it runs the loop; see --device_loop), off, or auto (device for "
         "up to 1 GiB).",
         choices=("auto", "on", "device", "off"),
+        of_run=True,
     )

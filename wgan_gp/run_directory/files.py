@@ -127,16 +127,6 @@ def list_prefix(prefix: str) -> list[str]:
     return sorted(posixpath.join(directory, name) for name in names if name.startswith(name_prefix))
 
 
-def check_new_folder(flag: str, path: str) -> None:
-    """Raises UserError if `path`, the value of `flag`, is a file or a folder that is not empty."""
-    if not tf.io.gfile.exists(path):
-        return
-    if not tf.io.gfile.isdir(path):
-        raise UserError(f"{flag} is a file", "give a new or empty folder")
-    if tf.io.gfile.listdir(path):
-        raise UserError(f"{flag} already contains files", "delete them, or give a new --output")
-
-
 @contextlib.contextmanager
 def convert_file_errors(what: str, done: str, remedy: str) -> Iterator[None]:
     """Converts file errors inside the context to a UserError.

@@ -7,6 +7,7 @@ described by these checks first. config.json is described by the declarations of
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,6 +49,11 @@ def text(value: Any) -> bool:
     except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
         return False
     return True
+
+
+def identifier(value: Any) -> bool:
+    """Returns True for the identifier of a run at a tracker, which is no path and no address."""
+    return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value, re.ASCII) is not None
 
 
 def one_of(*values: str) -> Check:

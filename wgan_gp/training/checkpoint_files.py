@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import UserError
+from ..run_directory import folders
 from ..run_directory.files import convert_file_errors, list_prefix
 from .checkpoint_manifest import complete_checkpoints, describe_damage, list_checkpoints
 
@@ -154,7 +155,7 @@ def delete(path: str) -> None:
     The manifest is deleted first, so that a partly deleted checkpoint does not appear complete.
     """
     for file in files_of(path):
-        (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
+        folders.delete(file)
 
 
 def files_of(path: str) -> Iterator[str]:

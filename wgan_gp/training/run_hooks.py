@@ -219,7 +219,9 @@ class CheckpointHook(IntervalHook):
         self._checkpoints.save()
 
     def end(self, iteration: int) -> None:
-        if self._checkpoints.last_iteration < iteration:
+        # A state of --restore_from that has enough iterations is saved without training.
+        checkpoints = self._checkpoints
+        if checkpoints.last_iteration < iteration or is_empty(checkpoints.directory):
             self._save()
 
     def _save(self) -> None:
