@@ -352,7 +352,7 @@ def delete_newest(path):
 def test_a_checkpoint_that_is_deleted_after_it_was_found_is_replaced_by_another(
     saved, tmp_path, monkeypatch, capsys
 ):
-    """In training from another run, and in all modes that use a run."""
+    """This holds for training from another run, and for the modes that use a run."""
     shutil.copytree(saved[1].parent, tmp_path / "run")
     find, found = checkpoint_files.latest_checkpoint, []
 

@@ -102,7 +102,7 @@ class DataRecord:
         Raises:
           UserError: If `saved` is not a valid record.
         """
-        record = {name: saved.get(name) for name in _ENTRIES}
+        record: dict[str, Any] = {name: saved.get(name) for name in _ENTRIES}
         if not (object_of(_ENTRIES)(saved) and _fits(record)):
             raise UserError(
                 f"{path} is missing or damaged",

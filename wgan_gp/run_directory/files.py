@@ -63,11 +63,11 @@ def read_file(path: str, most: int = MOST_BYTES) -> bytes:
 def write_durable(path: str, content: bytes | str) -> None:
     """Writes a new file, and deletes it if it cannot be written completely.
 
-    A local file of this name is deleted first, because a symbolic link would redirect the write.
+    A symbolic link of this name is deleted first, because it would redirect the write.
     """
-    if local_path(path) is not None:
-        with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(path)
+    local = local_path(path)
+    if local is not None and os.path.islink(local):
+        tf.io.gfile.remove(path)
     try:
         with tf.io.gfile.GFile(path, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
