@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import LIBRARY, call_main, train_tiny
@@ -13,12 +14,14 @@ from conftest import LIBRARY, call_main, train_tiny
 from wgan_gp.app import saved_run
 from wgan_gp.config import EXTRACTORS, Config, value_type
 from wgan_gp.errors import UserError
+from wgan_gp.evaluation import examples
 from wgan_gp.run_directory import folders, schema
 from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.files import write_atomic
 from wgan_gp.run_directory.json_files import digest, read_log, read_object, write_object
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training.checkpoint_files import latest_checkpoint
+from wgan_gp.training.checkpoint_manifest import make_manifest
 from wgan_gp.writers.tensorboard import truncate_events
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
@@ -232,6 +235,18 @@ def test_a_huge_file_is_not_read(tmp_path):
         read_log(str(path))
 
 
+def test_a_compressed_cache_is_not_inflated(tmp_path, capsys):
+    """A megabyte of zeros has a kilobyte there; the program itself does not compress."""
+    path, arrays = str(tmp_path / "features.npz"), {"features": np.zeros(2**17)}
+    arrays[examples._CONTENT_HASH] = np.array("hash")
+    checksum = {examples._CHECKSUM: np.array(examples._checksum(arrays))}
+    np.savez(path, **arrays, **checksum)
+    assert examples._load(path)["features"].shape == (2**17,)
+    np.savez_compressed(path, **arrays, **checksum)
+    assert examples._load(path) is None
+    assert "is damaged; it will be computed again" in capsys.readouterr().err
+
+
 SCALING = {
     "method": "minmax",
     "offset": [0.5],
@@ -356,8 +371,6 @@ def test_quoted_text_does_not_control_the_terminal(run, capsys):
 
 def test_the_content_of_a_checkpoint_is_not_trusted(run, capsys):
     """An object graph that is no graph; the manifest is right."""
-    from wgan_gp.training.checkpoint_manifest import make_manifest  # noqa: PLC0415
-
     prefix = str(run / "checkpoints" / "ckpt-10")
     for file in run.glob("checkpoints/ckpt-10.*"):
         file.unlink()
