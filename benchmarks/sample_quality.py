@@ -27,7 +27,7 @@ import sklearn.svm
 from wgan_gp.app.library import bundled_library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
-from wgan_gp.config import Config
+from wgan_gp.config import Config, settings_of_run
 from wgan_gp.data import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.points import mode_coverage
@@ -112,7 +112,7 @@ def check_run(path: str) -> None:
     if saved is None:
         raise UserError(f"{path} contains no run", "train one, or give the path of a run")
     # The samples are drawn on one device of this machine, regardless of the devices of training.
-    config = Config.from_dict({**saved, "model_dir": path, "tpu": None, "cpu_replicas": 1})
+    config = Config.from_dict({**settings_of_run(Config, saved), "model_dir": path})
     library = bundled_library()
     resolved, dataset = resolve(config, library.models)
     if config.dataset == "digits" and config.image_size == 8:

@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow as tf
+from conftest import TINY, call_main, train_tiny
 
 from wgan_gp.data import listing
 from wgan_gp.errors import UserError
@@ -95,3 +96,37 @@ def test_other_errors_and_local_paths_keep_their_message():
 )
 def test_the_bucket_of_a_path(path, bucket):
     assert bucket_of(path) == bucket
+
+
+@pytest.mark.parametrize("path", ["gs://b/run", "gs://b/run/checkpoints/ckpt-5"])
+@pytest.mark.parametrize("mode", ["train", "sample"])
+def test_an_unreachable_bucket_to_start_from_is_a_one_line_error(
+    tmp_path, monkeypatch, capsys, path, mode
+):
+    """It is not a damaged checkpoint, in whose place an older one could be used."""
+    train_tiny(tmp_path, train_steps=1)
+    error = tf.errors.UnavailableError(None, None, f"{HTTP}HTTP response code 503")
+
+    def refuse(name, find):
+        def function(path, *arguments, **options):
+            if str(path).startswith("gs://"):
+                raise error
+            return find(path, *arguments, **options)
+
+        monkeypatch.setattr(tf.io.gfile, name, function)
+
+    for name in ("isdir", "stat", "exists", "listdir", "GFile"):
+        refuse(name, getattr(tf.io.gfile, name))
+    run = tmp_path if mode == "sample" else tmp_path / "new"
+    flags = [f"--model_dir={run}", f"--mode={mode}", f"--restore_from={path}"]
+    if mode == "train":
+        flags += [f"--{name}={value}" for name, value in TINY.items()]
+    capsys.readouterr()
+    assert call_main(*flags) == 2
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith(
+            f"error: --restore_from={path} cannot be read: Cloud Storage answers with status 503"
+        )
+    )

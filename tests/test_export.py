@@ -17,6 +17,7 @@ from conftest import DCGAN, LIBRARY, TINY, call_main, train_tiny
 import models
 from wgan_gp.app import saved_run
 from wgan_gp.errors import UserError
+from wgan_gp.inference import export, sample_files
 from wgan_gp.inference.grids import interpolations
 from wgan_gp.inference.images import to_pixels
 from wgan_gp.inference.sampling import Sampler
@@ -457,6 +458,52 @@ def test_a_run_need_not_be_on_this_machine():
     np.testing.assert_allclose(found, samples, atol=1e-6)
     with tf.io.gfile.GFile(f"{run}/exported/generator.keras", "rb") as file:
         assert file.read(2) == b"PK"  # an archive, as Keras writes it
+
+
+@pytest.mark.parametrize("folder", ["LOCAL/out", "ram://exports/out"])
+def test_a_failed_export_is_not_in_the_way_of_the_next(runs, tmp_path, monkeypatch, folder):
+    """Also one that was killed, and in an empty folder that existed before."""
+    folder = folder.replace("LOCAL", str(tmp_path))
+    flags = ["--mode=export", f"--model_dir={runs['points']}", f"--output={folder}"]
+    write, written = export.write_durable, []
+
+    def fail(path, content):
+        written.extend(tf.io.gfile.listdir(os.path.dirname(path)))
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(export, "write_durable", fail)
+    assert call_main(*flags) == 2
+    assert [name.rstrip("/") for name in written] == ["saved_model"]
+    assert not tf.io.gfile.exists(folder)
+    tf.io.gfile.makedirs(folder)
+    assert call_main(*flags) == 2
+    assert tf.io.gfile.listdir(folder) == []
+    monkeypatch.setattr(export, "write_durable", write)
+    tf.io.gfile.makedirs(f"{folder}/.incomplete/saved_model")  # of a killed process
+    tf.io.gfile.makedirs(f"{folder}/saved_model")
+    assert call_main(*flags) == 0
+    names = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(folder))]
+    assert names == ["critic.keras", "generator.keras", "saved_model"]
+    assert "seed" in tf.saved_model.load(f"{folder}/saved_model").signatures
+    assert call_main(*flags) == 2
+
+
+def test_failed_pictures_are_not_in_the_way_of_the_next(runs, tmp_path, monkeypatch):
+    flags = ["--mode=sample", f"--model_dir={runs['digits']}", f"--output={tmp_path}/out"]
+    flags += ["--sample_format=png", "--num_samples=2"]
+    write = sample_files.write_durable
+
+    def fail(path, content):
+        if path.endswith("1.png"):
+            raise OSError("No space left on device")
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sample_files, "write_durable", fail)
+        assert call_main(*flags) == 2
+    assert not (tmp_path / "out").exists()
+    assert call_main(*flags) == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["00000.png", "00001.png"]
 
 
 def test_another_checkpoint_can_be_named(tmp_path):

@@ -20,14 +20,14 @@ import tensorflow as tf
 from conftest import TINY, call_main, lean_path, open_run, resolved, train_config, train_tiny
 
 from benchmarks import corruptions, forks, fuzz, fuzz_checks, kills
-from wgan_gp.app import training
+from wgan_gp.app import saved_run, training
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import files
 from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.lock import RunLock
-from wgan_gp.training import checkpoint_manifest, checkpointing
+from wgan_gp.training import checkpoint_files, checkpoint_manifest, checkpointing
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.writers.files import JsonlWriter
 
@@ -312,6 +312,120 @@ def test_a_disk_that_becomes_read_only_is_a_one_line_error(tmp_path, monkeypatch
     monkeypatch.setattr(tf.io.gfile, "remove", refuse)
     with pytest.raises(UserError, match=r"ckpt-5 cannot be saved \(Read-only file system\)"):
         trainer.run()
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """Its beginning would keep the disk full."""
+    (tmp_path / "a").write_text("old")
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for module, name in ((files, "fsync"), (tf.io.gfile, "rename")):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):  # noqa: PT012
+            patch.setattr(module, name, fail)
+            files.write_atomic(str(tmp_path / "a"), "new")
+        assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a", "old")]
+
+
+@pytest.mark.parametrize("name", ["write_atomic", "fsync"])
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(saved, tmp_path, monkeypatch, name):
+    run, _ = saved
+    checkpoints = Checkpoints(run.state, str(tmp_path))
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpointing, name, fail)
+    with pytest.raises(UserError, match=r"cannot be saved \(.*No space left on device\)"):
+        checkpoints.save()
+    assert list(tmp_path.iterdir()) == []
+
+
+def delete_newest(path):
+    """Deletes a checkpoint after it was found, as a run that goes on does."""
+    for file in pathlib.Path(path).parent.glob(f"{pathlib.Path(path).name}.*"):
+        file.unlink()
+    return path
+
+
+def test_a_checkpoint_that_is_deleted_after_it_was_found_is_replaced_by_another(
+    saved, tmp_path, monkeypatch, capsys
+):
+    """This holds for training from another run, and for the modes that use a run."""
+    shutil.copytree(saved[1].parent, tmp_path / "run")
+    find, found = checkpoint_files.latest_checkpoint, []
+
+    def find_and_delete(directory):
+        found.append(find(directory))
+        return found[-1] if len(found) % 2 == 0 else delete_newest(found[-1])
+
+    monkeypatch.setattr(checkpoint_files, "latest_checkpoint", find_and_delete)
+    monkeypatch.setattr(saved_run, "latest_checkpoint", find_and_delete)
+    fresh = open_run(
+        resolved(
+            Config(model_dir=f"{tmp_path}/new", restore_from=f"{tmp_path}/run", **TINY, **EVERY_5)
+        )
+    )
+    assert fresh.checkpoints.restore_latest() == 10
+    assert "ckpt-15 is incomplete (a file is missing); looking for another" in (
+        capsys.readouterr().err
+    )
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}/run", "--num_samples=2") == 0
+    assert "ckpt-5: 5 iterations" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.copytree(saved[1], tmp_path / "run" / "checkpoints")
+    found.clear()
+    settings = {"restore_from": f"{tmp_path}/run", "restore": "both"}
+    fresh = open_run(resolved(Config(model_dir=f"{tmp_path}/other", **settings, **TINY)))
+    assert fresh.checkpoints.restore_latest() == 0
+    assert [path[-2:] for path in found] == ["15", "10"]
+
+
+def test_a_checkpoint_that_is_always_deleted_ends_in_the_right_error(saved, tmp_path, monkeypatch):
+    shutil.copytree(saved[1], tmp_path / "checkpoints")
+    path = f"{tmp_path}/checkpoints/ckpt-10"
+    delete_newest(path)
+    with pytest.raises(UserError, match=r"ckpt-10 is incomplete \(a file is missing\) — give"):
+        checkpoint_files.restore_found(lambda: path, saved[0].checkpoints.restore)
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_skipped_silently(
+    saved, tmp_path, monkeypatch, capsys
+):
+    """The run has saved new checkpoints in the meantime."""
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved[1], tmp_path / "later")
+    shutil.copytree(saved[1], folder)
+    for number in (5, 10):
+        delete_newest(f"{folder}/ckpt-{number}")
+    describe = checkpoint_files.describe_damage
+
+    def describe_later(path):
+        if path.endswith("15") and not list(folder.glob("ckpt-10.*")):
+            delete_newest(path)
+            for file in (tmp_path / "later").glob("ckpt-10.*"):
+                shutil.copy(file, folder)
+        return describe(path)
+
+    monkeypatch.setattr(checkpoint_files, "describe_damage", describe_later)
+    assert checkpointing.latest_checkpoint(str(folder)) == f"{folder}/ckpt-10"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_starts_with_all_its_iterations_can_be_sampled(saved, tmp_path, capsys):
+    """It needs no training, but a checkpoint of its own."""
+    settings = {**TINY, **EVERY_5, "train_steps": 10}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    flags += [f"--model_dir={tmp_path}", f"--restore_from={saved[1].parent}"]
+    assert call_main(*flags) == 0
+    assert checkpointing.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-15")
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}", "--num_samples=2") == 0
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "checkpoints").iterdir()}
+    assert call_main(*flags) == 0  # it has one now
+    assert before == {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "checkpoints").iterdir()
+    }
 
 
 @pytest.mark.parametrize("seed", range(10))

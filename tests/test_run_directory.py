@@ -187,6 +187,7 @@ def test_images_replaced_by_others_of_the_same_size_are_evaluated_again(pictures
     run = tmp_path / "run"
     resume(run, train_steps=5, **of(pictures, evaluate_interval=0))
     flags = ["--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=8"]
+    flags.append(f"--data_dir={pictures}")
     assert call_main(*flags) == 0
     before = capsys.readouterr()
     for number, file in enumerate(sorted((pictures / "a").iterdir())):

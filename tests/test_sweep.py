@@ -462,6 +462,24 @@ def test_a_sweep_of_a_version_without_a_flag_had_its_default(tmp_path):
         SweepRun(changed, path, FakeTrials(by_weight).run).run()
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"failures": 5},
+        {"failures": {"a": 5}},
+        {"failures": {"a": {"iterations": "5", "error": "x"}}},
+        {"file": 5},
+        {"flags": [1]},
+    ],
+)
+def test_a_record_with_values_of_other_types_is_a_one_line_error(tmp_path, content):
+    path = f"ram:/{tmp_path}/sweep"
+    tf.io.gfile.makedirs(path)
+    write_object(f"{path}/sweep.json", content)
+    with pytest.raises(UserError, match=r"sweep.json is damaged or was edited: it has other"):
+        SweepRun(read(tmp_path, GRID, model_dir=path), path, FakeTrials(by_weight).run).run()
+
+
 def test_a_run_with_other_initial_weights_is_not_a_trial(tmp_path):
     path = f"ram:/{tmp_path}/sweep"
     arguments = ["--restore_from=runs/a", "--restore=both"]

@@ -211,44 +211,6 @@ def _dataset_function(code: UserCode) -> Callable[..., Any]:
     return code.get(code.name or "dataset")
 
 
-def require_named(
-    path: str,
-    saved: Mapping[str, Any],
-    given: Mapping[str, Any],
-    settings: tuple[str, ...],
-    models: Any,
-) -> None:
-    """Raises UserError if a saved run needs code that the command line does not name.
-
-    A run directory may come from another person, so it never causes an import by itself.
-
-    Args:
-      path: The run directory.
-      saved: The content of config.json.
-      given: The settings of the command line.
-      settings: The members of CODE_SETTINGS that are needed.
-      models: The package `models`.
-    """
-    for setting in settings:
-        value = saved.get(setting)
-        if setting == "generator_model" and value == saved.get("model"):
-            continue
-        if given.get(setting) is not None or not is_user_code(setting, value, models):
-            continue
-        if value == PYTHON:
-            raise UserError(
-                f"--model_dir={path} uses an object that was passed to wgan_gp.train as {setting}",
-                "call wgan_gp.train with it again, and use the result",
-            )
-        digest = saved.get(f"{setting}_sha256")
-        described = f" (sha256 {digest[:16]})" if isinstance(digest, str) else ""
-        raise UserError(
-            f"--model_dir={path} uses code from --{setting}={value}{described}, which is imported "
-            "only if the command line names it",
-            f"add --{setting}={value} if you trust it",
-        )
-
-
 def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:
     """Warns on stderr about code that has changed since a run was started.
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import Config
+from ..config.code import CODE_SETTINGS
 from ..data.datasets import Dataset, find_dataset
 from ..data.scaling import Scaling
 from ..data.spec import DataSpec
@@ -17,11 +18,13 @@ from ..errors import UserError, reason
 from ..inference import export, sample_files
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
+from ..run_directory.folders import check_inside
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing
+from ..training.checkpoint_files import latest_checkpoint, resolve_restore_path, restore_found
 from ..training.state import TrainState
-from . import extensions
+from . import extensions, saved_config
 from .build import make_sampler, make_state
 from .data_records import recorded_scaling, recorded_spec
 from .error_messages import explaining_errors
@@ -41,8 +44,11 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
-    reads_dataset = mode == "evaluate" or (mode == "score" and given.get("score_data") is None)
-    needed = ("model", "generator_model", *(("dataset",) if reads_dataset else ()))
+    needed: tuple[str, ...] = ("model", "generator_model")
+    if mode == "evaluate":
+        needed += ("dataset", "data_dir", "test_data_dir", "feature_extractor")
+    elif mode == "score" and given.get("score_data") is None:
+        needed += ("dataset", "data_dir")
     saved = find_run(path, given, library, needed)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -85,11 +91,10 @@ def find_run(
 
     Args:
       path: The run directory.
-      given: The settings of the command line. They override settings of the run that may change
-        when it is used.
+      given: The settings of the command line; see `saved_config.merge`.
       library: The packages of networks and losses.
-      needed: The settings that may name code of the user, which is then imported. Code that
-        `given` does not name is never imported.
+      needed: The settings that the mode uses and that may name code or a path, which is then
+        imported or read. What `given` does not name is never imported or read.
 
     Raises:
       UserError: If the run does not exist, `given` contradicts its configuration, or needed code
@@ -97,28 +102,13 @@ def find_run(
     """
     directory = RunDirectory(path)
     saved, record = directory.find_run()
-    extensions.require_named(path, saved, given, needed, library.models)
-    if "model" in given and saved.get("generator_model") == saved.get("model"):
-        saved_elsewhere = {"generator_model": given["model"]}  # the file may have been moved
-        given = {**saved_elsewhere, **given}
-    # The devices and the starting point of training do not apply here.
-    elsewhere = dict.fromkeys(
-        ("tpu", "tpu_zone", "tpu_project", "tpu_cores", "restore_from", "restore")
-    )
-    config = Config.from_dict(
-        {**saved, **elsewhere, "cpu_replicas": 1, "model_dir": path, **given},
-        origin=directory.config,
-    )
-    extended = extensions.load(config, library.models, needed)
+    config = saved_config.merge(path, saved, given, needed, library.models, directory.config)
+    code = tuple(setting for setting in needed if setting in CODE_SETTINGS)
+    extended = extensions.load(config, library.models, code)
     config = extended.record(config)
     extensions.warn_of_changes(saved, config)
+    saved_config.check(path, config, saved, given)
     library = dataclasses.replace(library, models=extended.add_to(library.models))
-    if differences := config.differences(saved):
-        raise UserError(
-            f"--model_dir={path} contains a run with a different configuration "
-            f"({'; '.join(differences)})",
-            "omit these flags",
-        )
     scaling = recorded_scaling(record, directory.data)
     spec = recorded_spec(record, scaling)
     return SavedRun(config, directory, spec, library, extended.dataset, scaling)
@@ -140,18 +130,29 @@ class RestoredRun:
 
 
 def restore(saved: SavedRun, checkpoint: str, devices: Devices) -> RestoredRun:
-    """Restores a checkpoint of a run.
+    """Restores a checkpoint of a run, or another one if it has been deleted.
+
+    The run may be training, which deletes old checkpoints; see `restore_found`.
 
     Args:
       saved: The run.
       checkpoint: The path of the checkpoint; see `find_checkpoint`.
       devices: The devices of the networks.
+
+    Raises:
+      UserError: See `find_checkpoint` and `Checkpoints.restore`.
     """
     config, directory = saved.config, saved.directory
     state = make_state(config, devices, saved.spec, saved.library.models)
     checkpoints = checkpointing.Checkpoints(state, directory.checkpoints, writes=False)
-    iteration = checkpoints.restore(checkpoint)
-    logging.info(f"{checkpoint}: {iteration} iterations")
+
+    def restore_one(path: str) -> int:
+        iteration = checkpoints.restore(path)
+        logging.info(f"{path}: {iteration} iterations")
+        return iteration
+
+    found = iter([checkpoint])
+    iteration = restore_found(lambda: next(found, None) or find_checkpoint(saved), restore_one)
     sampler = make_sampler(config, devices, state, saved.spec)
     return RestoredRun(state, sampler, iteration)
 
@@ -165,9 +166,9 @@ def find_checkpoint(saved: SavedRun) -> str:
     restore_from = saved.config.restore_from
     with saved.directory.convert_file_errors("read"):
         path = (
-            checkpointing.latest_checkpoint(saved.directory.checkpoints)
+            latest_checkpoint(saved.directory.checkpoints)
             if restore_from is None
-            else checkpointing.resolve_restore_path(restore_from)
+            else resolve_restore_path(restore_from)
         )
     if path is None:
         raise UserError(
@@ -195,6 +196,8 @@ def _export(saved: SavedRun) -> None:
     """
     output = saved.config.output
     folder = output or saved.directory.exported
+    if output is None:
+        check_inside(saved.directory.path, folder)
     export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
     platform = find_platform(saved.config)
@@ -254,6 +257,8 @@ def _evaluate(saved: SavedRun) -> None:
     from ..evaluation.examples import Examples  # noqa: PLC0415
 
     config, directory = saved.config, saved.directory
+    for path in (directory.evaluations, directory.evaluation):
+        check_inside(directory.path, path)
     checkpoint = find_checkpoint(saved)
     devices = connect(config)
     run = restore(saved, checkpoint, devices)

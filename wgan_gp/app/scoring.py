@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..inference import score_files
 from ..inference.scoring import Scorer, SearchSettings
 from ..run_directory.files import convert_file_errors
+from ..run_directory.folders import check_inside
 from ..runtime.devices import Devices, connect
 from .saved_run import SavedRun, find_checkpoint, restore
 
@@ -32,6 +33,8 @@ def score(saved: SavedRun) -> None:
     config, directory = saved.config, saved.directory
     if config.output is not None:
         score_files.check_output(config.output)
+    else:
+        check_inside(directory.path, directory.scored)
     if config.score_data is not None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
             scored.check_path(config.score_data, is_array=saved.scaling is not None)

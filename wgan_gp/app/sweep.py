@@ -10,17 +10,26 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..errors import UserError
+from ..errors import UserError, printable
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import write_atomic
 from ..run_directory.json_files import read_object, write_object
 from ..run_directory.lock import RunLock
+from ..run_directory.schema import integer, mapping_of, object_of, optional, text
 from . import halving, sweep_results
 from .halving import Outcome
 from .sweep_plan import Sweep, Trial
 from .trial_processes import Job
 
 Row = Mapping[str, Any]
+# What a sweep that continues reads in sweep.json.
+_RECORD = object_of(
+    {
+        "failures": optional(mapping_of(object_of({"iterations": integer(), "error": text}))),
+        "file": optional(mapping_of(lambda value: True)),
+        "flags": optional(mapping_of(lambda value: True)),
+    }
+)
 RunJobs = Callable[[Sequence[Job], Callable[[str, str], None]], int | None]
 
 
@@ -63,7 +72,7 @@ class SweepRun:
             self._check_folder()
             tf.io.gfile.makedirs(self._folder.path)
             self._lock.acquire()
-            self._failures = dict((read_object(self._record) or {}).get("failures", {}))
+            self._failures = self._read_record().get("failures") or {}
         try:
             if not tf.io.gfile.exists(self._record):
                 self._write()
@@ -92,7 +101,7 @@ class SweepRun:
             raise UserError(
                 f"--model_dir={path} contains a run, not a sweep", "give another --model_dir"
             )
-        saved = read_object(self._record) or {}
+        saved = self._read_record()
         if changes := self._sweep.changes(saved):
             raise UserError(
                 f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
@@ -100,6 +109,10 @@ class SweepRun:
             )
         for trial in self._sweep.trials:
             sweep_results.check_run(trial)
+
+    def _read_record(self) -> dict[str, Any]:
+        """Returns the content of sweep.json, which is empty if there is no such file."""
+        return read_object(self._record, _RECORD) or {}
 
     def _train(self, rung: int | None) -> int | None:
         """Trains the remaining trials to a rung; returns the signal that stopped them, or None."""
@@ -178,7 +191,7 @@ class SweepRun:
     def _failure(self, trial: Trial, stop: int) -> str | None:
         """Returns the error of a trial that failed before an iteration, or None."""
         failure = self._failures.get(trial.name)
-        return failure["error"] if failure and failure["iterations"] <= stop else None
+        return printable(failure["error"]) if failure and failure["iterations"] <= stop else None
 
     def _remaining_trials(self) -> list[Trial]:
         return [trial for name in self._remaining for trial in self._sweep.trials_of(name)]

@@ -95,12 +95,12 @@ class Sweep:
           saved: The content of sweep.json; empty if there is none.
         """
         file, flags = self.description["file"], self.description["flags"]
-        before = saved.get("file", file)
+        before = saved.get("file") or file
         return [
             f"{name}: {shorten(str(before.get(name)))} -> {shorten(str(file.get(name)))}"
             for name in {**before, **file}
             if before.get(name) != file.get(name)
-        ] + _changed_flags(saved.get("flags", flags), flags)
+        ] + _changed_flags(saved.get("flags") or flags, flags)
 
     def trials_of(self, setting: str) -> list[Trial]:
         """Returns the trials of a setting, one for each seed."""

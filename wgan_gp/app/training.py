@@ -23,7 +23,7 @@ from ..run_directory.lock import RunLock
 from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
 from ..runtime.devices import Devices
 from ..runtime.notebook import in_notebook
-from ..training import ada, checkpointing
+from ..training import ada, checkpoint_files
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook
 from ..training.networks import summary_text
@@ -86,9 +86,9 @@ def train(
     use_record(dataset, directory)
     if config.restore_from is not None:
         with directory.convert_file_errors("read"):
-            is_new = checkpointing.is_empty(directory.checkpoints)
+            is_new = checkpoint_files.is_empty(directory.checkpoints)
         if is_new:
-            checkpointing.resolve_restore_path(config.restore_from)
+            checkpoint_files.resolve_restore_path(config.restore_from)
     is_chief = find_cluster(config).is_chief
     named = named_writers.load(config.writers) if is_chief else ()
     with explaining_errors(config):

@@ -13,8 +13,9 @@ from .image_size import image_size_of, sides_of
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ADVERSARIAL_LOSSES, ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import OutputSettings
+from .output import EXTRACTORS, OutputSettings
 from .penalties import PENALTIES, target_of, weights_of
+from .resume import settings_of_run
 from .scoring import ScoreSettings
 from .settings import Seeded, as_text, has_flag, value_type
 from .sweep import SweepSettings
@@ -23,6 +24,7 @@ __all__ = [
     "ADVERSARIAL_LOSSES",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
+    "EXTRACTORS",
     "GROUPS",
     "PENALTIES",
     "SAVED_RUN_MODES",
@@ -41,6 +43,7 @@ __all__ = [
     "has_flag",
     "image_size_of",
     "registered_names",
+    "settings_of_run",
     "sides_of",
     "target_of",
     "value_type",

@@ -38,6 +38,7 @@ class AugmentationSettings(Section):
         "a probability that follows the overfitting on held-out data); or bcr (the critic is "
         "trained to give an example and its transformed copy equal scores).",
         choices=AUGMENTATIONS,
+        of_run=True,
     )
     augment_policy: str | None = setting(
         None,
@@ -45,6 +46,7 @@ class AugmentationSettings(Section):
         "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
         "of each side). Default: translation for bcr, otherwise all.",
         parse=parse_policy,
+        of_run=True,
     )
     augment_penalty: str = setting(
         "transformed",
@@ -59,19 +61,25 @@ class AugmentationSettings(Section):
         "ada raises its probability.",
         minimum=0,
         below=1,
+        of_run=True,
     )
     ada_interval: int = setting(
         100,
         "Iterations between two updates of ada's probability, a multiple of --steps_per_loop.",
         minimum=1,
+        of_run=True,
     )
     ada_images: int = setting(
         500_000,
         "Number of real images in which ada's probability can rise from 0 to 1.",
         minimum=1,
+        of_run=True,
     )
     consistency_weight: float = setting(
-        1.0, "Weight of bcr's term in the critic's loss.", minimum=0
+        1.0,
+        "Weight of bcr's term in the critic's loss.",
+        minimum=0,
+        of_run=True,
     )
 
     @property

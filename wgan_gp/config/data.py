@@ -17,6 +17,7 @@ class DataSettings(Seeded):
         "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder, tfrecord or "
         "array, in --data_dir; your own, FILE.py or a module (docs/custom.md); or the name of any "
         "image dataset of tensorflow-datasets (docs/data.md).",
+        of_run=True,
     )
     data_dir: str | None = setting(
         None,
@@ -42,12 +43,13 @@ class DataSettings(Seeded):
         changeable_on_resume=True,
         per_process=True,
     )
-    split: str = setting("train", "Split of a dataset of tensorflow-datasets.")
+    split: str = setting("train", "Split of a dataset of tensorflow-datasets.", of_run=True)
     num_classes: int | None = setting(
         None,
         "Number of classes of a tfrecord or array dataset, whose labels are 0 to num_classes - 1.",
         minimum=1,
         maximum=1_000_000,
+        of_run=True,
     )
     image_size: int | str | None = setting(
         None,
@@ -55,6 +57,7 @@ class DataSettings(Seeded):
         "width). The central part of each image is resized to it; see --crop. Default: the size of "
         f"the dataset's images (docs/data.md). Range of each side: 1 to {LARGEST_SIDE}.",
         parse=parse_image_size,
+        of_run=True,
     )
     crop: str = setting(
         "center",
@@ -62,6 +65,7 @@ class DataSettings(Seeded):
         "largest central part that has it, none refuses them.",
         choices=("center", "none"),
         changeable_on_resume=True,
+        of_run=True,
     )
     image_channels: int | None = setting(
         None,
@@ -70,12 +74,16 @@ class DataSettings(Seeded):
         "and tfrecord.",
         minimum=1,
         maximum=16,
+        of_run=True,
     )
-    random_flips: bool = setting(False, "Mirror half of the real images, chosen at random.")
+    random_flips: bool = setting(
+        False, "Mirror half of the real images, chosen at random.", of_run=True
+    )
     dequantization: bool = setting(
         True,
         "Add noise of less than one level to images with 256 levels and to integer arrays, so that "
         "the critic cannot recognize real images by their discrete levels.",
+        of_run=True,
     )
     scaling: str = setting(
         "minmax",
@@ -83,12 +91,14 @@ class DataSettings(Seeded):
         "standard (mean 0, standard deviation 1), whiten (also without correlations, for features "
         "and signals) or none. Samples are saved in the data's units.",
         choices=("minmax", "standard", "whiten", "none"),
+        of_run=True,
     )
     invalid: str = setting(
         "refuse",
         "What to do about an array with NaN, infinity or constant features: refuse it, or drop "
         "these examples and features.",
         choices=("refuse", "drop"),
+        of_run=True,
     )
     cache: str = setting(
         "auto",
@@ -96,4 +106,5 @@ class DataSettings(Seeded):
         "memory of each device, if it runs the loop; see --device_loop), off, or auto (device for "
         "up to 1 GiB).",
         choices=("auto", "on", "device", "off"),
+        of_run=True,
     )

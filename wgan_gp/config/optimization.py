@@ -11,7 +11,7 @@ from .settings import Seeded, setting
 def _of_network(network: str, name: str) -> Any:
     """Declares a value of one network in place of a setting of both."""
     text = f"Value of --{name} for the {network} alone. Default: --{name}."
-    return setting(None, text, minimum=0, below=1, stays_none=True)
+    return setting(None, text, minimum=0, below=1, stays_none=True, of_run=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class OptimizationSettings(Seeded):
         7500,
         "Total number of iterations, each with n_critic critic steps and one generator step.",
         minimum=1,
+        of_run=True,
     )
     stop_step: int | None = setting(
         None,
@@ -33,18 +34,22 @@ class OptimizationSettings(Seeded):
         changeable_on_resume=True,
         stays_none=True,
     )
-    n_critic: int = setting(5, "Critic steps per generator step.", minimum=1, maximum=10_000)
+    n_critic: int = setting(
+        5, "Critic steps per generator step.", minimum=1, maximum=10_000, of_run=True
+    )
     batch_size: int = setting(
         64,
         "Number of real images in a critic step, over all replicas.",
         minimum=1,
         maximum=2**20,
+        of_run=True,
     )
     generator_batch_size: int | None = setting(
         None,
         "Number of samples in a generator step, over all replicas. Default: --batch_size.",
         minimum=1,
         maximum=2**20,
+        of_run=True,
     )
     accumulate: int = setting(
         1,
@@ -53,6 +58,7 @@ class OptimizationSettings(Seeded):
         "each micro-batch of a generator step.",
         minimum=1,
         maximum=2**20,
+        of_run=True,
     )
     remat: bool = setting(
         False,
@@ -66,12 +72,23 @@ class OptimizationSettings(Seeded):
         "the calls.",
         minimum=1,
         changeable_on_resume=True,
+        of_run=True,
     )
-    critic_learning_rate: float = setting(1e-3, "Learning rate of the critic.", above=0)
-    generator_learning_rate: float = setting(1e-3, "Learning rate of the generator.", above=0)
-    beta_1: float = setting(0.0, "Adam's decay rate of the mean gradient.", minimum=0, below=1)
+    critic_learning_rate: float = setting(
+        1e-3, "Learning rate of the critic.", above=0, of_run=True
+    )
+    generator_learning_rate: float = setting(
+        1e-3, "Learning rate of the generator.", above=0, of_run=True
+    )
+    beta_1: float = setting(
+        0.0, "Adam's decay rate of the mean gradient.", minimum=0, below=1, of_run=True
+    )
     beta_2: float = setting(
-        0.9, "Adam's decay rate of the mean squared gradient.", minimum=0, below=1
+        0.9,
+        "Adam's decay rate of the mean squared gradient.",
+        minimum=0,
+        below=1,
+        of_run=True,
     )
     critic_beta_1: float | None = _of_network("critic", "beta_1")
     generator_beta_1: float | None = _of_network("generator", "beta_1")
@@ -84,18 +101,21 @@ class OptimizationSettings(Seeded):
         minimum=0,
         below=1,
         stays_none=True,
+        of_run=True,
     )
     learning_rate_schedule: str = setting(
         "linear",
         "Learning rates over time: constant, or linear or cosine decay to --learning_rate_end in "
         "--schedule_steps.",
         choices=("constant", "linear", "cosine"),
+        of_run=True,
     )
     learning_rate_end: float = setting(
         0.0,
         "Fraction of the initial learning rates at which linear and cosine decay end.",
         minimum=0,
         maximum=1,
+        of_run=True,
     )
     schedule_steps: int | None = setting(
         None,
@@ -103,12 +123,14 @@ class OptimizationSettings(Seeded):
         "--train_steps.",
         minimum=1,
         stays_none=True,
+        of_run=True,
     )
     warmup_steps: int = setting(
         0,
         "Iterations in which a factor of the learning rates increases linearly to 1. 0: no "
         "warm-up.",
         minimum=0,
+        of_run=True,
     )
     generator_ema_decay: float = setting(
         0.0,
@@ -116,6 +138,7 @@ class OptimizationSettings(Seeded):
         "which samples are then drawn. 0: no average.",
         minimum=0,
         below=1,
+        of_run=True,
     )
     generator_ema_half_life: int | None = setting(
         None,
@@ -123,12 +146,14 @@ class OptimizationSettings(Seeded):
         "--generator_ema_decay. Default: the decay applies.",
         minimum=1,
         stays_none=True,
+        of_run=True,
     )
     generator_ema_ramp: float = setting(
         0.05,
         "Upper limit of the half-life as a fraction of the number of images so far, so that the "
         "initial weights are forgotten. 0: no limit.",
         minimum=0,
+        of_run=True,
     )
     on_nonfinite: str = setting(
         "stop",

@@ -6,6 +6,9 @@ import dataclasses
 
 from .settings import Section, setting
 
+# The values of --feature_extractor that are not paths.
+EXTRACTORS = ("classifier", "inception", "none")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(Section):
@@ -95,6 +98,7 @@ class OutputSettings(Section):
         minimum=2,
         changeable_on_resume=True,
         maximum=1_000_000,
+        of_run=True,
     )
     feature_extractor: str | None = setting(
         None,
@@ -106,6 +110,7 @@ class OutputSettings(Section):
         "that is not pictures.",
         changeable_on_resume=True,
         path=True,
+        of_run=EXTRACTORS,
     )
     sample_format: str = setting(
         "grid",
@@ -126,6 +131,7 @@ class OutputSettings(Section):
         "Seed of the noise of the samples. Default: --seed.",
         minimum=0,
         changeable_on_resume=True,
+        of_run=True,
     )
     sample_truncation: float | None = setting(
         None,
@@ -134,6 +140,7 @@ class OutputSettings(Section):
         "are evaluated. Default: no limit.",
         above=0,
         changeable_on_resume=True,
+        of_run=True,
     )
     sample_class: int | None = setting(
         None,

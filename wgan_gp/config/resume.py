@@ -73,6 +73,21 @@ def check_saved(kind: type[Section], saved: dict[str, Any], origin: str) -> dict
     return saved
 
 
+def settings_of_run(kind: type[Section], saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a config.json that describe its run; see `settings.setting`.
+
+    Args:
+      kind: The class of the configuration.
+      saved: The content of a config.json, whose values are valid; see `check_saved`.
+    """
+    permitted = {field.name: field.metadata["of_run"] for field in dataclasses.fields(kind)}
+    return {
+        name: value
+        for name, value in saved.items()
+        if (values := permitted.get(name, False)) is True or (values and value in values)
+    }
+
+
 def _unknown(config: Config, saved: dict[str, Any]) -> list[str]:
     """Returns the keys of a saved configuration that this version does not have."""
     return sorted(saved.keys() - {field.name for field in dataclasses.fields(config)})

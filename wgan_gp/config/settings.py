@@ -26,6 +26,7 @@ def setting(
     path: bool = False,
     per_process: bool = False,
     stays_none: bool = False,
+    of_run: bool | tuple[str, ...] = False,
     parse: Callable[[str, Any], Any] | None = None,
 ) -> Any:
     """Declares a setting as a field of a dataclass.
@@ -47,6 +48,10 @@ def setting(
         for each other.
       stays_none: Whether a default of None is a value of its own, which no other value replaces
         before config.json is written. A run from before the setting was added then had None.
+      of_run: Whether the setting describes a saved run, so that the modes that use one take it from
+        its config.json; a tuple permits only these values. All other settings are taken from the
+        command line alone, because config.json may come from another person: it must not decide
+        which files or code are read, where a mode writes, or what it connects to.
       parse: Takes the name of the setting and a value, checks the value and returns it in the form
         that a configuration has. It replaces the other checks of the value.
     """
@@ -62,6 +67,7 @@ def setting(
         "path": path,
         "per_process": per_process,
         "stays_none": stays_none,
+        "of_run": of_run,
         "parse": parse,
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -69,7 +75,7 @@ def setting(
 
 def recorded() -> Any:
     """Declares a value that config.json records but that is not a flag: an optional text."""
-    return setting(None, "", changeable_on_resume=True)
+    return setting(None, "", changeable_on_resume=True, of_run=True)
 
 
 def has_flag(field: dataclasses.Field) -> bool:
@@ -100,6 +106,7 @@ class Seeded(Section):
         "Seed of the initial weights, the noise and the order of the data. A seed gives the same "
         "run on any number of replicas.",
         minimum=0,
+        of_run=True,
     )
 
 

@@ -14,6 +14,7 @@ from absl import logging
 
 from ..errors import UserError, printable, reason
 from ..run_directory.buckets import explain_bucket_error
+from ..run_directory.files import local_path
 
 # Seconds to look up a path. TensorFlow itself would retry for minutes or hours.
 _LOOKUP_TIMEOUT = 60.0
@@ -29,13 +30,6 @@ _CONNECTION_ERRORS = (
     tf.errors.FailedPreconditionError,
     tf.errors.UnavailableError,
 )
-
-
-def local_path(path: str) -> str | None:
-    """Returns the local path that Python can open, or None for a path that is not local."""
-    if path.startswith("file://"):
-        return path.removeprefix("file://")
-    return None if "://" in path else path
 
 
 def is_utf8(name: str) -> bool:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import posixpath
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..data.pipeline import distributed_batches
 from ..data.shuffling import ORDER
 from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError, reason
-from ..run_directory.files import write_atomic
+from ..run_directory.files import read_file, write_atomic
 from ..run_directory.json_files import digest
 
 # The settings that determine the examples and their order. The seed is one of them, because only
@@ -38,6 +39,7 @@ _DATA_SETTINGS = (
 )
 _FORMAT = 2  # the version of the cache's format
 _CHECKSUM, _CONTENT_HASH = "checksum", "content"  # entries in addition to the arrays
+_MOST_CACHED_BYTES = 2**34  # features of 1,000,000 images have 8 GB
 _POSITIONS_SHOWN = 5  # in a message about rows that are NaN or infinite
 
 Arrays = dict[str, np.ndarray]
@@ -220,10 +222,12 @@ def _load(path: str) -> Arrays | None:
     A damaged file causes a warning on stderr.
     """
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = io.BytesIO(file.read())
-        with np.load(content, allow_pickle=False) as archive:
-            arrays = dict(archive)
+        content = io.BytesIO(read_file(path, _MOST_CACHED_BYTES))
+        with zipfile.ZipFile(content) as archive:  # NumPy would inflate any number of bytes
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("it is compressed")
+        with np.load(content, allow_pickle=False) as arrays_of_file:
+            arrays = dict(arrays_of_file)
         if str(arrays.pop(_CHECKSUM)) != _checksum(arrays) or _CONTENT_HASH not in arrays:
             raise ValueError("its checksum differs")
         return arrays

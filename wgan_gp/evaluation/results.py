@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..errors import printable
 from ..run_directory.directory import RunDirectory
 from ..writers.files import EvaluationFileWriter
 
@@ -71,7 +72,7 @@ def table(step: int, values: Mapping[str, float], metadata: Mapping[str, Any]) -
         name = tag.partition("/")[2]
         lines.append(f"  {name.replace('_', ' '):<{width}}{value:>10.4g}  {_explanation(name)}")
     if farthest := metadata.get("farthest_feature"):
-        lines.append(f"the feature with the largest distance: {farthest}")
+        lines.append(f"the feature with the largest distance: {printable(farthest)}")
     return "\n".join(lines)
 
 

@@ -18,7 +18,8 @@ from absl import logging
 
 from ..data.conditions import Conditions
 from ..data.scaling import Scaling
-from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
+from ..run_directory.files import convert_file_errors, write_durable
+from ..run_directory.folders import check_new_folder, new_folder
 from .signatures import condition_spec, conditional_signatures, signatures, traced
 
 SAVED_MODEL = "saved_model"
@@ -102,6 +103,8 @@ def write(
 ) -> None:
     """Writes both networks as a SavedModel, and each as a Keras file.
 
+    The files appear in the folder together, so a failure leaves nothing in the way.
+
     Args:
       folder: The folder of the export.
       generator: The generator, created under the default strategy.
@@ -112,8 +115,7 @@ def write(
     Raises:
       UserError: If the files cannot be written.
     """
-    with convert_file_errors(folder, "written", REMEDY):
-        tf.io.gfile.makedirs(folder)
+    with convert_file_errors(folder, "written", REMEDY), new_folder(folder) as inside:
         functions = {
             **(
                 signatures(generator, latent_size, classes, critic.scaling)
@@ -131,14 +133,14 @@ def write(
         module.weights = [
             _plain(weight) for network in networks.values() for weight in network.weights
         ]
-        tf.saved_model.save(module, posixpath.join(folder, SAVED_MODEL), signatures=functions)
+        tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), signatures=functions)
         for file, network in networks.items():
             # A network of the user may not be a Keras model.
             model = getattr(network, "keras_model", network)
             if model is None:
                 logging.info(f"{network.name} is not a Keras model, so {file} is not written")
             else:
-                write_atomic(posixpath.join(folder, file), _keras_file(model))
+                write_durable(posixpath.join(inside, file), _keras_file(model))
 
 
 def _plain(weight: tf.Variable) -> tf.Variable:

@@ -16,7 +16,8 @@ from ..data.scaling import Scaling
 from ..data.spec import DataSpec
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
-from ..run_directory.files import check_new_folder, convert_file_errors, write_atomic
+from ..run_directory.files import convert_file_errors, write_atomic, write_durable
+from ..run_directory.folders import check_inside, check_new_folder, new_folder
 from .grids import GRID_SIDE, column_conditions, grid_columns, interpolations, transitions
 from .images import to_pixels
 from .pictures import overview, presentation
@@ -156,6 +157,14 @@ def write(
     path = settings.output or posixpath.join(
         directory.sampled, _default_name(settings, sampler.seed, iteration, conditions)
     )
+    if settings.output is None:
+        check_inside(directory.path, path)
+    if settings.sample_format == "png":
+        samples = _samples(settings, sampler, conditions)
+        with convert_file_errors(path, "written", REMEDY), new_folder(path) as inside:
+            for name, content in _image_files(samples):
+                write_durable(posixpath.join(inside, name), content)
+        return path
     if settings.sample_format in ("npz", "npy", "csv"):
         samples = _samples(settings, sampler, conditions)
         if scaling is not None:
@@ -165,17 +174,13 @@ def write(
             "npy": lambda: _numpy_file(samples),
             "csv": lambda: _table(samples, scaling),
         }
-        files = iter([(path, contents[settings.sample_format]())])
-    elif settings.sample_format == "png":
-        files = _image_files(_samples(settings, sampler, conditions), path)
+        content = contents[settings.sample_format]()
     else:
-        files = iter([(path, _png(_overview(settings, sampler, scaling, conditions)))])
+        content = _png(_overview(settings, sampler, scaling, conditions))
     with convert_file_errors(path, "written", REMEDY):
-        folder = path if settings.sample_format == "png" else posixpath.dirname(path)
-        if folder:
+        if folder := posixpath.dirname(path):
             tf.io.gfile.makedirs(folder)
-        for name, content in files:
-            write_atomic(name, content)
+        write_atomic(path, content)
     return path
 
 
@@ -224,12 +229,12 @@ def _overview(
     return overview(samples, columns, **presentation(scaling))
 
 
-def _image_files(samples: np.ndarray, folder: str) -> Iterator[tuple[str, bytes]]:
-    """Yields the path and the content of a PNG file for each sample."""
+def _image_files(samples: np.ndarray) -> Iterator[tuple[str, bytes]]:
+    """Yields the name and the content of a PNG file for each sample."""
     # disable=None shows a progress bar only if stderr is a terminal.
     numbers = tqdm.tqdm(range(len(samples)), unit="file", delay=1, leave=False, disable=None)
     for number in numbers:
-        yield posixpath.join(folder, f"{number:05d}.png"), _png(to_pixels(samples[number]))
+        yield f"{number:05d}.png", _png(to_pixels(samples[number]))
 
 
 def _png(image: np.ndarray) -> bytes:

@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 from ..errors import UserError
+from . import schema
+from .schema import boolean, integer, list_of, number, object_of, one_of, optional
 
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
 _DESCRIPTIONS = {
@@ -13,6 +15,55 @@ _DESCRIPTIONS = {
     "classes": "the classes differ",
     "sizes": "the file sizes differ",
     "content": "the examples differ",
+}
+
+
+_size = integer(1)
+_numbers = list_of(number())
+_text = schema.text
+_digest = optional(_text)
+_FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
+_INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+_ENTRIES = {
+    "example_shape": list_of(_size, 1, 3),
+    "classes": integer(),
+    "order": optional(integer()),
+    "fingerprint": optional(
+        object_of(
+            {
+                "files": optional(integer(0, 2**62)),
+                "examples": optional(integer(0, 2**62)),
+                **dict.fromkeys(_DESCRIPTIONS, _digest),
+            }
+        )
+    ),
+    "scaling": optional(
+        object_of(
+            {
+                "method": one_of("minmax", "standard", "whiten", "none"),
+                "offset": _numbers,
+                "scale": list_of(number(above=0)),
+                "minimum": _numbers,
+                "maximum": _numbers,
+                "used": list_of(integer()),
+                "constants": _numbers,
+                "dequantized": boolean,
+                "dtype": one_of(*_FLOATS, *_INTEGERS),
+                "names": optional(list_of(_text)),
+                "whitening": optional(object_of({"mean": _text, "root": _text})),
+            }
+        )
+    ),
+    "conditions": optional(
+        object_of(
+            {
+                "mean": list_of(number(), 1),
+                "deviation": list_of(number(above=0), 1),
+                "examples": list_of(_numbers, 1),
+            }
+        )
+    ),
+    "class_names": optional(list_of(_text)),
 }
 
 
@@ -51,48 +102,31 @@ class DataRecord:
         Raises:
           UserError: If `saved` is not a valid record.
         """
-        shape, classes = saved.get("example_shape"), saved.get("classes")
-        order, fingerprint = saved.get("order"), saved.get("fingerprint")
-        scaling = saved.get("scaling")
-        conditions, names = saved.get("conditions"), saved.get("class_names")
-        if not (
-            isinstance(shape, list)
-            and len(shape) in (1, 2, 3)
-            and all(type(size) is int and 0 < size < 2**31 for size in shape)
-            and isinstance(classes, int)
-            and 0 <= classes < 2**31
-            and isinstance(order, int | None)
-            and isinstance(fingerprint, dict | None)
-            and isinstance(scaling, dict | None)
-            and _are_conditions(conditions)
-            and (names is None or _are_names(names))
-        ):
+        record: dict[str, Any] = {name: saved.get(name) for name in _ENTRIES}
+        if not (object_of(_ENTRIES)(saved) and _fits(record)):
             raise UserError(
                 f"{path} is missing or damaged",
                 "start the run's training again, which writes the file",
             )
-        return cls(tuple(shape), classes, order, fingerprint, scaling, conditions, names)
+        return cls(**{**record, "example_shape": tuple(record["example_shape"])})
 
 
-def _are_names(names: Any) -> bool:
-    return isinstance(names, list) and all(isinstance(name, str) for name in names)
-
-
-def _are_conditions(conditions: Any) -> bool:
-    """Returns True for a valid entry "conditions" of data.json."""
-    if conditions is None:
-        return True
-    if not isinstance(conditions, dict):
-        return False
-    examples = conditions.get("examples")
-    rows = [conditions.get("mean"), conditions.get("deviation")]
-    rows += examples if isinstance(examples, list) and examples else [None]
-    return all(
-        isinstance(row, list)
-        and len(row) == len(rows[0] or ())
-        and all(isinstance(x, int | float) for x in row)
-        for row in rows
-    )
+def _fits(record: dict[str, Any]) -> bool:
+    """Returns True if the lists of a record with valid entries have lengths that fit each other."""
+    scaling, conditions = record["scaling"], record["conditions"]
+    if scaling is not None:
+        used, count = scaling["used"], len(scaling["constants"])
+        lengths = {len(scaling[name]) for name in ("offset", "scale", "minimum", "maximum", "used")}
+        if (
+            lengths != {record["example_shape"][-1]}
+            or not all(index < count for index in used)
+            or len(scaling["names"] or scaling["constants"]) != count
+        ):
+            return False
+    if conditions is not None:
+        size = len(conditions["mean"])
+        return all(len(row) == size for row in (conditions["deviation"], *conditions["examples"]))
+    return True
 
 
 def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) -> str:

@@ -1,9 +1,10 @@
-"""Atomic and durable writes, directory listings, and the conversion of file errors."""
+"""Safe reads, atomic and durable writes, directory listings, and file errors as one line."""
 
 import contextlib
 import errno
 import os
 import posixpath
+import stat
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -11,14 +12,83 @@ import tensorflow as tf
 from ..errors import UserError, reason
 from .buckets import explain_bucket_error
 
+MOST_BYTES = 2**28  # of a file that is read whole; a matrix of data.json has up to 11 MB
+
+
+def local_path(path: str) -> str | None:
+    """Returns the local path that Python can open, or None for a path that is not local."""
+    if path.startswith("file://"):
+        return path.removeprefix("file://")
+    return None if "://" in path else path
+
+
+def check_regular(path: str) -> None:
+    """Checks that reading a file would end, before it is opened.
+
+    A run directory may come from another person. Opening a pipe waits for its writer, and a device
+    such as /dev/zero has no end. tf.io.gfile does not tell them from files.
+
+    Raises:
+      tf.errors.NotFoundError: If there is no such file.
+      OSError: If it is not a regular file, also behind symbolic links.
+    """
+    local = local_path(path)
+    if local is None:
+        return
+    try:
+        mode = os.stat(local).st_mode
+    except FileNotFoundError:
+        raise tf.errors.NotFoundError(None, None, f"{path}; No such file or directory") from None
+    if not stat.S_ISREG(mode):
+        raise OSError(f"{path} is not a regular file")
+
+
+def read_file(path: str, most: int = MOST_BYTES) -> bytes:
+    """Returns the content of a regular file.
+
+    Args:
+      path: The path of the file.
+      most: The largest number of bytes that the file may have.
+
+    Raises:
+      tf.errors.OpError, OSError: See `check_regular`; or the file is too large.
+    """
+    check_regular(path)
+    if tf.io.gfile.stat(path).length > most:
+        raise OSError(f"{path} is larger than {most / 2**20:g} MiB")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def write_durable(path: str, content: bytes | str) -> None:
+    """Writes a new file, and deletes it if it cannot be written completely.
+
+    A symbolic link of this name is deleted first, because it would redirect the write.
+    """
+    local = local_path(path)
+    if local is not None and os.path.islink(local):
+        tf.io.gfile.remove(path)
+    try:
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        fsync(path)
+    except BaseException:
+        # The beginning of a file that does not fit would keep the disk full.
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            tf.io.gfile.remove(path)
+        raise
+
 
 def write_atomic(path: str, content: bytes | str) -> None:
     """Writes a file atomically and durably: a reader finds either the old or the new content."""
     temporary = f"{path}.new"
-    with tf.io.gfile.GFile(temporary, "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-    fsync(temporary)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    write_durable(temporary, content)
+    try:
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            tf.io.gfile.remove(temporary)
+        raise
     fsync(posixpath.dirname(path) or ".")
 
 
@@ -29,9 +99,10 @@ def fsync(path: str) -> None:
     them. tf.io.gfile has no such function: flushing a GFile leaves the data in the operating
     system's cache.
     """
-    if "://" in path:
+    local = local_path(path)
+    if local is None:
         return
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(local, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
@@ -54,16 +125,6 @@ def list_prefix(prefix: str) -> list[str]:
     # On gs://, the names of folders end with a slash.
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(directory or "."))
     return sorted(posixpath.join(directory, name) for name in names if name.startswith(name_prefix))
-
-
-def check_new_folder(flag: str, path: str) -> None:
-    """Raises UserError if `path`, the value of `flag`, is a file or a folder that is not empty."""
-    if not tf.io.gfile.exists(path):
-        return
-    if not tf.io.gfile.isdir(path):
-        raise UserError(f"{flag} is a file", "give a new or empty folder")
-    if tf.io.gfile.listdir(path):
-        raise UserError(f"{flag} already contains files", "delete them, or give a new --output")
 
 
 @contextlib.contextmanager

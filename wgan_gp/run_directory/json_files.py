@@ -6,16 +6,20 @@ import bisect
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ..errors import UserError
-from .files import write_atomic
+from .files import read_file, write_atomic
+from .schema import Check, integer, text
 
 _CHECKSUM = "checksum"
 _REMEDY = "restore the original file, or give another --model_dir"
+_MOST_LOG_BYTES = 2**30  # a line per summary has about 1 KB
+_step = integer()
 
 
 def digest(content: Any) -> str:
@@ -28,29 +32,64 @@ def write_object(path: str, content: Mapping[str, Any]) -> None:
     write_atomic(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
 
 
-def read_object(path: str) -> dict[str, Any] | None:
+def parse(content: bytes) -> Any:
+    """Returns the value of a JSON text in which every name occurs once and every number is finite.
+
+    Raises:
+      ValueError, RecursionError: If it is not such a text, or it is nested too deeply.
+    """
+    return json.loads(
+        content, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _finite(spelled: str) -> float:
+    value = float(spelled)
+    if not math.isfinite(value):
+        raise ValueError(f"{spelled} is not finite")
+    return value
+
+
+def read_object(path: str, check: Check | None = None) -> dict[str, Any] | None:
     """Reads an object and checks its checksum, which is not part of the result.
 
     A file without a checksum, from an earlier version of this program, is accepted.
+
+    Args:
+      path: The path of the file.
+      check: A check of the content; see schema.py.
 
     Returns:
       The object, or None if the file does not exist.
 
     Raises:
-      UserError: If the file does not contain a JSON object, or its checksum differs.
+      UserError: If the file does not contain a JSON object, its checksum differs, or the content
+        does not pass the check.
+      tf.errors.OpError, OSError: If the file cannot be read; see `read_file`.
     """
     if not tf.io.gfile.exists(path):
         return None
+    raw = read_file(path)
+    content, is_equal = None, False
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = json.loads(file.read())
+        content = parse(raw)
+        checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+        is_equal = checksum is None or checksum == digest(content)
     except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
-        content = None
+        pass
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it does not contain a JSON object", _REMEDY)
-    checksum = content.pop(_CHECKSUM, None)
-    if checksum is not None and checksum != digest(content):
+    if not is_equal:
         raise UserError(f"{path} is damaged or was edited: its checksum does not match", _REMEDY)
+    if check is not None and not check(content):
+        raise UserError(f"{path} is damaged or was edited: it has other entries", _REMEDY)
     return content
 
 
@@ -79,8 +118,7 @@ def read_log(path: str, *, ascending: bool = True) -> Log:
     """
     if not tf.io.gfile.exists(path):
         return Log([], [], b"")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        log = Log([], [], file.read())
+    log = Log([], [], read_file(path, _MOST_LOG_BYTES))
     *lines, last = log.content.split(b"\n")
     if _step_of(last) is not None:  # only its line break is missing
         lines.append(last)
@@ -126,8 +164,13 @@ def _step_of(line: bytes) -> int | None:
         content = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not _step(content.get("step")):
         return None
-    step = content.get("step")
-    scalars = all(isinstance(value, (int, float, str, type(None))) for value in content.values())
-    return step if type(step) is int and step >= 0 and scalars else None
+    return content["step"] if all(map(_is_entry, content, content.values())) else None
+
+
+def _is_entry(name: str, value: Any) -> bool:
+    """Returns True for an entry of a line; the value of a tag such as "critic/loss" is a number."""
+    if isinstance(value, int | float):  # also NaN
+        return isinstance(value, float) or abs(value) < 2**63
+    return "/" not in name and (value is None or text(value))

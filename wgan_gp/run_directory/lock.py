@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UserError
-from .files import write_atomic
+from .files import read_file, write_atomic
 
 
 class RunLock:
@@ -83,9 +83,9 @@ class RunLock:
 
     def _read(self) -> dict[str, Any]:
         try:
-            with tf.io.gfile.GFile(self._path) as file:
-                found = json.loads(file.read())
-        except (tf.errors.NotFoundError, ValueError, RecursionError):  # missing or damaged
+            found = json.loads(read_file(self._path))
+        # Missing, not a regular file, or damaged.
+        except (tf.errors.NotFoundError, OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -8,6 +8,8 @@ import sys
 
 from absl import logging as absl_logging
 
+from ..errors import printable
+
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
 
@@ -19,7 +21,9 @@ class _LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         prefix = "warning: " if record.levelno >= logging.WARNING else ""
-        print(f"{prefix}{record.getMessage()}", file=sys.stderr, flush=True)
+        # A message may quote a file, and its characters must not control the terminal.
+        lines = record.getMessage().split("\n")
+        print(prefix + "\n".join(map(printable, lines)), file=sys.stderr, flush=True)
 
     def filter(self, record: logging.LogRecord) -> bool:
         # Other packages that use absl, such as tensorflow-datasets, also log their progress.

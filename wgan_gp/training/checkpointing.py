@@ -8,24 +8,24 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-import uuid
-from collections.abc import Iterator
 
 import tensorflow as tf
-from absl import logging
 
 from ..errors import NotFiniteError, UserError, reason
-from ..run_directory.files import fsync, list_prefix, write_atomic
-from .checkpoint_manifest import (
-    complete_checkpoints,
-    describe_damage,
-    list_checkpoints,
-    make_manifest,
+from ..run_directory.files import convert_file_errors, fsync, write_atomic
+from .checkpoint_files import (
+    RECORD,
+    delete,
+    explaining_changes,
+    files_of,
+    latest_checkpoint,
+    resolve_restore_path,
+    restore_found,
+    without_pattern,
 )
+from .checkpoint_manifest import complete_checkpoints, make_manifest
 from .state import TrainState
 from .transfer import transfer
-
-_RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
 
 
 class Checkpoints:
@@ -83,14 +83,30 @@ class Checkpoints:
           UserError: If all saved checkpoints are damaged, or the checkpoint does not match this
             run's networks and optimizers exactly.
         """
-        path = latest_checkpoint(self.directory)
-        if path is None and self._restore_from is not None:
-            path = resolve_restore_path(self._restore_from)
-            if self._transferred is not None:
-                with _without_pattern(path) as readable:
-                    transfer(self._state, readable, self._transferred, self._restore_from)
-                return self.iteration
-        return self.iteration if path is None else self.restore(path)
+        with convert_file_errors(self.directory, "read", "check the path and the network"):
+            path = latest_checkpoint(self.directory)
+        if path is not None:
+            return self.restore(path)
+        if self._restore_from is None:
+            return self.iteration
+        origin = self._restore_from
+        use = self.restore if self._transferred is None else self._transfer
+        return restore_found(lambda: resolve_restore_path(origin), use)
+
+    def _transfer(self, path: str) -> int:
+        """Takes the weights that fit from a checkpoint of `restore_from`; see `transfer`."""
+        try:
+            with explaining_changes(path), without_pattern(path) as readable:
+                transfer(self._state, readable, str(self._transferred), str(self._restore_from))
+        except UserError:
+            raise
+        except Exception as error:  # as in `restore`
+            raise UserError(
+                f"--restore_from={self._restore_from}: {path} is not a checkpoint of this program "
+                f"({type(error).__name__}: {reason(error)})",
+                "give another checkpoint",
+            ) from error
+        return self.iteration
 
     @property
     def iteration(self) -> int:
@@ -100,7 +116,8 @@ class Checkpoints:
     @property
     def newest(self) -> int:
         """The number of the newest complete checkpoint in `directory`, or 0 if there is none."""
-        return max(complete_checkpoints(self.directory), default=0)
+        with convert_file_errors(self.directory, "read", "check the path and the network"):
+            return max(complete_checkpoints(self.directory), default=0)
 
     def restore(self, path: str) -> int:
         """Restores a checkpoint and returns its number of iterations.
@@ -109,6 +126,7 @@ class Checkpoints:
           path: The path of the checkpoint without a suffix, such as "checkpoints/ckpt-100".
 
         Raises:
+          ChangedError: If it was deleted or replaced after it was found.
           UserError: If the checkpoint does not match this run's networks and optimizers exactly,
             or its name does not match its number of iterations.
         """
@@ -116,10 +134,13 @@ class Checkpoints:
         try:
             # A missing or unused value is an error, because it would silently reset a part of the
             # run.
-            with _without_pattern(path) as readable:
+            with explaining_changes(path), without_pattern(path) as readable:
                 status = self._checkpoint.read(readable)
             status.assert_consumed()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
+        except UserError:
+            raise
+        # TensorFlow raises many types for the content of a checkpoint that it did not write.
+        except Exception as error:
             if status is not None:
                 status.expect_partial()  # avoids a warning per value in addition to the error
             raise UserError(
@@ -181,16 +202,22 @@ class Checkpoints:
         self.last_iteration = number
 
     def _write(self, path: str) -> None:
-        _delete(path)  # files left by a crash, or a damaged checkpoint that was skipped
-        self._checkpoint.write(path)
-        for file in _files_of(path):  # these must be on the disk before the manifest
-            fsync(file)
-        write_atomic(f"{path}.json", make_manifest(path))
+        delete(path)  # files left by a crash, or a damaged checkpoint that was skipped
+        try:
+            self._checkpoint.write(path)
+            for file in files_of(path):  # these must be on the disk before the manifest
+                fsync(file)
+            write_atomic(f"{path}.json", make_manifest(path))
+        except BaseException:
+            # The beginning of a checkpoint that does not fit would keep the disk full.
+            with contextlib.suppress(tf.errors.OpError, OSError):
+                delete(path)
+            raise
         # TensorFlow's own functions find the checkpoint by this file. If all checkpoints are lost,
         # it also shows that there were some.
         name = posixpath.basename(path)
         write_atomic(
-            posixpath.join(self.directory, _RECORD),
+            posixpath.join(self.directory, RECORD),
             f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n',
         )
 
@@ -205,92 +232,4 @@ class Checkpoints:
         for name in tf.io.gfile.listdir(self.directory):
             match = re.match(r"ckpt-(\d+)[._]", name)
             if match and int(match[1]) < newest and int(match[1]) not in kept:
-                _delete(posixpath.join(self.directory, f"ckpt-{match[1]}"))
-
-
-def resolve_restore_path(path: str) -> str:
-    """Returns the path of the checkpoint to which --restore_from refers.
-
-    Args:
-      path: A checkpoint, a run directory or a checkpoint directory. For a directory, the newest
-        undamaged checkpoint is returned.
-
-    Raises:
-      UserError: If there is no checkpoint, or all checkpoints are damaged.
-    """
-    if re.search(r"ckpt-\d+$", path):
-        problem = describe_damage(path)
-        if problem is None:
-            return path
-        remedy = "give another checkpoint, or the run directory to use its newest undamaged one"
-    else:
-        inside = posixpath.join(path, "checkpoints")
-        newest = latest_checkpoint(inside if tf.io.gfile.isdir(inside) else path)
-        if newest is not None:
-            return newest
-        problem = "contains no checkpoint"
-        remedy = "give a run directory, or a checkpoint such as RUN/checkpoints/ckpt-100"
-    raise UserError(f"--restore_from={path} {problem}", remedy)
-
-
-def latest_checkpoint(directory: str) -> str | None:
-    """Returns the path of the newest undamaged checkpoint, or None if none was ever saved.
-
-    Damaged and incomplete checkpoints are skipped with a warning on stderr.
-
-    Raises:
-      UserError: If all saved checkpoints are damaged or incomplete.
-    """
-    for number in reversed(list_checkpoints(directory)):
-        path = posixpath.join(directory, f"ckpt-{number}")
-        problem = describe_damage(path)
-        if problem is None:
-            return path
-        logging.warning(f"{path} {problem} and is skipped")
-    if not is_empty(directory):
-        raise UserError(
-            f"{directory} contains no undamaged checkpoint, although checkpoints were saved there",
-            "restore them from a backup, or start again with another --model_dir",
-        )
-    return None
-
-
-def is_empty(directory: str) -> bool:
-    """Returns True if no checkpoint was ever saved in a directory."""
-    return not (
-        complete_checkpoints(directory) or tf.io.gfile.exists(posixpath.join(directory, _RECORD))
-    )
-
-
-@contextlib.contextmanager
-def _without_pattern(path: str) -> Iterator[str]:
-    """Yields a path of the checkpoint without special characters of a glob pattern.
-
-    TensorFlow's restore interprets the path as a glob pattern. A checkpoint whose path contains
-    such characters is therefore copied to ram:// for the duration of the context.
-    """
-    if not re.search(r"[][*?\\]", path):
-        yield path
-        return
-    plain = f"ram://{uuid.uuid4().hex}/{posixpath.basename(path)}"
-    try:
-        for file in list_prefix(f"{path}."):
-            tf.io.gfile.copy(file, plain + file[len(path) :])
-        yield plain
-    finally:
-        for copy in list_prefix(f"{plain}."):
-            tf.io.gfile.remove(copy)
-
-
-def _delete(path: str) -> None:
-    """Deletes the files of a checkpoint.
-
-    The manifest is deleted first, so that a partly deleted checkpoint does not appear complete.
-    """
-    for file in _files_of(path):
-        (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
-
-
-def _files_of(path: str) -> Iterator[str]:
-    files = [*list_prefix(f"{path}."), *list_prefix(f"{path}_temp")]
-    yield from sorted(files, key=lambda file: not file.endswith(".json"))
+                delete(posixpath.join(self.directory, f"ckpt-{match[1]}"))

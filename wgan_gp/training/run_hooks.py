@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from ..run_directory.lock import RunLock
 from ..writers.writer import Writer
-from .checkpointing import Checkpoints, is_empty
+from .checkpoint_files import is_empty
+from .checkpointing import Checkpoints
 from .health import HealthMonitor
 from .hooks import Hook, IntervalHook, LoopResult
 from .probe import CriticDiagnostics
@@ -218,7 +219,9 @@ class CheckpointHook(IntervalHook):
         self._checkpoints.save()
 
     def end(self, iteration: int) -> None:
-        if self._checkpoints.last_iteration < iteration:
+        # A state of --restore_from that has enough iterations is saved without training.
+        checkpoints = self._checkpoints
+        if checkpoints.last_iteration < iteration or is_empty(checkpoints.directory):
             self._save()
 
     def _save(self) -> None:

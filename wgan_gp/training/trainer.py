@@ -90,6 +90,8 @@ class Trainer:
             for hook in self._hooks:
                 hook.begin(iteration)
             if iteration >= self._settings.last_step:
+                for hook in self._hooks:
+                    hook.end(iteration)
                 return stop.signal
             try:
                 return self._train_from(iteration, stop)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..run_directory.files import fsync, write_atomic
+from ..run_directory.files import check_regular, fsync, write_atomic
 from ..run_directory.json_files import read_log
 from .writer import Writer
 
@@ -55,6 +55,7 @@ class JsonlWriter(Writer):
         size = tf.io.gfile.stat(self._path).length
         if size == 0:
             return
+        check_regular(self._path)
         with tf.io.gfile.GFile(self._path, "rb") as file:
             file.seek(size - 1)
             last = file.read(1)
@@ -107,5 +108,4 @@ class ImageFileWriter(Writer):
             return
         path = posixpath.join(self._directory, f"step_{step:08d}.png")
         # GFile writes on this machine, but an op would write on the TPU's host.
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(tf.io.encode_png(image).numpy())
+        write_atomic(path, tf.io.encode_png(image).numpy())

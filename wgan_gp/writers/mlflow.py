@@ -16,6 +16,7 @@ from mlflow.exceptions import MlflowException
 
 from ..errors import UserError
 from ..run_directory.json_files import read_object, write_object
+from ..run_directory.schema import identifier, object_of
 from .writer import Writer
 
 
@@ -41,7 +42,7 @@ class MlflowWriter(Writer):
     def begin(self, step: int) -> None:
         if self._run_id is not None:  # a rollback
             return
-        saved = read_object(self._path)
+        saved = read_object(self._path, object_of({"run_id": identifier}))
         if saved is not None:
             self._resume(saved["run_id"])
             return

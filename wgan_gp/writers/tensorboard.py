@@ -19,7 +19,8 @@ from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from ..config import Config
-from ..run_directory.files import list_prefix
+from ..run_directory.files import check_regular, list_prefix
+from ..run_directory.folders import delete
 from .writer import Writer
 
 
@@ -228,6 +229,7 @@ def truncate_events(path: str, step: int) -> None:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
             yield record, tf.compat.v1.Event.FromString(record).step <= step
 
+    check_regular(path)
     try:
         if all(keep for _, keep in records()):
             return
@@ -235,8 +237,15 @@ def truncate_events(path: str, step: int) -> None:
         pass
     # TensorBoard ignores a file with this name.
     temporary = posixpath.join(posixpath.dirname(path), "cut.new")
-    with tf.io.TFRecordWriter(temporary) as writer, contextlib.suppress(tf.errors.DataLossError):
-        for record, keep in records():
-            if keep:
-                writer.write(record)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    delete(temporary)
+    try:
+        with (
+            tf.io.TFRecordWriter(temporary) as writer,
+            contextlib.suppress(tf.errors.DataLossError),
+        ):
+            for record, keep in records():
+                if keep:
+                    writer.write(record)
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    finally:
+        delete(temporary)

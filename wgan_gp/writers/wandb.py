@@ -12,6 +12,7 @@ import numpy as np
 import wandb
 
 from ..run_directory.json_files import read_object, write_object
+from ..run_directory.schema import identifier, object_of
 from .writer import Writer
 
 _STEP = "iteration"  # the horizontal axis of all charts
@@ -38,7 +39,7 @@ class WandbWriter(Writer):
     def begin(self, step: int) -> None:
         if self._run is not None:  # a rollback
             return
-        saved = read_object(self._path)
+        saved = read_object(self._path, object_of({"run_id": identifier}))
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "wgan-gp"),
             id=saved["run_id"] if saved else None,
