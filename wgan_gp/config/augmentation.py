@@ -54,6 +54,7 @@ class AugmentationSettings(Section):
         "--augment=diffaugment or ada: transformed; or original (before their transformation, as "
         "in the code of StyleGAN2-ADA and R3GAN).",
         choices=("transformed", "original"),
+        of_run=True,
     )
     ada_target: float = setting(
         0.25,
