@@ -374,7 +374,7 @@ def test_a_damaged_entry_is_reported():
         ("x.npz", {"examples": np.eye(3), "conditions": np.eye(3, 0)}, "of shape [3, 0]"),
         ("x.npz", {"examples": np.eye(3), "conditions": [*"abc"]}, "of shape [3] and dtype <U1"),
         ("x.npz", {"examples": np.eye(3), "conditions": 1j * np.eye(3)}, "dtype complex128"),
-        ("x.npz", {"examples": np.eye(3), "conditions": 1e300 * np.eye(3)}, "NaN or infinity"),
+        ("x.npz", {"examples": np.eye(3), "conditions": 1e300 * np.eye(3)}, "that are too large"),
         ("x.npz", {"examples": np.eye(3), "labels": -np.arange(3)}, "contains the label -2"),
         ("x.npz", b"PK", "cannot be read"),
         ("x.csv", b"a,b\n1,2\n3\n", "line 3 has 1 columns in place of 2"),

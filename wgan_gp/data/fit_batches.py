@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..errors import UserError
@@ -26,6 +27,8 @@ def examples_of(
       UserError: If labels are needed, but missing.
     """
     is_dataset = isinstance(x, tf.data.Dataset)
+    if isinstance(y, list | tuple):
+        y = np.asarray(y)  # TensorFlow would round numbers of Python to float32
     dataset = (
         x.unbatch()
         if is_dataset
