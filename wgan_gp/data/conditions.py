@@ -76,11 +76,13 @@ class Conditions:
 
     @classmethod
     def given(cls, values: Any, classes: int) -> Conditions:
-        """Returns the distribution of conditions `[M, K]` or `[M]` that a caller gave.
+        """Returns the distribution of conditions `[M, K]` or `[M]`, or that `to_dict` described.
 
         Raises:
           UserError: If they are not finite numbers, or there are classes, too.
         """
+        if isinstance(values, dict):
+            return cls.from_dict(values)
         try:
             values = np.asarray(values)
         except (ValueError, TypeError):

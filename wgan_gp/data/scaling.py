@@ -85,12 +85,8 @@ class Scaling:
         examples = examples[..., self.used]
         if self.dequantized and get_noise:
             return to_levels(examples, self.offset)
-        return self._normalize(examples.astype(np.float64) + self._center).astype(np.float32)
-
-    @property
-    def _center(self) -> float:
-        """The mean of the noise."""
-        return 0.5 if self.dequantized else 0.0
+        values = examples.astype(np.float64) + 0.5 * self.dequantized  # the mean of the noise
+        return self._normalize(values).astype(np.float32)
 
     def normalize(self, examples: tf.Tensor) -> tf.Tensor:
         """Returns examples of the data as the networks see them, float32.
@@ -101,7 +97,7 @@ class Scaling:
           examples: `[..., all features]`, of any numeric dtype.
         """
         values = tf.cast(tf.gather(examples, self.used, axis=-1), tf.float64)
-        return tf.cast(self._normalize(values + self._center), tf.float32)
+        return tf.cast(self._normalize(values + 0.5 * self.dequantized), tf.float32)
 
     def _normalize(self, values: Any) -> Any:
         """Scales an array or a tensor of float64."""
