@@ -523,7 +523,7 @@ def test_signatures_have_float64_where_float32_is_too_coarse(column, dtype):
 
 
 def test_exports_and_tables_keep_the_precision_of_a_large_offset(tmp_path):
-    """As --mode=sample does, also of a constant integer."""
+    """Exports draw the samples of --mode=sample, also those of a constant integer."""
     times = 1.7e9 + RANDOM.uniform(0, 50, (200, 1))
     data = np.concatenate([times, np.full_like(times, 2**24 + 1)], axis=1)
     path = save(tmp_path / "x.npy", data)
@@ -564,7 +564,7 @@ def test_exports_and_tables_keep_the_precision_of_a_large_offset(tmp_path):
     ids=lambda levels: str(levels.dtype),
 )
 def test_noise_does_not_move_integers_to_another_level(levels, scaling, jit_compile):
-    """In the host loop and, with XLA, in the device loop."""
+    """The device loop normalizes with XLA."""
     rows = np.resize(levels, (max(len(levels), 2**14), 1))
     statistics = Statistics(1)
     statistics.add(rows)

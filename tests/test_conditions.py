@@ -200,7 +200,7 @@ def write_conditions(path, conditions):
 
 @pytest.mark.parametrize("source", ["npz", "csv", "arrays", "stream"])
 def test_conditions_with_a_large_offset_keep_their_precision(tmp_path, capsys, source):
-    """Such as seconds of a clock, of which float32 has one number in 128."""
+    """These are seconds of a clock, of which float32 has one number in 128."""
     flags = {"conditioning": "projection", "batch_size": 8, "cache": "off"}
     if source in ("npz", "csv"):
         path = write_conditions(tmp_path / f"x.{source}", SECONDS)
