@@ -208,7 +208,7 @@ class WGANGP(tf.keras.Model):
                 name: tf.keras.utils.deserialize_keras_object(config[name])
                 for name in ("generator", "critic")
             }
-        same = {name: config.get(name) for name in ("classes", "conditions", "name")}
+        same: Any = {name: config.get(name) for name in ("classes", "conditions", "name")}
         return cls(**networks, config=Config.from_dict(config["config"]), **same)
 
     def get_compile_config(self) -> None:
