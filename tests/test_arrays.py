@@ -374,7 +374,7 @@ def test_a_damaged_entry_is_reported():
         ("x.npz", {"examples": np.eye(3), "conditions": np.eye(3, 0)}, "of shape [3, 0]"),
         ("x.npz", {"examples": np.eye(3), "conditions": [*"abc"]}, "of shape [3] and dtype <U1"),
         ("x.npz", {"examples": np.eye(3), "conditions": 1j * np.eye(3)}, "dtype complex128"),
-        ("x.npz", {"examples": np.eye(3), "conditions": 1e300 * np.eye(3)}, "NaN or infinity"),
+        ("x.npz", {"examples": np.eye(3), "conditions": 1e300 * np.eye(3)}, "that are too large"),
         ("x.npz", {"examples": np.eye(3), "labels": -np.arange(3)}, "contains the label -2"),
         ("x.npz", b"PK", "cannot be read"),
         ("x.csv", b"a,b\n1,2\n3\n", "line 3 has 1 columns in place of 2"),
@@ -492,6 +492,178 @@ def test_samples_have_the_precision_of_the_data():
     scaling = statistics.scaling("minmax", dtype=examples.dtype, dequantize=True, names=None)
     restored = scaling.restore(scaling.normalize(tf.constant(examples)).numpy())
     np.testing.assert_allclose(restored, examples, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype"),
+    [
+        (1.7e9 + RANDOM.uniform(0, 50, 200), tf.float64),
+        (1e100 * RANDOM.normal(size=200), tf.float64),
+        (10**9 + np.arange(200), tf.float64),
+        (10**9 * np.arange(200), tf.float32),
+        (1000 + np.arange(200), tf.float32),
+        (100 + np.linspace(0, 10, 200), tf.float32),
+        (np.float32(1.7e9) + 128 * np.arange(200, dtype=np.float32), tf.float32),
+        (RANDOM.integers(0, 256, 200).astype(np.uint8), tf.float32),
+    ],
+)
+def test_signatures_have_float64_where_float32_is_too_coarse(column, dtype):
+    rows = column[:, None]
+    statistics = Statistics(1)
+    statistics.add(rows)
+    scaling = statistics.scaling("minmax", dtype=rows.dtype, dequantize=True, names=None)
+    assert scaling.signature_dtype == dtype
+    values = scaling.normalize(tf.constant(rows))
+    restored = scaling.restore_tensor(values)
+    assert restored.dtype == dtype
+    np.testing.assert_allclose(
+        restored, rows, rtol=0, atol=1e-6 * float(np.ptp(column.astype(float)))
+    )
+    assert len(np.unique(restored)) == len(np.unique(column))
+
+
+def test_exports_and_tables_keep_the_precision_of_a_large_offset(tmp_path):
+    """Exports draw the samples of --mode=sample, also those of a constant integer."""
+    times = 1.7e9 + RANDOM.uniform(0, 50, (200, 1))
+    data = np.concatenate([times, np.full_like(times, 2**24 + 1)], axis=1)
+    path = save(tmp_path / "x.npy", data)
+    flags = {"dataset": "array", "data_dir": path, "invalid": "drop", **SMALL}
+    run = train_run(tmp_path / "run", **flags)
+    for ending in ("npy", "csv"):
+        arguments = [f"--sample_format={ending}", f"--output={tmp_path}/s.{ending}"]
+        arguments += ["--num_samples=200", f"--model_dir={tmp_path}/run"]
+        assert not call_main("--mode=sample", *arguments)
+    samples = np.load(tmp_path / "s.npy")
+    # float32 has one number here, and a narrow network a few equal outputs.
+    assert len(np.unique(samples[:, 0])) > 150 and (samples[:, 1] == 2**24 + 1).all()
+    np.testing.assert_array_equal(np.loadtxt(tmp_path / "s.csv", delimiter=","), samples)
+    assert not call_main("--mode=export", f"--model_dir={tmp_path}/run")
+    signatures = tf.saved_model.load(f"{tmp_path}/run/exported/saved_model").signatures
+    found = signatures["seed"](seed=tf.constant(0, tf.int64), count=tf.constant(200))["samples"]
+    assert found.dtype == tf.float64 and len(np.unique(found[:, 0])) > 150
+    np.testing.assert_allclose(found, samples, rtol=0, atol=1e-4)
+    scores = signatures["critic"](examples=tf.constant(data))["scores"]
+    normalized = (data[:, :1] - times.min()) / np.ptp(times) * 2 - 1
+    expected = run.state.critic(tf.constant(normalized, tf.float32))[:, 0]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("scaling", ["minmax", "standard"])
+@pytest.mark.parametrize(
+    "levels",
+    [
+        np.arange(-(2**15), 2**15, dtype=np.int16),
+        np.arange(2**16, dtype=np.uint16),
+        np.arange(10**9, 10**9 + 50_001, 7, dtype=np.int32),
+        np.arange(2**32 - 3000, 2**32, dtype=np.uint32),
+        np.arange(2**52, 2**52 + 1000, dtype=np.int64),
+        np.arange(-8, 9, dtype=np.int8),
+        np.arange(3, 250, dtype=np.uint8),
+        np.array([False, True]),
+    ],
+    ids=lambda levels: str(levels.dtype),
+)
+def test_noise_does_not_move_integers_to_another_level(levels, scaling, jit_compile):
+    """The device loop normalizes with XLA."""
+    rows = np.resize(levels, (max(len(levels), 2**14), 1))
+    statistics = Statistics(1)
+    statistics.add(rows)
+    found = statistics.scaling(scaling, dtype=rows.dtype, dequantize=True, names=None)
+    stored = tf.constant(found.to_stored(rows))
+    normalize = tf.function(
+        lambda first: found.normalize_stored(DataSettings(seed=1), stored, first),
+        jit_compile=jit_compile,
+        autograph=False,
+    )
+    noisy = [normalize(tf.constant(first * len(rows), tf.int64)).numpy() for first in range(3)]
+    for values in noisy:
+        restored = found.restore(values)
+        assert restored.dtype == rows.dtype
+        np.testing.assert_array_equal(restored, rows)
+    assert np.unique(np.concatenate(noisy)).size > 2 * len(levels)
+
+
+def held_out(tmp_path, training, other, **flags):
+    """Returns all normalized held-out examples in order, and the scaling of the training data."""
+    flags |= {"dataset": "array", "data_dir": save(tmp_path / "a.npy", training)}
+    dataset = find_data(Config(**flags, test_data_dir=save(tmp_path / "b.npy", other)))
+    data = dataset.open_held_out()
+    found, _ = first_examples(data, data.size)
+    return np.sort(found.numpy().ravel()).astype(float), dataset.scaling
+
+
+@pytest.mark.parametrize("training", ["uint8", "int16", "bool", ">i2"])
+@pytest.mark.parametrize("other", ["int16", "int64", "float16", "float64", ">f4"])
+def test_held_out_data_of_another_dtype_keeps_its_values(tmp_path, training, other):
+    """Also values that the dtype of the training data cannot represent."""
+    values = np.array([[-7], [1], [300], [2]])
+    levels = np.arange(100).reshape(-1, 1).astype(training)
+    integers, scaling = held_out(tmp_path, levels, values.astype(other))
+    raw = integers * scaling.scale[0] + scaling.offset[0]
+    np.testing.assert_array_equal(np.floor(raw), np.sort(values.ravel()))
+    assert np.abs(raw - np.floor(raw) - 0.5).max() > 0.01  # noise, as in training
+    if np.dtype(other).kind == "f":
+        numbers, _ = held_out(tmp_path, levels, (values + 0.25).astype(other))
+        raw = numbers * scaling.scale[0] + scaling.offset[0]
+        np.testing.assert_allclose(raw, np.sort(values.ravel()) + 0.25 + 0.5, atol=1e-4)
+
+
+def test_held_out_rows_with_nan_are_left_out_for_integer_training_data(tmp_path):
+    levels = np.arange(40, dtype=np.uint8).reshape(-1, 1)
+    other = np.array([[49.46], [np.nan], [3.5]])
+    found, scaling = held_out(tmp_path, levels, other, invalid="drop")
+    raw = found * scaling.scale[0] + scaling.offset[0]
+    np.testing.assert_allclose(raw, [4.0, 49.96], atol=1e-4)
+
+
+def test_a_continued_run_and_scores_keep_the_values_of_another_dtype(tmp_path):
+    levels = np.arange(40, dtype=np.uint8).reshape(-1, 1)
+    run = train_run(
+        tmp_path / "run", dataset="array", data_dir=save(tmp_path / "a.npy", levels), **SMALL
+    )
+    scaling = run.dataset.scaling
+    path = save(tmp_path / "b.npy", np.array([[300], [-5]], np.int16))
+    dataset = find_data(Config(dataset="array", data_dir=path))
+    dataset.use_recorded(scaling, run.dataset.spec)
+    found = first_examples(dataset.open(batch_size=1), 2)[0].numpy()
+    raw = found.astype(float) * scaling.scale[0] + scaling.offset[0]
+    np.testing.assert_array_equal(np.sort(np.floor(raw).ravel()), [-5, 300])
+    (batch,) = read_path(path, run.dataset.spec, 8, scaling)
+    raw = batch.examples * scaling.scale[0] + scaling.offset[0]
+    np.testing.assert_allclose(raw.ravel(), [300.5, -4.5], atol=1e-4)
+    far = save(tmp_path / "c.npy", np.array([[1e100], [0.0]]))
+    with pytest.raises(UserError, match="up to 1e\\+100 in size, which are too far"):
+        list(read_path(far, run.dataset.spec, 8, scaling))
+    with pytest.raises(UserError, match="values in feature 0 that are too far"):
+        held_out(tmp_path, levels, np.load(far))
+
+
+@pytest.mark.parametrize(
+    ("column", "flags", "message"),
+    [
+        (np.float32(1.7e9) + 128 * np.arange(50, dtype=np.float32), {}, "float32 numbers are 128"),
+        (
+            np.float16(1000) + np.arange(50, dtype=np.float16),
+            {},
+            "near 1049, where float16 numbers are 1 apart",
+        ),
+        (1.7e9 + np.arange(50.0), {}, ""),
+        (1e16 + 2 * np.arange(50.0), {}, "near 1e+16, where float64 numbers are 2 apart"),
+        (10**18 + 10 * np.arange(5000), {}, "float64 numbers are 128 apart — subtract a constant"),
+        (1e5 + np.linspace(0, 1, 50), {"scaling": "none"}, "float32 numbers are 0.00781 apart"),
+        (np.arange(50, dtype=np.int32) + 10**6, {}, ""),
+    ],
+)
+def test_columns_that_are_rounded_by_their_dtype_are_named(
+    tmp_path, capsys, column, flags, message
+):
+    path = save(
+        tmp_path / "x.npy", np.stack([np.arange(len(column)), column], 1, dtype=column.dtype)
+    )
+    ArrayReader(DataSettings(dataset="array", data_dir=path, **flags))
+    shown = capsys.readouterr().err
+    assert message in shown and ("x.npy is rounded in feature 1: the" in shown) == bool(message)
 
 
 def test_a_table_of_another_shape_or_with_nan_is_not_scored(tmp_path, capsys):

@@ -1,5 +1,7 @@
 """Continuous conditions in the place of labels."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,9 +10,11 @@ from conftest import LIBRARY, TINY, call_main, find_data, strategy_over
 import wgan_gp
 from wgan_gp.app import build, resolve, saved_run
 from wgan_gp.app.data_records import use_record
-from wgan_gp.config import Config
+from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.conditions import Conditions
+from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.pipeline import first_examples
+from wgan_gp.data.user_arrays import convert
 from wgan_gp.errors import UserError
 from wgan_gp.inference.grids import transitions
 from wgan_gp.keras import WGANGP
@@ -173,6 +177,178 @@ def test_unconditional_runs_ignore_conditions(file, tmp_path):
     assert result.run.dataset.spec.condition_size == 0
     with pytest.raises(UserError, match="take no conditions"):
         result.sample(1, conditions=[1, 2])
+
+
+# Precision
+
+SECONDS = 1.7e9 + np.random.default_rng(0).uniform(0, 50, (64, 1))
+
+
+def standardized(values):
+    return (values - values.mean(axis=0)) / values.std(axis=0)
+
+
+def write_conditions(path, conditions):
+    if path.suffix == ".npz":
+        np.savez(path, examples=POINTS, conditions=conditions)
+    else:
+        pairs = zip(POINTS, conditions[:, 0].tolist(), strict=True)
+        rows = [f"{x},{y},{value!r}" for (x, y), value in pairs]
+        path.write_text("\n".join(["x,y,label", *rows]))
+    return str(path)
+
+
+@pytest.mark.parametrize("source", ["npz", "csv", "arrays", "stream"])
+def test_conditions_with_a_large_offset_keep_their_precision(tmp_path, capsys, source):
+    """These are seconds of a clock, of which float32 has one number in 128."""
+    flags = {"conditioning": "projection", "batch_size": 8, "cache": "off"}
+    if source in ("npz", "csv"):
+        path = write_conditions(tmp_path / f"x.{source}", SECONDS)
+        dataset = find_data(Config(dataset="array", data_dir=path, **flags))
+    else:
+        pair = (POINTS, SECONDS)
+        data = pair if source == "arrays" else tf.data.Dataset.from_tensor_slices(pair)
+        dataset = find_dataset(Config(**flags), conditioning="projection", function=lambda: data)
+    opened = dataset.open(batch_size=8)
+    if source == "stream":
+        _, found = next(opened.decode(opened.encoded(0, 64)).as_numpy_iterator())
+    else:
+        found = first_examples(opened, 64)[1].numpy()
+    np.testing.assert_allclose(np.sort(found, 0), np.sort(standardized(SECONDS), 0), atol=1e-6)
+    recorded = Conditions.from_dict(json.loads(json.dumps(dataset.spec.conditions.to_dict())))
+    np.testing.assert_array_equal(np.sort(recorded.examples, 0), np.sort(SECONDS, 0))
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f8", "int64", "uint32", "bool"])
+def test_conditions_of_any_dtype_are_standardized_in_float64(dtype):
+    values = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 1000, (500, 2))
+    values = values.astype(dtype) if dtype == "bool" else (values + 1000).astype(dtype)
+    exact = values.astype(np.float64)
+    found = Conditions.of(values)
+    np.testing.assert_allclose(found.standardize(values), standardized(exact), atol=1e-6)
+    np.testing.assert_array_equal(found.standardize_tensor(exact), found.standardize(values))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        (SECONDS.astype(np.float32), "is constant in condition 0, which has no effect"),
+        (
+            np.float32(1.7e9) + 128 * np.arange(64, dtype=np.float32),
+            "float32 numbers are 128 apart",
+        ),
+        (np.full([64], 0.1), "is constant in condition 0, which has no effect"),
+        (1e16 + 2 * np.arange(64.0), "float64 numbers are 2 apart"),
+        (SECONDS, ""),
+        (np.arange(64.0) % 2, ""),
+    ],
+)
+@pytest.mark.parametrize("conditioning", ["projection", "none"])
+def test_conditions_that_networks_cannot_use_are_named(
+    tmp_path, capsys, conditions, message, conditioning
+):
+    np.savez(tmp_path / "x.npz", examples=POINTS, conditions=conditions)
+    find_data(Config(dataset="array", data_dir=str(tmp_path / "x.npz"), conditioning=conditioning))
+    shown = capsys.readouterr().err
+    if message and conditioning != "none":
+        assert shown.startswith(f"warning: --data_dir={tmp_path}/x.npz is ") and message in shown
+    else:
+        assert not shown
+
+
+def test_a_constant_condition_is_standardized_to_0():
+    """The mean of equal numbers is rounded, so that their deviation would not be 0."""
+    values = np.full([1000, 1], 0.1)
+    assert values.std() > 0
+    conditions = Conditions.of(values)
+    assert conditions.deviation == 1 and not conditions.table.any()
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_conditions_that_cannot_be_standardized_are_one_line(tmp_path, size):
+    exact = size * CONDITIONS.astype(np.float64)
+    for conditions in (exact, exact[:, 0]):
+        with pytest.raises(UserError, match=r"data has values in condition 0.* too large, or too"):
+            train(tmp_path, data=(POINTS, conditions))
+        with pytest.raises(UserError, match=r"=... has values in condition 0.* too large, or too"):
+            Conditions.given(conditions, 0)
+    with pytest.raises(UserError, match=r"--x gives conditions of up to 1e\+300 .* too far from"):
+        Conditions.of(CONDITIONS).checked([1e300, 1], "--x")
+
+
+def test_examples_that_float32_cannot_hold_are_not_called_nan(tmp_path, capsys):
+    with pytest.raises(UserError, match="examples of up to 1e\\+300 in size, which float32"):
+        train(tmp_path, data=np.full([64, 2], 1e300))
+    convert(1e9 + POINTS.astype(np.float64), DataSettings(), "data")
+    assert "data is rounded in feature 0, feature 1: the" in capsys.readouterr().err
+    convert(2**25 + np.arange(64)[:, None], DataSettings(), "data")
+    assert "float32 numbers are 4 apart" in capsys.readouterr().err
+
+
+def test_a_run_with_conditions_of_a_large_offset(tmp_path, capsys):
+    """Samples, archives, scores and exports distinguish seconds of a clock."""
+    result = train(tmp_path / "run", data_dir=write_conditions(tmp_path / "x.npz", SECONDS))
+    given = 1.7e9 + np.arange(5) / 8
+    same = np.stack([result.sample(1, conditions=[value])[0] for value in given])
+    assert len(np.unique(same[:, 0])) == 5
+    path, run = str(tmp_path / "s.npz"), f"--model_dir={tmp_path}/run"
+    flags = ["--sample_format=npz", "--num_samples=5", f"--output={path}"]
+    text = ";".join(map(repr, given.tolist()))
+    assert call_main("--mode=sample", run, *flags, f"--sample_conditions={text}") == 0
+    with np.load(path) as archive:
+        np.testing.assert_array_equal(archive["conditions"], given[:, None])
+        samples, latents = archive["samples"], archive["latents"]
+    signatures = tf.saved_model.load(result.export(str(tmp_path / "e")) + "/saved_model").signatures
+    values = tf.constant(given[:, None])
+    assert values.dtype == tf.float64
+    found = signatures["latents"](latents=tf.constant(latents), conditions=values)["samples"]
+    np.testing.assert_allclose(found, samples, atol=1e-5)
+    seed = tf.constant(result.run.sampler.seed, tf.int64)
+    np.testing.assert_allclose(
+        signatures["seed"](seed=seed, conditions=values)["samples"], samples, atol=1e-5
+    )
+    examples = tf.constant(np.repeat(POINTS[:1], 5, axis=0))
+    scores = signatures["critic"](examples=examples, conditions=values)["scores"].numpy()
+    assert len(np.unique(scores)) == 5
+    np.savez(tmp_path / "y.npz", examples=examples, conditions=given)
+    flags = [f"--score_data={tmp_path}/y.npz", f"--output={tmp_path}/y.csv", "--score_starts=0"]
+    assert call_main("--mode=score", run, *flags) == 0
+    table = np.loadtxt(tmp_path / "y.csv", delimiter=",", skiprows=1)
+    np.testing.assert_allclose(table[:, 1], scores, rtol=1e-4, atol=1e-5)
+    capsys.readouterr()
+    result.sample(1, conditions=np.float32([1.7e9]))
+    assert "float32 numbers are 128 apart" in capsys.readouterr().err
+
+
+def test_fit_and_predict_keep_the_precision_of_conditions(tmp_path):
+    seen = []
+
+    @tf.keras.utils.register_keras_serializable("tests")
+    class Recorder(tf.keras.layers.Layer):
+        def call(self, inputs):
+            tf.py_function(lambda values: seen.append(values.numpy()), [inputs], [])
+            return inputs
+
+    def network(size, outputs):
+        inputs = [tf.keras.Input([size]), tf.keras.Input([1])]
+        joined = tf.keras.layers.Concatenate()([inputs[0], Recorder()(inputs[1])])
+        return tf.keras.Model(inputs, tf.keras.layers.Dense(outputs)(joined))
+
+    config = Config(**{**SETTINGS, "dataset": "swiss_roll", "batch_size": 64})
+    model = WGANGP(network(8, 2), network(2, 1), config, conditions=SECONDS.tolist())
+    model.compile()
+    latents = np.zeros([64, 8])
+    model.fit(POINTS, SECONDS.tolist(), verbose=0)
+    expected = np.sort(standardized(SECONDS), axis=0)
+    assert any(
+        values.shape == expected.shape and np.allclose(np.sort(values, 0), expected, atol=1e-6)
+        for values in seen
+    )
+    for predict in (lambda x: model.predict(x, verbose=0, batch_size=64), model):
+        seen.clear()
+        predict([latents, SECONDS])
+        np.testing.assert_allclose(seen[-1], standardized(SECONDS), atol=1e-6)
 
 
 # Training

@@ -10,7 +10,7 @@ from .app.build import make_augmentation, make_objective, make_remat, with_consi
 from .app.library import Library, bundled
 from .config import Config
 from .data.conditions import Conditions
-from .data.fit_batches import examples_of, form_batches, static_batch
+from .data.fit_batches import examples_of, form_batches, predicted_inputs, static_batch
 from .errors import UserError
 from .training.interface import Objective
 from .training.networks import KERAS_3
@@ -63,6 +63,7 @@ class WGANGP(tf.keras.Model):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.autocast = False  # Keras would round conditions to float32
         for name, is_used in _NOT_IN_FIT.items():
             if is_used(value := getattr(config, name)):
                 raise UserError(f"{name}={value} is not supported in fit", "use wgan_gp.train")
@@ -74,12 +75,11 @@ class WGANGP(tf.keras.Model):
         self._loss_functions = bundled("losses")
         library = Library(bundled("models"), self._loss_functions, objective)
         self._objective = with_consistency(make_objective(config, library), config)
-        tags = [
+        self._tags = [
             *(f"critic/{name}" for name in self._objective.critic_term_names),
             *(f"generator/{name}" for name in self._objective.generator_term_names),
         ]
-        self._means = [tf.keras.metrics.Mean(name=tag.replace("/", "_")) for tag in tags]
-        self._tags = tags
+        self._means = [tf.keras.metrics.Mean(name=tag.replace("/", "_")) for tag in self._tags]
         self._replica_step: ReplicaStep | None = None
 
     def compile(
@@ -123,8 +123,7 @@ class WGANGP(tf.keras.Model):
           y: Labels `[N]` or conditions `[N, K]`, if `x` is an array and the networks take them.
           validation_data: Held-out examples, likewise; a pair if there are labels. The critic's
             terms on them are reported as "val_...".
-          kwargs: Other arguments of `keras.Model.fit`, but for `batch_size`, which follows from the
-            configuration.
+          kwargs: Other arguments of `keras.Model.fit`; `batch_size` follows from `config`.
 
         Returns:
           Keras's History.
@@ -152,6 +151,10 @@ class WGANGP(tf.keras.Model):
             x = self._batches(x, y, 1, shuffle=False)
             self._prepare(x)
         return super().evaluate(x, **kwargs)
+
+    def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """Returns samples; see `keras.Model.predict`, which would round conditions to float32."""
+        return super().predict(*predicted_inputs(x, batch_size, self.conditions), **kwargs)
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Performs one iteration on this replica's part of n_critic * batch_size examples."""
@@ -205,11 +208,8 @@ class WGANGP(tf.keras.Model):
                 name: tf.keras.utils.deserialize_keras_object(config[name])
                 for name in ("generator", "critic")
             }
-        settings = Config.from_dict(config["config"])
-        model = cls(**networks, config=settings, classes=config["classes"], name=config["name"])
-        if config.get("conditions") is not None:
-            model.conditions = Conditions.from_dict(config["conditions"])
-        return model
+        same: Any = {name: config.get(name) for name in ("classes", "conditions", "name")}
+        return cls(**networks, config=Config.from_dict(config["config"]), **same)
 
     def get_compile_config(self) -> None:
         """Returns None: a loaded model is compiled again, and keeps its optimizers' weights."""

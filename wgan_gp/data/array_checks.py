@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,7 +12,8 @@ from absl import logging
 from ..config import DataSettings
 from ..errors import UserError
 from .array_files import ArrayData
-from .scaling import Scaling
+from .precision import warn_if_coarse
+from .scaling import Scaling, Statistics
 from .whitening import MAX_VALUES
 
 # The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
@@ -19,6 +21,8 @@ from .whitening import MAX_VALUES
 _UNSCALED = (1e-3, 1e6)
 # The squares of larger and smaller numbers are no normal numbers of float64.
 _SCALED = (1e-150, 1e150)
+# The squares of larger normalized values overflow in float32.
+_MOST_NORMALIZED = 1e18
 
 
 def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
@@ -79,6 +83,31 @@ def check_values(flag: str, scaling: Scaling, settings: DataSettings) -> None:
             "with --scaling=none",
             "use --scaling=minmax or standard",
         )
+
+
+def check_normalized(flag: str, data: ArrayData, statistics: Statistics, scaling: Scaling) -> None:
+    """Raises UserError if the scaling of other data leaves values that networks cannot compute."""
+    extremes = np.stack([statistics.minimum, statistics.maximum])[:, scaling.used]
+    if scaling.method != "none":
+        with np.errstate(over="ignore"):
+            extremes = (extremes - scaling.offset) / scaling.scale
+    is_bad = np.zeros([len(scaling.constants)], bool)
+    is_bad[list(scaling.used)] = np.abs(extremes).max(axis=0) > _MOST_NORMALIZED
+    if is_bad.any():
+        raise UserError(
+            f"{flag} has values in {names_of(data, is_bad)} that are too far from the training "
+            "data of the run",
+            "give data in the units of the training data",
+        )
+
+
+def warn_of_precision(flag: str, data: ArrayData, statistics: Statistics, scaling: str) -> None:
+    """Warns of features that are rounded: in the file or, with --scaling=none, in the networks."""
+    dtype = data.examples.dtype
+    if scaling == "none" and dtype.kind == "f" and dtype.itemsize > 4:
+        dtype = np.dtype(np.float32)
+    names = functools.partial(names_of, data)
+    warn_if_coarse(flag, names, statistics.minimum, statistics.maximum, dtype)
 
 
 def check_flags(

@@ -109,8 +109,7 @@ def _read_npz(path: str, flag: str) -> ArrayData:
         return ArrayData(arrays[name], arrays.get("labels"))
     conditions = arrays["conditions"]
     if _is_usable(conditions):
-        with np.errstate(over="ignore"):  # the check reports infinity
-            conditions = conditions.reshape(len(conditions), -1).astype(np.float32)
+        conditions = conditions.reshape(len(conditions), -1)
     return ArrayData(arrays[name], conditions)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from absl import logging
 from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from . import array_checks, pixels
-from .array_files import ArrayData, open_arrays
+from .array_files import open_arrays
 from .class_names import numbered_like
 from .conditions import Conditions
-from .npy_files import chunks
+from .dequantization import is_byte
+from .npy_files import Rows, chunks
 from .scaling import Scaling, Statistics
 from .shuffling import shuffled
 from .source import (
@@ -60,14 +62,15 @@ class ArrayReader:
         self.scaling, self._valid, self._content = self._examine(settings)
         array_checks.check_constant(self._flag, self._data, self.scaling, settings)
         array_checks.check_values(self._flag, self.scaling, settings)
+        array_checks.warn_of_precision(self._flag, self._data, self._statistics, settings.scaling)
         labels = self._data.labels
         is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
         self.label_count = 0
         self.class_names = self._data.class_names
         self.conditions: Conditions | None = None
         if labels is not None and is_condition:
-            self._values = labels.reshape(len(labels), -1).astype(np.float32)[self._valid]
-            self.conditions = Conditions.of(self._values)
+            self._values = labels.reshape(len(labels), -1)[self._valid]
+            self.conditions = Conditions.of(self._values, self._flag)
         elif labels is not None:
             self.label_count = int(labels.max()) + 1
         array_checks.check_flags(self._flag, self.example_shape, self.label_count, settings)
@@ -88,7 +91,7 @@ class ArrayReader:
         """Replaces the scaling, by that of the training data or of the beginning of the run.
 
         Raises:
-          UserError: If it is for another number of features.
+          UserError: If it is for another number of features, or for data of another size.
         """
         if len(scaling.constants) != len(self.scaling.constants):
             raise UserError(
@@ -96,6 +99,7 @@ class ArrayReader:
                 f"has {len(scaling.constants)}",
                 "give data of the same shape",
             )
+        array_checks.check_normalized(self._flag, self._data, self._statistics, scaling)
         self.scaling = scaling
 
     def use_classes(self, class_names: tuple[str, ...] | None) -> None:
@@ -138,9 +142,10 @@ class ArrayReader:
                     f"--tpu={devices.tpu} cannot read it while they train",
                     "run on the TPU VM with --tpu=local, or use --cache=on",
                 )
-            return StreamedRows(settings.seed, form, self._data, self._valid, labels, self.scaling)
+            rows = self._data.examples
+            return StreamedRows(settings.seed, form, rows, self._valid, labels, self._to_stored)
         parts = [
-            self.scaling.to_stored(part[self._valid[first : first + len(part)]])
+            self._to_stored(part[self._valid[first : first + len(part)]])
             for first, part in chunks(self._data.examples)
         ]
         return StoredData(settings.seed, form, np.concatenate(parts), labels)
@@ -161,17 +166,30 @@ class ArrayReader:
 
     def _format(self, settings: DataSettings) -> ExampleFormat:
         scaling, is_image = self.scaling, len(self.example_shape) == 3
+        get_noise = self._get_noise
 
         def normalize(stored: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-            examples = scaling.normalize_stored(settings, stored, first)
-            return pixels.flip(settings, examples, first) if is_image else examples
+            if get_noise:
+                stored = scaling.normalize_stored(settings, stored, first)
+            return pixels.flip(settings, stored, first) if is_image else stored
 
         return ExampleFormat(
             self.example_shape,
-            tf.uint8 if scaling.uint8 else tf.float32,
+            tf.uint8 if get_noise and is_byte(self._data.examples.dtype) else tf.float32,
             normalize,
             0 if self.conditions is None else self.conditions.size,
         )
+
+    @property
+    def _get_noise(self) -> bool:
+        """Is True if the examples are dequantized: integers, also of another dtype than trained on.
+
+        Real numbers that are held out are only normalized.
+        """
+        return self.scaling.dequantized and self._statistics.are_integers
+
+    def _to_stored(self, examples: np.ndarray) -> np.ndarray:
+        return self.scaling.to_stored(examples, get_noise=self._get_noise)
 
     def _labels(self) -> np.ndarray:
         if self.conditions is not None:
@@ -188,7 +206,7 @@ class ArrayReader:
           The scaling of the examples, which of them are valid `[N]` bool, and a hash.
         """
         rows = self._data.examples
-        statistics = Statistics(rows.shape[-1])
+        self._statistics = statistics = Statistics(rows.shape[-1])
         covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
         content = hashlib.sha256()
         valid = []
@@ -231,28 +249,28 @@ class StreamedRows(StreamedData):
     Args:
       seed: The seed of the order.
       format: The form of the examples.
-      data: The file.
+      rows: The examples of the file.
       valid: `[N]` bool, the examples that are used.
       labels: The labels or standardized conditions of the valid examples.
-      scaling: The scaling of the examples.
+      to_stored: Converts examples of the file to the form in which they are stored.
     """
 
     def __init__(
         self,
         seed: int,
         format: ExampleFormat,
-        data: ArrayData,
+        rows: Rows,
         valid: np.ndarray,
         labels: np.ndarray,
-        scaling: Scaling,
+        to_stored: Callable[[np.ndarray], np.ndarray],
     ):
         self.format = format
         self.size = int(valid.sum())
         self._seed = seed
-        self._rows = data.examples
+        self._rows = rows
         self._indices = np.flatnonzero(valid)
         self._labels = labels
-        self._scaling = scaling
+        self._to_stored = to_stored
 
     def encoded(self, first: int, count: int) -> tf.data.Dataset:
         """Returns batches of the indices of examples; see `StreamedData.encoded`."""
@@ -267,7 +285,7 @@ class StreamedRows(StreamedData):
 
         def read(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rows = np.asarray(self._rows[self._indices[places]])
-            return self._scaling.to_stored(rows), self._labels[places].astype(dtype)
+            return self._to_stored(rows), self._labels[places].astype(dtype)
 
         def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             examples, labels = tf.numpy_function(

@@ -84,6 +84,8 @@ class Dataset:
                 "none",
                 _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
             )
+        if conditioning != "none" and has_conditions:
+            reader.conditions.warn()  # type: ignore[attr-defined]
         classes = 0 if conditioning == "none" else self.label_count
         self._classes = classes
         self.settings = settings

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..errors import UserError
 from .conditions import Conditions
+
+_PREDICTED = 32  # examples in a batch of predict by default, as in Keras
 
 
 def examples_of(
@@ -26,6 +29,8 @@ def examples_of(
       UserError: If labels are needed, but missing.
     """
     is_dataset = isinstance(x, tf.data.Dataset)
+    if isinstance(y, list | tuple):
+        y = np.asarray(y)  # TensorFlow would round numbers of Python to float32
     dataset = (
         x.unbatch()
         if is_dataset
@@ -69,6 +74,23 @@ def form_batches(
 
     batches = examples.batch(size, drop_remainder=True).map(by_replica)
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def predicted_inputs(
+    x: Any, batch_size: int | None, conditions: Conditions | None
+) -> tuple[Any, int | None]:
+    """Returns the arguments x and batch_size of Keras's predict.
+
+    Arrays of latents and conditions become a dataset, because Keras rounds arrays to float32.
+
+    Args:
+      x, batch_size: The arguments of the caller.
+      conditions: The standardization of the conditions; None for labels.
+    """
+    if conditions is None or not isinstance(x, list | tuple):
+        return x, batch_size
+    inputs = tuple(np.asarray(each) for each in x)
+    return tf.data.Dataset.from_tensor_slices((inputs,)).batch(batch_size or _PREDICTED), None
 
 
 def static_batch(

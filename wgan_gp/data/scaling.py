@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from ..config import DataSettings
 from ..errors import UserError
-from ..runtime.randomness import RngStream, uncorrelated_bits
+from .dequantization import MOST_LEVELS, normalize_levels, to_levels
+from .precision import needs_float64
 from .whitening import Whitening
 
 
@@ -55,20 +56,37 @@ class Scaling:
         return self.method == "minmax"
 
     @property
-    def uint8(self) -> bool:
-        """Is True if examples are stored as uint8 and normalized when they are used."""
-        return self.dequantized and self.dtype in ("uint8", "bool")
+    def signature_dtype(self) -> tf.DType:
+        """The dtype of examples in the units of the data: float64 if float32 is too coarse."""
+        is_integer = np.dtype(self.dtype).kind in "iu"
+        exact = [self.constants[place] for place in self.unused] if is_integer else []
+        if self.dequantized:
+            exact += [*self.minimum, *self.maximum]
+        is_wide = max(map(abs, exact), default=0) > 2**24 or (
+            not self.dequantized and needs_float64(self.minimum, self.maximum, self.dtype)
+        )
+        return tf.float64 if is_wide else tf.float32
 
-    def to_stored(self, examples: np.ndarray) -> np.ndarray:
+    @property
+    def unused(self) -> np.ndarray:
+        """The indices of the features that are not used."""
+        return np.setdiff1d(np.arange(len(self.constants)), self.used)
+
+    def to_stored(self, examples: np.ndarray, *, get_noise: bool = True) -> np.ndarray:
         """Returns examples of the data as they are stored: uint8 or float32.
 
-        Integers that are dequantized are stored as they are, because the noise is new at each use.
-        All others are normalized.
+        Integers that are dequantized are stored by `dequantization.to_levels`, because the noise
+        is new at each use. All others are normalized.
+
+        Args:
+          examples: `[N, ..., all features]`, of any numeric dtype.
+          get_noise: Whether they get noise if the data is dequantized.
         """
         examples = examples[..., self.used]
-        if self.dequantized:
-            return examples.astype(np.uint8 if self.uint8 else np.float32)
-        return self._normalize(examples.astype(np.float64)).astype(np.float32)
+        if self.dequantized and get_noise:
+            return to_levels(examples, self.offset)
+        values = examples.astype(np.float64) + 0.5 * self.dequantized  # the mean of the noise
+        return self._normalize(values).astype(np.float32)
 
     def normalize(self, examples: tf.Tensor) -> tf.Tensor:
         """Returns examples of the data as the networks see them, float32.
@@ -79,7 +97,7 @@ class Scaling:
           examples: `[..., all features]`, of any numeric dtype.
         """
         values = tf.cast(tf.gather(examples, self.used, axis=-1), tf.float64)
-        return tf.cast(self._normalize(values + (0.5 if self.dequantized else 0.0)), tf.float32)
+        return tf.cast(self._normalize(values + 0.5 * self.dequantized), tf.float32)
 
     def _normalize(self, values: Any) -> Any:
         """Scales an array or a tensor of float64."""
@@ -105,42 +123,37 @@ class Scaling:
         """
         if not self.dequantized:
             return stored
-        noise: tf.Tensor | float = 0.5
-        if settings.dequantization:
-            count, *rest = stored.shape
-            words = uncorrelated_bits(
-                settings.seed,
-                RngStream.DEQUANTIZATION,
-                first=first,
-                count=count,
-                size=int(np.prod(rest)),
-            )
-            high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
-            noise = tf.reshape(tf.cast(high, tf.float32), stored.shape) * 2.0**-16
-        factor = 1 / np.array(self.scale)
-        shift = -np.array(self.offset) / self.scale
-        return (tf.cast(stored, tf.float32) + noise) * np.float32(factor) + np.float32(shift)
+        offset = np.array(self.offset)
+        return normalize_levels(
+            settings,
+            stored,
+            first,
+            offset=offset,
+            scale=np.array(self.scale),
+            largest=np.ceil(np.maximum(offset - self.minimum, 1 - (offset - self.maximum))),
+        )
 
     def restore_tensor(self, samples: tf.Tensor) -> tf.Tensor:
-        """Returns samples in the units of the data, with all its features, float32.
+        """Returns samples in the units of the data, with all its features, in `signature_dtype`.
 
         Samples of data that were dequantized are integers in the range of the data.
 
         Args:
           samples: `[..., F]` float32, an output of the generator.
         """
-        return tf.cast(self._restore(samples), tf.float32)
+        return tf.cast(self._restore(samples), self.signature_dtype)
 
     def _restore(self, samples: tf.Tensor) -> tf.Tensor:
         values = tf.cast(samples, tf.float64)
         if self.whitening is not None:
             values = self.whitening.invert(values)
-        if self.method != "none":
+        if self.dequantized:  # the integer part is added last, which is exact
+            middle = np.round(self.offset)
+            levels = tf.floor(values * self.scale + (self.offset - middle)) + middle
+            values = tf.clip_by_value(levels, self.minimum, self.maximum)
+        elif self.method != "none":
             values = values * self.scale + self.offset
-        if self.dequantized:
-            values = tf.clip_by_value(tf.floor(values), self.minimum, self.maximum)
-        unused = np.setdiff1d(np.arange(len(self.constants)), self.used)
-        if len(unused):
+        if len(unused := self.unused):
             constants = tf.constant(np.array(self.constants)[unused], tf.float64)
             shape = tf.concat([tf.shape(values)[:-1], [len(unused)]], axis=0)
             values = tf.concat([values, tf.broadcast_to(constants, shape)], axis=-1)
@@ -199,6 +212,7 @@ class Statistics:
       count: The number of values of each feature.
       minimum, maximum, mean: `[features]` float64.
       invalid: `[features]`, the number of examples in which a feature is NaN or infinite.
+      are_integers: Whether all values are integers, of any dtype.
     """
 
     def __init__(self, features: int):
@@ -207,6 +221,7 @@ class Statistics:
         self.maximum = np.full(features, -np.inf)
         self.mean = np.zeros(features)
         self.invalid = np.zeros(features, int)
+        self.are_integers = True
         self._squares = np.zeros(features)
 
     def add(self, examples: np.ndarray) -> np.ndarray:
@@ -217,7 +232,9 @@ class Statistics:
         self.invalid += bad.sum(axis=0)
         valid = np.logical_not(bad.any(axis=1))
         if valid.any():
-            self._merge(values[valid].reshape(-1, features))
+            values = values[valid].reshape(-1, features)
+            self.are_integers &= bool((values == np.floor(values)).all())
+            self._merge(values)
         return valid
 
     def _merge(self, values: np.ndarray) -> None:
@@ -245,12 +262,12 @@ class Statistics:
         Args:
           method: "minmax", "standard", "none", or "whiten", for which the caller adds a whitening.
           dtype: The dtype of the data.
-          dequantize: Whether integers below 2^16 get noise under "minmax" and "standard".
+          dequantize: Whether integers of up to 2^16 levels get noise under "minmax" and "standard".
           names: The names of the features, or None.
         """
-        # In float32, larger integers and the noise have no exact sum.
         largest = max(np.abs(self.minimum).max(), np.abs(self.maximum).max())
-        is_integer = dtype.kind in "iub" and largest < 2**16
+        levels = (self.maximum - self.minimum).max() + 1
+        is_integer = dtype.kind in "iub" and levels <= MOST_LEVELS and largest < 2**53
         dequantized = dequantize and method in ("minmax", "standard") and is_integer
         used: np.ndarray = np.arange(len(self.mean))
         if method != "none":

@@ -194,7 +194,13 @@ def _read_scaled(
                 f"{flag} contains NaN or infinity in {names_of(names, is_bad.any(axis=0))}",
                 "leave these examples out",
             )
-        examples = scaling.normalize(tf.constant(part)).numpy()
+        examples = scaling.normalize(tf.constant(part, tf.float64)).numpy()
+        if not np.isfinite(examples).all():
+            raise UserError(
+                f"{flag} contains values of up to {np.abs(part).max():.3g} in size, which are too "
+                "far from the training data of the run",
+                "give examples in the units of the training data",
+            )
         indices = begin + np.arange(len(part))
         labels = None if all_labels is None else all_labels[indices]
         yield from _split(examples, labels, batch_size, indices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from ..config import DataSettings
 from ..errors import UserError, shorten
 from .pipeline import without_autotune
+from .precision import in_words, warn_if_coarse
 from .source import MAX_CACHE_BYTES
 
 _BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
@@ -22,7 +24,7 @@ class Arrays(NamedTuple):
 
     Attributes:
       examples: `[N, H, W, C]` uint8 or float32, or `[N, D]` float32.
-      labels: `[N]` int64, or conditions `[N, K]` float32, or None.
+      labels: `[N]` int64, or conditions `[N, K]` of any numeric dtype, or None.
     """
 
     examples: np.ndarray
@@ -116,19 +118,39 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
             "return numbers of shape [N, H, W, C] or [N, D]",
         )
     if not (examples.ndim == 4 and examples.dtype == np.uint8):
-        examples = examples.astype(np.float32)
         if not np.isfinite(examples).all():
             bad = int((~np.isfinite(examples)).reshape(len(examples), -1).any(1).sum())
             raise UserError(
                 f"{flag} returns NaN or infinity in {bad} of {len(examples)} examples",
                 "leave them out",
             )
+        examples = _to_float32(examples, flag)
         if examples.ndim == 4 and np.abs(examples).max() > 1.001:
             raise UserError(
                 f"{flag} returns images from {examples.min():g} to {examples.max():g}",
                 "scale them to [-1, 1], or return uint8",
             )
     return Arrays(examples, _check_labels(labels, len(examples), flag))
+
+
+def _to_float32(examples: np.ndarray, flag: str) -> np.ndarray:
+    """Returns finite examples in the dtype of `Arrays`, and warns if it is too coarse for them.
+
+    Raises:
+      UserError: If they overflow.
+    """
+    low, high = (each.astype(np.float64) for each in (examples.min(axis=0), examples.max(axis=0)))
+    if (largest := max(-low.min(), high.max())) > np.finfo(np.float32).max:
+        raise UserError(
+            f"{flag} returns examples of up to {largest:.3g} in size, which float32 cannot hold",
+            "scale them to values near 1",
+        )
+    if examples.ndim == 2:  # pixels may be almost constant
+        dtype = examples.dtype
+        if dtype.itemsize > 2 and (dtype.kind == "f" or largest > 2**24):
+            dtype = np.dtype(np.float32)
+        warn_if_coarse(flag, functools.partial(in_words, "feature"), low, high, dtype)
+    return examples.astype(np.float32)
 
 
 def _check_labels(labels: np.ndarray | None, count: int, flag: str) -> np.ndarray | None:
@@ -150,7 +172,7 @@ def _check_labels(labels: np.ndarray | None, count: int, flag: str) -> np.ndarra
 
 
 def check_conditions(conditions: np.ndarray, count: int, flag: str) -> np.ndarray:
-    """Returns conditions `[N]` or `[N, K]` of N examples as `[N, K]` float32.
+    """Returns conditions `[N]` or `[N, K]` of N examples as `[N, K]` of the same dtype.
 
     Raises:
       UserError: If they have another shape or dtype, or contain NaN or infinity.
@@ -164,7 +186,6 @@ def check_conditions(conditions: np.ndarray, count: int, flag: str) -> np.ndarra
         )
     if conditions.dtype.kind not in "fiub":
         raise UserError(f"{flag} returns conditions of {conditions.dtype}", "return numbers")
-    conditions = conditions.astype(np.float32)
     if bad := int((~np.isfinite(conditions)).any(axis=1).sum()):
         raise UserError(
             f"{flag} returns NaN or infinity in the conditions of {bad} of {count} examples",

@@ -228,7 +228,7 @@ def _find_conditions(data: Arrays | tf.data.Dataset, flag: str) -> Conditions | 
         values = check_conditions(values, len(values), flag)
     else:
         return None
-    return None if values is None or values.ndim == 1 else Conditions.of(values)
+    return None if values is None or values.ndim == 1 else Conditions.of(values, flag)
 
 
 def _accepts(function: Callable[..., Any], name: str) -> bool:

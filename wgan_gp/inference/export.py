@@ -60,10 +60,11 @@ class ExportedCritic:
     conditions: Conditions | None = None
 
     def signature(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns the signature "critic": examples `[B, ...]` float32 -> {"scores": `[B]`}.
+        """Returns the signature "critic": examples `[B, ...]` -> {"scores": `[B]` float32}.
 
         A critic that takes labels has a second argument, labels `[B]` int32, or conditions
-        `[B, K]` float32 in the data's units.
+        `[B, K]` in the data's units. Examples and conditions are float32, or float64 if float32
+        is too coarse for the data.
         """
 
         def score(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -77,10 +78,11 @@ class ExportedCritic:
                 examples = self.scaling.normalize(examples)
             return {"scores": self.score(critic, examples)}
 
-        shape = self.example_shape
+        shape, dtype = self.example_shape, tf.float32
         if self.scaling is not None:
             shape = (*shape[:-1], len(self.scaling.constants))
-        examples = tf.TensorSpec([None, *shape], tf.float32, "examples")
+            dtype = self.scaling.signature_dtype
+        examples = tf.TensorSpec([None, *shape], dtype, "examples")
         if not self.takes_labels:
             return traced(score, examples)
         known = self.conditions

@@ -252,7 +252,7 @@ def _archive(
     latents, labels = sampler.noise(
         settings.num_samples, settings.sample_class, conditions=conditions
     )
-    known = sampler.conditions
+    count, known = settings.num_samples, sampler.conditions
     arrays: dict[str, Any] = {
         "samples": samples,
         "latents": latents,
@@ -260,7 +260,7 @@ def _archive(
         "iteration": np.int64(iteration),
         **({} if sampler.truncation is None else {"truncation": np.float64(sampler.truncation)}),
         **({"labels": labels} if sampler.classes else {}),
-        **({"conditions": known.restore(labels)} if known is not None else {}),
+        **({} if known is None else {"conditions": sampler.conditions_of(count, conditions)}),
     }
     content = io.BytesIO()
     np.savez(content, **arrays)
@@ -279,6 +279,6 @@ def _table(samples: np.ndarray, scaling: Scaling | None) -> bytes:
     writer = csv.writer(content)
     if scaling is not None and scaling.names is not None:
         writer.writerow(scaling.names)
-    # The shortest text that is the same number in float32.
+    # The shortest text that is the same number in the dtype of the samples.
     writer.writerows([str(value) for value in sample] for sample in samples)
     return content.getvalue().encode()

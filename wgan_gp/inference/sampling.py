@@ -55,7 +55,8 @@ class Sampler:
         self.classes = classes
         self.conditions = conditions
         self.truncation: float | None = None
-        self._table = None if conditions is None else conditions.recorded().table
+        self._used = None if conditions is None else conditions.recorded()
+        self._table = None if self._used is None else self._used.table
         self._generator = generator
         self._strategy = strategy
         self._latent_size = latent_size
@@ -120,10 +121,22 @@ class Sampler:
             return latents[places], table[places % len(table)]
         return latents[places], (places % max(1, self.classes)).astype(np.int32)
 
+    def conditions_of(self, count: int, conditions: Any = None) -> np.ndarray:
+        """Returns the conditions of the samples of `sample`, `[count, K]` in the data's units.
+
+        They have the dtype of the data or, if they are given, float64.
+        """
+        used = self._used
+        assert used is not None, "the generator takes conditions"
+        rows = used.examples.astype(used.dtype)
+        if conditions is not None:
+            rows = used.checked(conditions, "the conditions")
+        return rows[np.arange(count) % len(rows)]
+
     def with_conditions(self, conditions: Conditions) -> Sampler:
         """Returns a sampler of the same generator that uses all given conditions in turn."""
         other = self._copy()
-        other.conditions, other._table = conditions, conditions.table
+        other.conditions, other._used, other._table = conditions, conditions, conditions.table
         return other
 
     def truncated(self, threshold: float) -> Sampler:

@@ -1,8 +1,8 @@
 """The signatures of an exported generator.
 
 `latents` is the generator itself. `seed` also draws the noise; for the same seed, its samples are
-those of --mode=sample. Both return a dictionary {"samples": `[B, ...]` float32}, in the units of
-the data.
+those of --mode=sample. Both return a dictionary {"samples": `[B, ...]`}, in the units of the data.
+Samples and conditions are float32, or float64 if float32 is too coarse for the data.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def conditional_signatures(
       scaling: The scaling of an array, in whose units the samples are; None for other data.
 
     Returns:
-      "latents": latents `[B, latent_size]` float32, conditions `[B, K]` float32 -> B samples.
-      "seed": seed, scalar int64 in [0, 2^31), conditions `[B, K]` float32 -> B samples, one for
-        each condition.
-      The conditions are in the units of the data.
+      "latents": latents `[B, latent_size]` float32, conditions `[B, K]` -> B samples.
+      "seed": seed, scalar int64 in [0, 2^31), conditions `[B, K]` -> B samples, one for each
+        condition.
+      The conditions are in the units of the data; see `condition_spec` for their dtype.
     """
 
     def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -98,7 +98,7 @@ def conditional_signatures(
 
 def condition_spec(conditions: Conditions) -> tf.TensorSpec:
     """Returns the spec of the argument "conditions" of a signature."""
-    return tf.TensorSpec([None, conditions.size], tf.float32, "conditions")
+    return tf.TensorSpec([None, conditions.size], conditions.signature_dtype, "conditions")
 
 
 def traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
