@@ -483,7 +483,7 @@ def test_fit_augments_as_train_does(augment):
     before = keras_model(augment)
     copy_weights(before.generator, model.generator)
     history = model.fit(images, shuffle=False, verbose=0).history
-    before._prepare(before._batches(images, None, 1, shuffle=False))
+    before.prepare()
     terms = before._step.critic_step(
         tf.constant(images), tf.zeros([8], tf.int32), tf.constant(0, tf.int64)
     )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
-from .app.build import make_augmentation, make_objective, make_remat, with_consistency
-from .app.library import Library, bundled
+from .app.build import make_objective, make_step, with_consistency
+from .app.fit_networks import adapt, check_fit_critic, first_inputs
+from .app.keras_arguments import both_optimizers, refuse
+from .app.keras_model import CheckedModel
+from .app.library import bundled_library
 from .config import Config
 from .data.conditions import Conditions
-from .data.fit_batches import examples_of, form_batches, predicted_inputs, static_batch
+from .data.fit_batches import predicted_inputs, static_batch
+from .data.spec import DataSpec
 from .errors import UserError
-from .training.interface import Objective
+from .training.interface import Objective, tags_of
 from .training.networks import KERAS_3
+from .training.regularization import TERM
 from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
 
@@ -22,7 +28,7 @@ _NOT_IN_FIT |= {"augment": lambda value: value == "ada"}
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
-class WGANGP(tf.keras.Model):
+class WGANGP(CheckedModel):
     """A generator and a critic, trained by `fit` with the steps of train.py.
 
     One train step is one iteration: `n_critic` critic updates, each on `batch_size` new examples,
@@ -72,14 +78,24 @@ class WGANGP(tf.keras.Model):
         self.config = config
         self.classes = classes
         self.conditions = None if conditions is None else Conditions.given(conditions, classes)
-        self._loss_functions = bundled("losses")
-        library = Library(bundled("models"), self._loss_functions, objective)
-        self._objective = with_consistency(make_objective(config, library), config)
-        self._tags = [
-            *(f"critic/{name}" for name in self._objective.critic_term_names),
-            *(f"generator/{name}" for name in self._objective.generator_term_names),
-        ]
-        self._means = [tf.keras.metrics.Mean(name=tag.replace("/", "_")) for tag in self._tags]
+        self._library = dataclasses.replace(bundled_library(), objective=objective)
+        objective = with_consistency(make_objective(config, self._library), config)
+        self._tags = tags_of(objective)
+        # Keras permits new metrics in a constructor only.
+        all_tags = [*self._tags, *(f"{name}/{TERM}" for name in ("critic", "generator"))]
+        mean = tf.keras.metrics.Mean
+        self._means = {tag: mean(name=tag.replace("/", "_")) for tag in all_tags}
+        self._example_shape: tuple[int, ...] | None = None
+        first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
+        # It determines the noise and the schedules, and is saved with the weights.
+        self._iteration = self.add_weight(
+            name="iteration",
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            trainable=False,
+            aggregation=first,
+        )
         self._replica_step: ReplicaStep | None = None
 
     def compile(
@@ -90,67 +106,39 @@ class WGANGP(tf.keras.Model):
         jit_compile: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Sets the optimizers.
+        """Sets the optimizers. After a `fit`, the next one trains with the new ones.
 
         Args:
-          generator_optimizer, critic_optimizer: Default: Adam with the settings of `config`.
+          generator_optimizer, critic_optimizer: Optimizers or their names. Default: Adam with the
+            settings of `config`, whose schedules continue at the iterations that are done.
           jit_compile: Whether XLA compiles the steps. Never True on a TPU, which compiles its
-            programs itself. Keras's own default, "auto", is not used.
-          kwargs: Other arguments of `keras.Model.compile`, such as `steps_per_execution`.
+            programs itself. Keras's own default, "auto", is False here.
+          kwargs: Other arguments of `keras.Model.compile`; docs/keras.md lists them.
 
         Raises:
-          UserError: If `jit_compile` is set for a TPU or several replicas.
+          UserError: If an argument is not supported, or `jit_compile` is set for a TPU or several
+            replicas.
         """
+        kwargs = refuse("compile", kwargs)
         strategy = self.distribute_strategy
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        jit_compile = jit_compile is True
         if jit_compile and (strategy.num_replicas_in_sync > 1 or on_tpu):
             raise UserError("jit_compile=True cannot compile for a TPU or for replicas", "omit it")
         self.config.check_replicas(strategy.num_replicas_in_sync)
+        given = (generator_optimizer, critic_optimizer)
+        with strategy.scope():
+            optimizers = both_optimizers(given, make_optimizers(self.config, self._iteration))
         # Keras 2 requires an optimizer; train_step does not use it.
         super().compile(optimizer=None if KERAS_3 else "sgd", jit_compile=jit_compile, **kwargs)
         self._xla = jit_compile or on_tpu
-        with strategy.scope():
-            generator_default, critic_default = make_optimizers(self.config)
-            self.generator_optimizer = generator_optimizer or generator_default
-            self.critic_optimizer = critic_optimizer or critic_default
+        self.generator_optimizer, self.critic_optimizer = optimizers
+        self._replica_step = None
 
-    def fit(self, x: Any, y: Any = None, *, validation_data: Any = None, **kwargs: Any) -> Any:
-        """Trains the networks; see `keras.Model.fit`.
-
-        Args:
-          x: Examples `[N, ...]` float32, or a tf.data.Dataset of batches of them, of any size,
-            with labels if there are classes, or conditions.
-          y: Labels `[N]` or conditions `[N, K]`, if `x` is an array and the networks take them.
-          validation_data: Held-out examples, likewise; a pair if there are labels. The critic's
-            terms on them are reported as "val_...".
-          kwargs: Other arguments of `keras.Model.fit`; `batch_size` follows from `config`.
-
-        Returns:
-          Keras's History.
-
-        Raises:
-          UserError: If there are fewer examples than in one iteration, labels are missing, or the
-            critic violates an assumption of the penalty.
-        """
-        if "batch_size" in kwargs:
-            raise UserError(
-                "fit(batch_size=...) is not supported", "set batch_size in the Config of the model"
-            )
-        shuffle = bool(kwargs.pop("shuffle", True))
-        train = self._batches(x, y, self.config.n_critic, shuffle=shuffle)
-        self._prepare(train)
-        if validation_data is not None:
-            has_labels = isinstance(validation_data, tuple)
-            examples, labels = validation_data if has_labels else (validation_data, None)
-            validation_data = self._batches(examples, labels, 1, shuffle=False)
-        return super().fit(train, validation_data=validation_data, **kwargs)
-
-    def evaluate(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
-        """Returns the means of the critic's terms on examples; see `fit` for the arguments."""
-        if not getattr(x, "_forms_batches", False):
-            x = self._batches(x, y, 1, shuffle=False)
-            self._prepare(x)
-        return super().evaluate(x, **kwargs)
+    @property
+    def iterations(self) -> int:
+        """The number of iterations done, which is saved with the weights."""
+        return int(self._iteration)
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Returns samples; see `keras.Model.predict`, which would round conditions to float32."""
@@ -160,8 +148,7 @@ class WGANGP(tf.keras.Model):
         """Performs one iteration on this replica's part of n_critic * batch_size examples."""
         step, n_critic = self._step, self.config.n_critic
         examples, labels = self._static(data, n_critic)
-        # The number of generator updates so far, which is saved with the optimizer.
-        iteration = tf.cast(tf.convert_to_tensor(self.generator_optimizer.iterations), tf.int64)
+        iteration = tf.convert_to_tensor(self._iteration)
         shares: dict[str, list[tf.Tensor]] = {}
         count = examples.shape[0] // n_critic
         for k in range(n_critic):
@@ -171,12 +158,14 @@ class WGANGP(tf.keras.Model):
                 shares.setdefault(f"critic/{name}", []).append(value)
         terms = step.generator_step(iteration, batch=(examples[rows], labels[rows]))
         shares.update({f"generator/{name}": [value] for name, value in terms.items()})
+        # In Keras 3, the variable inside can be incremented without a broadcast.
+        (self._iteration.value if KERAS_3 else self._iteration).assign_add(1)
         return self._report({name: tf.add_n(each) / len(each) for name, each in shares.items()})
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Computes the critic's terms on this replica's part of a batch, without training."""
         terms, _ = self._step.diagnose_critic(*self._static(data, 1))
-        mean, size = self._loss_functions.global_mean, self.config.batch_size
+        mean, size = self._library.losses.global_mean, self.config.batch_size
         return self._report({f"critic/{name}": mean(each, size) for name, each in terms.items()})
 
     def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
@@ -188,7 +177,7 @@ class WGANGP(tf.keras.Model):
     @property
     def metrics(self) -> list[tf.keras.metrics.Metric]:
         """The means over an epoch, which Keras resets."""
-        return list(self._means)
+        return [self._means[tag] for tag in self._tags]
 
     def get_config(self) -> dict[str, Any]:
         serialize = tf.keras.utils.serialize_keras_object
@@ -228,73 +217,33 @@ class WGANGP(tf.keras.Model):
         """Updates the means with the sums of the shares over all replicas."""
         context = tf.distribute.get_replica_context()
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, shares)
-        means = dict(zip(self._tags, self._means, strict=True))
         for name, value in totals.items():
-            means[name].update_state(value)
-        return {name: means[name].result() for name in totals}
+            self._means[name].update_state(value)
+        return {name: self._means[name].result() for name in totals}
 
-    def _batches(self, x: Any, y: Any, parts: int, *, shuffle: bool) -> tf.data.Dataset:
-        needed = f"classes={self.classes} requires labels" if self.classes else None
-        if self.conditions is not None:
-            needed = "conditions=... requires conditions in fit, too"
-        examples = examples_of(x, y, seed=self.config.seed, shuffle=shuffle, needed=needed)
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        batches = form_batches(examples, self.config.batch_size, parts=parts, replicas=replicas)
-        batches._forms_batches = True
-        return batches
+    def data_spec(self) -> DataSpec:
+        """Returns what the networks require of the data; samples show the shape of an example."""
+        if self._example_shape is None:
+            inputs = first_inputs(self.config, DataSpec((), self.classes, True, self.conditions))
+            with self.distribute_strategy.scope():
+                self._example_shape = tuple(self(inputs).shape[1:])
+        return DataSpec(self._example_shape, self.classes, True, self.conditions)
 
-    def _prepare(self, batches: tf.data.Dataset) -> None:
-        """Creates the variables, the metrics and the step, and checks the critic, once."""
+    def prepare(self) -> None:
+        """Creates the optimizers' variables, the metrics and the step, and checks the critic."""
         if self._replica_step is not None:
             return
-        spec = tf.nest.flatten(batches.element_spec)[0]
-        self.config.check_example_shape(tuple(spec.shape[1:]))
-        count = 2 * max(2, self.config.minibatch_stddev)
-        inputs = tf.random.stateless_normal([count, *spec.shape[1:]], [0, 0])
-        latents = tf.zeros([count, self.config.latent_size])
-        labels = tf.zeros([count], tf.int32)
-        if self.conditions is not None:
-            labels = tf.constant(self.conditions.table[[0] * count])
-        takes_labels = self.config.conditioning in bundled("models").LABELED_CRITICS
+        config, spec, library = self.config, self.data_spec(), self._library
+        config.check_example_shape(spec.example_shape)
+        optimizers = {"generator": self.generator_optimizer, "critic": self.critic_optimizer}
         with self.distribute_strategy.scope():
-            is_conditional = self.classes or self.conditions is not None
-            self([latents, labels] if is_conditional else latents)
-            self.critic([inputs, labels] if takes_labels else inputs)
-            self.generator_optimizer.build(self.generator.trainable_variables)
-            self.critic_optimizer.build(self.critic.trainable_variables)
-            step = self._make_step(takes_labels)
-        self._check_critic(inputs, labels if takes_labels else None)
+            networks = adapt(self.generator, self.critic, config, spec)
+            for name, optimizer in optimizers.items():
+                if not optimizer.built:
+                    optimizer.build(networks[name].trainable_variables)
+            counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+            state = TrainState(*networks.values(), *optimizers.values(), *counters)
+            step = make_step(config, state, spec, library, xla=self._xla)
+        self._tags = tags_of(step.objective)
+        check_fit_critic(networks["critic"], config, spec, library.losses)
         self._replica_step = step
-
-    def _make_step(self, takes_labels: bool) -> ReplicaStep:
-        counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-        optimizers = (self.generator_optimizer, self.critic_optimizer)
-        state = TrainState(self.generator, self.critic, *optimizers, *counters)
-        return ReplicaStep(
-            state=state,
-            objective=self._objective,
-            global_mean=self._loss_functions.global_mean,
-            optimization=self.config,
-            latent_size=self.config.latent_size,
-            classes=self.classes,
-            critic_takes_labels=takes_labels,
-            conditions=None if self.conditions is None else self.conditions.table,
-            augmentation=make_augmentation(self.config),
-            remat=make_remat(
-                self.config, (self.generator, self.critic), bundled("models"), xla=self._xla
-            ),
-        )
-
-    def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:
-        def critic(examples: tf.Tensor) -> tf.Tensor:
-            output = self.critic(examples if labels is None else [examples, labels], training=True)
-            return output[0] if isinstance(output, (tuple, list)) else output
-
-        group = max(1, self.config.minibatch_stddev)
-        for finding in self._loss_functions.check_critic(critic, inputs, group_size=group):
-            if finding.fatal:
-                raise UserError(
-                    f"the critic cannot be trained with penalty={self.config.penalty}: {finding}",
-                    "correct the network",
-                )
-            tf.get_logger().warning("the critic: %s", finding)

@@ -24,6 +24,7 @@ from ..training.device_loop import make_device_loop
 from ..training.host_loop import make_host_loop
 from ..training.interface import Objective
 from ..training.loop import ReduceOverReplicas, TrainLoop
+from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state
 from ..training.step import ReplicaStep
 from .custom_objective import create_objective
@@ -178,9 +179,10 @@ def make_step(
       library: The packages of networks and losses.
       xla: Whether XLA compiles the updates.
     """
+    objective = with_consistency(make_objective(config, library), config)
     return ReplicaStep(
         state=state,
-        objective=with_consistency(make_objective(config, library), config),
+        objective=with_regularization(objective, state.generator, state.critic),
         global_mean=library.losses.global_mean,
         optimization=config,
         latent_size=config.latent_size,

@@ -2,45 +2,111 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ..config import OptimizationSettings
 from ..errors import UserError
 from .conditions import Conditions
+from .fit_data import as_array, as_dataset, check_examples, class_labels
+from .spec import DataSpec
 
 _PREDICTED = 32  # examples in a batch of predict by default, as in Keras
 
 
+def fit_batches(
+    x: Any,
+    y: Any,
+    spec: DataSpec,
+    settings: OptimizationSettings,
+    parts: int,
+    replicas: int,
+    *,
+    shuffle: bool,
+) -> tf.data.Dataset:
+    """Returns batches of `parts` critic batches; see `examples_of` and `form_batches`.
+
+    Args:
+      x, y, shuffle: See `examples_of`.
+      spec: What the networks require of the data.
+      settings: The batch size and the seed.
+      parts, replicas: See `form_batches`.
+
+    Raises:
+      UserError: If x or y cannot be used, or y is missing.
+    """
+
+    def check_labels(labels: np.ndarray) -> np.ndarray:
+        if spec.conditions is not None:
+            return spec.conditions.checked(labels, "y")
+        return class_labels(labels, spec.classes)
+
+    needed = f"classes={spec.classes} requires labels" if spec.classes else None
+    if spec.conditions is not None:
+        needed = "conditions=... requires conditions in fit, too"
+    examples = examples_of(
+        x,
+        y,
+        shape=spec.example_shape,
+        seed=settings.seed,
+        shuffle=shuffle,
+        check_labels=check_labels if needed else None,
+    )
+    if needed and not isinstance(examples.element_spec, tuple):
+        raise UserError(needed, "pass them as y")
+    return form_batches(examples, settings.batch_size, parts=parts, replicas=replicas)
+
+
 def examples_of(
-    x: Any, y: Any, *, seed: int, shuffle: bool, needed: str | None = None
+    x: Any,
+    y: Any,
+    *,
+    shape: tuple[int, ...],
+    seed: int,
+    shuffle: bool,
+    check_labels: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset of single examples, or of pairs with a label or a condition.
 
     Args:
-      x: An array `[N, ...]`, or a tf.data.Dataset of batches.
+      x: An array `[N, ...]`, or what yields batches: a tf.data.Dataset, a PyDataset of Keras or an
+        iterable.
       y: Labels `[N]` or conditions `[N, K]` for an array, or None.
+      shape: The shape of an example.
       seed: The seed of the order.
       shuffle: Whether to shuffle an array in each epoch.
-      needed: The message if there are no labels; None if none are needed.
+      check_labels: Returns the labels of an array in the form of the networks. None for networks
+        without labels, for which labels are left out.
 
     Raises:
-      UserError: If labels are needed, but missing.
+      UserError: If x or y cannot be used.
     """
-    is_dataset = isinstance(x, tf.data.Dataset)
-    if isinstance(y, list | tuple):
-        y = np.asarray(y)  # TensorFlow would round numbers of Python to float32
-    dataset = (
-        x.unbatch()
-        if is_dataset
-        else tf.data.Dataset.from_tensor_slices(x if y is None else (x, y))
-    )
-    if needed is not None and not isinstance(dataset.element_spec, tuple):
-        raise UserError(needed, "pass them as y")
-    if is_dataset:
+    batches = as_dataset(x)
+    if batches is not None:
+        if y is not None:
+            raise UserError(
+                "y is given, but x yields batches", "yield pairs of examples and labels"
+            )
+        first, *labels = tf.nest.flatten(batches.element_spec)
+        check_examples("x", first.dtype, first.shape[1:], shape, rank=first.shape.rank)
+        dataset = batches.unbatch()
+        if labels and check_labels is None:
+            dataset = dataset.map(lambda example, _: example)
         return dataset
-    return dataset.shuffle(len(x), seed=seed) if shuffle else dataset
+    x = as_array(x, "x")
+    check_examples("x", tf.as_dtype(x.dtype), x.shape[1:], shape)
+    if not np.isfinite(x).all():
+        raise UserError("x contains NaN or infinity", "leave these examples out")
+    if y is not None:
+        y = as_array(y, "y")
+        if len(y) != len(x):
+            raise UserError(f"x has {len(x)} examples, but y has {len(y)}", "give one for each")
+    parts = x if y is None or check_labels is None else (x, check_labels(y))
+    dataset = tf.data.Dataset.from_tensor_slices(parts)
+    return dataset.shuffle(len(x), seed=seed) if shuffle and len(x) else dataset
 
 
 def form_batches(
@@ -99,7 +165,7 @@ def static_batch(
     """Returns a replica's part of a batch as examples and labels of static shapes.
 
     Args:
-      data: Examples, or a tuple of examples and labels or conditions.
+      data: Examples, or a tuple of examples and labels or conditions, which may be None.
       count: The number of examples of the replica.
       conditions: The standardization of the conditions; None for labels.
 
@@ -109,7 +175,7 @@ def static_batch(
     """
     examples, *labels = data if isinstance(data, tuple) else (data,)
     examples = tf.ensure_shape(tf.cast(examples, tf.float32), [count, *examples.shape[1:]])
-    if not labels:
+    if not labels or labels[0] is None:
         return examples, tf.zeros([count], tf.int32)
     if conditions is not None:
         values = tf.reshape(labels[0], [count, conditions.size])

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from .layer_losses import LayerLosses
+
 
 class AdaptedNetwork(tf.Module):
     """A Keras model, a tf.Module or another callable with `trainable_variables`.
@@ -20,6 +22,7 @@ class AdaptedNetwork(tf.Module):
 
     Attributes:
       network: The network itself.
+      layer_losses: The losses that its Keras layers add in a call.
     """
 
     def __init__(self, network: Any, name: str, inputs: Any):
@@ -27,12 +30,13 @@ class AdaptedNetwork(tf.Module):
         self.network = network
         self._inputs = lambda: inputs  # a list would become a part of checkpoints
         self._takes_training = takes_training(network)
+        self.layer_losses = LayerLosses(lambda: _roots(network))
         if not isinstance(network, tf.__internal__.tracking.Trackable):
             self._tracked = list(_variables_of(network))  # so that checkpoints contain them
 
     def __call__(self, inputs: Any, training: bool = False) -> Any:
         arguments = {"training": training} if self._takes_training else {}
-        with tf.name_scope(self.name):
+        with tf.name_scope(self.name), self.layer_losses.collected():
             return self.network(inputs, **arguments)
 
     @property
@@ -91,12 +95,34 @@ def _variables_of(network: Any) -> list[tf.Variable]:
     return list(getattr(network, "variables", network.trainable_variables))
 
 
+def _roots(network: Any) -> list[tf.keras.layers.Layer]:
+    """Returns the Keras layers of a network that no other layer calls."""
+    is_layer = isinstance(network, tf.keras.layers.Layer)
+    return [network] if is_layer else list(_outermost_layers(network))
+
+
 def _outermost_layers(network: Any) -> Iterator[tf.keras.layers.Layer]:
     if isinstance(network, tf.keras.Model):
         yield from network.layers
     elif isinstance(network, tf.keras.layers.Layer):
         yield network
-    elif isinstance(network, tf.Module):
-        layers = [each for each in network.submodules if isinstance(each, tf.keras.layers.Layer)]
-        nested = {id(part) for layer in layers for part in layer.submodules}
-        yield from (layer for layer in layers if id(layer) not in nested)
+    else:
+        # Layers of Keras 3 are no modules, so a tf.Module does not list them.
+        modules = [network, *getattr(network, "submodules", ())]
+        parts = (part for each in modules for part in _parts(getattr(each, "__dict__", {})))
+        layers = {id(part): part for part in parts if isinstance(part, tf.keras.layers.Layer)}
+        for layer in list(layers.values()):
+            for inner in layer._flatten_layers(include_self=False):
+                layers.pop(id(inner), None)
+        yield from layers.values()
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yields the elements of nested lists, tuples and dictionaries."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _parts(each)
+    else:
+        yield value

@@ -68,3 +68,9 @@ class Objective(Protocol):
 def generator_needs_real(objective: Objective) -> bool:
     """Returns whether the terms of a generator step depend on real examples."""
     return bool(getattr(objective, "generator_needs_real", False))
+
+
+def tags_of(objective: Objective) -> list[str]:
+    """Returns the tags of the terms of both networks, as "critic/<term>" and "generator/<term>"."""
+    critic = [f"critic/{name}" for name in objective.critic_term_names]
+    return critic + [f"generator/{name}" for name in objective.generator_term_names]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .interface import Terms
+from .interface import Terms, tags_of
 from .step import ReplicaStep
 
 
@@ -166,15 +166,13 @@ def finish(
       iterations: The number of iterations of the loop, scalar int64.
     """
     step.state.iteration.assign_add(iterations)
-    names = [f"critic/{name}" for name in step.objective.critic_term_names]
-    names += [f"generator/{name}" for name in step.objective.generator_term_names]
     count = tf.cast(iterations, tf.float32)
     means = tf.concat(
         [totals.critic / (count * step.optimization.n_critic), totals.generator / count], 0
     )
     bad = {"critic": totals.critic_bad, "generator": totals.generator_bad}
     return LoopOutput(
-        dict(zip(names, tf.unstack(means), strict=True)),
+        dict(zip(tags_of(step.objective), tf.unstack(means), strict=True)),
         waited,
         {
             network: tf.where(first == _NEVER, tf.constant(-1, tf.int64), first)

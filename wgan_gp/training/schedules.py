@@ -57,16 +57,24 @@ def learning_rate(
 class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
     """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
 
-    The critic makes n_critic updates per iteration, all at the same rate.
+    The critic makes n_critic updates per iteration, all at the same rate. With the variable
+    `iteration`, it is a function of this variable instead.
     """
 
-    def __init__(self, settings: OptimizationSettings, initial: float, updates_per_iteration: int):
+    def __init__(
+        self,
+        settings: OptimizationSettings,
+        initial: float,
+        updates_per_iteration: int,
+        iteration: tf.Variable | None = None,
+    ):
         self._settings = settings
         self._initial = initial
         self._updates_per_iteration = updates_per_iteration
+        self._done = iteration
 
     def __call__(self, update: tf.Tensor) -> tf.Tensor:
-        iteration = _iteration(update, self._updates_per_iteration)
+        iteration = _iteration(update, self._updates_per_iteration, self._done)
         rate = learning_rate(self._settings, self._initial, iteration)
         return tf.convert_to_tensor(rate, tf.float32)
 
@@ -75,19 +83,24 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def beta_2(
-    settings: OptimizationSettings, network: str, updates_per_iteration: int
+    settings: OptimizationSettings,
+    network: str,
+    updates_per_iteration: int,
+    iteration: tf.Variable | None = None,
 ) -> float | Callable[[tf.Tensor], tf.Tensor]:
     """Returns Adam's beta_2 of the critic or the generator, or a function of the updates done.
 
     It goes from its initial value to beta_2_end as (1 - cos(pi p)) / 2 goes from 0 to 1, where
-    p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441).
+    p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441). With the
+    variable `iteration`, it is a function of this variable instead of the updates.
     """
     initial, end = settings.of_network(network, "beta_2"), settings.beta_2_end
     if end is None:
         return initial
 
     def value(update: tf.Tensor) -> tf.Tensor:
-        remaining = _remaining(_iteration(update, updates_per_iteration), settings.schedule_length)
+        done = _iteration(update, updates_per_iteration, iteration)
+        remaining = _remaining(done, settings.schedule_length)
         return end + (initial - end) * _half_cosine(remaining)
 
     return value
@@ -116,8 +129,12 @@ def ema_decay(settings: OptimizationSettings, update: tf.Tensor) -> tf.Tensor:
     return tf.where(half_life > 0, 0.5 ** tf.math.reciprocal_no_nan(half_life), 0.0)
 
 
-def _iteration(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:
+def _iteration(
+    update: tf.Tensor, updates_per_iteration: int, iteration: tf.Variable | None
+) -> tf.Tensor:
     """Returns the iteration of an optimizer's update, both counted from 0, as scalar float32."""
+    if iteration is not None:
+        return tf.cast(tf.convert_to_tensor(iteration), tf.float32)
     return tf.cast(tf.cast(update, tf.int64) // updates_per_iteration, tf.float32)
 
 

@@ -137,22 +137,31 @@ def create_state(
 
 
 def make_optimizers(
-    settings: OptimizationSettings,
+    settings: OptimizationSettings, iteration: tf.Variable | None = None
 ) -> tuple[tf.keras.optimizers.Optimizer, tf.keras.optimizers.Optimizer]:
-    """Returns new optimizers of the generator and the critic."""
+    """Returns new optimizers of the generator and the critic.
+
+    Args:
+      settings: The settings of the optimizers.
+      iteration: The number of iterations done, of which the schedules are functions. Default: it
+        follows from the number of updates of each optimizer.
+    """
     return (
-        _adam(settings, "generator", 1),
-        _adam(settings, "critic", settings.n_critic),
+        _adam(settings, "generator", 1, iteration),
+        _adam(settings, "critic", settings.n_critic, iteration),
     )
 
 
 def _adam(
-    settings: OptimizationSettings, network: str, updates_per_iteration: int
+    settings: OptimizationSettings,
+    network: str,
+    updates_per_iteration: int,
+    iteration: tf.Variable | None,
 ) -> tf.keras.optimizers.Optimizer:
     initial_rate = getattr(settings, f"{network}_learning_rate")
     return GuardedAdam(
-        IterationSchedule(settings, initial_rate, updates_per_iteration),
+        IterationSchedule(settings, initial_rate, updates_per_iteration, iteration),
         beta_1=settings.of_network(network, "beta_1"),
-        beta_2=beta_2(settings, network, updates_per_iteration),
+        beta_2=beta_2(settings, network, updates_per_iteration, iteration),
         epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
     )
