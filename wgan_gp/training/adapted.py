@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..errors import explaining
+
 
 class AdaptedNetwork(tf.Module):
     """A Keras model, a tf.Module or another callable with `trainable_variables`.
@@ -17,14 +19,17 @@ class AdaptedNetwork(tf.Module):
         It may have a `training` argument, which is then passed.
       name: The name of the network in messages and in the graph, "generator" or "critic".
       inputs: The specification of the inputs for a small batch.
+      origin: The network in messages, with the flag that names it. Errors of the network become a
+        UserError that begins with it.
 
     Attributes:
       network: The network itself.
     """
 
-    def __init__(self, network: Any, name: str, inputs: Any):
+    def __init__(self, network: Any, name: str, inputs: Any, origin: str | None = None):
         super().__init__(name)
         self.network = network
+        self._origin = origin or name
         self._inputs = lambda: inputs  # a list would become a part of checkpoints
         self._takes_training = takes_training(network)
         if not isinstance(network, tf.__internal__.tracking.Trackable):
@@ -32,7 +37,7 @@ class AdaptedNetwork(tf.Module):
 
     def __call__(self, inputs: Any, training: bool = False) -> Any:
         arguments = {"training": training} if self._takes_training else {}
-        with tf.name_scope(self.name):
+        with tf.name_scope(self.name), explaining(self._origin):
             return self.network(inputs, **arguments)
 
     @property
