@@ -40,7 +40,8 @@ class UserReader:
     def __init__(self, settings: DataSettings, function: Callable[..., Any], flag: str):
         self._function = function
         self._flag = flag
-        self._has_splits = _accepts(function, "split")
+        with explaining(flag):
+            self._has_splits = _accepts(function, "split")
         self._splits: dict[str, Arrays | tf.data.Dataset | None] = {}
         data = self._read(settings, settings.split)
         if data is None:
