@@ -40,10 +40,14 @@ def naming(origin: str) -> Iterator[None]:
         raise UserError(f"{origin}: {error.what}", error.remedy) from None
 
 
+_COLOR = re.compile("\x1b\\[[0-9;]*m")  # Keras emphasizes a part of its messages
+
+
 @contextlib.contextmanager
 def explaining(what: str) -> Iterator[None]:
     """Converts errors of the user's code to a UserError of one line.
 
+    This includes SystemExit, which would otherwise end the program with the status of a success.
     The traceback is logged at the level of --verbosity=1.
 
     Args:
@@ -51,13 +55,15 @@ def explaining(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except UserError:
+    except (UserError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:
         logging.debug("".join(traceback.format_exception(error)))
-        text = shorten(" ".join(str(error).split()), 200)
+        # TensorFlow appends the traceback of Python code to its messages.
+        text = reason(error) if hasattr(error, "node_def") else " ".join(str(error).split())
+        text = shorten(_COLOR.sub("", text), 200)
         raise UserError(
-            f"{what} failed ({type(error).__name__}: {text})",
+            f"{what} failed ({': '.join(filter(None, (type(error).__name__, text)))})",
             "correct it; --verbosity=1 shows the traceback",
         ) from error
 
@@ -91,9 +97,16 @@ _PREAMBLE = re.compile(
 )
 
 
+# What TensorFlow writes before the cause: the name of a node, or of a step of a tf.data.Dataset.
+_POSITION = re.compile(
+    r"\{\{.*?\}\} ?"
+    r"|Error in user-defined function passed to \S+ transformation with iterator: \S+: "
+)
+
+
 def reason(error: BaseException | str) -> str:
     """Returns the cause of a library's error in one line, without names of TensorFlow nodes."""
-    text = re.sub(r"\{\{.*?\}\} ?", "", str(getattr(error, "message", error)).strip())
+    text = _POSITION.sub("", str(getattr(error, "message", error)).strip())
     lines = text.splitlines() or [""]
     cause = next((line for line in lines if not _PREAMBLE.match(line)), lines[0])
     return cause.strip()[:200]

@@ -12,7 +12,7 @@ from absl import logging
 
 from ..config import Config, ObjectiveSettings, OptimizationSettings, weights_of
 from ..data.loop_input import is_resident, open_loop_input
-from ..data.pipeline import distributed_batches
+from ..data.pipeline import distributed_batches, first_examples
 from ..data.source import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..errors import UserError
@@ -29,7 +29,7 @@ from ..training.state import TrainState, create_state
 from ..training.step import ReplicaStep
 from .custom_objective import create_objective
 from .library import Library
-from .network_checks import check_custom_network, custom_networks
+from .network_checks import check_custom_network, check_settings, custom_networks
 from .resolve import check_networks, network_settings
 
 
@@ -46,19 +46,26 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) ->
       UserError: If the models do not fit the data or each other.
     """
     check_networks(config, spec, models)  # a saved run has not been checked yet
-    build_networks = _network_builder(config, devices, spec, models)
     return create_state(
-        build_networks,
+        network_builder(config, devices, spec, models),
         config,
         devices.strategy,
         adaptive_augmentation=config.augment == "ada",
     )
 
 
-def check_custom_networks(config: Config, devices: Devices, spec: DataSpec, models: Any) -> None:
+def check_custom_networks(
+    config: Config,
+    devices: Devices,
+    spec: DataSpec,
+    models: Any,
+    data: InMemoryData | StreamedData | None = None,
+) -> None:
     """Checks the user's own networks, if there are any, on networks that are not trained.
 
-    The arguments are those of `make_state`.
+    Args:
+      config, devices, spec, models: See `make_state`.
+      data: The training data, if it is open.
 
     Raises:
       UserError: If they cannot be trained.
@@ -66,24 +73,35 @@ def check_custom_networks(config: Config, devices: Devices, spec: DataSpec, mode
     custom = custom_networks(config, models)
     if not custom:
         return
-    for network in _network_builder(config, devices, spec, models)():
+    examples = None if data is None else first_examples(data, min(config.batch_size, 16))[0]
+    for network in network_builder(config, devices, spec, models)():
         if networks := custom.get(network.name):
-            check_custom_network(network, networks.flag, spec.example_shape, devices.replicas)
+            flag = networks.flag
+            check_custom_network(network, flag, config, spec, devices.replicas, examples)
 
 
-def _network_builder(
+def network_builder(
     config: Config, devices: Devices, spec: DataSpec, models: Any
 ) -> Callable[[], tuple[Any, Any]]:
-    """Returns a function that returns a new generator and a new critic."""
-    return functools.partial(
-        models.build,
-        example_shape=spec.example_shape,
-        classes=spec.classes,
-        bounded=spec.bounded,
-        condition_size=spec.condition_size,
-        fused_resampling=devices.use_fused_resampling(config.fused_resampling),
-        **network_settings(config, models),
-    )
+    """Returns a function that returns a new generator and a new critic.
+
+    The arguments are those of `make_state`.
+    """
+    custom = custom_networks(config, models)
+
+    def build_networks() -> tuple[Any, Any]:
+        networks = models.build(
+            example_shape=spec.example_shape,
+            classes=spec.classes,
+            bounded=spec.bounded,
+            condition_size=spec.condition_size,
+            fused_resampling=devices.use_fused_resampling(config.fused_resampling),
+            **network_settings(config, models),
+        )
+        check_settings(custom, config)
+        return networks
+
+    return build_networks
 
 
 def make_sampler(config: Config, devices: Devices, state: TrainState, spec: DataSpec) -> Sampler:
@@ -108,15 +126,16 @@ def make_objective(config: Config, library: Library) -> Objective:
     Raises:
       UserError: If an objective of the user cannot be created or lacks a part of the interface.
     """
-    settings = {
-        field.name: getattr(config, field.name) for field in dataclasses.fields(ObjectiveSettings)
-    }
+    fields = dataclasses.fields(ObjectiveSettings)
+    settings = {field.name: getattr(config, field.name) for field in fields}
+    given = {field.name for field in fields if settings[field.name] != field.default}
     settings["penalty_weight"] = weights_of(config.penalty_weight)
     settings["penalty_decay_steps"] = config.schedule_length * config.n_critic
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
     if library.objective is not None:
-        return create_objective(library.objective, f"--objective={config.objective}", settings)
+        flag = f"--objective={config.objective}"
+        return create_objective(library.objective, flag, settings, given)
     return library.losses.GanObjective(**settings)
 
 

@@ -10,6 +10,8 @@ from ..errors import UserError
 from ..tpu import topologies
 from ..tpu.advice import advise_on_padding
 from ..training.networks import bind_labels
+from .build import make_objective, network_builder
+from .custom_objective import check_objective
 from .network_checks import batch_norm_layers, custom_networks
 from .run import Run
 
@@ -57,6 +59,34 @@ def check_critic(run: Run) -> None:
                 "correct this network" if custom else "fix it in models/",
             )
         logging.warning(f"--model={config.model}, its critic: {finding}")
+
+
+def check_terms(run: Run) -> None:
+    """Checks the terms of the objective on new networks, if a part of them is of the user.
+
+    Weights that the losses do not depend on are named in a warning on stderr.
+
+    Raises:
+      UserError: If a loss cannot be computed or cannot train its network.
+    """
+    config, library, spec = run.config, run.library, run.dataset.spec
+    custom = custom_networks(config, library.models)
+    if not custom and library.objective is None:
+        return
+    examples, labels = first_examples(run.data, 2 * max(2, config.minibatch_stddev))
+    generator, critic = network_builder(config, run.devices, spec, library.models)()
+    takes_labels = config.conditioning in library.models.LABELED_CRITICS
+    latents = tf.random.stateless_normal([len(examples), config.latent_size], seed=[0, 0])
+    is_conditional = spec.classes or spec.condition_size
+    check_objective(
+        make_objective(config, library),
+        [generator, critic],
+        lambda: bind_labels(generator, labels if is_conditional else None, training=True)(latents),
+        bind_labels(critic, labels if takes_labels else None, training=True),
+        examples,
+        labels,
+        {role: f"{networks.flag}: {role}" for role, networks in custom.items()},
+    )
 
 
 def warn_of_padding(run: Run) -> None:

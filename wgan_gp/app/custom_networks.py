@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable
+import math
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +31,8 @@ class CustomNetworks:
     def __init__(self, flag: str, *, generator: Any = None, critic: Any = None):
         self.flag = flag
         self._networks = {"generator": generator, "critic": critic}
+        self._read: dict[str, set[str]] = {"generator": set(), "critic": set()}
+        self._created: dict[int, weakref.ref] = {}  # all trainable weights so far, by id
 
     def generator(self, design: Any) -> AdaptedNetwork:
         """Returns the generator for a `models.Design`, with its variables."""
@@ -37,25 +42,58 @@ class CustomNetworks:
         """Returns the critic for a `models.Design`, with its variables."""
         return self._create("critic", design, critic_inputs(design))
 
+    def has_read(self, role: str, attribute: str) -> bool:
+        """Returns True if the function of a network has read an attribute of a design.
+
+        Args:
+          role: "generator" or "critic", which has been created.
+          attribute: The name of an attribute of `models.Design`.
+        """
+        return attribute in self._read[role]
+
     def _create(self, role: str, design: Any, inputs: Any) -> AdaptedNetwork:
-        network = self._networks[role]
+        network, origin = self._networks[role], f"{self.flag}: {role}"
         if network is None:
             raise UserError(f"{self.flag} has no {role}", f"define the function {role}(design)")
-        with explaining(f"{self.flag}: {role}"):
+        if not callable(network):
+            raise UserError(
+                f"{origin} is {shorten(repr(network))}",
+                f"define {role} as a function of the design that returns a network",
+            )
+        with explaining(origin):
             if is_network(network):
                 network = _copy(network, f"{self.flag}: the {role}")
             else:
-                network = _call(network, design)
+                network = _call(network, _recording(design, self._read[role]))
             if not is_network(network):
                 raise UserError(
                     f"{self.flag}: {role}(design) returns {shorten(repr(network))}",
                     "return a Keras model, a tf.Module or another callable with "
                     "trainable_variables",
                 )
-            adapted = AdaptedNetwork(network, role, inputs)
+            adapted = AdaptedNetwork(network, role, inputs, origin)
             # The first call creates the variables of networks that wait for the input's shape.
             adapted(tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), inputs))
+            self._check_weights(adapted.trainable_variables, role)
             return adapted
+
+    def _check_weights(self, weights: Iterable[Any], role: str) -> None:
+        """Raises UserError unless all weights are variables of a new network."""
+        for weight in weights:
+            if not hasattr(weight, "assign"):
+                raise UserError(
+                    f"{self.flag}: {role} has {shorten(repr(weight))} in trainable_variables",
+                    "return tf.Variables there",
+                )
+            earlier = self._created.get(id(weight))
+            if earlier is not None and earlier() is weight:
+                raise UserError(
+                    f"{self.flag}: {role} returns a network with the weight {weight_name(weight)} "
+                    "of an earlier one",
+                    f"create all networks and layers inside the function {role}, which is called "
+                    "several times",
+                )
+        self._created |= {id(weight): weakref.ref(weight) for weight in weights}
 
 
 def is_network(value: Any) -> bool:
@@ -65,6 +103,11 @@ def is_network(value: Any) -> bool:
     return callable(value) and not inspect.isclass(value) and hasattr(value, "trainable_variables")
 
 
+def weight_name(weight: Any) -> str:
+    """Returns the name of a variable in messages."""
+    return str(getattr(weight, "path", weight.name))
+
+
 def generator_inputs(design: Any, batch: int = 4) -> Any:
     """Returns the specification of the inputs of a generator, for a batch."""
     latents = tf.TensorSpec([batch, design.latent_size], tf.float32)
@@ -72,8 +115,14 @@ def generator_inputs(design: Any, batch: int = 4) -> Any:
     return [latents, _labels(design, batch)] if is_conditional else latents
 
 
-def critic_inputs(design: Any, batch: int = 4) -> Any:
-    """Returns the specification of the inputs of a critic, for a batch."""
+def critic_inputs(design: Any, batch: int | None = None) -> Any:
+    """Returns the specification of the inputs of a critic, for a batch.
+
+    Args:
+      design: The design.
+      batch: The number of examples. Defaults to whole groups of --minibatch_stddev.
+    """
+    batch = batch or math.lcm(4, max(1, design.minibatch_stddev))
     examples = tf.TensorSpec([batch, *design.example_shape], tf.float32)
     takes_labels = design.conditioning in ("projection", "concatenation")
     return [examples, _labels(design, batch)] if takes_labels else examples
@@ -91,6 +140,19 @@ def _call(factory: NetworkFactory, design: Any) -> Any:
     except (TypeError, ValueError):
         return factory(design)
     return factory()
+
+
+def _recording(design: Any, read: set[str]) -> Any:
+    """Returns a design that adds the names of those of its attributes that are read to a set."""
+
+    class Recording(type(design)):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    Recording.__qualname__ = type(design).__qualname__  # in its repr
+    values = {field.name: getattr(design, field.name) for field in dataclasses.fields(design)}
+    return Recording(**values)
 
 
 def _copy(network: Any, what: str) -> Any:

@@ -1,39 +1,62 @@
-"""Creates the user's own training objective."""
+"""Creates and checks the user's own training objective."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..errors import UserError, explaining
+import tensorflow as tf
+from absl import logging
+
+from ..errors import UserError, explaining, shorten
+from ..training.interface import Objective, Terms, generator_needs_real
+from .custom_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
+_SHOWN = 3  # weights in a message
 
 
-def create_objective(factory: Any, flag: str, settings: Mapping[str, Any]) -> Any:
+def create_objective(
+    factory: Any, flag: str, settings: Mapping[str, Any], given: Collection[str] = ()
+) -> OwnObjective:
     """Returns an objective of the user; see `training.interface.Objective`.
 
     Args:
       factory: A class or a function that returns an objective, or an objective.
       flag: The flag that names it, for messages.
       settings: The settings of the losses. Those that are parameters of `factory` are passed.
+      given: The names of the settings that differ from their defaults.
 
     Raises:
-      UserError: If it raises an error or its result lacks a part of the interface.
+      UserError: If it raises an error, its result lacks a part of the interface, or it ignores a
+        setting that is given.
     """
-    if all(hasattr(factory, name) for name in _REQUIRED) and not inspect.isclass(factory):
-        return _with_constraint(factory)
-    if not callable(factory):
-        raise UserError(f"{flag} is neither a class nor a function", "give the name of a class")
+    accepted: dict[str, Any] = {}
     with explaining(flag):
-        objective = factory(**_accepted(factory, settings))
-    if missing := [name for name in _REQUIRED if not hasattr(objective, name)]:
+        is_objective = not inspect.isclass(factory) and all(
+            hasattr(factory, name) for name in _REQUIRED
+        )
+        if not is_objective and not callable(factory):
+            raise UserError(f"{flag} is neither a class nor a function", "give the name of a class")
+        objective = factory
+        if not is_objective:
+            accepted = _accepted(factory, settings)
+            objective = factory(**accepted)
+        missing = [name for name in _REQUIRED if not hasattr(objective, name)]
+    if missing:
         raise UserError(
             f"{flag} has no {' and no '.join(missing)}",
             "define it, or derive the class from wgan_gp.losses.GanObjective",
         )
-    return _with_constraint(objective)
+    for name in given:
+        # --penalty=none also tells the checks of the critic that nothing is differentiated twice.
+        if name not in accepted and (name, settings[name]) != ("penalty", "none"):
+            raise UserError(
+                f"--{name}={settings[name]} has no effect: {flag} has no parameter {name}",
+                "omit it, or add the parameter there",
+            )
+    return OwnObjective(objective, flag)
 
 
 def _accepted(factory: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,18 +66,150 @@ def _accepted(factory: Callable[..., Any], settings: Mapping[str, Any]) -> dict[
     return {name: value for name, value in settings.items() if name in parameters}
 
 
-class _Unconstrained:
-    """An objective that leaves the critic's weights as the optimizer sets them."""
+class OwnObjective:
+    """An objective of the user, whose errors become a UserError that names it.
 
-    def __init__(self, objective: Any):
+    Args:
+      objective: The objective. Without a method `constrain`, it leaves the critic's weights as the
+        optimizer sets them.
+      flag: The flag that names it.
+    """
+
+    def __init__(self, objective: Any, flag: str):
         self._objective = objective
+        self.flag = flag
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_objective":  # a copy is being created
+            raise AttributeError(name)
         return getattr(self._objective, name)
 
-    def constrain(self, weights: Any) -> None:
-        """Does nothing."""
+    def critic_terms(self, *args: Any, **kwargs: Any) -> Terms:
+        with explaining(f"{self.flag}: critic_terms"):
+            return self._objective.critic_terms(*args, **kwargs)
+
+    def generator_terms(self, *args: Any, **kwargs: Any) -> Terms:
+        with explaining(f"{self.flag}: generator_terms"):
+            return self._objective.generator_terms(*args, **kwargs)
+
+    def constrain(self, weights: Sequence[tf.Variable]) -> None:
+        if constrain := getattr(self._objective, "constrain", None):
+            with explaining(f"{self.flag}: constrain"):
+                constrain(weights)
 
 
-def _with_constraint(objective: Any) -> Any:
-    return objective if hasattr(objective, "constrain") else _Unconstrained(objective)
+def check_objective(
+    objective: Objective,
+    networks: Sequence[Any],
+    generate: Callable[[], tf.Tensor],
+    score: Callable[[tf.Tensor], Any],
+    examples: tf.Tensor,
+    labels: tf.Tensor,
+    custom: Mapping[str, str],
+) -> None:
+    """Computes the terms of an objective once, eagerly, and checks them and their gradients.
+
+    Args:
+      objective: The objective.
+      networks: A generator and a critic, which are not trained. Their statistics and the weights
+        of the critic may change.
+      generate: () -> samples of the shape of `examples`.
+      score: The critic as a function of examples.
+      examples: `[B, ...]`, some real examples.
+      labels: Their labels or conditions.
+      custom: The user's networks by role, in messages.
+
+    Raises:
+      UserError: If a term cannot be computed or has another shape than `[B]`, or if a loss does
+        not depend on the weights of its network.
+    """
+    generator, critic = networks
+    alpha = tf.linspace(0.0, 0.9, len(examples))
+    noise = tf.random.stateless_normal(examples.shape, seed=[0, 1])
+
+    def critic_terms() -> Terms:
+        step = tf.constant(0, tf.int64)
+        drawn = {"alpha": alpha, "noise": noise, "step": step, "labels": labels}
+        return objective.critic_terms(score, examples, generate(), **drawn)
+
+    def generator_terms() -> Terms:
+        real = {"real": examples} if generator_needs_real(objective) else {}
+        return objective.generator_terms(score, generate(), labels=labels, **real)
+
+    count = len(examples)
+    _check_loss(objective, "critic", critic_terms, critic, count, custom)
+    objective.constrain(critic.trainable_variables)
+    _check_loss(objective, "generator", generator_terms, generator, count, custom)
+
+
+def _check_loss(
+    objective: Objective,
+    role: str,
+    compute: Callable[[], Terms],
+    network: Any,
+    count: int,
+    custom: Mapping[str, str],
+) -> None:
+    flag = getattr(objective, "flag", None)
+    origin = custom.get(role, next(iter(custom.values()), "")) if flag is None else flag
+    names = _term_names(objective, f"{role}_term_names", origin)
+    weights = network.trainable_variables
+    with explaining(origin):
+        with tf.GradientTape() as tape:
+            terms = _checked(compute(), names, count, f"{origin}: {role}_terms")
+            loss = tf.reduce_mean(terms["loss"])
+        gradients = tape.gradient(loss, weights)
+    unused = [
+        weight_name(weight)
+        for weight, gradient in zip(weights, gradients, strict=True)
+        if gradient is None
+    ]
+    if len(unused) == len(weights):
+        raise UserError(
+            f"{origin}: the {role}'s loss does not depend on the weights of the {role}",
+            "compute it with TensorFlow from the output of the network, without stop_gradient",
+        )
+    if unused:
+        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
+        logging.warning(
+            f"{custom.get(role, f'{origin}: {role}')}: training does not change "
+            f"{', '.join(unused[:_SHOWN])}{more}, because the loss does not depend on it"
+        )
+
+
+def _term_names(objective: Objective, attribute: str, origin: str) -> tuple[str, ...]:
+    with explaining(origin):
+        names = getattr(objective, attribute)
+        is_list = isinstance(names, (tuple, list)) and all(isinstance(each, str) for each in names)
+    if not is_list or "loss" not in names:
+        raise UserError(
+            f"{origin}: {attribute} is {shorten(repr(names))}",
+            'let it be a tuple of names that contains "loss"',
+        )
+    return tuple(names)
+
+
+def _checked(terms: Any, names: Sequence[str], count: int, origin: str) -> Terms:
+    """Returns the terms as tensors `[count]` of floating-point numbers.
+
+    Raises:
+      UserError: If a term is missing or has another shape or dtype.
+    """
+    if not isinstance(terms, Mapping):
+        raise UserError(
+            f"{origin} returns {shorten(repr(terms))}", "return a dictionary of terms [B]"
+        )
+    if missing := [name for name in names if name not in terms]:
+        raise UserError(
+            f"{origin} returns no term {' and no '.join(missing)}",
+            f"return all of {', '.join(names)}",
+        )
+    tensors = {name: tf.convert_to_tensor(terms[name]) for name in names}
+    for name, term in tensors.items():
+        if term.shape != [count] or not term.dtype.is_floating:
+            raise UserError(
+                f"{origin} returns the term {name} of shape {term.shape} and dtype "
+                f"{term.dtype.name} for {count} examples",
+                f"return one floating-point number for each example, [{count}]",
+            )
+    return tensors

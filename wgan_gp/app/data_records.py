@@ -6,7 +6,7 @@ from ..data import shuffling
 from ..data.conditions import Conditions
 from ..data.datasets import Dataset
 from ..data.scaling import Scaling
-from ..data.spec import DataSpec
+from ..data.spec import DataSpec, is_normalized
 from ..run_directory.data_record import DataRecord
 from ..run_directory.directory import RunDirectory
 from .run import Run
@@ -40,7 +40,7 @@ def recorded_scaling(record: DataRecord, path: str) -> Scaling | None:
 
 def recorded_spec(record: DataRecord, scaling: Scaling | None) -> DataSpec:
     """Returns what the networks of a run depend on, of the data that it was trained on."""
-    bounded = scaling is None or scaling.bounded
+    bounded = is_normalized(record.example_shape) if scaling is None else scaling.bounded
     conditions = None if record.conditions is None else Conditions.from_dict(record.conditions)
     names = None if record.class_names is None else tuple(record.class_names)
     return DataSpec(record.example_shape, record.classes, bounded, conditions, names)

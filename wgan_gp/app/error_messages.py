@@ -8,11 +8,13 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from ..config import Config
+from ..config.code import PYTHON, registered_names
 from ..data.decoding import explain_cropping
 from ..data.encoded_images import LABEL_OUT_OF_RANGE
 from ..data.substitution import TOO_MANY_UNREADABLE
 from ..errors import UserError, reason
 from ..runtime.cluster import Cluster, find_cluster
+from .user_code import is_reference
 
 _LOST_CONNECTION = (
     tf.errors.UnavailableError,
@@ -31,7 +33,12 @@ def explaining_errors(config: Config) -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, StopIteration) as error:
+        if isinstance(error, (tf.errors.OutOfRangeError, StopIteration)):
+            raise UserError(
+                f"{_origin('', config)} has no examples when it is read again",
+                "return a dataset that can be read several times",
+            ) from error
         if explained := explain_error(error, config, find_cluster(config)):
             raise explained from error
         raise
@@ -74,11 +81,21 @@ def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) ->
             f"{origin}: {TOO_MANY_UNREADABLE}",
             "check the disk or the network, delete the damaged files, and start again",
         )
-    return explain_cropping(error, origin)
+    return _explain_own_data(error, origin, config.dataset) or explain_cropping(error, origin)
+
+
+def _explain_own_data(error: tf.errors.OpError, origin: str, name: str) -> UserError | None:
+    """Returns a UserError for an error in reading a tf.data.Dataset of the user, else None."""
+    is_own = name == PYTHON or is_reference(name) or name in registered_names("dataset")
+    if is_own and "GetNext" in error.message:
+        return UserError(f"{origin} failed ({reason(error)})", "correct it")
+    return None
 
 
 def _origin(message: str, config: Config) -> str:
     """Returns the flag of the data to which an error message refers."""
+    if config.dataset == PYTHON:
+        return "data"
     if config.dataset not in ("image_folder", "tfrecord"):
         return f"--dataset={config.dataset}"
     if config.test_data_dir is not None and f"--data_dir={config.test_data_dir}: " in message:

@@ -208,7 +208,14 @@ def _load(setting: str, value: str | None, models: Any) -> UserCode | None:
 def _dataset_function(code: UserCode) -> Callable[..., Any]:
     if code.name is None and callable(code.module):  # an entry point may name the function
         return code.module
-    return code.get(code.name or "dataset")
+    name = code.name or "dataset"
+    function = code.get(name)
+    if not callable(function):
+        raise UserError(
+            f"--dataset={code.reference}: {name} is not a function, but {type(function).__name__}",
+            f"define the function {name}(split), which returns the data",
+        )
+    return function
 
 
 def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:

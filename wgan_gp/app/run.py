@@ -67,7 +67,7 @@ def open_run(
     directory = directory or RunDirectory(config.run_directory)
     devices = devices or connect(config)
     data = dataset.open(batch_size=config.batch_size)
-    check_custom_networks(config, devices, dataset.spec, library.models)
+    check_custom_networks(config, devices, dataset.spec, library.models, data)
     state = make_state(config, devices, dataset.spec, library.models)
     return Run(
         config=config,

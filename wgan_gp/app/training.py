@@ -25,7 +25,7 @@ from ..runtime.devices import Devices
 from ..runtime.notebook import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.health import HealthMonitor
-from ..training.hooks import Hook
+from ..training.hooks import Hook, ReportingHook
 from ..training.networks import summary_text
 from ..training.probe import CriticProbe
 from ..training.run_hooks import (
@@ -48,7 +48,7 @@ from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
 from . import extensions, named_writers
 from .build import make_loop, make_objective, make_step
-from .checks import check_critic, warn_of_padding
+from .checks import check_critic, check_terms, warn_of_padding
 from .data_records import data_record, use_record
 from .error_messages import explaining_errors
 from .library import Library
@@ -123,6 +123,7 @@ def make_trainer(
     """
     config, strategy, cluster = run.config, run.devices.strategy, run.devices.cluster
     check_critic(run)
+    check_terms(run)
     record = data_record(run)
     if cluster.is_chief:
         run.directory.check_data(config, record)
@@ -175,7 +176,7 @@ def make_trainer(
             *([BeginHook(check_run)] if cluster.has_peers else []),
             *([LockHook(lock)] if lock else []),
             *make_hooks(run, writer, probe, evaluator.evaluate if evaluator else None, lock),
-            *hooks,
+            *map(ReportingHook, hooks),
         ],
         agree_to_stop=(functools.partial(agree_to_stop, strategy) if cluster.has_peers else None),
     )

@@ -52,9 +52,10 @@ class UserCode:
                 f"--{self.flag}={self.reference} does not name an object",
                 f"give --{self.flag}={self.reference}:NAME",
             )
-        if not hasattr(self.module, name):
+        if getattr(self.module, name, None) is None:
+            is_none = " except as None" if hasattr(self.module, name) else ""
             raise UserError(
-                f"--{self.flag}={self.reference} does not define {shorten(name)}",
+                f"--{self.flag}={self.reference} does not define {shorten(name)}{is_none}",
                 "define it there, or correct the name",
             )
         return getattr(self.module, name)
@@ -106,7 +107,9 @@ def load_entry_point(flag: str, group: str, name: str) -> UserCode | None:
         try:
             found = entry.load()
             module = sys.modules.get(entry.module)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise _import_error(flag, name, error) from None
         return UserCode(flag, name, found, None, None if module is None else _hash(module))
     return None

@@ -17,7 +17,7 @@ from ..config import DataSettings, DeviceSettings, image_size_of
 from ..config.code import PYTHON
 from ..errors import UserError
 from .built_in import BUILT_IN, BuiltInReader
-from .spec import DataSpec
+from .spec import DataSpec, is_normalized
 
 if typing.TYPE_CHECKING:
     from .conditions import Conditions
@@ -96,9 +96,9 @@ class Dataset:
     @property
     def spec(self) -> DataSpec:
         """The shape of the examples and the number of classes of the run."""
-        bounded = getattr(self._reader, "bounded", True)
         conditions = None if self._conditioning == "none" else self.conditions
         shape, names = self._reader.example_shape, getattr(self._reader, "class_names", None)
+        bounded = getattr(self._reader, "bounded", is_normalized(shape))
         return DataSpec(shape, self._classes, bounded, conditions, names)
 
     @property

@@ -9,6 +9,11 @@ if typing.TYPE_CHECKING:
     from .conditions import Conditions
 
 
+def is_normalized(example_shape: tuple[int, ...]) -> bool:
+    """Returns True for data without a scaling that is in [-1, 1]: images, but not points."""
+    return len(example_shape) == 3
+
+
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
     """The properties of the data on which the networks depend.
@@ -16,7 +21,7 @@ class DataSpec:
     Attributes:
       example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
       classes: The number of classes of a run with labels, else 0.
-      bounded: Whether images and signals are in [-1, 1].
+      bounded: Whether all training examples are in [-1, 1].
       conditions: The distribution of the conditions of a run with conditions, else None.
       class_names: The names of the classes of a table whose labels are texts, else None.
     """

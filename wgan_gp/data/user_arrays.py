@@ -10,13 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import DataSettings
-from ..errors import UserError, shorten
+from ..errors import UserError, explaining, shorten
 from .pipeline import without_autotune
 from .precision import in_words, warn_if_coarse
 from .source import MAX_CACHE_BYTES
 
 _BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
 _RETURN = "return an array, a pair of arrays (examples, labels), or a tf.data.Dataset of these"
+_NUMBERS = "return numbers of shape [N, H, W, C] or [N, D]"
+MAX_IMAGE = 1.001  # images are in [-1, 1], up to rounding
+# A part of the error of a streamed dataset.
+OUT_OF_RANGE = "it has an image outside [-1, 1], or a row with NaN or infinity"
 
 
 class Arrays(NamedTuple):
@@ -44,16 +48,35 @@ def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | tf.data.D
     """
     if isinstance(value, tf.data.Dataset):
         dataset = _as_tuples(value, flag)
-        arrays = _load(dataset, settings)
+        arrays = _load(dataset, settings, flag)
         if arrays is None:
-            return dataset.map(lambda *parts: (_as_example(parts[0]), *parts[1:]))
+            return _streamed(dataset, flag)
     else:
-        examples, labels = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+        if isinstance(value, tuple) and len(value) != 2:
+            raise UserError(f"{flag} returns a tuple of {len(value)} values", _RETURN)
+        examples, labels = value if isinstance(value, tuple) else (value, None)
+        arrays = Arrays(
+            _as_array(examples, flag), None if labels is None else _as_array(labels, flag)
+        )
+    return _check(arrays, flag)
+
+
+def _as_array(value: Any, flag: str) -> np.ndarray:
+    """Returns an array of one or more axes.
+
+    Raises:
+      UserError: If the value cannot be converted without a loss.
+    """
+    if np.ma.is_masked(value):
+        raise UserError(f"{flag} returns an array with masked elements", "fill or remove them")
+    with explaining(flag):
         try:
-            arrays = Arrays(np.asarray(examples), None if labels is None else np.asarray(labels))
+            array = np.asarray(value)
         except (ValueError, TypeError) as error:
             raise UserError(f"{flag} returns {shorten(str(error))}", _RETURN) from None
-    return _check(arrays, flag)
+    if not array.ndim:
+        raise UserError(f"{flag} returns an object of type {type(value).__name__}", _RETURN)
+    return array
 
 
 def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
@@ -65,17 +88,41 @@ def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
     elif isinstance(spec, tf.TensorSpec):
         dataset = dataset.map(lambda example: (example,))
     spec = dataset.element_spec
-    if not (isinstance(spec, tuple) and len(spec) in (1, 2)):
+    is_tuple = isinstance(spec, tuple) and len(spec) in (1, 2)
+    if not is_tuple or not all(isinstance(each, tf.TensorSpec) for each in spec):
         raise UserError(f"{flag} returns a dataset of {shorten(str(spec))}", _RETURN)
-    if not spec[0].shape.is_fully_defined() or spec[0].shape.rank not in (1, 2, 3):
+    for what, each in zip(("examples", "labels"), spec, strict=False):
+        if not (each.dtype.is_floating or each.dtype.is_integer or each.dtype == tf.bool):
+            raise UserError(f"{flag} returns a dataset of {what} of {each.dtype.name}", _NUMBERS)
+    shape = spec[0].shape
+    if not shape.is_fully_defined() or shape.rank not in (1, 2, 3) or not shape.num_elements():
         raise UserError(
-            f"{flag} returns a dataset of examples of shape {spec[0].shape}",
+            f"{flag} returns a dataset of examples of shape {shape}",
             "give each example the same shape, [H, W, C] or [D], without batching the dataset",
+        )
+    if len(spec) == 2 and not (spec[1].shape.is_fully_defined() and spec[1].shape.rank < 2):
+        raise UserError(
+            f"{flag} returns a dataset of labels of shape {spec[1].shape}",
+            "give each example one integer from 0, or a condition of K numbers",
         )
     return dataset
 
 
-def _load(dataset: tf.data.Dataset, settings: DataSettings) -> Arrays | None:
+def _streamed(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
+    """Returns a dataset that is not read into memory, whose examples are checked when read.
+
+    Raises:
+      UserError: If it has no examples or the first one cannot be read.
+    """
+    dataset = dataset.map(lambda *parts: (_as_example(parts[0]), *parts[1:]))
+    with explaining(flag):
+        is_empty = next(dataset.take(1).as_numpy_iterator(), None) is None
+    if is_empty:
+        raise UserError(f"{flag} returns a dataset without examples", "correct it")
+    return dataset
+
+
+def _load(dataset: tf.data.Dataset, settings: DataSettings, flag: str) -> Arrays | None:
     """Reads a dataset into memory, or returns None if --cache or its size forbid it."""
     spec = dataset.element_spec[0]
     limit = MAX_CACHE_BYTES if settings.cache == "auto" else 2**62
@@ -85,11 +132,12 @@ def _load(dataset: tf.data.Dataset, settings: DataSettings) -> Arrays | None:
         return None
     parts: list[tuple] = []
     read = 0
-    for batch in without_autotune(dataset.batch(_BATCH_SIZE)).as_numpy_iterator():
-        parts.append(batch)
-        read += batch[0].nbytes
-        if read > limit:
-            return None
+    with explaining(flag):
+        for batch in without_autotune(dataset.batch(_BATCH_SIZE)).as_numpy_iterator():
+            parts.append(batch)
+            read += batch[0].nbytes
+            if read > limit:
+                return None
     if not parts:
         return Arrays(np.empty([0, *spec.shape], np.float32), None)
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -97,10 +145,16 @@ def _load(dataset: tf.data.Dataset, settings: DataSettings) -> Arrays | None:
 
 
 def _as_example(example: tf.Tensor) -> tf.Tensor:
-    """Returns a streamed example in the shape and dtype of `Arrays`."""
+    """Returns a streamed example in the shape and dtype of `Arrays`, checked as they are."""
     if example.shape.rank == 2:
         example = example[..., None]
-    return example if example.dtype == tf.uint8 else tf.cast(example, tf.float32)
+    if example.shape.rank == 3 and example.dtype == tf.uint8:
+        return example
+    example = tf.cast(example, tf.float32)
+    limit = MAX_IMAGE if example.shape.rank == 3 else tf.float32.max
+    is_valid = tf.reduce_all(tf.abs(example) <= limit)  # NaN is not
+    with tf.control_dependencies([tf.debugging.Assert(is_valid, [OUT_OF_RANGE])]):
+        return tf.identity(example)
 
 
 def _check(arrays: Arrays, flag: str) -> Arrays:
@@ -112,10 +166,10 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
     examples, labels = arrays
     if examples.ndim == 3:  # images without a dimension for channels
         examples = examples[..., None]
-    if not len(examples) or examples.ndim not in (2, 4) or examples.dtype.kind not in "fiub":
+    if not examples.size or examples.ndim not in (2, 4) or examples.dtype.kind not in "fiub":
         raise UserError(
             f"{flag} returns examples of shape {examples.shape} and dtype {examples.dtype}",
-            "return numbers of shape [N, H, W, C] or [N, D]",
+            _NUMBERS,
         )
     if not (examples.ndim == 4 and examples.dtype == np.uint8):
         if not np.isfinite(examples).all():
@@ -125,7 +179,7 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
                 "leave them out",
             )
         examples = _to_float32(examples, flag)
-        if examples.ndim == 4 and np.abs(examples).max() > 1.001:
+        if examples.ndim == 4 and np.abs(examples).max() > MAX_IMAGE:
             raise UserError(
                 f"{flag} returns images from {examples.min():g} to {examples.max():g}",
                 "scale them to [-1, 1], or return uint8",

@@ -40,19 +40,19 @@ class UserReader:
     def __init__(self, settings: DataSettings, function: Callable[..., Any], flag: str):
         self._function = function
         self._flag = flag
-        self._has_splits = _accepts(function, "split")
+        with explaining(flag):
+            self._has_splits = _accepts(function, "split")
         self._splits: dict[str, Arrays | tf.data.Dataset | None] = {}
         data = self._read(settings, settings.split)
         if data is None:
             raise UserError(
                 f"{flag} returns nothing for --split={settings.split}", "give another split"
             )
+        self.example_shape = _example_shape(data)
         if isinstance(data, Arrays):
-            self.example_shape = data.examples.shape[1:]
             has_classes = data.labels is not None and data.labels.ndim == 1
             self.label_count = int(data.labels.max()) + 1 if has_classes else 0  # type: ignore[union-attr]
         else:
-            self.example_shape = tuple(data.element_spec[0].shape)
             has_classes = len(data.element_spec) > 1 and not has_conditions(data)
             self.label_count = (settings.num_classes or 0) if has_classes else 0
         self.conditions = _find_conditions(data, flag)
@@ -64,6 +64,8 @@ class UserReader:
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
     ) -> InMemoryData | StreamedData:
         data = self._read(settings, settings.split)
+        assert data is not None
+        self._check_split(data, settings.split, classes)
         if isinstance(data, Arrays):
             examples, labels = data
             if labels is None:
@@ -73,8 +75,32 @@ class UserReader:
             size = labels.shape[1] if labels.ndim == 2 else 0
             stored_as = dataclasses.replace(_format(settings, examples), condition_size=size)
             return StoredData(settings.seed, stored_as, examples, labels)
-        assert data is not None
         return StreamedExamples(data, settings, self.conditions)
+
+    def _check_split(self, data: Arrays | tf.data.Dataset, split: str, classes: int) -> None:
+        """Raises UserError if the examples or labels of a split are not those of training."""
+        shape, remedy = _example_shape(data), "return the same kind of examples in all splits"
+        if shape != self.example_shape:
+            raise UserError(
+                f"{self._flag} returns examples of shape {shape} for the split {split}, but of "
+                f"shape {self.example_shape} for training",
+                remedy,
+            )
+        if not isinstance(data, Arrays):
+            return
+        axes = 0 if data.labels is None else data.labels.ndim
+        for what, missing in (
+            ("labels", classes and axes != 1),
+            ("conditions", self.conditions is not None and axes != 2),
+        ):
+            if missing:
+                raise UserError(f"{self._flag} returns no {what} for the split {split}", remedy)
+        if classes and data.labels is not None and data.labels.max() >= classes:
+            raise UserError(
+                f"{self._flag} returns the label {data.labels.max()} for the split {split}, but "
+                f"training has {classes} classes",
+                "give --num_classes",
+            )
 
     def _conditions_of(self, values: np.ndarray) -> np.ndarray:
         """Returns the standardized conditions of a split."""
@@ -199,6 +225,12 @@ class StreamedExamples(StreamedData):
             return examples, tf.cast(labels[0], tf.int32) if labels else zeros
 
         return batches.map(with_labels)
+
+
+def _example_shape(data: Arrays | tf.data.Dataset) -> tuple[int, ...]:
+    if isinstance(data, Arrays):
+        return data.examples.shape[1:]
+    return tuple(data.element_spec[0].shape)
 
 
 def _offered_size(settings: DataSettings) -> int | tuple[int, int] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..errors import explaining
 from .layer_losses import LayerLosses
 
 
@@ -19,15 +20,18 @@ class AdaptedNetwork(tf.Module):
         It may have a `training` argument, which is then passed.
       name: The name of the network in messages and in the graph, "generator" or "critic".
       inputs: The specification of the inputs for a small batch.
+      origin: The network in messages, with the flag that names it. Errors of the network become a
+        UserError that begins with it.
 
     Attributes:
       network: The network itself.
       layer_losses: The losses that its Keras layers add in a call.
     """
 
-    def __init__(self, network: Any, name: str, inputs: Any):
+    def __init__(self, network: Any, name: str, inputs: Any, origin: str | None = None):
         super().__init__(name)
         self.network = network
+        self._origin = origin or name
         self._inputs = lambda: inputs  # a list would become a part of checkpoints
         self._takes_training = takes_training(network)
         self.layer_losses = LayerLosses(lambda: _roots(network))
@@ -36,7 +40,8 @@ class AdaptedNetwork(tf.Module):
 
     def __call__(self, inputs: Any, training: bool = False) -> Any:
         arguments = {"training": training} if self._takes_training else {}
-        with tf.name_scope(self.name), self.layer_losses.collected():
+        layer_losses = self.layer_losses.collected()
+        with tf.name_scope(self.name), explaining(self._origin), layer_losses:
             return self.network(inputs, **arguments)
 
     @property

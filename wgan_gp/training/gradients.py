@@ -12,13 +12,24 @@ from .interface import Terms
 Gradients = tuple[Terms, list[tf.Tensor]]
 
 
-def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
+def dense(
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], weights: Sequence[tf.Variable]
+) -> list[tf.Tensor]:
     """Returns the gradients as dense tensors, with repeated rows of sparse gradients summed.
 
     The gradient of a gather is sparse, with one row per gathered index. Keras's Adam would square
     each row instead of the sum of all rows with the same index.
+
+    Args:
+      gradients: The gradients, in the order of the weights. None, for a weight that the loss does
+        not depend on, becomes zeros. TensorFlow's UnconnectedGradients.ZERO would fail on a weight
+        of Keras 3, whose dtype is a string.
+      weights: The weights.
     """
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return [
+        tf.zeros(weight.shape, weight.dtype) if gradient is None else tf.convert_to_tensor(gradient)
+        for gradient, weight in zip(gradients, weights, strict=True)
+    ]
 
 
 def nan_unless_finite(*witnesses: tf.Tensor) -> tf.Tensor:

@@ -24,7 +24,6 @@ from .networks import bind_labels, update_ema
 from .schedules import ema_decay
 from .state import TrainState
 
-ZERO = tf.UnconnectedGradients.ZERO
 _MAX_UPDATES = 2**40  # more than a run has, so that the noise of two rollbacks never overlaps
 
 
@@ -122,7 +121,7 @@ class ReplicaStep:
                     labels=labels,
                 )
                 shares = {name: self.global_mean(terms[name], batch_size) for name in names}
-            return shares, dense(tape.gradient(shares["loss"], weights, unconnected_gradients=ZERO))
+            return shares, dense(tape.gradient(shares["loss"], weights), weights)
 
         shares, gradients = self._accumulate(
             differentiate, (real, fake, labels, alpha, noise), names, weights
@@ -184,14 +183,8 @@ class ReplicaStep:
                 shares = {name: self.global_mean(terms[name], batch_size) for name in names}
             # On a TPU, scaling the loss costs less here than adding to each gradient.
             poison = nan_unless_finite(*shares.values())
-            return shares, dense(
-                tape.gradient(
-                    shares["loss"],
-                    weights,
-                    output_gradients=1.0 + poison,
-                    unconnected_gradients=ZERO,
-                )
-            )
+            gradients = tape.gradient(shares["loss"], weights, output_gradients=1.0 + poison)
+            return shares, dense(gradients, weights)
 
         shares, gradients = self._accumulate(
             differentiate, (latents, labels, *real), names, weights
