@@ -16,6 +16,7 @@ _STEPS = (1e-6, 1e-7, 1e-8)  # relative to the weights; small ones rarely cross 
 # The same for a graph with operations that only have a float32 kernel.
 _ROUNDED_TOLERANCE, _ROUNDED_STEPS = 0.03, (1e-2, 3e-3, 1e-3)
 _ROUNDING = 1e-14  # of a sum of many terms in float64, relative
+_EQUAL = 1e-10  # relative; two values that differ by rounding errors only
 _JITTER = 0.05  # relative; no weight is exactly 0, where ReLU would have a kink
 _PENALTY, _TOTAL = 0, 1  # outputs of the traced function; the derivatives follow
 # What has no derivative of its own, or one that TensorFlow takes as 0, and what to use instead.
@@ -48,15 +49,15 @@ def check_second_derivative(critic: Critic, examples: tf.Tensor, group_size: int
       A finding "wrong_second_derivative", which is fatal, "estimated_gradient" or
       "unchecked_second_derivative"; [] if the derivatives agree.
     """
-    try:
-        comparison = _trace(critic, examples, group_size)
-        return comparison.findings() if comparison else []
-    except NotEvaluatedError as error:
-        reason = f"TensorFlow cannot compute {error} in float64"
-    except Exception as error:  # a critic may be impossible to trace
-        reason = (
-            f"it cannot be traced: {type(error).__name__}: {' '.join(str(error).split())[:100]}"
-        )
+    reason = ""
+    # A critic with labels may require the number of its examples.
+    for batch in (examples[: max(2, group_size)], examples):
+        try:
+            return _findings_on(critic, batch)
+        except NotEvaluatedError as error:
+            reason = f"TensorFlow cannot compute {error} in float64"
+        except Exception as error:  # a critic may be impossible to trace
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
     message = (
         f"the penalty's gradient was not compared with finite differences, because {reason}: "
         "compare it yourself if the critic has custom gradients"
@@ -64,16 +65,8 @@ def check_second_derivative(critic: Critic, examples: tf.Tensor, group_size: int
     return [Finding("unchecked_second_derivative", message, fatal=False)]
 
 
-def _trace(critic: Critic, examples: tf.Tensor, group_size: int) -> "_Comparison | None":
-    """Traces the critic on a few examples; on all if it requires their number."""
-    few = examples[: max(2, group_size)]
-    try:
-        return _trace_on(critic, few)
-    except Exception:
-        return _trace_on(critic, examples)
-
-
-def _trace_on(critic: Critic, examples: tf.Tensor) -> "_Comparison | None":
+def _findings_on(critic: Critic, examples: tf.Tensor) -> list[Finding]:
+    """Returns the findings on a batch of examples, see `check_second_derivative`."""
     weights: list[Any] = []
 
     @tf.function(autograph=False)
@@ -96,7 +89,7 @@ def _trace_on(critic: Critic, examples: tf.Tensor) -> "_Comparison | None":
     concrete = derivatives.get_concrete_function(tf.TensorSpec(examples.shape, examples.dtype))
     function = Float64Function(concrete)
     handles = [weight.handle for weight in weights]
-    return _Comparison(function, weights, handles, examples) if weights else None
+    return _Comparison(function, weights, handles, examples).findings() if weights else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,11 +126,13 @@ class _Comparison:
                 return []
             raise NotEvaluatedError(", ".join(sorted(self._function.rounded)))
         stopped = dataclasses.replace(point, constants={})
-        only_stopped = self._agrees(_PENALTY, stopped, step, stopped=True)
-        # With values under stop_gradient as constants, is the first derivative correct?
-        if not self._first_agrees(stopped, step, stopped=not only_stopped):
+        if self._agrees(_PENALTY, stopped, step, stopped=True):
+            estimated, constant = self._has_stopped_scores(stopped), False
+        else:
+            estimated, constant = not self._first_agrees(stopped, step), True
+        if estimated:
             return [_ESTIMATED]
-        wrong = self._wrong_weights(point, step, stopped=not only_stopped)
+        wrong = self._wrong_weights(point, step, stopped=constant)
         return [self._wrong(wrong)] if wrong else []
 
     def _agrees_roughly(self) -> bool:
@@ -194,18 +189,28 @@ class _Comparison:
         found = self._difference(output, point, step, stopped=stopped)
         return _close(sum(parts), found, parts, float(value) / step, tolerance)
 
-    def _first_agrees(self, point: _Point, step: float, *, stopped: bool) -> bool:
-        """Returns True if the scores have the correct first derivatives."""
+    def _has_stopped_scores(self, point: _Point) -> bool:
+        """Returns True if the scores themselves depend on values under tf.stop_gradient."""
+        free = dataclasses.replace(point, constants={})
+        self._evaluate([_TOTAL], point, stopped=True)  # computes the constants
+        before, after = (
+            float(self._evaluate([_TOTAL], each, _JITTER, stopped=each is point)[0])
+            for each in (point, free)
+        )
+        return abs(before - after) > _EQUAL * max(abs(before), abs(after))
+
+    def _first_agrees(self, point: _Point, step: float) -> bool:
+        """Returns True if the scores have the correct first derivatives, but for stop_gradient."""
         point = dataclasses.replace(point, constants={})
-        if not self._agrees(_TOTAL, point, step, stopped=stopped):
+        if not self._agrees(_TOTAL, point, step, stopped=True):
             return False
-        value, gradient = self._evaluate([_TOTAL, self._gradient], point, stopped=stopped)
+        value, gradient = self._evaluate([_TOTAL, self._gradient], point, stopped=True)
         slope = _dot(gradient, point.example_direction)
         ends = []
         for sign in (1.0, -1.0):
             moved = point.examples + sign * step * point.example_direction
             shifted = dataclasses.replace(point, examples=moved)
-            ends.append(float(self._evaluate([_TOTAL], shifted, stopped=stopped)[0]))
+            ends.append(float(self._evaluate([_TOTAL], shifted, stopped=True)[0]))
         found = (ends[0] - ends[1]) / (2.0 * step)
         return _close(slope, found, [slope], float(value) / step)
 
