@@ -9,6 +9,7 @@ import tensorflow as tf
 from conftest import strategy_over
 
 import losses
+import models
 
 KERAS = tf.keras.layers
 EXAMPLES = tf.constant(np.random.default_rng(0).standard_normal([12, 8, 8, 3]), tf.float32)
@@ -499,6 +500,43 @@ def test_layers_of_keras_with_a_second_derivative_are_accepted(layers, expected)
     found = names(losses.check_critic(critic, EXAMPLES))
     # Where the last weights are 0, the gradient is 0; the second derivative is checked elsewhere.
     assert [name for name in found if name != "zero_gradient"] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options"),
+    [
+        ("mlp", [2], {"critic_normalization": "spectral"}),
+        ("dcgan", [8, 8, 1], {"critic_normalization": "layer"}),
+        ("dcgan", [8, 8, 1], {"critic_normalization": "spectral"}),
+        ("dcgan", [8, 8, 1], {"minibatch_stddev": 4}),
+        ("conv1d", [16, 2], {"precision": "mixed_bfloat16"}),
+        pytest.param("resnet", [32, 32, 3], {"fused_resampling": True}, marks=pytest.mark.slow),
+        pytest.param(
+            "resnet", [32, 32, 3], {"critic_normalization": "group"}, marks=pytest.mark.slow
+        ),
+        pytest.param("r3gan", [32, 32, 3], {"depth": 1}, marks=pytest.mark.slow),
+        pytest.param(
+            "resnet101", [64, 64, 3], {"critic_normalization": "layer"}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_the_second_derivatives_of_the_networks_of_models_are_correct(name, shape, options):
+    """Some of them contain custom gradients, which train.py does not check before each run."""
+    _, critic = models.build(name, tuple(shape), 5, 8, **options)
+    examples = tf.random.stateless_normal([8, *shape], [0, 1])
+    group = options.get("minibatch_stddev", 1)
+    findings = losses.check_critic(training(critic), examples, group_size=group)
+    # The first vectors of spectral normalization are not yet the singular vectors.
+    spectral = {"random_scores", "estimated_gradient"} if "spectral" in options.values() else set()
+    assert set(names(findings)) <= {"constant_gradient"} | spectral
+
+
+def test_a_critic_that_requires_the_number_of_its_examples_is_checked():
+    """Tests a critic that is bound to labels: it is not called with fewer examples."""
+    _, critic = models.build("mlp", (2,), 5, 8, classes=3, conditioning="concatenation")
+    labels = tf.constant([0, 2, 1, 1])
+    examples = tf.random.stateless_normal([4, 2], [0, 1])
+    assert losses.check_critic(lambda x: critic([x, labels]), examples) == []
 
 
 def test_the_check_does_not_change_the_state_of_a_critic():
