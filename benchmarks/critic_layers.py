@@ -74,7 +74,7 @@ def _verdict_of_fork(name: str) -> tuple[str, str, str]:
     # Each part is printed at once, so that the others are known if one ends the process.
     found = dict(map(json.loads, lines))
     lost = "crash" if done.status is None or done.status < 0 else "error"
-    return tuple(found.get(part, lost) for part in ("cpu", "xla", "tpu"))  # type: ignore[return-value]
+    return tuple(found.get(part, lost) for part in ("cpu", "xla", "tpu"))
 
 
 def _child(arguments: list[str]) -> int:

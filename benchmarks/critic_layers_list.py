@@ -1,5 +1,8 @@
 """The layers of Keras that `critic_layers` tries, each in a small critic."""
 
+# mypy: disable-error-code="misc"
+# Lambdas in loops bind their names by default values, whose types mypy cannot infer.
+
 from __future__ import annotations
 
 from collections.abc import Callable

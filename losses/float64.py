@@ -58,7 +58,7 @@ class Float64Function:
         arguments: Sequence[tf.Tensor],
         variables: Sequence[tuple[tf.Tensor, tf.Tensor]],
         outputs: Sequence[int],
-        constants: dict[str, list],
+        constants: dict[str, dict[str, list[Any]]],
         *,
         stopped: bool = False,
     ) -> list[tf.Tensor]:
@@ -126,7 +126,7 @@ class _Evaluation:
         self,
         function: Float64Function,
         variables: Sequence[tuple[tf.Tensor, tf.Tensor]],
-        constants: dict[str, list],
+        constants: dict[str, dict[str, list[Any]]],
         stopped: bool,
     ):
         self._function = function

@@ -100,7 +100,7 @@ class _Point:
     direction: list[tf.Tensor]
     examples: tf.Tensor
     example_direction: tf.Tensor
-    constants: dict[str, list]  # of an evaluation, see Float64Function
+    constants: dict[str, Any]  # of an evaluation, see Float64Function
 
 
 class _Comparison:

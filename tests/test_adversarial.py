@@ -98,7 +98,7 @@ def test_losses_of_half_precision_scores_are_float32(name, dtype, fake_dtype):
     ids=lambda function: function.__name__,
 )
 def test_functions_of_one_number_are_computed_in_float32(function):
-    """In float16, the square of 300 is infinite, and in bfloat16 that of 1.0078 is rounded."""
+    """300 squared is infinite in float16, and 1.0078 squared is rounded in bfloat16."""
     for value, dtype in ((300.0, "float16"), (1.0078125, "bfloat16"), (3.0, "float64")):
         result = function(tf.constant([value], dtype))
         assert result.dtype == ("float64" if dtype == "float64" else "float32")
