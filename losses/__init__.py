@@ -1,9 +1,9 @@
 """GAN losses and gradient penalties for any TensorFlow project.
 
 Losses and penalties return one value per example, shape `[B]`; only the functions of
-`reductions` return scalars. A critic is any callable that maps a batch to scores of shape
-`[B]` or `[B, 1]`. Neither Keras nor a distribution strategy is required. docs/losses.md has
-examples.
+`reductions` return scalars. All are at least float32. A critic is any callable that maps a batch to
+scores of shape `[B]` or `[B, 1]`, or to those of patches, `[B, ...]`, which are averaged. Neither
+Keras nor a distribution strategy is required. docs/losses.md has examples.
 """
 
 from .adversarial import (

@@ -1,6 +1,7 @@
 """Adversarial losses per example, in pairs of a critic loss and a generator loss.
 
-Both networks minimize their loss. Scores are unbounded; in the logistic loss they are logits.
+Both networks minimize their loss. Scores are unbounded; in the logistic loss they are logits. The
+losses are computed at least in float32, for patches from the mean of their scores.
 """
 
 from collections.abc import Callable
@@ -33,15 +34,15 @@ def critic_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Tensor:
     arXiv:1701.07875, equation 2).
 
     Args:
-      real_scores: `[B]` or `[B, 1]`, floating point.
-      fake_scores: As many scores as `real_scores`, of the same dtype.
+      real_scores: `[B]`, `[B, 1]` or, of patches, `[B, ...]`, floating point.
+      fake_scores: The scores of as many examples.
 
     Returns:
-      The loss of each pair of examples, `[B]`, in the dtype of the scores.
+      The loss of each pair of examples, `[B]`, float32 (float64 for float64 scores).
 
     Raises:
-      ValueError: If scores have another shape, are not floating-point, or differ in number or
-        dtype.
+      ValueError: If scores have another shape, are not floating-point, differ in the number of
+        examples, or if only one of them is float64.
     """
     real_scores, fake_scores = _pair(real_scores, fake_scores)
     return fake_scores - real_scores
@@ -53,10 +54,10 @@ def generator_loss(fake_scores: tf.Tensor) -> tf.Tensor:
     Arjovsky et al. 2017 (arXiv:1701.07875), algorithm 1, line 10.
 
     Args:
-      fake_scores: `[B]` or `[B, 1]`, floating point.
+      fake_scores: `[B]`, `[B, 1]` or, of patches, `[B, ...]`, floating point.
 
     Returns:
-      The loss of each sample, `[B]`, in the dtype of the scores.
+      The loss of each sample, `[B]`, float32 (float64 for float64 scores).
 
     Raises:
       ValueError: If the scores have another shape or are not floating-point.

@@ -15,10 +15,10 @@ def drift(real_scores: tf.Tensor) -> tf.Tensor:
     appendix A.1.
 
     Args:
-      real_scores: `[B]` or `[B, 1]`, floating point.
+      real_scores: `[B]`, `[B, 1]` or, of patches, `[B, ...]`, floating point.
 
     Returns:
-      The penalty of each example, `[B]`, in the dtype of the scores.
+      The penalty of each example, `[B]`, float32 (float64 for float64 scores).
 
     Raises:
       ValueError: If the scores have another shape or are not floating-point.

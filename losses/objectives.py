@@ -132,7 +132,7 @@ class GanObjective:
         gradient reaches the generator, because `fake` is treated as a constant.
 
         Args:
-          critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, or to scores and class logits.
+          critic: Maps `[B, ...]` to scores, see `score`, or to a pair of scores and class logits.
           real: `[B, ...]`, floating point.
           fake: The shape and dtype of `real`.
           alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`.

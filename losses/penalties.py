@@ -74,8 +74,9 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
     norm of 1 is exactly 1.
 
     Args:
-      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`. Each score must depend on its own
-        example only, which batch normalization violates; `check_critic` tests this.
+      critic: Maps `[B, ...]` to scores `[B]`, `[B, 1]` or, of patches, `[B, ...]`, of which the
+        mean is differentiated. Each score must depend on its own example only, which batch
+        normalization violates; `check_critic` tests this.
       points: `[B, ...]`, floating point.
 
     Returns:
@@ -115,16 +116,16 @@ def two_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
     WGAN-GP: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3.
 
     Args:
-      norm: Gradient norms, any shape.
+      norm: Gradient norms, any shape, floating point.
       target: The gradient norm at which the penalty is 0, >= 0.
 
     Returns:
-      The penalty, in the shape and dtype of `norm`.
+      The penalty, in the shape of `norm`, float32 (float64 for float64 norms).
 
     Raises:
       ValueError: If `target` is negative.
     """
-    return tf.square(norm - _not_negative("target", target))
+    return tf.square(_norms(norm) - _not_negative("target", target))
 
 
 def one_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
@@ -133,7 +134,7 @@ def one_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
     WGAN-LP: Petzka et al. 2018 (arXiv:1709.08894). Arguments, result and errors are those of
     `two_sided`.
     """
-    return tf.square(tf.nn.relu(norm - _not_negative("target", target)))
+    return tf.square(tf.nn.relu(_norms(norm) - _not_negative("target", target)))
 
 
 def zero_centred(norm: tf.Tensor) -> tf.Tensor:
@@ -144,12 +145,12 @@ def zero_centred(norm: tf.Tensor) -> tf.Tensor:
     arXiv:1902.03984).
 
     Args:
-      norm: Gradient norms, any shape.
+      norm: Gradient norms, any shape, floating point.
 
     Returns:
-      The penalty, in the shape and dtype of `norm`.
+      The penalty, in the shape of `norm`, float32 (float64 for float64 norms).
     """
-    return tf.square(norm)
+    return tf.square(_norms(norm))
 
 
 _one_sided = one_sided  # for `gradient_penalty`, which has an argument of that name
@@ -176,7 +177,7 @@ def gradient_penalty(
     interpolates (Thanh-Tung et al. 2019, arXiv:1902.03984).
 
     Args:
-      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      critic: Maps `[B, ...]` to scores, see `gradient_norm`.
       real: `[B, ...]`, floating point.
       fake: The shape and dtype of `real`.
       alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`. Uniform
@@ -212,7 +213,7 @@ def r1_penalty(critic: Critic, real: tf.Tensor) -> tf.Tensor:
     Mescheder et al. 2018 (arXiv:1801.04406), equation 9, where its weight is gamma / 2.
 
     Args:
-      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      critic: Maps `[B, ...]` to scores, see `gradient_norm`.
       real: `[B, ...]`, floating point.
 
     Returns:
@@ -249,7 +250,7 @@ def dragan_penalty(
     of the batch instead, which makes the penalty of an example depend on the other examples.
 
     Args:
-      critic: Maps `[B, ...]` to scores `[B]` or `[B, 1]`, see `gradient_norm`.
+      critic: Maps `[B, ...]` to scores, see `gradient_norm`.
       real: `[B, ...]`, floating point.
       noise: The shape and dtype of `real`, standard normal. Random numbers by default.
       seed: `[2]` integers for stateless random numbers, see `gradient_penalty`.
@@ -273,6 +274,10 @@ def dragan_penalty(
             else tf.random.stateless_normal(shape, seed, dtype=real.dtype)
         )
     return two_sided(gradient_norm(critic, perturb(real, noise, scale)), target)
+
+
+def _norms(values: tf.Tensor) -> tf.Tensor:
+    return at_least_float32(floating(values, "norm"))
 
 
 def _not_negative(name: str, value: float) -> float:

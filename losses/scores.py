@@ -1,4 +1,8 @@
-"""Checks and conversions of a critic's output: one score per example, at least float32."""
+"""Checks and conversions of a critic's output: one score per example, at least float32.
+
+The scores of patches, such as `[B, H, W, 1]` or `[B, T]`, are averaged over each example, as in a
+PatchGAN (Isola et al. 2017, arXiv:1611.07004, section 3.2.2).
+"""
 
 from collections.abc import Callable
 
@@ -35,7 +39,7 @@ def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
     computed in float32 under any precision policy.
 
     Args:
-      critic: Maps `[B, ...]` to floating-point scores `[B]` or `[B, 1]`.
+      critic: Maps `[B, ...]` to floating-point scores `[B]`, `[B, 1]` or, of patches, `[B, ...]`.
       examples: `[B, ...]`.
 
     Returns:
@@ -49,7 +53,12 @@ def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
 
 def scores_of(output: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
     """Converts the output of a critic for `examples` to scores, see `score`."""
-    scores = at_least_float32(per_example(output, "the critic's scores"))
+    if isinstance(output, (list, tuple)):
+        raise ValueError(
+            f"the critic must return a tensor of scores, got a {type(output).__name__} of "
+            f"{len(output)}: pass a function that returns the scores only"
+        )
+    scores = per_example(output, "the critic's scores")
     if not scores.shape.is_compatible_with(examples.shape[:1]):
         raise ValueError(
             f"the critic must return one score per example, {examples.shape[:1]}, "
@@ -59,18 +68,31 @@ def scores_of(output: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
 
 
 def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
-    """Converts `[B]` or `[B, 1]` to `[B]`.
+    """Converts scores to one per example, at least float32.
+
+    Args:
+      values: `[B]`, or `[B, ...]`, which is averaged over all axes but the first.
+      name: The name of the values in error messages.
+
+    Returns:
+      `[B]`, float32 (float64 for float64 values).
 
     Raises:
-      ValueError: If `values` have another shape or are not floating-point; the message contains
-        `name`.
+      ValueError: If `values` are not a floating-point tensor, or have no axis of examples.
     """
-    values = floating(values, name)
-    if values.shape.rank == 2 and values.shape[1] == 1:
-        values = tf.squeeze(values, axis=1)
-    if values.shape.rank != 1:
-        raise ValueError(f"{name} must have shape [B] or [B, 1], got {values.shape}")
-    return values
+    if isinstance(values, dict):
+        raise ValueError(
+            f"{name} must be a tensor, got a dictionary with the keys {list(values)}: select one"
+        )
+    values = at_least_float32(floating(values, name))
+    if not values.shape.rank or 0 in values.shape[1:]:
+        raise ValueError(
+            f"{name} must have shape [B], [B, 1] or, for patches, [B, ...], got {values.shape}"
+        )
+    if values.shape[1:].as_list() == [1]:
+        return tf.squeeze(values, axis=1)
+    axes = list(range(1, values.shape.rank))
+    return tf.reduce_mean(values, axes) if axes else values
 
 
 def floating(values: tf.Tensor, name: str) -> tf.Tensor:

@@ -72,6 +72,60 @@ def test_values_and_slopes_are_those_of_the_formula(name, dtype, tolerance, comp
     assert measured[0].shape == measured[3].shape == [len(REAL)]
 
 
+@pytest.mark.parametrize("fake_dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("name", losses.ADVERSARIAL_LOSSES)
+def test_losses_of_half_precision_scores_are_float32(name, dtype, fake_dtype):
+    """0.01 is not a bfloat16, but its difference to 2 is computed from its rounded value."""
+    critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]
+    real, fake = tf.constant([[0.01], [30.0]], dtype), tf.constant([[2.0], [-30.0]], fake_dtype)
+    exact_real, exact_fake = (tf.cast(each, tf.float64) for each in (real, fake))
+    for loss, arguments, exact in (
+        (critic_loss, [real, fake], [exact_real, exact_fake]),
+        (
+            generator_loss,
+            [*[real] * relativistic, fake],
+            [*[exact_real] * relativistic, exact_fake],
+        ),
+    ):
+        assert loss(*arguments).dtype == tf.float32
+        np.testing.assert_allclose(loss(*arguments), loss(*exact), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [losses.drift, losses.two_sided, losses.one_sided, losses.zero_centred],
+    ids=lambda function: function.__name__,
+)
+def test_functions_of_one_number_are_computed_in_float32(function):
+    """300 squared is infinite in float16, and 1.0078 squared is rounded in bfloat16."""
+    for value, dtype in ((300.0, "float16"), (1.0078125, "bfloat16"), (3.0, "float64")):
+        result = function(tf.constant([value], dtype))
+        assert result.dtype == ("float64" if dtype == "float64" else "float32")
+        np.testing.assert_allclose(result, function(tf.constant([value], tf.float64)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [[4, 3], [4, 3, 2, 1], [4, 1, 1, 1]])
+def test_scores_of_patches_are_averaged(shape, compute):
+    rng = np.random.default_rng(0)
+    real, fake = rng.standard_normal([2, *shape])
+    axes = tuple(range(1, len(shape)))
+
+    @compute
+    def measure(real, fake):
+        return losses.critic_loss(real, fake), losses.generator_loss(fake), losses.drift(real)
+
+    measured = measure(tf.constant(real), tf.constant(fake))
+    expected = fake.mean(axes) - real.mean(axes), -fake.mean(axes), real.mean(axes) ** 2
+    for ours, theirs in zip(measured, expected, strict=True):
+        assert ours.shape == [4]
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    # One network may score more patches than there are in the other batch.
+    np.testing.assert_allclose(
+        losses.critic_loss(tf.constant(real), tf.constant(fake.mean(axes))), expected[0]
+    )
+
+
 def test_drift_is_the_squared_score(compute):
     np.testing.assert_allclose(compute(losses.drift)(tf.constant(REAL)), REAL**2)
 
@@ -120,8 +174,12 @@ def test_clip_weights(replicas, kind):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: losses.critic_loss(tf.zeros([4, 2]), tf.zeros([4])), "real_scores must have"),
-        (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([4, 2])), "fake_scores must have"),
+        (lambda: losses.critic_loss(tf.zeros([]), tf.zeros([4])), "real_scores must have"),
+        (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([4, 0])), "fake_scores must have"),
+        (
+            lambda: losses.critic_loss({"scores": tf.zeros([4])}, tf.zeros([4])),
+            r"real_scores must be a tensor, got a dictionary with the keys .'scores'.",
+        ),
         (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "must have the same shape"),
         (
             lambda: losses.hinge_critic_loss(tf.zeros([4]), tf.zeros([4], tf.float64)),
@@ -132,7 +190,7 @@ def test_clip_weights(replicas, kind):
             "real_scores must have a floating-point dtype, got int32",
         ),
         (lambda: losses.generator_loss(tf.zeros([])), "fake_scores must have shape"),
-        (lambda: losses.drift(tf.zeros([4, 2])), "real_scores must have"),
+        (lambda: losses.drift(tf.zeros([4], tf.int32)), "real_scores must have"),
         (
             lambda: losses.classification_loss(tf.zeros([4]), tf.zeros([4], tf.int32)),
             r"logits must have shape \[B, K\]",

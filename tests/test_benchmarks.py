@@ -6,8 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from benchmarks import loop_overhead, outcome, tpu_loop
+from benchmarks import critic_layers, critic_layers_list, loop_overhead, outcome, tpu_loop
 from benchmarks.baselines import keras_fit, ours, process
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
@@ -104,3 +105,39 @@ def test_the_two_loops_of_a_tpu_are_compared(tmp_path, monkeypatch):
     assert device["bytes from the host"] == points + -(-8 * 24 // 50)
     assert host["bytes to the host"] == 8 * 4 * (5 * 4 + 1)
     assert 0 < device["estimated cycles"] < 1.2 * host["estimated cycles"]
+
+
+def test_every_layer_of_keras_is_tried_or_left_out_with_a_reason():
+    names: dict[type, set[str]] = {}  # a layer can have several
+    for name, value in vars(tf.keras.layers).items():
+        if isinstance(value, type) and issubclass(value, tf.keras.layers.Layer):
+            names.setdefault(value, set()).add(name)
+    tried = {name.partition(" (")[0] for name in critic_layers_list.LAYERS}
+    known = tried | critic_layers_list.LEFT_OUT.keys()
+    assert names and [each for each in names.values() if not each & known] == []
+    assert not tried & critic_layers_list.LEFT_OUT.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "on_cpu"),
+    [
+        ("Activation", "yes"),
+        ("BatchNormalization", "couples examples"),
+        ("Embedding", "no gradient"),
+        ("UpSampling2D (bilinear)", "wrong second gradient"),
+        ("Dropout", "random"),
+    ],
+)
+def test_the_verdict_on_a_layer_of_a_critic(name, on_cpu):
+    found = dict(critic_layers.judge(name))
+    assert found["cpu"] == on_cpu
+    if on_cpu == "yes":
+        assert found == {"cpu": "yes", "xla": "yes", "tpu": "yes"}
+
+
+def test_layers_with_equal_verdicts_share_a_line():
+    verdicts = {"B": ("yes",) * 3, "C": ("random", "yes", "yes"), "a": ("yes",) * 3}
+    assert critic_layers.table(verdicts).splitlines()[2:] == [
+        "| yes | yes | yes | a, B |",
+        "| random | yes | yes | C |",
+    ]

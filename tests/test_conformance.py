@@ -9,6 +9,7 @@ import tensorflow as tf
 from conftest import strategy_over
 
 import losses
+import models
 
 KERAS = tf.keras.layers
 EXAMPLES = tf.constant(np.random.default_rng(0).standard_normal([12, 8, 8, 3]), tf.float32)
@@ -344,7 +345,10 @@ def without_second_derivative(x):
             lambda: lambda x: tf.cast(tf.argmax(tf.reshape(x, [12, -1]), 1), tf.float32),
             ["no_gradient"],
         ),
-        (lambda: lambda x: tf.zeros([12, 2]), ["score_shape"]),
+        (lambda: lambda x: tf.zeros([2, 12]), ["score_shape"]),
+        (lambda: lambda x: tf.zeros([12, 0]), ["score_shape"]),
+        (lambda: lambda x: {"scores": tf.zeros([12])}, ["score_shape"]),
+        (lambda: lambda x: (tf.zeros([12]), tf.zeros([12, 3])), ["score_shape"]),
         (lambda: tf.reduce_sum, ["score_shape"]),
         (lambda: lambda x: tf.zeros([12], tf.int32), ["score_dtype"]),
         (lambda: lambda x: tf.math.log(tf.reduce_sum(x, [1, 2, 3])), ["not_finite"]),
@@ -370,6 +374,185 @@ def test_properties_of_critics_are_found(critic, expected):
     for finding in findings:
         assert finding.fatal is (finding.name not in harmless)
         assert len(finding.message) > 30 and "\n" not in finding.message
+
+
+def scores_after(activation):
+    """Returns a critic of two layers with 7 hidden units, the first of which has a name."""
+    inner = tf.Variable(tf.random.stateless_normal([192, 7], [0, 1]), name="inner")
+    outer = tf.Variable(tf.random.stateless_normal([7, 1], [0, 2]), name="outer")
+    return lambda x: activation(tf.reshape(x, [-1, 192]) @ inner / 14.0) @ outer
+
+
+@tf.custom_gradient
+def tanh_with_a_stopped_slope(x):
+    return tf.tanh(x), lambda upstream: upstream * tf.stop_gradient(1 - tf.tanh(x) ** 2)
+
+
+@tf.custom_gradient
+def tanh_with_its_own_slope(x):
+    return tf.tanh(x), lambda upstream: upstream * (1 - tf.tanh(x) ** 2)
+
+
+@tf.custom_gradient
+def rounded_as_if_smooth(x):
+    return tf.round(x), lambda upstream: upstream
+
+
+def straight_through(x):
+    return tf.tanh(x + tf.stop_gradient(tf.round(x) - x))
+
+
+def in_python(x):
+    return tf.ensure_shape(tf.numpy_function(np.ones_like, [x], tf.float32), x.shape) * tf.tanh(x)
+
+
+def in_a_loop(x):
+    return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.tanh(2 * y)), (0, x))[1]
+
+
+def in_a_branch(x):
+    return tf.cond(tf.reduce_sum(x) > 1e6, lambda: x, lambda: tf.tanh(x))
+
+
+def of_random_numbers(x):
+    return tf.tanh(x + 1e-9 * tf.random.normal(x.shape))
+
+
+WRONG = ["wrong_second_derivative"]
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [
+        (tanh_with_its_own_slope, []),
+        (tf.nn.relu, []),
+        (tf.nn.gelu, []),
+        (lambda x: tf.sort(x, axis=1) * tf.range(7.0), []),
+        (in_a_loop, []),
+        (in_a_branch, []),
+        (of_random_numbers, []),
+        (tf.function(tf.tanh), []),
+        (tf.function(tf.nn.softmax, jit_compile=True), []),
+        (lambda x: tf.map_fn(tf.tanh, x), []),
+        (lambda x: tf.abs(tf.signal.fft(tf.cast(x, tf.complex64))), []),
+        (tanh_with_a_stopped_slope, WRONG),
+        (tf.function(tanh_with_a_stopped_slope), WRONG),
+        (lambda x: tanh_with_a_stopped_slope(x) + tf.tanh(x), WRONG),
+        (lambda x: tf.map_fn(tanh_with_a_stopped_slope, x), WRONG),
+        (straight_through, ["estimated_gradient"]),
+        (lambda x: tf.tanh(rounded_as_if_smooth(x)), ["estimated_gradient"]),
+        (in_python, ["unchecked_second_derivative"]),
+        (tf.recompute_grad(tf.tanh), ["no_second_derivative"]),
+    ],
+)
+def test_second_derivatives_are_compared_with_finite_differences(activation, expected):
+    findings = losses.check_critic(scores_after(activation), EXAMPLES)
+    assert names(findings) == expected
+    for finding in findings:
+        assert finding.fatal is finding.name.endswith("second_derivative") ^ (
+            finding.name.startswith("unchecked")
+        )
+        assert "\n" not in finding.message
+        if expected == WRONG:
+            assert "inner" in finding.message
+    without = losses.check_critic(scores_after(activation), EXAMPLES, finite_differences=False)
+    assert names(without) == [name for name in expected if name == "no_second_derivative"]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("position", ["before", "after"])
+def test_a_bilinear_resize_in_a_critic_is_found(activation, position):
+    resize = KERAS.UpSampling2D(interpolation="bilinear")
+    hidden = KERAS.Conv2D(4, 3, activation=activation, name="hidden")
+    layers = [resize, hidden] if position == "before" else [hidden, resize]
+    (finding,) = losses.check_critic(network(KERAS.Activation("tanh"), *layers), EXAMPLES)
+    assert finding.name == "wrong_second_derivative" and finding.fatal
+    assert "/kernel" in finding.message and "interpolation='nearest'" in finding.message
+    nearest = KERAS.UpSampling2D(interpolation="nearest")
+    layers = [nearest if layer is resize else KERAS.Conv2D(4, 3) for layer in layers]
+    assert losses.check_critic(network(KERAS.Activation("tanh"), *layers), EXAMPLES) == []
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        (lambda: [KERAS.Activation("gelu"), KERAS.LayerNormalization()], []),
+        (lambda: [KERAS.ReLU(), KERAS.MaxPooling2D(), KERAS.DepthwiseConv2D(2)], []),
+        (lambda: [KERAS.Reshape([36, 8]), KERAS.MultiHeadAttention(2, 4)], []),
+        pytest.param(lambda: [KERAS.Reshape([12, 24]), KERAS.LSTM(5)], [], marks=pytest.mark.slow),
+        (lambda: [KERAS.Reshape([6, 6, 8, 1]), KERAS.MaxPooling3D(), KERAS.Activation("tanh")], []),
+        (
+            lambda: [KERAS.SpectralNormalization(KERAS.Conv2D(8, 3)), KERAS.Activation("tanh")],
+            ["estimated_gradient"],
+        ),
+    ],
+)
+def test_layers_of_keras_with_a_second_derivative_are_accepted(layers, expected):
+    *others, last = layers()
+    inputs = tf.keras.Input([8, 8, 3])
+    features = KERAS.Conv2D(8, 3)(inputs)
+    for layer in others:
+        features = layer(features)
+    attention = isinstance(last, KERAS.MultiHeadAttention)
+    features = last(features, features) if attention else last(features)
+    scores = KERAS.Dense(1, kernel_initializer="zeros")(KERAS.Flatten()(features))
+    critic = training(tf.keras.Model(inputs, scores))
+    found = names(losses.check_critic(critic, EXAMPLES))
+    # Where the last weights are 0, the gradient is 0; the second derivative is checked elsewhere.
+    assert [name for name in found if name != "zero_gradient"] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options"),
+    [
+        ("mlp", [2], {"critic_normalization": "spectral"}),
+        ("dcgan", [8, 8, 1], {"critic_normalization": "layer"}),
+        ("dcgan", [8, 8, 1], {"critic_normalization": "spectral"}),
+        ("dcgan", [8, 8, 1], {"minibatch_stddev": 4}),
+        ("conv1d", [16, 2], {"precision": "mixed_bfloat16"}),
+        pytest.param("resnet", [32, 32, 3], {"fused_resampling": True}, marks=pytest.mark.slow),
+        pytest.param(
+            "resnet", [32, 32, 3], {"critic_normalization": "group"}, marks=pytest.mark.slow
+        ),
+        pytest.param("r3gan", [32, 32, 3], {"depth": 1}, marks=pytest.mark.slow),
+        pytest.param(
+            "resnet101", [64, 64, 3], {"critic_normalization": "layer"}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_the_second_derivatives_of_the_networks_of_models_are_correct(name, shape, options):
+    """Some of them contain custom gradients, which train.py does not check before each run."""
+    _, critic = models.build(name, tuple(shape), 5, 8, **options)
+    examples = tf.random.stateless_normal([8, *shape], [0, 1])
+    group = options.get("minibatch_stddev", 1)
+    findings = losses.check_critic(training(critic), examples, group_size=group)
+    # The first vectors of spectral normalization are not yet the singular vectors.
+    spectral = {"random_scores", "estimated_gradient"} if "spectral" in options.values() else set()
+    assert set(names(findings)) <= {"constant_gradient"} | spectral
+
+
+def test_a_critic_that_requires_the_number_of_its_examples_is_checked():
+    """Tests a critic that is bound to labels: it is not called with fewer examples."""
+    _, critic = models.build("mlp", (2,), 5, 8, classes=3, conditioning="concatenation")
+    labels = tf.constant([0, 2, 1, 1])
+    examples = tf.random.stateless_normal([4, 2], [0, 1])
+    assert losses.check_critic(lambda x: critic([x, labels]), examples) == []
+
+
+def test_the_check_does_not_change_the_state_of_a_critic():
+    """Tests the vectors of spectral normalization: each call in Python refines them once."""
+    calls = []
+    for finite_differences in (True, False):
+        tf.keras.utils.set_random_seed(0)
+        layer = KERAS.SpectralNormalization(KERAS.Dense(5))
+        critic = tf.keras.Sequential([tf.keras.Input([6]), layer, KERAS.Dense(1)])
+        losses.check_critic(
+            training(critic),
+            tf.random.stateless_normal([8, 6], [0, 1]),
+            finite_differences=finite_differences,
+        )
+        calls.append(layer.vector_u.numpy())
+    np.testing.assert_array_equal(*calls)
 
 
 def test_the_finding_names_the_operation_without_a_second_derivative():

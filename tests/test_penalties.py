@@ -307,6 +307,13 @@ def test_points_and_functions_can_be_combined():
     np.testing.assert_allclose(losses.zero_centred(norm), 9.0, rtol=1e-5)
 
 
+def test_the_gradient_of_a_patch_critic_is_that_of_its_mean_score(compute):
+    """A 1x1 convolution of stride 1 with weight w has the gradient w / (pixels) at each pixel."""
+    points = images(1, (4, 6, 5, 1))
+    norm = compute(lambda: losses.gradient_norm(lambda x: 7.0 * x, points))()
+    np.testing.assert_allclose(norm, 7.0 * 30**0.5 / 30, rtol=1e-6)
+
+
 def test_no_epsilon_is_added_to_the_squared_norm(compute):
     norm = compute(lambda: losses.gradient_norm(linear_critic(1e-6), images(1)))()
     np.testing.assert_allclose(norm, 1e-6, rtol=1e-5)
@@ -460,8 +467,12 @@ def test_lazy_regularization_at_every_step_computes_the_term():
         (lambda: losses.one_sided(tf.zeros([4]), -1.0), "target must not be negative, got -1"),
         (lambda: losses.gradient_norm(lambda x: tf.zeros([4]), tf.zeros([4, 2])), "is None"),
         (
-            lambda: losses.gradient_norm(lambda x: x, tf.zeros([4, 2])),
-            r"critic's scores must have shape \[B\] or \[B, 1\], got \(4, 2\)",
+            lambda: losses.gradient_norm(tf.reduce_sum, tf.zeros([4, 2])),
+            r"critic's scores must have shape \[B\], \[B, 1\] or, for patches, .*, got \(\)",
+        ),
+        (
+            lambda: losses.gradient_norm(lambda x: (x, x), tf.zeros([4, 1])),
+            "the critic must return a tensor of scores, got a tuple of 2",
         ),
         (
             lambda: losses.gradient_norm(lambda x: tf.reduce_sum(x, 0), tf.zeros([4, 3])),

@@ -153,6 +153,7 @@ EXPECTED = {
     "With Keras Model.fit": lambda radius, data: abs(radius - data) < 0.3,
     "With tf.Module only": lambda x, y, *data: abs(x - data[0]) < 0.4 and abs(y - data[1]) < 0.4,
     "With tf_keras on several replicas": lambda seen, *_: abs(seen - 3.45) < 0.3,
+    "Lazy regularization": lambda *figures: figures == (*[100.0, 0.0, 0.0, 0.0] * 2, 25.0),
     BUCKETS: (
         lambda *figures: (
             figures[:6] == (4, 16, 8, 8, 16, 4) and figures[6] < 2e-6 and figures[7] < 1e-6
@@ -162,18 +163,30 @@ EXPECTED = {
 CHECKS = "Checking a penalty and a critic"
 
 
+@pytest.mark.parametrize("lengths", ["static", "dynamic"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_documentations_token_losses_are_their_formula(smoothing):
+def test_the_documentations_token_losses_are_their_formula(smoothing, lengths):
     """The cross-entropy over its lowest value; without smoothing, the plain one."""
     (source,) = re.findall(r"^def token_losses[\s\S]*?\n(?=\n\n)", PROGRAMS[BUCKETS], re.MULTILINE)
     names = {"tf": tf}
     exec(source, names)
+    token_losses = names["token_losses"]
+    if lengths == "dynamic":
+        signature = [
+            tf.TensorSpec([None, None, 5], tf.float64),
+            tf.TensorSpec([None, None], tf.int64),
+            tf.TensorSpec([]),
+        ]
+        token_losses = tf.function(
+            lambda logits, labels, _: names["token_losses"](logits, labels, smoothing),
+            input_signature=signature,
+        )
     logits = np.random.default_rng(0).normal(size=[2, 4, 5])
     labels = np.array([[1, 4, 2], [3, 0, 0]])  # one token fewer than logits
     with tf.GradientTape() as tape:
         given = tf.constant(logits)
         tape.watch(given)
-        loss, weights = names["token_losses"](given, tf.constant(labels), smoothing)
+        loss, weights = token_losses(given, tf.constant(labels), smoothing)
     np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [1, 0, 0, 0]])
     padded = np.pad(labels, [(0, 0), (0, 1)])
     targets = np.where(padded[..., None] == np.arange(5), 1 - smoothing, smoothing / 4)

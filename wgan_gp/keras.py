@@ -41,7 +41,7 @@ class WGANGP(CheckedModel):
 
     Args:
       generator: A Keras model that maps latents to examples; see docs/custom.md.
-      critic: A Keras model that maps examples to scores `[B]` or `[B, 1]`.
+      critic: A Keras model that maps examples to scores, see `losses.score`.
       config: The settings of the training: `batch_size`, `generator_batch_size` and `n_critic`,
         `latent_size`, `seed`, the learning rates and the losses. `train_steps` is the number of
         iterations of the linear schedule; "constant" is usual for `fit`.
