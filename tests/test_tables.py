@@ -142,7 +142,7 @@ def test_large_examples_are_reduced():
     real, samples = ((normal(200, 3, seed=seed) @ basis).reshape(200, 12, 8) for seed in (1, 2))
     noisy = samples + 0.3 * normal(200, 12, 8, seed=3)
     reduce = learned.Reducer(real)
-    assert reduce(real).shape == (200, 64 + 1 + 3 * 8) and reduce(real).dtype == np.float32
+    assert reduce(real).shape == (200, 64 + 1 + 3 * 8) and reduce(real).dtype == np.float64
     assert abs(learned.two_sample_accuracy(reduce(samples), reduce(real)) - 0.5) < 0.1
     assert learned.two_sample_accuracy(reduce(noisy), reduce(real)) > 0.95
     one = learned.Reducer(np.ones([3, 5, 20, 4]))(np.ones([2, 5, 20, 4]))
