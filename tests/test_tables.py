@@ -378,9 +378,8 @@ def test_a_rare_value_is_measured_in_deviations_of_all_data():
     assert values["feature_wasserstein_largest"] < 0.3
 
 
-@pytest.mark.parametrize("size", [3, 100])
-def test_one_sample_far_outside_does_not_hide_the_others(size):
-    real, samples = normal(200, size), 1.5 * normal(200, size, seed=1)
+def test_one_sample_far_outside_does_not_hide_the_others():
+    real, samples = normal(120, 100), 1.5 * normal(120, 100, seed=1)
     before, _ = evaluate(samples, real)
     samples[5] = 3e38
     values, _ = evaluate(samples, real)

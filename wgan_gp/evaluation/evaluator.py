@@ -245,7 +245,8 @@ class ImageEvaluator:
         features = self._cache.get_or_compute(name, compute, content_hash)["features"]
         if len(features) < 2:
             raise UserError(
-                "the evaluation needs at least two real images, but there is only one",
+                f"the evaluation needs at least {fitted + 2} real images, but there "
+                + (f"are only {fitted + len(features)}" if fitted else "is only one"),
                 "add images to the dataset",
             )
         return features
