@@ -108,16 +108,13 @@ def train_ctgan(
         return Table(samples["examples"], samples["labels"]), json.loads(done.stdout)["epochs"]
 
 
-def judge(samples: Table, train: Table, test: Table) -> dict[str, float]:
+def judge(samples: Table, test: Table) -> dict[str, float]:
     """Returns the figures of samples on the held-out half of a table."""
-    reduce = learned.Reducer(train.examples)
     order = np.random.default_rng(0).permutation(len(samples.labels))
-    features, held_out = reduce(samples.examples[order]), reduce(test.examples)
+    examples, labels = samples.examples[order], samples.labels[order]
     return {
-        "two-sample accuracy": learned.two_sample_accuracy(features, held_out),
-        "trained on it": learned.transfer_accuracy(
-            features, samples.labels[order], held_out, test.labels
-        ),
+        "two-sample accuracy": learned.two_sample_accuracy(examples, test.examples),
+        "trained on it": learned.transfer_accuracy(examples, labels, test.examples, test.labels),
     }
 
 
@@ -129,7 +126,7 @@ def compare(name: str, steps: int, seed: int, python: str) -> dict[str, dict[str
         ctgan, epochs = train_ctgan(train, seconds, seed, folder, python)
     print(f"{name}, split {seed}: {seconds:.0f} s, {epochs} epochs of CTGAN", flush=True)
     found = {"data": train, "this project": ours, "CTGAN": ctgan}
-    return {program: judge(samples, train, test) for program, samples in found.items()}
+    return {program: judge(samples, test) for program, samples in found.items()}
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ def test_the_halves_of_a_table_have_the_same_shares_of_classes():
 
 def test_the_judge_sees_wrong_samples_and_wrong_labels():
     train, test = ctgan_comparison.split("wine", seed=0)
-    data = ctgan_comparison.judge(train, train, test)
-    noisy = ctgan_comparison.judge(Table(2 * train.examples, train.labels), train, test)
-    mixed = ctgan_comparison.judge(Table(train.examples, (train.labels + 1) % 3), train, test)
+    data = ctgan_comparison.judge(train, test)
+    noisy = ctgan_comparison.judge(Table(2 * train.examples, train.labels), test)
+    mixed = ctgan_comparison.judge(Table(train.examples, (train.labels + 1) % 3), test)
     assert data["two-sample accuracy"] < 0.65
     assert noisy["two-sample accuracy"] > 0.95
     assert data["trained on it"] > 0.85 and mixed["trained on it"] < 0.15

@@ -117,10 +117,8 @@ def test_autocorrelation_of_an_autoregressive_process():
 
 def test_a_missing_mode_raises_the_two_sample_accuracy():
     real = mixture(400)
-    reduce = learned.Reducer(real)
     found = {
-        modes: learned.two_sample_accuracy(reduce(mixture(400, modes, seed=1)), reduce(real))
-        for modes in (4, 3, 2)
+        modes: learned.two_sample_accuracy(mixture(400, modes, seed=1), real) for modes in (4, 3, 2)
     }
     assert abs(found[4] - 0.5) < 0.05
     # The best accuracy is 1/2 + (1 - modes / 4) / 2.
@@ -142,11 +140,56 @@ def test_large_examples_are_reduced():
     real, samples = ((normal(200, 3, seed=seed) @ basis).reshape(200, 12, 8) for seed in (1, 2))
     noisy = samples + 0.3 * normal(200, 12, 8, seed=3)
     reduce = learned.Reducer(real)
-    assert reduce(real).shape == (200, 64 + 1 + 3 * 8) and reduce(real).dtype == np.float32
-    assert abs(learned.two_sample_accuracy(reduce(samples), reduce(real)) - 0.5) < 0.1
-    assert learned.two_sample_accuracy(reduce(noisy), reduce(real)) > 0.95
+    assert reduce(real).shape == (200, 64 + 1 + 3 * 8) and reduce(real).dtype == np.float64
+    assert abs(learned.two_sample_accuracy(samples, real) - 0.5) < 0.1
+    assert learned.two_sample_accuracy(noisy, real) > 0.95
     one = learned.Reducer(np.ones([3, 5, 20, 4]))(np.ones([2, 5, 20, 4]))
     assert np.isfinite(one).all()
+
+
+def test_two_sample_accuracy_does_not_depend_on_labels_that_both_sets_share():
+    """Checks samples for the labels of the data: nothing else distinguishes the examples."""
+    labels = np.random.default_rng(0).integers(0, 10, 300)
+    examples = np.eye(10)[labels]
+    assert learned.two_sample_accuracy(examples, examples) == 0.5
+    noise = [examples + 0.1 * normal(300, 10, seed=seed) for seed in (1, 2)]
+    error = np.sqrt(1 / (4 * 300))  # see benchmarks/calibration.py
+    assert abs(learned.two_sample_accuracy(*noise) - 0.5) < 4 * error
+
+
+@pytest.mark.parametrize("size", [3, 100, 3000])
+def test_distances_and_features_treat_all_sets_alike(size):
+    """Checks that the order of the sets does not matter, and large numbers of any dtype."""
+    first, second = normal(60, size), 2 * normal(50, size, seed=1)
+    rows = learned.comparable([first, second])
+    for found, expected in zip(learned.comparable([second, first]), rows[::-1], strict=True):
+        np.testing.assert_allclose(
+            *(np.linalg.norm(each[:, None] - each[None], axis=2) for each in (found, expected)),
+            atol=1e-9,
+        )
+    scale = np.concatenate([first, second]).std(axis=0)
+    exact = np.linalg.norm((first[:, None] - second[None]) / scale, axis=2)
+    found = np.linalg.norm(rows[0][:, None] - rows[1][None], axis=2)
+    # A squared distance in K random projections has the deviation sqrt(2 / K).
+    tolerance = 1e-9 if size <= 1024 else 5 * np.sqrt(1 / (2 * 1024))
+    np.testing.assert_allclose(found, exact, rtol=tolerance)
+    seconds = [1_700_000_000 + np.rint(1000 * each).astype(np.int64) for each in (first, second)]
+    moved = learned.comparable(seconds)
+    far = np.linalg.norm(moved[0][:, None] - moved[1][None], axis=2)
+    np.testing.assert_allclose(far, found, rtol=0.01)
+
+
+def test_training_on_samples_uses_nothing_of_the_test_examples():
+    """Checks that the answers for test examples do not depend on the other test examples."""
+    train, test = normal(200, 100), normal(80, 100, seed=1)
+    labels, truth = ((each[:, 0] > 0).astype(np.int32) for each in (train, test))
+    test[40:] *= 1e3
+    accuracies = [
+        learned.transfer_accuracy(train, labels, test[part], truth[part])
+        for part in (slice(None), slice(40), slice(40, None))
+    ]
+    assert accuracies[0] == pytest.approx((accuracies[1] + accuracies[2]) / 2, rel=1e-12)
+    assert 0.5 < accuracies[1] < 1
 
 
 def test_copies_of_the_data_are_closer_than_held_out_examples():
@@ -290,6 +333,58 @@ def test_samples_are_drawn_for_the_labels_of_the_data():
     values, _ = evaluate(None, real, sampler=FakeSampler(others, condition_size=2))
     assert 0.2 < values["synthetic_trained_r2"] < 0.6  # one of two conditions is predictable
     assert 0.2 < values["real_trained_r2"] < 0.6
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 7e5 + 1 / 3])
+@pytest.mark.parametrize("shape", [(3,), (100,), (20, 2), (4, 5, 4)])
+def test_constant_data_equals_itself_and_differs_from_noise(shape, value):
+    kind = arrays.SignalEvaluator if len(shape) == 2 else None
+    scaling = (lambda rows: rows.astype(np.float64) + value) if value else None
+    zeros = np.zeros((40, *shape))
+    values, _ = evaluate(zeros, zeros, kind=kind, restore=scaling)
+    for name in values:
+        if name.startswith(("two_sample", "closer_than")):
+            assert values[name] == 0.5
+        else:
+            assert values[name] == (1 if name.startswith("closest") else 0)
+    values, _ = evaluate(normal(40, *shape), zeros, kind=kind, restore=scaling or np.asarray)
+    assert values["two_sample_accuracy"] > 0.8 and values["closer_than_real"] == 0
+    if kind:
+        # The power of noise of deviation 1 is 40 dB above the floor, at all ten frequencies.
+        assert values["spectrum_error"] == pytest.approx(40, abs=3)
+    values, _ = evaluate(zeros, normal(40, *shape), kind=kind, restore=scaling or np.asarray)
+    assert values["two_sample_accuracy"] > 0.8 and values["closest_distance_ratio"] < 1
+
+
+def test_a_constant_channel_changes_no_metric_of_the_others():
+    real, samples = (normal(60, 20, 1, seed=seed) for seed in (0, 1))
+    alone, _ = evaluate(samples, real, kind=arrays.SignalEvaluator)
+    both = (np.concatenate([each, np.full_like(each, 0.1)], axis=2) for each in (samples, real))
+    values, _ = evaluate(*both, kind=arrays.SignalEvaluator)
+    for name in ("spectrum_error", "autocorrelation_error", "feature_wasserstein"):
+        assert values[name] == pytest.approx(alone[name] / 2)
+
+
+def test_a_rare_value_is_measured_in_deviations_of_all_data():
+    """Checks a feature that is constant in a half of the data."""
+    real, samples = normal(200, 2), normal(200, 2, seed=1)
+    real[:, 1] = 5000 * (np.arange(200) == 7)
+    samples[:, 1] = 5000 * (np.arange(200) == 150)
+    values, _ = evaluate(samples, real)
+    # 5000 in one of 100 examples, in deviations of 5000 sqrt(1 / 200 - 1 / 200^2).
+    assert values["feature_wasserstein_floor"] == pytest.approx(
+        (values["feature_wasserstein_largest_floor"] + 0.01 / np.sqrt(199 / 200**2)) / 2, rel=0.5
+    )
+    assert values["feature_wasserstein_largest"] < 0.3
+
+
+def test_one_sample_far_outside_does_not_hide_the_others():
+    real, samples = normal(120, 100), 1.5 * normal(120, 100, seed=1)
+    before, _ = evaluate(samples, real)
+    samples[5] = 3e38
+    values, _ = evaluate(samples, real)
+    for name in ("two_sample_accuracy", "closest_distance_ratio", "closer_than_real"):
+        assert values[name] == pytest.approx(before[name], rel=0.15, abs=0.02)
 
 
 def test_signals_are_compared_by_spectrum_and_autocorrelation():

@@ -66,12 +66,16 @@ GROWING = [200.0, 400.0, 800.0, 1600.0, 3200.0]
         ("diverging", {"critic/loss": GROWING}),
         ("diverging", {"generator/loss": np.negative(GROWING)}),
         ("diverging", {"generator/loss": 2e6}),
+        ("diverging", {"critic/loss": [1, 1, 1, 1, np.nan]}),
+        ("diverging", {"critic/loss": -np.inf}),
         ("critic too weak", {"probe/wasserstein": 0.1}),
         ("healthy", {"probe/wasserstein": 0.15}),
         ("critic too weak", {"probe/wasserstein": -0.1, "probe/distance_of_means": 0.0}),
         ("constraint violated", {"probe/gradient_norm": 1.6}),
         ("constraint violated", {"probe/gradient_norm": 0.4}),
+        ("constraint violated", {"probe/gradient_norm": np.inf}),
         ("generator collapsed", {"probe/diversity": 0.2}),
+        ("generator collapsed", {"probe/diversity": 0.0}),
         ("critic overfitting", {"held_out/negative_critic_loss": 0.4}),
         ("healthy", {"held_out/negative_critic_loss": 0.6}),
         # If several conditions hold, the diagnosis is the cause.
@@ -104,6 +108,8 @@ def test_augmentation_is_recommended_to_a_run_without_it():
         ("wasserstein", "healthy", "gradient norm 1.00, diversity 90% of the data's"),
         ("gradient_norm", "healthy", "estimated distance 1.1, diversity 90% of the data's"),
         ("wasserstein gradient_norm", "healthy", "diversity 90% of the data's"),
+        ("diversity", "healthy", "estimated distance 1.1, gradient norm 1.00"),
+        ("diversity wasserstein gradient_norm", "healthy", "the losses are finite"),
         (
             "gradient_norm",
             "critic too weak",
@@ -117,11 +123,13 @@ def test_rules_about_terms_that_the_objective_lacks_do_not_apply(missing, name, 
         "critic too weak": {"probe/wasserstein": 0.1},
         "constraint violated": {"probe/gradient_norm": 9.0},
     }.get(name, {})
-    values = {tag: values[tag] for tag in values if tag.partition("/")[2] not in missing.split()}
-    monitor = HealthMonitor(target=1.0)
-    diagnosis = [monitor.update(values) for _ in range(5)][-1]
-    assert diagnosis.name == name
-    assert diagnosis.reason.startswith(figures)
+    lacking = [tag for tag in values if tag.partition("/")[2] in missing.split()]
+    present = {tag: value for tag, value in values.items() if tag not in lacking}
+    for given in (present, values | dict.fromkeys(lacking, np.nan)):
+        monitor = HealthMonitor(target=1.0)
+        diagnosis = [monitor.update(given) for _ in range(5)][-1]
+        assert diagnosis.name == name
+        assert diagnosis.reason.startswith(figures) and "nan" not in diagnosis.reason
 
 
 def test_reset_discards_earlier_summaries():
@@ -234,7 +242,24 @@ def test_diversity_is_the_mean_distance_between_pairs():
     points = np.random.default_rng(0).normal(5, 1, [20, 3]).astype(np.float32)
     pairs = [np.linalg.norm(a - b) for a, b in itertools.combinations(points, 2)]
     assert diversity(points) == pytest.approx(np.mean(pairs), rel=1e-5)
-    assert diversity(np.ones([5, 2])) == 0
+    # Rounding of a mean would leave a tiny diversity of equal examples.
+    for value in (1.0, 0.1, 7e5 + 1 / 3):
+        for dtype in (np.float32, np.float64):
+            assert diversity(np.full([256, 3], value, dtype)) == 0
+
+
+def test_a_run_with_equal_examples_has_no_diversity(tmp_path):
+    """Checks data whose 32 probed examples are all equal."""
+    data = np.where(np.arange(1000)[:, None] < 2, 1.0, np.zeros((1000, 3)))
+    np.save(tmp_path / "x.npy", data)
+    flags = {"dataset": "array", "data_dir": f"{tmp_path}/x.npy", "scaling": "none"}
+    _, writer = train_tiny(
+        tmp_path / "run", **{**flags, "train_steps": 5, "steps_per_loop": 1, "summary_interval": 1}
+    )
+    assert len(writer.summaries) == 5
+    assert all("probe/diversity" not in values for _, values in writer.summaries)
+    ((_, _, text),) = [each for each in writer.texts if each[1] == "verdict"]
+    assert "diversity" not in text and "nan" not in text
 
 
 def test_the_distance_of_means_subtracts_sampling_noise():

@@ -16,6 +16,7 @@ from .examples import Examples, check_samples
 
 MAX_VALUES = 2**27  # numbers in all samples together; larger examples are evaluated in fewer
 MIN_EXAMPLES = 4  # two halves of two
+MAX_DEVIATIONS = 1000  # of the data, within which classifiers and distances see samples
 
 Restore = Callable[[np.ndarray], np.ndarray]
 
@@ -64,25 +65,25 @@ class TableEvaluator:
         """
         real = self._real
         samples = self._draw(real)
-        features = self._reducer(samples)
         pairs = list(zip(np.split(samples, 2), np.split(real.examples, 2), strict=True))
         values: dict[str, float] = {}
-        for name, mean in self._average([self._compare(*pair) for pair in pairs]).items():
+        for name, mean in self._average([self.compare(*pair) for pair in pairs]).items():
             values |= {name: mean, f"{name}_floor": self._floors[name]}
-        by_feature = np.sum([_by_feature(*pair) for pair in pairs], axis=0)
+        by_feature = np.sum([self._by_feature(*pair) for pair in pairs], axis=0)
         farthest = np.unravel_index(by_feature.argmax(), samples.shape[1:])
         self.metadata |= {"samples": len(samples), "farthest_feature": self._name(farthest)}
-        values["two_sample_accuracy"] = learned.two_sample_accuracy(features, self._real_features)
+        samples = np.clip(samples, *self._bounds)
+        values["two_sample_accuracy"] = learned.two_sample_accuracy(samples, real.examples)
         values["two_sample_floor"] = self._two_sample_floor
-        values |= self._closeness(features)
+        values |= self._closeness(samples)
         if real.labels is not None:
-            values |= self._transfer(features, real.labels)
+            values |= self._transfer(samples, real.labels)
         return {f"evaluation/{name}": float(value) for name, value in values.items()}
 
-    def _compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
+    def compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
         """Returns the distances between two sets of equal size, `[N, *shape]`."""
         flat, flat_real = (each.reshape(len(each), -1) for each in (samples, real))
-        by_feature = _by_feature(samples, real)
+        by_feature = self._by_feature(samples, real)
         statistics = distances.kolmogorov_smirnov(flat, flat_real)
         return {
             "feature_wasserstein": by_feature.mean(),
@@ -92,10 +93,29 @@ class TableEvaluator:
             "correlation_error": distances.correlation_error(flat, flat_real),
         }
 
+    def _by_feature(self, samples: np.ndarray, real: np.ndarray) -> np.ndarray:
+        return distances.feature_distances(
+            samples.reshape(len(samples), -1), real.reshape(len(real), -1), self._scale
+        )
+
+    @functools.cached_property
+    def _scale(self) -> np.ndarray:
+        """The deviation of each value, of all data: a rare value may be constant in a half."""
+        return distances.standard_deviations(self._real.examples.reshape(len(self._real), -1))
+
+    @functools.cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The range of values that classifiers and distances see.
+
+        A single sample far outside would set the scale of all, and hide every other difference.
+        """
+        mean, deviation = learned.scales([self._real.examples])
+        return mean - MAX_DEVIATIONS * deviation, mean + MAX_DEVIATIONS * deviation
+
     @functools.cached_property
     def _floors(self) -> dict[str, float]:
         first, second = np.split(self._real.examples, 2)
-        return self._average([self._compare(first, second), self._compare(second, first)])
+        return self._average([self.compare(first, second), self.compare(second, first)])
 
     @staticmethod
     def _average(found: list[dict[str, float]]) -> dict[str, float]:
@@ -142,72 +162,52 @@ class TableEvaluator:
         return self._restore(samples)
 
     @functools.cached_property
-    def _reducer(self) -> learned.Reducer:
-        return learned.Reducer(self._real.examples)
-
-    @functools.cached_property
-    def _real_features(self) -> np.ndarray:
-        return self._reducer(self._real.examples)
-
-    @functools.cached_property
     def _two_sample_floor(self) -> float:
-        return learned.two_sample_accuracy(*np.split(self._real_features, 2))
+        return learned.two_sample_accuracy(*np.split(self._real.examples, 2))
 
     @functools.cached_property
     def _held_out(self) -> RealExamples | None:
-        """Held-out data, as features, or None if there is none."""
+        """Held-out data, or None if there is none."""
         held_out = self._examples.read_held_out(self._count)
-        if held_out is None:
-            return None
-        return RealExamples(self._reducer(self._restore(held_out[0])), held_out[1])
+        return None if held_out is None else RealExamples(self._restore(held_out[0]), held_out[1])
 
-    @functools.cached_property
-    def _real_distances(self) -> np.ndarray:
-        """The distances of real examples to the closest example of the data, without itself."""
-        return learned.nearest_distances(
-            self._real_features, self._real_features, without_itself=True
-        )
-
-    @functools.cached_property
-    def _held_out_distances(self) -> np.ndarray | None:
-        if self._held_out is None:
-            return None
-        return learned.nearest_distances(self._held_out.examples, self._real_features)
-
-    def _closeness(self, features: np.ndarray) -> dict[str, float]:
+    def _closeness(self, samples: np.ndarray) -> dict[str, float]:
         """Compares the distances of samples to the data with those of other real examples."""
-        found = learned.nearest_distances(features, self._real_features)
-        reference = self._held_out_distances
-        if reference is None:
-            # Each real example is held out from the others; the floor compares two halves.
-            reference = self._real_distances
-            first, second = np.array_split(reference, 2)
-            floor = learned.closeness(first, second)
+        sets = [samples, self._real.examples]
+        if self._held_out is not None:
+            sets.append(self._held_out.examples)
+        compared, data, *held_out = learned.comparable(sets)
+        # Each real example is held out from the others.
+        inside = learned.nearest_distances(data, data, without_itself=True)
+        if held_out:
+            reference = learned.nearest_distances(held_out[0], data)
+            floor = learned.closeness(inside, reference)
         else:
-            floor = learned.closeness(self._real_distances, reference)
-        samples = learned.closeness(found, reference)
+            reference = inside
+            floor = learned.closeness(*np.array_split(inside, 2))
+        found = learned.closeness(learned.nearest_distances(compared, data), reference)
         return {
-            "closest_distance_ratio": samples.distance_ratio,
+            "closest_distance_ratio": found.distance_ratio,
             "closest_distance_ratio_floor": floor.distance_ratio,
-            "closer_than_real": samples.closer_share,
+            "closer_than_real": found.closer_share,
             "closer_than_real_floor": floor.closer_share,
         }
 
-    def _transfer(self, features: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _transfer(self, samples: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """Trains on samples and on real examples, and tests on other real examples."""
         name = "accuracy" if labels.ndim == 1 else "r2"
-        held_out = self._held_out
+        held_out, real = self._held_out, self._real.examples
         # Held-out examples may lack labels, which are then all 0.
         if held_out and held_out.labels.shape[1:] == labels.shape[1:] and held_out.labels.any():
             used, test, truth = slice(None), held_out.examples, held_out.labels
         else:
             half = len(labels) // 2
-            used, test, truth = slice(half), self._real_features[half:], labels[half:]
+            used, test, truth = slice(half), real[half:], labels[half:]
         return {
             f"{kind}_trained_{name}": learned.transfer_accuracy(
                 source[used], labels[used], test, truth
             )
-            for kind, source in (("synthetic", features), ("real", self._real_features))
+            for kind, source in (("synthetic", samples), ("real", real))
         }
 
     def _name(self, place: tuple[Any, ...]) -> str:
@@ -223,8 +223,8 @@ class TableEvaluator:
 class SignalEvaluator(TableEvaluator):
     """An evaluator of signals `[T, C]`, which also compares spectra and autocorrelations."""
 
-    def _compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
-        values = super()._compare(samples, real)
+    def compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
+        values = super().compare(samples, real)
         if samples.shape[1] < 2:  # a signal of one value has no spectrum
             return values
         return {
@@ -241,8 +241,5 @@ class RealExamples:
     examples: np.ndarray
     labels: Any
 
-
-def _by_feature(samples: np.ndarray, real: np.ndarray) -> np.ndarray:
-    return distances.feature_distances(
-        samples.reshape(len(samples), -1), real.reshape(len(real), -1)
-    )
+    def __len__(self) -> int:
+        return len(self.examples)

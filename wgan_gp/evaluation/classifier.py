@@ -18,6 +18,7 @@ from .examples import ArrayCache, Arrays, Examples
 
 HIDDEN_UNITS = 128
 MAX_EXAMPLES = 10_000  # a constant, so that features do not depend on --evaluate_samples
+MAX_SHARE = 0.5  # of all examples; samples are compared with the others
 TRAINING_SHARE = 0.8  # share of the examples for fitting; the others measure the accuracy
 _MAX_EPOCHS = 50
 _ABSENT_LOGIT = -1e9  # logit of a class without examples
@@ -29,7 +30,7 @@ class Classifier:
 
     Attributes:
       arrays: "hidden_kernel" `[H W C, 128]`, "hidden_bias" `[128]`, "kernel" `[128, K]` and
-        "bias" `[K]`, float32; "accuracy", scalar.
+        "bias" `[K]`, float32; "accuracy", scalar; "examples", the number of examples used.
     """
 
     arrays: Arrays
@@ -51,9 +52,17 @@ class Classifier:
         """The accuracy on the held-out examples."""
         return float(self.arrays["accuracy"])
 
+    @property
+    def examples(self) -> int:
+        """The number of first examples of the dataset that determined the weights."""
+        return int(self.arrays["examples"])
+
 
 def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifier:
     """Loads the classifier of a dataset from the cache, or fits it.
+
+    It is fitted to the first half of the examples, at most MAX_EXAMPLES. Features are fitted to the
+    noise of these examples, which therefore differ from new examples of the same distribution.
 
     Args:
       examples: The examples of the dataset, with labels 0 ... classes - 1.
@@ -61,8 +70,12 @@ def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifi
       classes: The number of classes, >= 2.
     """
 
+    count = int(MAX_EXAMPLES / MAX_SHARE)
+
     def compute() -> Arrays:
-        arrays = fit(*examples.read(MAX_EXAMPLES), classes)
+        images, labels = examples.read(count)
+        used = max(1, int(MAX_SHARE * len(images)))
+        arrays = fit(images[:used], labels[:used], classes)
         logging.info(
             f"fitted a classifier of {classes} classes: accuracy {float(arrays['accuracy']):.1%} "
             "on held-out examples"
@@ -70,7 +83,7 @@ def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifi
         return arrays
 
     name = f"classifier-{examples.key(classes)}"
-    content_hash = functools.partial(examples.content_hash, MAX_EXAMPLES)
+    content_hash = functools.partial(examples.content_hash, count)
     return Classifier(cache.get_or_compute(name, compute, content_hash))
 
 
@@ -101,4 +114,5 @@ def fit(images: np.ndarray, labels: np.ndarray, classes: int) -> Arrays:
         "kernel": all_kernel,
         "bias": all_bias,
         "accuracy": np.array(model.score(pixels[held_out], labels[held_out])),
+        "examples": np.array(len(pixels)),
     }

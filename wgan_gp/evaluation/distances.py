@@ -20,7 +20,9 @@ POWER_FLOOR = 1e-4
 _BLOCK_ELEMENTS = 2**22  # numbers in a block of features
 
 
-def feature_distances(samples: np.ndarray, real: np.ndarray) -> np.ndarray:
+def feature_distances(
+    samples: np.ndarray, real: np.ndarray, scale: np.ndarray | None = None
+) -> np.ndarray:
     """Computes the 1-Wasserstein distance of each feature, in standard deviations of the data.
 
     Between two sets of N numbers it is the mean distance of the sorted numbers (Villani 2003,
@@ -29,6 +31,7 @@ def feature_distances(samples: np.ndarray, real: np.ndarray) -> np.ndarray:
     Args:
       samples: `[N, D]`.
       real: `[N, D]`.
+      scale: The standard deviation of each feature, `[D]`; by default, of `real`.
 
     Returns:
       `[D]` float64. A constant feature of the data is measured in its own unit.
@@ -39,7 +42,7 @@ def feature_distances(samples: np.ndarray, real: np.ndarray) -> np.ndarray:
             np.sort(each[:, block].astype(np.float64), axis=0) for each in (samples, real)
         )
         distances[block] = np.abs(first - second).mean(axis=0)
-    return distances / standard_deviations(real)
+    return distances / (standard_deviations(real) if scale is None else scale)
 
 
 def kolmogorov_smirnov(samples: np.ndarray, real: np.ndarray) -> np.ndarray:
@@ -104,14 +107,17 @@ def spectrum_error(samples: np.ndarray, real: np.ndarray) -> float:
 
     It is the root mean square of 10 log10 of the ratio of both powers over all frequencies but 0
     (Gray and Markel 1976, doi:10.1109/TASSP.1976.1162849), averaged over channels. POWER_FLOOR of
-    the mean power of the data is added to all powers.
+    the mean power of the data is added to all powers or, where the data has no power, of the power
+    of noise of deviation 1.
 
     Args:
       samples: `[N, T, C]`, T >= 2.
       real: `[N, T, C]`.
     """
     first, second = power_spectrum(samples), power_spectrum(real)
-    floor = POWER_FLOOR * second.mean(axis=0) + np.finfo(np.float64).tiny
+    mean = second.mean(axis=0)
+    unit = np.where(mean > _rounding(real) * real.shape[1], mean, 3 / 8 * real.shape[1])
+    floor = POWER_FLOOR * unit
     decibels = 10 * np.log10((first + floor) / (second + floor))
     return float(np.sqrt((decibels**2).mean(axis=0)).mean())
 
@@ -148,7 +154,7 @@ def autocorrelation(signals: np.ndarray) -> np.ndarray:
     """Returns the autocorrelations of signals `[N, T, C]` at lags 1 to T // 2, `[T // 2, C]`.
 
     The covariance at a lag is averaged over all signals and times, about the mean of each channel,
-    and divided by the variance of the channel.
+    and divided by the variance of the channel. It is 0 for a constant channel.
     """
     length = signals.shape[1]
     mean = signals.mean(axis=(0, 1), dtype=np.float64)
@@ -159,7 +165,13 @@ def autocorrelation(signals: np.ndarray) -> np.ndarray:
         products = np.fft.irfft(np.abs(spectrum) ** 2, n=2 * length, axis=1)
         total += products[:, : length // 2 + 1].sum(axis=0)
     total /= (length - np.arange(length // 2 + 1))[:, None]
-    return total[1:] / np.where(total[0] > 0, total[0], 1)
+    constant = total[0] <= _rounding(signals) * len(signals)
+    return np.where(constant, 0, total[1:] / np.where(constant, 1, total[0]))
+
+
+def _rounding(signals: np.ndarray) -> np.ndarray:
+    """Returns the largest variance that rounding leaves in a constant channel, `[C]`."""
+    return (1e-12 * np.abs(signals).max(axis=(0, 1)).astype(np.float64)) ** 2
 
 
 def standard_deviations(real: np.ndarray) -> np.ndarray:

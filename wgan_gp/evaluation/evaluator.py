@@ -233,17 +233,20 @@ class ImageEvaluator:
     @functools.cached_property
     def _real(self) -> np.ndarray:
         """The features of the real examples, `[N, D]` float32."""
+        fitted = self._extractor.fitted
+        last = fitted + self._count
 
         def compute() -> Arrays:
-            batches = (images for images, _ in self._examples.batches(self._count))
-            return {"features": self._extract(batches, "real images")[0]}
+            batches = (images for images, _ in self._examples.batches(last))
+            return {"features": self._extract(batches, "real images")[0][fitted:]}
 
-        name = f"features-{self._examples.key(self._count, self._extractor.key)}"
-        content_hash = functools.partial(self._examples.content_hash, self._count)
+        name = f"features-{self._examples.key(last, self._extractor.key)}"
+        content_hash = functools.partial(self._examples.content_hash, last)
         features = self._cache.get_or_compute(name, compute, content_hash)["features"]
         if len(features) < 2:
             raise UserError(
-                "the evaluation needs at least two real images, but there is only one",
+                f"the evaluation needs at least {fitted + 2} real images, but there "
+                + (f"are only {fitted + len(features)}" if fitted else "is only one"),
                 "add images to the dataset",
             )
         return features

@@ -37,7 +37,7 @@ _DATA_SETTINGS = (
     "image_channels",
     "seed",
 )
-_FORMAT = 2  # the version of the cache's format
+_FORMAT = 3  # the version of the cache's format
 _CHECKSUM, _CONTENT_HASH = "checksum", "content"  # entries in addition to the arrays
 _MOST_CACHED_BYTES = 2**34  # features of 1,000,000 images have 8 GB
 _POSITIONS_SHOWN = 5  # in a message about rows that are NaN or infinite

@@ -27,12 +27,15 @@ class Extractor:
         probabilities `[B, K]` float32 or None. Runs inside `strategy.run`.
       accuracy: The held-out accuracy of a classifier fitted to the run's own images. None for
         other extractors.
+      fitted: The number of first examples of the dataset to which the features are fitted. Samples
+        are compared with the others.
     """
 
     name: str
     key: str
     extract: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor | None]]
     accuracy: float | None = None
+    fitted: int = 0
 
 
 def default_extractor(dataset: Dataset) -> str:
@@ -52,7 +55,7 @@ def make_extractor(
     Args:
       name: The value of --feature_extractor, or None for the default.
       strategy: The strategy on whose replicas the extractor runs.
-      examples: The examples of the run's dataset, which are images. A classifier is fitted to them.
+      examples: The examples of the run's dataset, which are images. A classifier is fitted to some.
       cache: Stores the classifier.
 
     Raises:
@@ -69,7 +72,7 @@ def make_extractor(
                 "use inception, none, or the path of a Keras file or SavedModel",
             )
         model = classifier.fit_or_load(examples, cache, labels)
-        return Extractor(name, model.key, model, model.accuracy)
+        return Extractor(name, model.key, model, model.accuracy, model.examples)
     load = pretrained.load_inception if name == "inception" else pretrained.load_model
     with strategy.scope():
         key, network = load(name)

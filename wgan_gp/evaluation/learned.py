@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import sklearn.decomposition
 import sklearn.ensemble
-import sklearn.model_selection
 import sklearn.neighbors
+import sklearn.random_projection
+import sklearn.utils.extmath
 import threadpoolctl
 
 from .distances import standard_deviations
@@ -16,55 +17,54 @@ from .distances import standard_deviations
 MAX_CLASSIFIED = 2000  # examples of each set; the time of a classifier grows with their number
 MAX_FEATURES = 64  # more features are reduced to this number of principal components
 MAX_QUERIES = 2000  # examples whose nearest neighbors are searched
+MAX_COMPARED = 1024  # values between which distances are computed; more are projected at random
 FOLDS = 5
 # One thread gives the same order of summation on every machine.
 _reproducible = threadpoolctl.threadpool_limits.wrap(limits=1)
 
 
 class Reducer:
-    """Features of examples for classifiers and distances: standardized values, at most a hundred.
+    """Features of examples for classifiers: all values, or a hundred features of longer examples.
 
-    Examples with more than MAX_FEATURES values are described by their MAX_FEATURES first principal
-    components, by the length of the remainder, which is large for samples outside the data, and by
-    the mean, the deviation and the mean step of each of up to eight channels.
+    Examples with more than MAX_FEATURES values are standardized, and described by their
+    MAX_FEATURES first principal components, by the length of the remainder, which is large for
+    examples outside the span of the components, and by the mean, the deviation and the mean step
+    of each of up to eight channels.
+
+    Components are fitted to the noise of the examples that determine them, so these look different
+    from all others. A classifier must therefore be tested either on none of them, or on both sets
+    that it tells apart.
 
     Args:
-      real: Examples of the data, `[N, *shape]`, which determine scales and components. Features of
-        a table have a scale each; the values of a channel of signals or images have one scale.
+      examples: `[N, *shape]`, which determine scales and components.
     """
 
     @_reproducible
-    def __init__(self, real: np.ndarray):
-        real = real[:MAX_CLASSIFIED]
-        by_channel = real.reshape(-1, real.shape[-1])
-        self._mean = by_channel.mean(axis=0, dtype=np.float64)
-        self._scale = standard_deviations(by_channel)
+    def __init__(self, examples: np.ndarray):
         self._components: np.ndarray | None = None
-        rows = self._rows(real)
-        if rows.shape[1] > MAX_FEATURES:
+        if examples[0].size > MAX_FEATURES:
+            self._mean, self._scale = scales([examples])
+            rows = self._rows(examples)
+            self._center = rows.mean(axis=0)
+            rows -= self._center
             count = min(MAX_FEATURES, len(rows))
-            pca = sklearn.decomposition.PCA(count, svd_solver="randomized", random_state=0)
-            with np.errstate(invalid="ignore"):  # if all examples are equal
-                self._components = pca.fit(rows).components_.T
-            self._center = pca.mean_
+            _, _, components = sklearn.utils.extmath.randomized_svd(rows, count, random_state=0)
+            self._components = components.T
 
     @_reproducible
     def __call__(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the features of examples `[N, *shape]`, `[N, F]` float32."""
-        rows = self._rows(examples)
+        """Returns the features of examples `[N, *shape]`, `[N, F]` float64."""
         if self._components is None:
-            return rows
-        rows -= self._center
-        size = rows.shape[1]
+            return examples.reshape(len(examples), -1).astype(np.float64)
+        rows = self._rows(examples) - self._center
         components = rows @ self._components
         # The components are orthonormal, so the square of the remainder is a difference.
         remainder = np.maximum((rows**2).sum(axis=1) - (components**2).sum(axis=1), 0)
-        lengths = np.column_stack([components, np.sqrt(remainder)]) / np.sqrt(size)
-        return np.concatenate([lengths, self._summary(examples)], axis=1).astype(np.float32)
+        lengths = np.column_stack([components, np.sqrt(remainder)])
+        return np.concatenate([lengths, self._summary(examples)], axis=1)
 
     def _standardized(self, examples: np.ndarray) -> np.ndarray:
-        # In float64, because a mean may be large, such as that of a time in seconds since 1970.
-        return ((examples.astype(np.float64) - self._mean) / self._scale).astype(np.float32)
+        return (examples.astype(np.float64) - self._mean) / self._scale
 
     def _rows(self, examples: np.ndarray) -> np.ndarray:
         return self._standardized(examples).reshape(len(examples), -1)
@@ -82,6 +82,20 @@ class Reducer:
         return np.concatenate([examples.mean(axis=space), examples.std(axis=space), *steps], axis=1)
 
 
+def scales(sets: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and the standard deviation of each feature or channel, `[C]` float64.
+
+    Each feature of a table has a scale of its own; the values of a channel of signals or images
+    have one scale. Constants have the deviation 1.
+
+    Args:
+      sets: Sets of examples, each `[N, *shape]`; the first MAX_CLASSIFIED of each are used.
+    """
+    chosen = [each[:MAX_CLASSIFIED].reshape(-1, each.shape[-1]) for each in sets]
+    values = np.concatenate(chosen).astype(np.float64)
+    return values.mean(axis=0), standard_deviations(values)
+
+
 @_reproducible
 def two_sample_accuracy(first: np.ndarray, second: np.ndarray) -> float:
     """Computes the accuracy of a classifier that tells two sets apart; 0.5 is best.
@@ -90,17 +104,24 @@ def two_sample_accuracy(first: np.ndarray, second: np.ndarray) -> float:
     numbers of both sets, at most MAX_CLASSIFIED of each, and tested on the others, in five folds.
     It detects any difference that the trees can learn, also missing modes.
 
+    The features are fitted to both sets together, which treats them alike. Examples at the same
+    place of both sets, which have the same label in a conditional run, are in the same fold;
+    otherwise a label that is rare in the training set of one kind would be frequent in its test
+    set, and the accuracy would be below 0.5.
+
     Args:
-      first: Features `[N, F]`, N >= 2.
-      second: Features `[M, F]`, M >= 2.
+      first: Examples `[N, *shape]`, N >= 2.
+      second: Examples `[M, *shape]`, M >= 2.
     """
     count = min(len(first), len(second), MAX_CLASSIFIED)
-    features = np.concatenate([first[:count], second[:count]])
+    both = np.concatenate([first[:count], second[:count]])
+    features = Reducer(both)(both)
     truth = np.repeat([0, 1], count)
-    folds = sklearn.model_selection.StratifiedKFold(min(FOLDS, count), shuffle=True, random_state=0)
+    folds = np.tile(np.random.default_rng(0).permutation(count) % min(FOLDS, count), 2)
     correct = np.empty(2 * count, bool)
-    for train, test in folds.split(features, truth):
-        correct[test] = _fit(features[train], truth[train]).predict(features[test]) == truth[test]
+    for fold in np.unique(folds):
+        test = folds == fold
+        correct[test] = _fit(features[~test], truth[~test]).predict(features[test]) == truth[test]
     return float(correct.mean())
 
 
@@ -112,18 +133,21 @@ def transfer_accuracy(
 
     "Train on synthetic, test on real" of Esteban et al. 2017 (arXiv:1706.02633, section 4.2) if
     `train` are samples. For labels `[N, K]`, which are continuous conditions, it is the mean R^2 of
-    regressions with at most eight of them.
+    regressions with at most eight of them. The features are fitted to `train` only.
 
     Args:
-      train: Features `[N, F]`; at most MAX_CLASSIFIED are used.
+      train: Examples `[N, *shape]`; at most MAX_CLASSIFIED are used.
       train_labels: Integers `[N]`, or numbers `[N, K]`.
-      test: Features `[M, F]`.
+      test: Examples `[M, *shape]`.
       test_labels: `[M]` or `[M, K]`.
     """
     train, train_labels = train[:MAX_CLASSIFIED], train_labels[:MAX_CLASSIFIED]
+    if train_labels.ndim == 1 and len(np.unique(train_labels)) < 2:
+        # A classifier cannot be fitted to one class.
+        return float((test_labels == train_labels[0]).mean())
+    reduce = Reducer(train)
+    train, test = reduce(train), reduce(test)
     if train_labels.ndim == 1:
-        if len(np.unique(train_labels)) < 2:  # a classifier cannot be fitted to one class
-            return float((test_labels == train_labels[0]).mean())
         return float((_fit(train, train_labels).predict(test) == test_labels).mean())
     model = sklearn.ensemble.HistGradientBoostingRegressor(random_state=0, early_stopping=False)
     scores = [
@@ -170,14 +194,43 @@ def closeness(distances: np.ndarray, real_distances: np.ndarray) -> Closeness:
 
 
 @_reproducible
+def comparable(sets: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns sets of examples as rows whose distances are comparable, each `[N, F]` float64.
+
+    The values are divided by the scales of all sets together, which treats the sets alike. More
+    than MAX_COMPARED values are projected at random, which changes squared distances by about 4 %.
+
+    Args:
+      sets: Sets of examples, each `[N, *shape]`.
+    """
+    _, scale = scales(sets)
+    # Distances do not depend on the center; small numbers have small rounding errors.
+    center = sets[0][0].astype(np.float64)
+    project: Callable[[np.ndarray], np.ndarray] = lambda rows: rows  # noqa: E731
+    size = sets[0][0].size
+    if size > MAX_COMPARED:
+        projection = sklearn.random_projection.SparseRandomProjection(MAX_COMPARED, random_state=0)
+        project = projection.fit(np.empty([1, size])).transform  # only the shape is used
+    return [
+        np.concatenate(
+            [
+                project(((part - center) / scale).reshape(len(part), -1))
+                for part in np.array_split(each, -(-len(each) // 1000))  # takes less memory
+            ]
+        )
+        for each in sets
+    ]
+
+
+@_reproducible
 def nearest_distances(
     examples: np.ndarray, data: np.ndarray, *, without_itself: bool = False
 ) -> np.ndarray:
     """Returns the Euclidean distance to the closest example of the data, `[N]`, N <= MAX_QUERIES.
 
     Args:
-      examples: Features `[N, F]`; the first MAX_QUERIES are used.
-      data: Features `[M, F]`.
+      examples: Rows `[N, F]` of `comparable`; the first MAX_QUERIES are used.
+      data: Rows `[M, F]`.
       without_itself: Whether `examples` are a part of `data`. Each example is then compared with
         all other examples, as if it were held out. M >= 2.
     """

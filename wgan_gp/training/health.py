@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 
 from ..config import Config, target_of
 
 HEALTHY = "healthy"  # the name of the diagnosis if no rule applies
-REQUIRED = ("critic/loss", "generator/loss", "probe/diversity")  # tags of every summary
+REQUIRED = ("critic/loss", "generator/loss")  # tags of every summary
 SUMMARIES = 5  # the number of latest summaries that the rules consider
 MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
 MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
@@ -94,16 +95,23 @@ class HealthMonitor:
         return Diagnosis(HEALTHY, self._key_figures())
 
     def _key_figures(self) -> str:
-        figures = [f"diversity {self._mean('probe/diversity'):.0%} of the data's"]
+        figures = []
+        if self._all_have("probe/diversity"):
+            figures.append(f"diversity {self._mean('probe/diversity'):.0%} of the data's")
         if self._all_have("probe/gradient_norm"):
             figures.insert(0, f"gradient norm {self._mean('probe/gradient_norm'):.2f}")
         if self._all_have("critic/wasserstein"):
             figures.insert(0, f"estimated distance {self._mean('critic/wasserstein'):.3g}")
-        return ", ".join(figures)
+        return ", ".join(figures) or "the losses are finite"
 
     def _all_have(self, *tags: str) -> bool:
-        """Returns True if every summary has the tags; some objectives lack some terms."""
-        return all(tag in values for values in self._last for tag in tags)
+        """Returns True if every summary has the tags, and none is NaN.
+
+        Some objectives lack some terms, and the diversity is unknown if all examples are equal.
+        """
+        return not any(
+            math.isnan(values.get(tag, math.nan)) for values in self._last for tag in tags
+        )
 
     def _mean(self, tag: str) -> float:
         return sum(values[tag] for values in self._last) / SUMMARIES
@@ -113,7 +121,7 @@ class HealthMonitor:
             losses = [abs(values[f"{network}/loss"]) for values in self._last]
             grows = all(after > before for before, after in itertools.pairwise(losses))
             limit = max(MIN_GROWTH * losses[0], MIN_DIVERGING_LOSS)
-            if losses[-1] > MAX_LOSS or (grows and losses[-1] > limit):
+            if not losses[-1] <= MAX_LOSS or (grows and losses[-1] > limit):
                 return Diagnosis(
                     "diverging",
                     f"the absolute value of the {network}'s loss went from {losses[0]:.3g} to "
@@ -122,6 +130,8 @@ class HealthMonitor:
         return None
 
     def _collapsed(self) -> Diagnosis | None:
+        if not self._all_have("probe/diversity"):
+            return None
         ratio = self._mean("probe/diversity")
         if ratio < MIN_DIVERSITY:
             return Diagnosis(

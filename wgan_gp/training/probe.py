@@ -37,7 +37,8 @@ class CriticDiagnostics:
     def scalars(self) -> dict[str, float]:
         """Returns the diagnostics by tag; docs/monitoring.md explains them.
 
-        Diagnostics that need a term which the objective does not have are omitted.
+        Diagnostics that need a term which the objective does not have are omitted, and so is the
+        diversity if all real examples are equal.
         """
         values = {}
         if self.gradient_norms is not None:
@@ -47,7 +48,8 @@ class CriticDiagnostics:
             values["probe/gradient_norm_upper"] = mean + deviation
         values |= _distance_and_loss("probe", self.terms)
         values["probe/distance_of_means"] = distance_of_means(self.real, self.fake)
-        values["probe/diversity"] = diversity(self.fake) / self.real_diversity
+        if self.real_diversity > 0:
+            values["probe/diversity"] = diversity(self.fake) / self.real_diversity
         if self.held_out is not None:
             values |= _distance_and_loss("held_out", self.held_out)
         return {tag: float(value) for tag, value in values.items()}
@@ -158,8 +160,10 @@ def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
 
 def diversity(examples: np.ndarray) -> float:
     """Returns the mean distance between two examples of `[N, D]`, N >= 2, in the data's units."""
-    # Centered and in float64, because the differences of large numbers below lose precision.
-    centered = (examples - examples.mean(axis=0)).astype(np.float64)
+    # Centered and in float64, because the differences of large numbers below lose precision. The
+    # center is an example, so that the result for equal examples is exactly 0.
+    examples = examples.astype(np.float64)
+    centered = examples - examples[0]
     products = centered @ centered.T
     squares = np.diag(products)
     distances = np.sqrt(np.maximum(0.0, squares[:, None] + squares[None] - 2 * products))
