@@ -62,7 +62,6 @@ RUNS = {
         "generator_ema_decay": 0.99,
         "precision": "mixed_bfloat16",
     },
-    "remat": {"remat": True, "model_width": 4},
     "resnet": {
         "model": "resnet",
         "model_width": 4,
@@ -114,7 +113,7 @@ def open_tpu_run(name, model_dir, cores=CORES, **settings) -> Run:
 
 def train_loop_call(run):
     """Returns the call of the device loop that trains a run, without arguments."""
-    step = make_replica_step(run.config, run.state, xla=True)
+    step = make_replica_step(run.config, run.state)
     loop, elements = open_loop(run.config, run.devices.strategy, step)
     return functools.partial(loop, elements, tf.constant(run.config.steps_per_loop, tf.int64))
 
@@ -156,7 +155,6 @@ def test_the_training_loop_passes_the_bridge(name):
     ]
     assert bool(norms) == (name in ("conditional", "resnet"))
     assert counts["CrossReplicaSum"] == gradients + 6 * len(norms)
-    assert bool(counts["XlaOptimizationBarrier"]) == (name == "remat")
 
 
 @pytest.mark.parametrize("name", ALL_RUNS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .app.build import make_augmentation, make_objective, make_remat, with_consistency
+from .app.build import make_augmentation, make_objective, with_consistency
 from .app.library import Library, bundled
 from .config import Config
 from .data.conditions import Conditions
@@ -108,7 +108,6 @@ class WGANGP(tf.keras.Model):
         self.config.check_replicas(strategy.num_replicas_in_sync)
         # Keras 2 requires an optimizer; train_step does not use it.
         super().compile(optimizer=None if KERAS_3 else "sgd", jit_compile=jit_compile, **kwargs)
-        self._xla = jit_compile or on_tpu
         with strategy.scope():
             generator_default, critic_default = make_optimizers(self.config)
             self.generator_optimizer = generator_optimizer or generator_default
@@ -280,9 +279,6 @@ class WGANGP(tf.keras.Model):
             critic_takes_labels=takes_labels,
             conditions=None if self.conditions is None else self.conditions.table,
             augmentation=make_augmentation(self.config),
-            remat=make_remat(
-                self.config, (self.generator, self.critic), bundled("models"), xla=self._xla
-            ),
         )
 
     def _check_critic(self, inputs: tf.Tensor, labels: tf.Tensor | None) -> None:
