@@ -42,7 +42,6 @@ from wgan_gp.evaluation.extractors import Extractor, run_on_replicas
 from wgan_gp.tpu import topologies
 from wgan_gp.tpu.loop_program import make_replica_program
 from wgan_gp.training.checkpointing import Checkpoints
-from wgan_gp.training.networks import KERAS_3
 from wgan_gp.training.optimizer import GuardedAdam
 
 CORES = 8  # the number of cores of v5e-8
@@ -282,7 +281,7 @@ def test_the_counter_of_updates_needs_no_all_to_all(guarded):
     function = trace_step(step, strategy=strategy)
     counts = operations(function.graph, only_replicated=True)
     assert counts["CrossReplicaSum"] == 1
-    assert counts["AllToAll"] == (1 if KERAS_3 and not guarded else 0)
+    assert counts["AllToAll"] == (0 if guarded else 1)
     if counts["AllToAll"]:
         with pytest.raises(AssertionError):
             check_programs(function)
