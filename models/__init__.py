@@ -8,7 +8,6 @@ from .design import LABELED_CRITICS
 from .errors import DesignError, Setting, format_message
 from .loading import load
 from .registry import MODELS, SETTINGS, Model, build, check, default
-from .remat import remat
 
 __all__ = [
     "LABELED_CRITICS",
@@ -22,5 +21,4 @@ __all__ = [
     "default",
     "format_message",
     "load",
-    "remat",
 ]

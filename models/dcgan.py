@@ -134,7 +134,7 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
         return super().call(inputs)[:, :height, :width]
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        # Keras 3 takes the shape from the base class, which does not crop; Keras 2 from `call`.
+        # Keras would take the shape from the base class, which does not crop.
         spec = super().compute_output_spec(inputs)
         return type(spec)((spec.shape[0], *self.size, spec.shape[-1]), spec.dtype)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from .design import Design
-from .replay import first_pass
 
 EPSILON = 1e-5
 GROUPS = 32  # as in the paper; fewer if a group would have fewer than four channels
@@ -167,25 +166,19 @@ class BatchNormalization(tf.keras.layers.Layer):
 
     def _moments(self, x: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         moving = (self.moving_mean, self.moving_variance)
-        accumulated_mean, accumulated_variance = first_pass(
-            lambda: [tf.convert_to_tensor(each) for each in moving]
-        )
+        accumulated_mean, accumulated_variance = map(tf.convert_to_tensor, moving)
         if not training and self.sampling_statistics == "accumulated":
             return accumulated_mean, accumulated_variance
         shifted = x - accumulated_mean
         mean, square = _means_over_replicas([shifted, tf.square(shifted)])
         variance = tf.nn.relu(square - tf.square(mean))  # rounding can make it negative
-
-        def update() -> None:
+        if training:
             # The values are equal on all replicas, so each writes its own copy.
             rate = 1.0 - self.momentum
             self.moving_mean.assign(accumulated_mean + rate * mean)
             self.moving_variance.assign(
                 accumulated_variance + rate * (variance - accumulated_variance)
             )
-
-        if training:
-            first_pass(update)
         return accumulated_mean + mean, variance
 
 

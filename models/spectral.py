@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-from .replay import first_pass
-
 
 def spectrally_normalized(kernel: tf.Tensor, direction: tf.Variable, *, update: bool) -> tf.Tensor:
     """Divides a kernel by an estimate of its largest singular value.
@@ -22,15 +20,10 @@ def spectrally_normalized(kernel: tf.Tensor, direction: tf.Variable, *, update: 
     """
     matrix = tf.reshape(tf.cast(kernel, tf.float32), [-1, kernel.shape[-1]])
     constant = tf.stop_gradient(matrix)
-
-    def iterate() -> tuple[tf.Tensor, tf.Tensor]:
-        old = tf.cast(tf.convert_to_tensor(direction), tf.float32)
-        left = tf.math.l2_normalize(constant @ old)
-        right = tf.math.l2_normalize(tf.transpose(constant) @ left)
-        if update:
-            direction.assign(right)
-        return left, right
-
-    left, right = first_pass(iterate)
+    old = tf.cast(tf.convert_to_tensor(direction), tf.float32)
+    left = tf.math.l2_normalize(constant @ old)
+    right = tf.math.l2_normalize(tf.transpose(constant) @ left)
+    if update:
+        direction.assign(right)
     largest = tf.reduce_sum(left * (matrix @ right))
     return kernel / tf.cast(largest, kernel.dtype)

@@ -94,9 +94,9 @@ def make_state(config: Config, strategy: tf.distribute.Strategy) -> TrainState:
     return build.make_state(config, devices, dataset.spec, LIBRARY.models)
 
 
-def make_replica_step(config: Config, state: TrainState, **options) -> ReplicaStep:
+def make_replica_step(config: Config, state: TrainState) -> ReplicaStep:
     config, dataset = resolve(config, LIBRARY.models)
-    return build.make_step(config, state, dataset.spec, LIBRARY, **options)
+    return build.make_step(config, state, dataset.spec, LIBRARY)
 
 
 def make_loop(

@@ -13,14 +13,13 @@ import time
 import numpy as np
 import pytest
 from absl import flags as absl_flags
-from conftest import PROBED_EXAMPLES, call_main, lean_path, resolved
+from conftest import call_main, lean_path, resolved
 
 import flags
 from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.runtime.signals import StopRequest
-from wgan_gp.training import probe
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -502,51 +501,9 @@ def test_a_result_that_cannot_be_printed_is_no_success(tmp_path):
     assert in_shell(f"{command} --output={tmp_path}/a.png | true").returncode == 0
 
 
-LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
-
-
-def test_legacy_keras_trains_and_resumes_the_same_run(tmp_path, monkeypatch):
-    """The fall-back for TPU VMs where Keras 3 fails: the same initial weights and curves.
-
-    A checkpoint of the other Keras is refused in one line.
-    """
-    monkeypatch.setattr(probe, "EXAMPLES", PROBED_EXAMPLES)
-
-    def arguments(keras, steps):
-        settings = {
-            "model_dir": tmp_path / keras,
-            "model": "dcgan",
-            "cpu_replicas": 2,
-            "model_width": 4,
-            "model_depth": 1,
-            "train_steps": steps,
-            "learning_rate_schedule": "constant",
-            "steps_per_loop": 10,
-            "summary_interval": 10,
-            "sample_interval": 0,
-        }
-        return [f"--{name}={value}" for name, value in settings.items()]
-
-    def train_legacy(steps):
-        done = run_program(*arguments("legacy", steps), environment=LEGACY)
-        assert done.returncode == 0, done.stderr
-
-    def metrics_of(keras):
-        lines = (tmp_path / keras / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    train_legacy(10)
-    assert call_main(*arguments("keras_3", 10)) == 0
-    # One summary: further on, differences of rounding grow as the two networks compete.
-    (legacy,), (keras_3,) = metrics_of("legacy"), metrics_of("keras_3")
-    assert legacy["step"] == 10
-    for tag in (tag for tag in legacy if "throughput" not in tag):
-        assert legacy[tag] == pytest.approx(keras_3[tag], rel=1e-2, abs=1e-3), tag
-    train_legacy(20)
-    assert [line["step"] for line in metrics_of("legacy")] == [10, 20]
-    done = run_program(*arguments("keras_3", 20), environment=LEGACY)
-    assert done.returncode == 2
-    *_, error = done.stderr.splitlines()
-    assert error.startswith(f"error: {tmp_path}/keras_3/checkpoints/ckpt-10 cannot be restored")
-    assert "TF_USE_LEGACY_KERAS" in error
-    assert "WARNING" not in done.stderr
+def test_keras_2_is_refused(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    assert call_main(f"--model_dir={tmp_path}/run", *TINY_RUN) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: TF_USE_LEGACY_KERAS=1 selects Keras 2") and "unset it" in line
+    assert not (tmp_path / "run").exists()

@@ -307,7 +307,7 @@ def test_the_error_for_a_large_dataset_contains_the_cache_that_fits(tmp_path, sh
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
-    """A loop that needs a GiB per example of a micro-batch, and half of it with recomputation.
+    """A loop that needs a GiB per example of a micro-batch.
 
     Like the program, it rejects micro-batches that are not of equal size.
     """
@@ -315,7 +315,6 @@ class Priced:
     batch_size: int = 64
     generator_batch_size: int = 64
     accumulate: int = 1
-    remat: bool = False
     resident = False
 
     def with_settings(self, **settings):
@@ -328,7 +327,7 @@ class Priced:
 
     @property
     def memory_bytes(self):
-        return 2**30 * self.batch_size // self.accumulate // (2 if self.remat else 1)
+        return 2**30 * self.batch_size // self.accumulate
 
 
 @pytest.mark.parametrize(
@@ -338,8 +337,7 @@ class Priced:
             40,
             1,
             "use --batch_size=32 --generator_batch_size=32, "
-            "or --accumulate=2 (32.00 GiB, 1.25 of its cycles per example), "
-            "or --remat (32.00 GiB, 1.50 of its cycles per example)",
+            "or --accumulate=2 (32.00 GiB, 1.25 of its cycles per example)",
         ),
         (
             16,
@@ -351,8 +349,7 @@ class Priced:
             9,
             4,
             "use --batch_size=32 --generator_batch_size=32, "
-            "or --accumulate=8 (8.00 GiB, 1.00 of its cycles per example), "
-            "or --remat (8.00 GiB, 1.50 of its cycles per example)",
+            "or --accumulate=8 (8.00 GiB, 1.00 of its cycles per example)",
         ),
         (0.2, 4, "use a smaller network, because no batch size fits"),
     ],
@@ -364,8 +361,7 @@ def test_the_remedies_for_a_large_batch_have_prices(gibibytes, accumulate, remed
         return loop.program
 
     def iteration_cycles(program, loop, executable, penalty_interval):
-        factor = (1.25 if program.accumulate > 1 else 1) * (1.5 if program.remat else 1)
-        return factor * program.batch_size
+        return (1.25 if program.accumulate > 1 else 1) * program.batch_size
 
     monkeypatch.setattr(memory_limit, "compile_within_memory", compile_within_memory)
     monkeypatch.setattr(memory_limit, "iteration_cycles", iteration_cycles)
@@ -381,7 +377,6 @@ def test_the_remedies_for_a_large_batch_have_prices(gibibytes, accumulate, remed
         ({}, {"accumulate": 5}),
         ({"accumulate": 2}, {"batch_size": 8, "generator_batch_size": 8}),
         ({"minibatch_stddev": 2}, {"batch_size": 8, "generator_batch_size": 8}),
-        ({"penalty_interval": 2}, {"remat": True}),
     ],
     ids=str,
 )
@@ -465,19 +460,16 @@ def test_the_prices_of_remedies_are_figures_of_their_reports(tmp_path, monkeypat
         return report["loop"]["memory_bytes"], cycles / (8 * report["per_replica_batch"])
 
     _, smaller = figures("smaller", batch_size=64)
-    prices = [
-        f"({required}, {cycles / smaller:.2f} of its cycles per example)"
-        for required, cycles in (figures("accumulate", accumulate=4), figures("remat", remat=True))
-    ]
+    required, cycles = figures("accumulate", accumulate=4)
     assert remedy == (
-        "use --batch_size=64 --generator_batch_size=64, "
-        f"or --accumulate=4 {prices[0]}, or --remat {prices[1]}"
+        "use --batch_size=64 --generator_batch_size=64, or --accumulate=4 "
+        f"({required}, {cycles / smaller:.2f} of its cycles per example)"
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("topology", "counts"), [("v3-8", [2, 4]), ("v5e-8", [4])])
-def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, counts):
+def test_micro_batches_need_less_memory(tmp_path, topology, counts):
     """The features of 8,192 examples are larger than the vector memory of a core."""
     points = np.random.default_rng(0).normal(size=[65_536, 16]).astype(np.float32)
     np.save(tmp_path / "points.npy", points)
@@ -494,13 +486,13 @@ def test_micro_batches_and_recomputation_need_less_memory(tmp_path, topology, co
         "batch_size": 65_536,
         "n_critic": 1,
     }
-    changes = [{}, {"remat": True}, *({"accumulate": count} for count in counts)]
-    plain, remat, *accumulate = (
+    changes = [{}, *({"accumulate": count} for count in counts)]
+    plain, *accumulate = (
         compile_report(tmp_path / f"{number}", topology, **settings, **each)["loop"]["temp_bytes"]
         for number, each in enumerate(changes)
     )
     assert plain > 60 * 2**20
-    assert remat < 0.8 * plain and accumulate[-1] < 0.6 * plain
+    assert accumulate[-1] < 0.6 * plain
     assert all(more > less for more, less in itertools.pairwise([plain, *accumulate]))
 
 
@@ -579,7 +571,6 @@ def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, k
         generator_batch_size: int
         resident = False
         accumulate = 1
-        remat = True
         step = types.SimpleNamespace(state=types.SimpleNamespace(critic=None, generator=None))
 
         def with_settings(self, **settings):

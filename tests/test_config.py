@@ -137,11 +137,11 @@ def test_penalties_and_weights_are_one_or_several():
 
 def test_settings_that_are_on_or_off_are_booleans():
     switches = {field.name for field in FIELDS if value_type(field) is bool}
-    assert switches == {"download", "random_flips", "dequantization", "remat"}
+    assert switches == {"download", "random_flips", "dequantization"}
     for field in FIELDS:
         assert set(field.metadata["choices"]) != {"on", "off"}, field.name
     written = json.loads(json.dumps(Config(random_flips=True).to_dict()))
-    assert [written[name] for name in sorted(switches)] == [True, False, True, False]
+    assert [written[name] for name in sorted(switches)] == [True, False, True]
     with pytest.raises(UserError, match="--random_flips='on' is not true or false — give true or"):
         Config(random_flips="on")
 

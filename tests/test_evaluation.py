@@ -609,16 +609,10 @@ def keras_file_with_code(path, kind):
     ],
 )
 def test_code_in_a_keras_file_is_not_run(tmp_path, name, kind):
-    """Checks both versions of Keras: test_legacy_keras.py runs this test under Keras 2."""
     keras_file_with_code(tmp_path / name, kind)
     with pytest.raises(UserError, match="cannot be loaded"):
         pretrained.load_model(str(tmp_path / name))
     assert not (tmp_path / "ran").exists()
-    if not pretrained.KERAS_3:
-        with pytest.raises(
-            ValueError, match=r"Keras 2 would run|it names a function of the module os"
-        ):
-            pretrained._check_runs_no_code(str(tmp_path / name))
 
 
 def test_a_failed_download_of_inception_is_reported_in_one_line(monkeypatch):

@@ -51,16 +51,11 @@ def resolve(arguments):
     return {each["name"].lower().replace("_", "-"): each["version"] for each in packages}
 
 
-def find_conflicts(packages, *, complete=True):
-    """Returns what is wrong with the packages of an environment.
-
-    Args:
-      packages: Versions by name.
-      complete: True if the packages must contain TensorFlow.
-    """
+def find_conflicts(packages):
+    """Returns what is wrong with the packages of an environment, from names to versions."""
     flavors = sorted(FLAVORS & set(packages))
     problems = []
-    if len(flavors) != complete:
+    if len(flavors) != 1:
         problems.append(f"TensorFlow's packages are {flavors}")
     for flavor in flavors:
         protobuf = packages.get("protobuf", "0")
@@ -73,7 +68,6 @@ def test_the_page_has_the_installations():
     lines = install_lines(PAGE)
     assert "-r requirements-tpu.txt" in lines
     assert any("tensorflow-tpu==2.19" in line for line in lines)
-    assert any("tf_keras" in line for line in lines)
     # Each of these is forbidden or would add a second TensorFlow.
     assert not [line for line in lines if "cloud-tpu-client" in line or "tensorflow==" in line]
 
@@ -91,8 +85,6 @@ def test_conflicts_are_found():
     assert find_conflicts({**good, "tensorflow": "2.20.0"})
     assert find_conflicts({**good, "protobuf": "3.20.3"})
     assert find_conflicts({"protobuf": "5.28.0"})
-    assert find_conflicts({"tf-keras": "2.20.1"}, complete=False) == []
-    assert find_conflicts(good, complete=False)
 
 
 @pytest.mark.slow
@@ -100,10 +92,10 @@ def test_conflicts_are_found():
 def test_every_installation_of_the_page_resolves(line):
     """Asks pip, which reads the package index."""
     packages = resolve(line)
-    if not FLAVORS & set(packages) and "--no-deps" not in line:
+    if not FLAVORS & set(packages):
         # It adds to the environment of a TPU, as a second command.
         packages = {**resolve("-r requirements-tpu.txt"), **packages}
-    assert find_conflicts(packages, complete="--no-deps" not in line) == []
+    assert find_conflicts(packages) == []
 
 
 @pytest.mark.slow

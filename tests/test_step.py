@@ -152,7 +152,6 @@ SETTINGS = [
     {"minibatch_stddev": 4},
     R3GAN,
     {**R3GAN, "augment": "diffaugment", "accumulate": 2},
-    {"remat": True, "model_depth": 4},
 ]
 
 

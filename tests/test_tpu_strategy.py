@@ -42,7 +42,6 @@ from wgan_gp.evaluation.extractors import Extractor, run_on_replicas
 from wgan_gp.tpu import topologies
 from wgan_gp.tpu.loop_program import make_replica_program
 from wgan_gp.training.checkpointing import Checkpoints
-from wgan_gp.training.networks import KERAS_3
 from wgan_gp.training.optimizer import GuardedAdam
 
 CORES = 8  # the number of cores of v5e-8
@@ -62,7 +61,6 @@ RUNS = {
         "generator_ema_decay": 0.99,
         "precision": "mixed_bfloat16",
     },
-    "remat": {"remat": True, "model_width": 4},
     "resnet": {
         "model": "resnet",
         "model_width": 4,
@@ -114,7 +112,7 @@ def open_tpu_run(name, model_dir, cores=CORES, **settings) -> Run:
 
 def train_loop_call(run):
     """Returns the call of the device loop that trains a run, without arguments."""
-    step = make_replica_step(run.config, run.state, xla=True)
+    step = make_replica_step(run.config, run.state)
     loop, elements = open_loop(run.config, run.devices.strategy, step)
     return functools.partial(loop, elements, tf.constant(run.config.steps_per_loop, tf.int64))
 
@@ -156,7 +154,6 @@ def test_the_training_loop_passes_the_bridge(name):
     ]
     assert bool(norms) == (name in ("conditional", "resnet"))
     assert counts["CrossReplicaSum"] == gradients + 6 * len(norms)
-    assert bool(counts["XlaOptimizationBarrier"]) == (name == "remat")
 
 
 @pytest.mark.parametrize("name", ALL_RUNS)
@@ -284,7 +281,7 @@ def test_the_counter_of_updates_needs_no_all_to_all(guarded):
     function = trace_step(step, strategy=strategy)
     counts = operations(function.graph, only_replicated=True)
     assert counts["CrossReplicaSum"] == 1
-    assert counts["AllToAll"] == (1 if KERAS_3 and not guarded else 0)
+    assert counts["AllToAll"] == (0 if guarded else 1)
     if counts["AllToAll"]:
         with pytest.raises(AssertionError):
             check_programs(function)

@@ -133,7 +133,6 @@ RECIPE = {
     "penalty": "r1,r2",
     "penalty_weight": "5.0,0.5",
     "accumulate": 2,
-    "remat": True,
     "model_depth": 3,
 }
 

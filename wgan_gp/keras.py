@@ -12,13 +12,13 @@ from .app.fit_networks import adapt, check_fit_critic, first_inputs
 from .app.keras_arguments import both_optimizers, refuse
 from .app.keras_model import CheckedModel
 from .app.library import bundled_library
+from .app.resolve import check_keras
 from .config import Config
 from .data.conditions import Conditions
 from .data.fit_batches import predicted_inputs, static_batch
 from .data.spec import DataSpec
 from .errors import UserError
 from .training.interface import Objective, tags_of
-from .training.networks import KERAS_3
 from .training.regularization import TERM
 from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
@@ -68,6 +68,7 @@ class WGANGP(CheckedModel):
         objective: Objective | None = None,
         **kwargs: Any,
     ):
+        check_keras()
         super().__init__(**kwargs)
         self.autocast = False  # Keras would round conditions to float32
         for name, is_used in _NOT_IN_FIT.items():
@@ -86,7 +87,6 @@ class WGANGP(CheckedModel):
         mean = tf.keras.metrics.Mean
         self._means = {tag: mean(name=tag.replace("/", "_")) for tag in all_tags}
         self._example_shape: tuple[int, ...] | None = None
-        first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
         # It determines the noise and the schedules, and is saved with the weights.
         self._iteration = self.add_weight(
             name="iteration",
@@ -94,7 +94,7 @@ class WGANGP(CheckedModel):
             dtype="int64",
             initializer="zeros",
             trainable=False,
-            aggregation=first,
+            aggregation="only_first_replica",
         )
         self._replica_step: ReplicaStep | None = None
 
@@ -129,9 +129,7 @@ class WGANGP(CheckedModel):
         given = (generator_optimizer, critic_optimizer)
         with strategy.scope():
             optimizers = both_optimizers(given, make_optimizers(self.config, self._iteration))
-        # Keras 2 requires an optimizer; train_step does not use it.
-        super().compile(optimizer=None if KERAS_3 else "sgd", jit_compile=jit_compile, **kwargs)
-        self._xla = jit_compile or on_tpu
+        super().compile(optimizer=None, jit_compile=jit_compile, **kwargs)
         self.generator_optimizer, self.critic_optimizer = optimizers
         self._replica_step = None
 
@@ -158,8 +156,8 @@ class WGANGP(CheckedModel):
                 shares.setdefault(f"critic/{name}", []).append(value)
         terms = step.generator_step(iteration, batch=(examples[rows], labels[rows]))
         shares.update({f"generator/{name}": [value] for name, value in terms.items()})
-        # In Keras 3, the variable inside can be incremented without a broadcast.
-        (self._iteration.value if KERAS_3 else self._iteration).assign_add(1)
+        # The variable inside is incremented without a broadcast.
+        self._iteration.value.assign_add(1)
         return self._report({name: tf.add_n(each) / len(each) for name, each in shares.items()})
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
@@ -243,7 +241,7 @@ class WGANGP(CheckedModel):
                     optimizer.build(networks[name].trainable_variables)
             counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
             state = TrainState(*networks.values(), *optimizers.values(), *counters)
-            step = make_step(config, state, spec, library, xla=self._xla)
+            step = make_step(config, state, spec, library)
         self._tags = tags_of(step.objective)
         check_fit_critic(networks["critic"], config, spec, library.losses)
         self._replica_step = step

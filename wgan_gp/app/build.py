@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
-from ..config import Config, ObjectiveSettings, OptimizationSettings, weights_of
+from ..config import Config, ObjectiveSettings, weights_of
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches, first_examples
 from ..data.source import InMemoryData, StreamedData
 from ..data.spec import DataSpec
-from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..training.augmentation import Augmentation
@@ -186,9 +184,7 @@ def make_loop(
     return device_loop, elements
 
 
-def make_step(
-    config: Config, state: TrainState, spec: DataSpec, library: Library, *, xla: bool = False
-) -> ReplicaStep:
+def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:
     """Returns the updates of one replica, to be run or to be compiled for a TPU.
 
     Args:
@@ -196,7 +192,6 @@ def make_step(
       state: The networks and the optimizers.
       spec: The shape and the conditions of the data.
       library: The packages of networks and losses.
-      xla: Whether XLA compiles the updates.
     """
     objective = with_consistency(make_objective(config, library), config)
     return ReplicaStep(
@@ -209,40 +204,7 @@ def make_step(
         critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
         conditions=None if spec.conditions is None else spec.conditions.table,
         augmentation=make_augmentation(config, state.augment_probability),
-        remat=make_remat(config, (state.generator, state.critic), library.models, xla=xla),
     )
-
-
-def make_remat(
-    settings: OptimizationSettings, networks: Sequence[Any], models: Any, *, xla: bool
-) -> Callable[[Any], Callable]:
-    """Returns `ReplicaStep.remat`, which leaves a network as it is if it cannot be recomputed.
-
-    Args:
-      settings: The setting that selects recomputation.
-      networks: The generator and the critic.
-      models: The package of networks.
-      xla: Whether XLA compiles the step.
-
-    Raises:
-      UserError: If --remat is set and neither network can be recomputed.
-    """
-    problems = {}
-
-    @functools.cache
-    def remat(network: Any) -> Callable:
-        try:
-            model = getattr(network, "keras_model", None) or network
-            return models.remat(model, network.name, xla=xla)
-        except models.DesignError as error:
-            problems[network.name] = models.format_message(error.problem)
-            return network
-
-    if settings.remat and [remat(network) for network in networks] == list(networks):
-        raise UserError(f"--remat has no effect: {'; '.join(problems.values())}", "omit it")
-    for name, problem in problems.items():
-        logging.warning(f"--remat has no effect on the {name}: {problem}")
-    return remat
 
 
 def make_augmentation(

@@ -52,7 +52,7 @@ def make_program(
     check_custom_networks(config, devices, dataset.spec, library.models)
     state = make_state(config, devices, dataset.spec, library.models)
     return LoopProgram(
-        make_step(config, state, dataset.spec, library, xla=True),
+        make_step(config, state, dataset.spec, library),
         devices.strategy,
         data,
         steps_per_loop=config.steps_per_loop,

@@ -115,7 +115,6 @@ def flatten(network: Any) -> Iterator[tf.keras.layers.Layer]:
     """Yields all Keras layers of a network, including those inside other layers."""
     seen = set()
     for outer in getattr(network, "layers", ()):
-        # Keras 3 and tf_keras both have this method.
         for layer in outer._flatten_layers():
             if id(layer) not in seen:
                 seen.add(id(layer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -41,10 +42,11 @@ def resolve(
       dataset: The dataset, if it has been found for the same settings of the data.
 
     Raises:
-      UserError: If a path or --writers is invalid, if the dataset or the model does not exist, if
-        they do not fit each other, or if the run does not fit the topology of --mode=compile or
-        the compiler is not installed.
+      UserError: If the environment selects Keras 2, if a path or --writers is invalid, if the
+        dataset or the model does not exist, if they do not fit each other, or if the run does not
+        fit the topology of --mode=compile or the compiler is not installed.
     """
+    check_keras()
     if config.mode == "compile":
         _check_no_devices(config)
     named_writers.check(config.writers)
@@ -75,6 +77,16 @@ def resolve(
         generator_batch_size=config.generator_batch,
     )
     return resolved, dataset
+
+
+def check_keras() -> None:
+    """Raises UserError if the environment selects Keras 2."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        raise UserError(
+            "TF_USE_LEGACY_KERAS=1 selects Keras 2, which the networks and the training do not "
+            "support",
+            "unset it; only losses/ works with Keras 2",
+        )
 
 
 def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:

@@ -134,7 +134,6 @@ def make_trainer(
         run.state,
         run.dataset.spec,
         run.library,
-        xla=run.devices.compiles(config.jit_compile),
     )
     probe = make_probe(run, step)
     if config.augment == "ada":

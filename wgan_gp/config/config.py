@@ -76,13 +76,6 @@ class Config(
                 "real example",
                 "omit --generator_batch_size",
             )
-        if self.remat and self.penalty_interval > 1:
-            # The backward pass of TensorFlow's conditional cannot read weights that its forward
-            # pass reads, too.
-            raise UserError(
-                f"--remat is not supported with --penalty_interval={self.penalty_interval}",
-                "omit one of them, or use --accumulate in place of --remat",
-            )
         if self.generator_ema_decay and self.generator_ema_half_life:
             raise UserError(
                 f"--generator_ema_decay={self.generator_ema_decay} and "

@@ -60,12 +60,6 @@ class OptimizationSettings(Seeded):
         maximum=2**20,
         of_run=True,
     )
-    remat: bool = setting(
-        False,
-        "Compute the features of the networks again in the backward passes, in less memory and "
-        "more time, instead of keeping them. The gradients are the same, to rounding.",
-        changeable_on_resume=True,
-    )
     steps_per_loop: int = setting(
         50,
         "Iterations per call from Python. Summaries, samples and checkpoints are written between "

@@ -151,8 +151,7 @@ def split(x: Any, y: Any, part: float) -> tuple[tuple[Any, Any], tuple[Any, Any]
 
 
 def _is_indexed(value: Any) -> bool:
-    kind = getattr(tf.keras.utils, "PyDataset", tf.keras.utils.Sequence)  # Keras 2 has the second
-    return isinstance(value, kind)
+    return isinstance(value, tf.keras.utils.PyDataset)
 
 
 def _from_python(batches: Any) -> tf.data.Dataset:

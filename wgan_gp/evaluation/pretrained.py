@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import io
-import json
 import posixpath
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -19,14 +16,12 @@ import tensorflow as tf
 
 from ..data import downloads, listing
 from ..errors import UserError, reason
-from ..training.networks import KERAS_3
 
 # The weights behind published FIDs and inception scores, as distributed by TF-GAN.
 INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=compressed"
 INCEPTION_FILE = "tfgan_eval_inception_1.tar.gz"
 INCEPTION_SIDE = 299
 _KERAS = (".keras", ".h5")
-_MODULES = ("keras", "tf_keras", "builtins")  # Keras writes "builtins" for its own functions
 REMEDY = "use inception, classifier, or a Keras file or SavedModel that takes images"
 
 
@@ -146,37 +141,9 @@ def _adapt(images: tf.Tensor, shape: tuple[int | None, ...]) -> tf.Tensor:
 
 
 def _open_keras(path: str) -> Network:
-    if not KERAS_3:
-        _check_runs_no_code(path)
     model = tf.keras.models.load_model(path, compile=False)
     (model_input,) = model.inputs
     return Network(functools.partial(model, training=False), _image_shape(model_input), model)
-
-
-def _check_runs_no_code(path: str) -> None:
-    """Raises ValueError for a file that makes Keras 2 run code; Keras 3 rejects such files.
-
-    Keras 2 runs any code in files of other formats than .keras archives. For an archive, it runs
-    the code of Lambda layers and calls any function of any module that the archive names.
-    """
-    with tf.io.gfile.GFile(path, "rb") as opened:
-        content = io.BytesIO(opened.read())
-    if not zipfile.is_zipfile(content):
-        raise ValueError("Keras 2 would run code from it; save it as a .keras archive")
-    with zipfile.ZipFile(content) as archive:
-        pending = [json.loads(archive.read("config.json"))]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            module = str(part.get("module") or "keras")
-            if part.get("class_name") in ("Lambda", "__lambda__"):
-                raise ValueError("Keras 2 would run the code of its Lambda layer")
-            if module.partition(".")[0] not in _MODULES:
-                raise ValueError(
-                    f"it names a function of the module {module}, which is not part of Keras"
-                )
-        if isinstance(part, (dict, list)):
-            pending += part.values() if isinstance(part, dict) else part
 
 
 def _open_saved_model(path: str) -> Network:

@@ -32,7 +32,6 @@ from jax._src.lib import hlo as _hlo
 from jax.experimental import topologies
 from jaxlib.mlir import ir
 
-from ..training.networks import KERAS_3
 from . import REQUIRED
 from .topologies import Topology
 
@@ -83,7 +82,7 @@ def versions() -> dict[str, str]:
     """Returns the versions of the packages on which the estimates depend."""
     return {
         "tensorflow": tf.__version__,
-        "keras": importlib.metadata.version("keras" if KERAS_3 else "tf_keras"),
+        "keras": importlib.metadata.version("keras"),
         **{package: importlib.metadata.version(package) for package in REQUIRED},
     }
 

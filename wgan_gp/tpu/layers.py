@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from ..training.loop import CRITIC_STEPS, ITERATIONS
-from ..training.networks import KERAS_3
 
 # The scopes that gradient tapes, nested functions and the loops of training add to a name.
 _ADDED_SCOPE = re.compile(
@@ -94,8 +93,7 @@ class LayerNames:
 
 def _possible_names(scope: str) -> list[str]:
     """Returns the layer names that a scope can stand for, the most likely one first."""
-    names = [scope, re.sub(r"_\d+$", "", scope)]
-    return names[::-1] if KERAS_3 else names
+    return [re.sub(r"_\d+$", "", scope), scope]
 
 
 def find_pass(op_name: str) -> str:

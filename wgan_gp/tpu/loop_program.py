@@ -55,10 +55,6 @@ class LoopProgram:
         return self.step.optimization.accumulate
 
     @property
-    def remat(self) -> bool:
-        return self.step.optimization.remat
-
-    @property
     def resident_bytes(self) -> int:
         """The size of the examples of a dataset in the memory of a device."""
         return self.data.size * self.data.format.tpu_bytes if is_stored(self.data) else 0

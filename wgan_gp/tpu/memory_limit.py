@@ -90,13 +90,7 @@ def find_remedy(
             if _compile_first([streamed], devices, available):
                 return "use --cache=off"
         smaller = _compile_first(_smaller_batches(program, replicas, share), devices, available)
-        others = {
-            "--accumulate={}": _micro_batches(program, share),
-            "--remat": [] if program.remat else [program.with_settings(remat=True)],
-        }
-        found = {
-            flag: _compile_first(programs, devices, available) for flag, programs in others.items()
-        }
+        divided = _compile_first(_micro_batches(program, share), devices, available)
     except compiler.CompileError:
         return "use a smaller batch"
     remedies = []
@@ -105,10 +99,9 @@ def find_remedy(
             f"--batch_size={smaller.program.batch_size} "
             f"--generator_batch_size={smaller.program.generator_batch_size}"
         )
-    for flag, fitting in found.items():
-        if fitting:
-            price = _format_price(fitting, smaller, penalty_interval)
-            remedies.append(f"{flag.format(fitting.program.accumulate)} ({price})")
+    if divided:
+        price = _format_price(divided, smaller, penalty_interval)
+        remedies.append(f"--accumulate={divided.program.accumulate} ({price})")
     if not remedies:
         return "use a smaller network, because no batch size fits"
     return f"use {', or '.join(remedies)}"

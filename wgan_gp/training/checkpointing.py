@@ -145,8 +145,7 @@ class Checkpoints:
                 status.expect_partial()  # avoids a warning per value in addition to the error
             raise UserError(
                 f"{path} cannot be restored into this run's model ({reason(error)})",
-                "use the flags and the TF_USE_LEGACY_KERAS that it was trained with, or give "
-                "another --model_dir",
+                "use the flags that it was trained with, or give another --model_dir",
             ) from error
         iteration = self.iteration
         if not path.endswith(f"ckpt-{iteration}"):

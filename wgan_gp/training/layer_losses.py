@@ -9,8 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from .networks import KERAS_3
-
 
 class LayerLosses:
     """The losses of the calls of a network, collected apart for each thread.
@@ -32,9 +30,6 @@ class LayerLosses:
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
         """Collects the losses of a call of the network inside."""
-        if not KERAS_3:
-            yield
-            return
         self._of_thread[threading.get_ident()] = []
         if not self._calls:
             self._replace()

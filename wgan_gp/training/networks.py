@@ -7,8 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-KERAS_3 = not tf.keras.Model.__module__.startswith("tf_keras")  # False for Keras 2
-
 
 def bind_labels(
     network: Callable, labels: tf.Tensor | None, *, training: bool

@@ -6,8 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from .networks import KERAS_3
-
 
 class GuardedAdam(tf.keras.optimizers.Adam):
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) that never makes a weight NaN or infinite.
@@ -23,15 +21,13 @@ class GuardedAdam(tf.keras.optimizers.Adam):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        if KERAS_3:
-            # Keras 3 assigns the tensor iterations + 1, which TPUStrategy broadcasts from the first
-            # replica with an AllToAll in every update. A Python number needs no broadcast.
-            self.iterations.assign_add = self.iterations.value.assign_add
+        # Keras assigns the tensor iterations + 1, which TPUStrategy broadcasts from the first
+        # replica with an AllToAll in every update. A Python number needs no broadcast.
+        self.iterations.assign_add = self.iterations.value.assign_add
 
-    def update_step(self, gradient: tf.Tensor, variable: Any, *learning_rate: tf.Tensor) -> None:
-        """Updates one variable; Keras 3 passes the learning rate, and Keras 2 does not."""
+    def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: tf.Tensor) -> None:
         before = tf.identity(variable)
-        super().update_step(gradient, variable, *learning_rate)
+        super().update_step(gradient, variable, learning_rate)
         # XLA fuses this with the update, at no cost.
         variable.assign(tf.where(tf.math.is_finite(variable), variable, before))
 

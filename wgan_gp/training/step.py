@@ -54,8 +54,6 @@ class ReplicaStep:
         step draws; None without conditions.
       augmentation: Transforms the examples that the critic is trained on, and the samples that
         the generator is trained on; None for no transformation.
-      remat: Maps a network to the same function, which computes its features again in the backward
-        passes. It is used if `optimization.remat` is true.
     """
 
     state: TrainState
@@ -67,7 +65,6 @@ class ReplicaStep:
     critic_takes_labels: bool = False
     conditions: np.ndarray | None = None
     augmentation: Augmentation | None = None
-    remat: Callable[[tf.keras.Model], Callable] = lambda network: network
 
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
@@ -272,19 +269,12 @@ class ReplicaStep:
     def _generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns the generator as a function of latents."""
         labels = labels if self.classes or self.conditions is not None else None
-        return bind_labels(
-            self._function(self.state.generator, training), labels, training=training
-        )
+        return bind_labels(self.state.generator, labels, training=training)
 
     def _critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:
         """Returns the critic as a function of examples."""
         labels = labels if self.critic_takes_labels else None
-        network = self._function(self.state.critic, training)
-        return bind_labels(network, labels, training=training)
-
-    def _function(self, network: tf.keras.Model, training: bool) -> Callable:
-        """Returns a network as the step calls it."""
-        return self.remat(network) if training and self.optimization.remat else network
+        return bind_labels(self.state.critic, labels, training=training)
 
 
 def _draw_index(update: tf.Tensor, rollbacks: tf.Tensor | int) -> tf.Tensor:
