@@ -35,6 +35,7 @@ REASONS = {
     "no_gradient": "no gradient",
     "no_second_derivative": "no second gradient",
     "not_finite": "not finite",
+    "omitted_second_derivative": "omits a term",
     "random_scores": "random",
     "unchecked_second_derivative": "not checked",
     "wrong_second_derivative": "wrong second gradient",

@@ -34,6 +34,10 @@ def check_critic(
       no_second_derivative: The gradient norm is not differentiable in the critic's weights.
       wrong_second_derivative: Its gradient in some weights is not that of finite differences, or
         is missing, as after tf.image.resize with method "bilinear". The message names the weights.
+      omitted_second_derivative: tf.nn.moments, which Keras's LayerNormalization and
+        GroupNormalization call, stops the gradient through the mean. This omits a term from the
+        gradient of the penalty, of more than 1% of it here; it is about the inverse of the number
+        of values that are normalized together. Not fatal.
       estimated_gradient: The scores themselves have another gradient than finite differences: a
         straight-through estimator, or spectral normalization that has not converged. The penalty
         then constrains this estimate, as may be intended. Not fatal.
@@ -54,10 +58,7 @@ def check_critic(
         least twice as large.
       finite_differences: Whether to compare the gradient of the penalty with finite differences,
         which are computed in float64 on two examples if the critic accepts them. It takes a tenth
-        of a second for a small critic, and seconds for one of a hundred layers. Two values under
-        tf.stop_gradient are taken as constants: the mean in tf.nn.moments, and with it in Keras's
-        LayerNormalization and GroupNormalization, whose second derivative omits a small term, and
-        values that change the gradient of the scores, too (estimated_gradient).
+        of a second for a small critic, and seconds for one of a hundred layers.
 
     Returns:
       The findings; [] if there are none.

@@ -13,6 +13,10 @@ from tensorflow.python.framework import op_def_registry  # it has no public name
 
 from .float64_operations import run, widened
 
+# Which values under tf.stop_gradient an evaluation takes as constants: none, the means of
+# tf.nn.moments, or all.
+STOP_NONE, STOP_MOMENTS, STOP_ALL = range(3)
+_MOMENTS = "moments/StopGradient"  # the end of the name of the operation
 _IGNORED = ("Assert", "NoOp", "Print", "PrintV2")
 _ASSIGNMENTS = {"AssignVariableOp": 0, "AssignAddVariableOp": 1, "AssignSubVariableOp": -1}
 
@@ -47,6 +51,12 @@ class Float64Function:
         bodies = [self._top, *self.bodies.values()]
         return {node.op for body in bodies for node in body.nodes.values()}
 
+    @property
+    def has_moments(self) -> bool:
+        """Is True if tf.nn.moments is a part of the function."""
+        bodies = [self._top, *self.bodies.values()]
+        return any(name.endswith(_MOMENTS) for body in bodies for name in body.nodes)
+
     def reader(self, handle: tf.Tensor) -> str:
         """Returns the scope of the first operation that uses a variable, usually its layer."""
         captured = [name for name, value in self._captured.items() if value is handle]
@@ -60,7 +70,7 @@ class Float64Function:
         outputs: Sequence[int],
         constants: dict[str, dict[str, list[Any]]],
         *,
-        stopped: bool = False,
+        stopped: int = STOP_MOMENTS,
     ) -> list[tf.Tensor]:
         """Returns outputs of the function.
 
@@ -69,8 +79,8 @@ class Float64Function:
           variables: Pairs of the handle of a variable and the value that replaces its own.
           outputs: The indices of the outputs.
           constants: The results of operations that are computed once and kept: random numbers and
-            others with a state, and with `stopped` also those of tf.stop_gradient.
-          stopped: Whether the values under tf.stop_gradient are constants.
+            others with a state, and those of tf.stop_gradient that `stopped` selects.
+          stopped: STOP_NONE, STOP_MOMENTS or STOP_ALL.
 
         Raises:
           NotEvaluatedError: If an operation cannot be evaluated.
@@ -127,7 +137,7 @@ class _Evaluation:
         function: Float64Function,
         variables: Sequence[tuple[tf.Tensor, tf.Tensor]],
         constants: dict[str, dict[str, list[Any]]],
-        stopped: bool,
+        stopped: int,
     ):
         self._function = function
         self._state = {id(handle): value for handle, value in variables}
@@ -167,7 +177,8 @@ class _Evaluation:
 
     def _is_constant(self, node: Any, inputs: list[Any]) -> bool:
         if node.op == "StopGradient":
-            return self._stopped or node.name.endswith("moments/StopGradient")
+            least = STOP_MOMENTS if node.name.endswith(_MOMENTS) else STOP_ALL
+            return self._stopped >= least
         return op_def_registry.get(node.op).is_stateful and not any(map(_is_handle, inputs))
 
     def _compute(self, node: Any, inputs: list[Any]) -> dict[str, list[Any]]:

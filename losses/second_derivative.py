@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from .findings import Finding
-from .float64 import Float64Function
+from .float64 import STOP_ALL, STOP_MOMENTS, STOP_NONE, Float64Function
 from .float64_operations import NotEvaluatedError
 from .scores import Critic, score
 
@@ -15,16 +15,16 @@ _TOLERANCE = 1e-4
 _STEPS = (1e-6, 1e-7, 1e-8)  # relative to the weights; small ones rarely cross a kink of ReLU
 # The same for a graph with operations that only have a float32 kernel.
 _ROUNDED_TOLERANCE, _ROUNDED_STEPS = 0.03, (1e-2, 3e-3, 1e-3)
+_OMITTED = 0.01  # a share of the derivative that is worth a warning
 _ROUNDING = 1e-14  # of a sum of many terms in float64, relative
 _EQUAL = 1e-10  # relative; two values that differ by rounding errors only
 _JITTER = 0.05  # relative; no weight is exactly 0, where ReLU would have a kink
 _PENALTY, _TOTAL = 0, 1  # outputs of the traced function; the derivatives follow
-# What has no derivative of its own, or one that TensorFlow takes as 0, and what to use instead.
-_REMEDIES = {
-    "ResizeBilinearGrad": "TensorFlow has no second derivative of a bilinear resize: use "
-    "UpSampling2D(interpolation='nearest') or Conv2DTranspose",
-}
-_OTHER_REMEDY = (
+_RESIZE_REMEDY = (
+    "TensorFlow has no second derivative of a bilinear resize: use "
+    "UpSampling2D(interpolation='nearest') or Conv2DTranspose"
+)
+_REMEDY = (
     "remove the custom gradient, the stop_gradient or the operation without a second derivative"
 )
 
@@ -46,8 +46,8 @@ def check_second_derivative(critic: Critic, examples: tf.Tensor, group_size: int
       group_size: See `check_critic`.
 
     Returns:
-      A finding "wrong_second_derivative", which is fatal, "estimated_gradient" or
-      "unchecked_second_derivative"; [] if the derivatives agree.
+      A finding "wrong_second_derivative", which is fatal, "omitted_second_derivative",
+      "estimated_gradient" or "unchecked_second_derivative"; [] if the derivatives agree.
     """
     reason = ""
     # A critic with labels may require the number of its examples.
@@ -106,9 +106,7 @@ class _Point:
 class _Comparison:
     """A comparison of the derivatives of a traced critic with finite differences."""
 
-    def __init__(
-        self, function: Float64Function, weights: list, handles: list, examples: tf.Tensor
-    ):
+    def __init__(self, function: Float64Function, weights: list, handles: list, examples: Any):
         self._function, self._variables, self._handles = function, weights, handles
         self._values = [tf.cast(tf.convert_to_tensor(weight), tf.float64) for weight in weights]
         self._examples = tf.cast(examples, tf.float64)
@@ -120,20 +118,27 @@ class _Comparison:
         for attempt, step in enumerate(_STEPS):
             point = self._point(attempt)
             if self._agrees(_PENALTY, point, step):
-                return []
+                return [] if self._agrees_without_moments(point, step) else [_OMITS_TERM]
         if self._function.rounded:
             if self._agrees_roughly():
                 return []
             raise NotEvaluatedError(", ".join(sorted(self._function.rounded)))
-        stopped = dataclasses.replace(point, constants={})
-        if self._agrees(_PENALTY, stopped, step, stopped=True):
-            estimated, constant = self._has_stopped_scores(stopped), False
+        free = dataclasses.replace(point, constants={})
+        if self._agrees(_PENALTY, free, step, stopped=STOP_ALL):
+            estimated, stopped = self._has_stopped_scores(free), STOP_MOMENTS
         else:
-            estimated, constant = not self._first_agrees(stopped, step), True
+            estimated, stopped = not self._first_agrees(free, step), STOP_ALL
         if estimated:
             return [_ESTIMATED]
-        wrong = self._wrong_weights(point, step, stopped=constant)
+        wrong = self._wrong_weights(point, step, stopped=stopped)
         return [self._wrong(wrong)] if wrong else []
+
+    def _agrees_without_moments(self, point: _Point, step: float) -> bool:
+        """Returns True if the means of tf.nn.moments hardly matter as functions of the weights."""
+        if not self._function.has_moments:
+            return True
+        free = dataclasses.replace(point, constants={})
+        return self._agrees(_PENALTY, free, step, stopped=STOP_NONE, tolerance=_OMITTED)
 
     def _agrees_roughly(self) -> bool:
         return any(
@@ -157,7 +162,7 @@ class _Comparison:
         )
 
     def _evaluate(
-        self, outputs: Any, point: _Point, shift: float = 0.0, *, stopped: bool = False
+        self, outputs: Any, point: _Point, shift: float = 0.0, *, stopped: int = STOP_MOMENTS
     ) -> list[tf.Tensor]:
         moved = [
             value + shift * change
@@ -168,7 +173,7 @@ class _Comparison:
             [point.examples], variables, outputs, point.constants, stopped=stopped
         )
 
-    def _difference(self, output: int, point: _Point, step: float, *, stopped: bool) -> float:
+    def _difference(self, output: int, point: _Point, step: float, *, stopped: int) -> float:
         """Returns the central difference of an output along the direction of a point."""
         after, before = (
             self._evaluate([output], point, shift, stopped=stopped)[0] for shift in (step, -step)
@@ -181,7 +186,7 @@ class _Comparison:
         point: _Point,
         step: float,
         *,
-        stopped: bool = False,
+        stopped: int = STOP_MOMENTS,
         tolerance: float = _TOLERANCE,
     ) -> bool:
         value, *slopes = self._evaluate([output, *self._slopes[output]], point, stopped=stopped)
@@ -192,30 +197,30 @@ class _Comparison:
     def _has_stopped_scores(self, point: _Point) -> bool:
         """Returns True if the scores themselves depend on values under tf.stop_gradient."""
         free = dataclasses.replace(point, constants={})
-        self._evaluate([_TOTAL], point, stopped=True)  # computes the constants
+        self._evaluate([_TOTAL], point, stopped=STOP_ALL)  # computes the constants
         before, after = (
-            float(self._evaluate([_TOTAL], each, _JITTER, stopped=each is point)[0])
-            for each in (point, free)
+            float(self._evaluate([_TOTAL], each, _JITTER, stopped=values)[0])
+            for each, values in ((point, STOP_ALL), (free, STOP_MOMENTS))
         )
         return abs(before - after) > _EQUAL * max(abs(before), abs(after))
 
     def _first_agrees(self, point: _Point, step: float) -> bool:
         """Returns True if the scores have the correct first derivatives, but for stop_gradient."""
         point = dataclasses.replace(point, constants={})
-        if not self._agrees(_TOTAL, point, step, stopped=True):
+        if not self._agrees(_TOTAL, point, step, stopped=STOP_ALL):
             return False
-        value, gradient = self._evaluate([_TOTAL, self._gradient], point, stopped=True)
+        value, gradient = self._evaluate([_TOTAL, self._gradient], point, stopped=STOP_ALL)
         slope = _dot(gradient, point.example_direction)
         ends = []
         for sign in (1.0, -1.0):
             moved = point.examples + sign * step * point.example_direction
             shifted = dataclasses.replace(point, examples=moved)
-            ends.append(float(self._evaluate([_TOTAL], shifted, stopped=True)[0]))
+            ends.append(float(self._evaluate([_TOTAL], shifted, stopped=STOP_ALL)[0]))
         found = (ends[0] - ends[1]) / (2.0 * step)
         return _close(slope, found, [slope], float(value) / step)
 
     def _wrong_weights(
-        self, point: _Point, step: float, *, stopped: bool
+        self, point: _Point, step: float, *, stopped: int
     ) -> list[tuple[int, float, float]]:
         """Returns (index, derivative, finite difference) of the weights for which they differ."""
         point = dataclasses.replace(point, constants={})
@@ -237,8 +242,8 @@ class _Comparison:
         names = [self._name(index) for index, _, _ in wrong]
         _, slope, found = max(wrong, key=lambda each: abs(each[1] - each[2]))
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        known = [text for name, text in _REMEDIES.items() if name in self._function.operations]
-        remedy = known[0] if known else _OTHER_REMEDY
+        is_resize = "ResizeBilinearGrad" in self._function.operations
+        remedy = _RESIZE_REMEDY if is_resize else _REMEDY
         message = (
             f"the penalty's gradient with respect to {shown} is wrong, {slope:.4g} along a "
             f"direction in which a finite difference is {found:.4g}: {remedy}"
@@ -279,6 +284,12 @@ def _close(
     return abs(slope - found) <= tolerance * scale + _ROUNDING * abs(noise)
 
 
+_OMITS_TERM = Finding(
+    "omitted_second_derivative",
+    "tf.nn.moments (LayerNormalization, GroupNormalization) stops the gradient of the mean, which "
+    "omits over 1% of the penalty's gradient: normalize more values at once, or use tf.reduce_mean",
+    fatal=False,
+)
 _ESTIMATED = Finding(
     "estimated_gradient",
     "the gradient of the scores differs from a finite difference (a straight-through estimator, "

@@ -319,6 +319,11 @@ def without_second_derivative(x):
     [
         (lambda: network(KERAS.LeakyReLU()), []),
         (lambda: network(KERAS.GroupNormalization(1), KERAS.ReLU()), []),
+        # The term that tf.nn.moments omits is large where the mean is that of a few values.
+        (
+            lambda: network(KERAS.Conv2D(3, 3), KERAS.LayerNormalization(), KERAS.ReLU()),
+            ["omitted_second_derivative"],
+        ),
         (lambda: network(KERAS.BatchNormalization(), KERAS.ReLU()), []),  # in inference mode
         (lambda: lambda x: tf.reduce_sum(tf.sin(x), [1, 2, 3], keepdims=True)[:, 0, 0], []),
         (
@@ -368,9 +373,10 @@ def without_second_derivative(x):
     ],
 )
 def test_properties_of_critics_are_found(critic, expected):
+    tf.keras.utils.set_random_seed(0)
     findings = losses.check_critic(critic(), EXAMPLES)
     assert names(findings) == expected
-    harmless = {"zero_gradient", "constant_gradient", "random_scores"}
+    harmless = {"zero_gradient", "constant_gradient", "random_scores", "omitted_second_derivative"}
     for finding in findings:
         assert finding.fatal is (finding.name not in harmless)
         assert len(finding.message) > 30 and "\n" not in finding.message
@@ -476,7 +482,7 @@ def test_a_bilinear_resize_in_a_critic_is_found(activation, position):
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
-        (lambda: [KERAS.Activation("gelu"), KERAS.LayerNormalization()], []),
+        (lambda: [KERAS.LayerNormalization([1, 2, 3]), KERAS.Activation("gelu")], []),
         (lambda: [KERAS.ReLU(), KERAS.MaxPooling2D(), KERAS.DepthwiseConv2D(2)], []),
         (lambda: [KERAS.Reshape([36, 8]), KERAS.MultiHeadAttention(2, 4)], []),
         pytest.param(lambda: [KERAS.Reshape([12, 24]), KERAS.LSTM(5)], [], marks=pytest.mark.slow),
