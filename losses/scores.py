@@ -71,7 +71,8 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
     """Converts scores to one per example, at least float32.
 
     Args:
-      values: `[B]`, or `[B, ...]`, which is averaged over all axes but the first.
+      values: `[B]`, `[B, 1]`, or scores of patches, `[B, T]`, `[B, H, W]` or `[B, H, W, 1]`, which
+        are averaged over all axes but the first.
       name: The name of the values in error messages.
 
     Returns:
@@ -85,9 +86,11 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
             f"{name} must be a tensor, got a dictionary with the keys {list(values)}: select one"
         )
     values = at_least_float32(floating(values, name))
-    if not values.shape.rank or 0 in values.shape[1:]:
+    is_feature_map = values.shape.rank > 3 and values.shape[-1] != 1
+    if not values.shape.rank or 0 in values.shape[1:] or is_feature_map:
         raise ValueError(
-            f"{name} must have shape [B], [B, 1] or, for patches, [B, ...], got {values.shape}"
+            f"{name} must have shape [B], [B, 1] or, for patches, [B, T] or [B, H, W, 1], got "
+            f"{values.shape}: return one score per example or per patch"
         )
     if values.shape[1:].as_list() == [1]:
         return tf.squeeze(values, axis=1)

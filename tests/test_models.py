@@ -87,8 +87,10 @@ def test_scores_do_not_depend_on_other_examples(name, shape, normalization):
     """Tests that d D(x_i) / d x_j is 0 for i != j, unlike with batch normalization."""
     _, critic = build(name, shape, width=16, critic_normalization=normalization)
     found = losses.check_critic(lambda x: critic(x, training=True), random(12, *shape))
-    # Power iteration changes the estimate, and therefore the scores, in every call.
-    allowed = {"random_scores"} if normalization == "spectral" else set()
+    # Power iteration changes the estimate, and therefore the scores, in every call. It has not yet
+    # converged to the singular vectors, whose derivative would be exact.
+    estimated = {"random_scores", "estimated_gradient"}
+    allowed = estimated if normalization == "spectral" else set()
     assert {each.name for each in found} <= allowed
     points = random(5, *shape)
     with tf.GradientTape() as tape:

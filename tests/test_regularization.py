@@ -305,7 +305,9 @@ def test_a_run_logs_the_term(tmp_path, settings):
     result = wgan_gp.train(
         config,
         generator=lambda: plain(shifted),
-        critic=lambda: plain(lambda: hidden(kernel_regularizer=L2), score()),
+        critic=lambda design: plain(
+            lambda: hidden(kernel_regularizer=L2, dtype=design.precision), score()
+        ),
         data=REAL,
     )
     expected = C * (KERNEL**2).sum()
