@@ -251,9 +251,9 @@ def _from_pairs(values: Values, pairs: list[Values], averaged: int = 1) -> dict[
     for name in pairs[0]:
         drawn = [each[name] for each in pairs]
         error = float(factor * np.std(drawn, ddof=1))
-        if name == "autocorrelation_error":
-            # It follows one number, the shares of the modes. The magnitude of a normal number has
-            # the tail of this number, but a smaller deviation.
+        if name in ("autocorrelation_error", "wasserstein"):
+            # These follow one number, the imbalance of the shares of the modes. The magnitude of a
+            # normal number has the tail of this number, but a smaller deviation.
             error /= np.sqrt(1 - 2 / np.pi)
         found[name] = Finding(values[name], float(np.mean(drawn)), error)
     return found

@@ -90,6 +90,7 @@ def critic(design: Design) -> tf.keras.Model:
         x = Conv1D(
             design.width * 2**index,
             **_window(length),
+            bias_cancelled=index > 0 and design.critic_normalization == "instance",
             spectral=design.critic_normalization == "spectral",
             dtype=design.precision,
             name=f"conv_{index + 1}",

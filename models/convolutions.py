@@ -32,9 +32,9 @@ class Linear(tf.keras.layers.Layer):
       filters: Number of units or output channels.
       kernel_initializer: Initializer of the kernel; the bias is initialized to 0.
       use_bias: Whether to add a bias.
-      bias_cancelled: Whether the layer is followed by batch normalization, which subtracts the
-        bias again. The gradient of the bias is then zero and is not computed: its rounding errors
-        would be noise, and its sum over all pixels is expensive.
+      bias_cancelled: Whether the layer is followed by batch or instance normalization, which
+        subtracts the bias again. The gradient of the bias is then zero and is not computed: its
+        rounding errors would be noise, and its sum over all pixels is expensive.
       spectral: Whether to divide the kernel by its largest singular value, see spectral.
     """
 

@@ -88,6 +88,7 @@ def critic(design: Design) -> tf.keras.Model:
             filters,
             KERNEL,
             strides=2,
+            bias_cancelled=index > 0 and design.critic_normalization == "instance",
             spectral=design.critic_normalization == "spectral",
             dtype=design.precision,
             name=f"conv_{index + 1}",
