@@ -187,7 +187,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Factory]] = {
         for name, more in {"Separable": [3, 2], "Depthwise": [2]}.items()
     },
     "Conv2D (strides of 2)": _image(lambda: K.Conv2D(3, 3, strides=2)),
-    "Conv2D (1x1, strides of 2)": _image(lambda: K.Conv2D(3, 1, strides=2)),
+    "Conv2D (1x1 with strides of 2)": _image(lambda: K.Conv2D(3, 1, strides=2)),
     "Conv2D (dilated)": _image(lambda: K.Conv2D(3, 3, dilation_rate=2)),
     "Conv2D (3 groups)": _image(lambda: K.Conv2D(3, 3, groups=3)),
     "UpSampling2D (bilinear)": _image(lambda: K.UpSampling2D(interpolation="bilinear")),

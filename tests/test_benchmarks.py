@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import sys
 
 import numpy as np
@@ -129,10 +130,30 @@ def test_every_layer_of_keras_is_tried_or_left_out_with_a_reason():
     ],
 )
 def test_the_verdict_on_a_layer_of_a_critic(name, on_cpu):
+    """docs/losses.md has the verdict, too."""
     found = dict(critic_layers.judge(name))
     assert found["cpu"] == on_cpu
+    assert documented_layers()[name] == (found["cpu"], found["xla"], found["tpu"])
     if on_cpu == "yes":
         assert found == {"cpu": "yes", "xla": "yes", "tpu": "yes"}
+
+
+def documented_layers():
+    """The verdicts in docs/losses.md, by layer."""
+    page = (pathlib.Path(__file__).parent.parent / "docs" / "losses.md").read_text()
+    _, _, section = page.partition("### Layers of a critic")
+    verdicts = {}
+    for line in section.partition("| known mistake")[0].splitlines():
+        if line.startswith("| ") and "on a CPU" not in line:
+            *verdict, layers = line.strip("| ").split(" | ")
+            verdicts |= dict.fromkeys(layers.split(", "), tuple(verdict))
+    return verdicts
+
+
+def test_the_page_of_losses_has_a_verdict_for_each_layer():
+    documented = documented_layers()
+    assert documented.keys() == critic_layers_list.LAYERS.keys()
+    assert all(len(verdict) == 3 for verdict in documented.values())
 
 
 def test_layers_with_equal_verdicts_share_a_line():
