@@ -98,8 +98,6 @@ class CustomNetworks:
 
 def is_network(value: Any) -> bool:
     """Returns True for a network, and False for a function or class that creates one."""
-    if isinstance(value, tf.keras.Model):
-        return True
     return callable(value) and not inspect.isclass(value) and hasattr(value, "trainable_variables")
 
 
