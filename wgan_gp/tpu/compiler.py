@@ -1,7 +1,7 @@
 """The TPU compiler of libtpu, which works without a TPU.
 
 It is called through a private interface of jaxlib. The versions of jax and libtpu are therefore
-pinned exactly, and tests/test_compile.py detects changes of the interface.
+pinned exactly, and tests/tpu/test_compile.py detects changes of the interface.
 """
 
 from __future__ import annotations

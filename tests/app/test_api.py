@@ -1,0 +1,190 @@
+"""Training from Python with wgan_gp.train: results, writers, hooks and errors."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import wgan_gp
+from tests.helpers.runs import TINY, train_tiny
+
+EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
+
+
+class Recorder(wgan_gp.Hook):
+    """Records the calls of all methods."""
+
+    def __init__(self):
+        self.calls = []
+
+    def begin(self, iteration):
+        self.calls.append(("begin", iteration))
+
+    def before_loop(self, iteration, count):
+        self.calls.append(("before", iteration, count))
+
+    def after_loop(self, loop):
+        self.calls.append(("after", loop.before, loop.iteration, loop.is_last))
+
+    def end(self, iteration):
+        self.calls.append(("end", iteration))
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+def config(path, **settings):
+    return wgan_gp.Config(model_dir=str(path), **{**TINY, **EVERY_5, "train_steps": 12, **settings})
+
+
+def test_importing_the_package_does_not_import_tensorflow():
+    program = (
+        "import sys, wgan_gp; wgan_gp.Config(); wgan_gp.UserError\n"
+        "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_cpu_replicas_after_tensorflow_was_used_are_a_one_line_error():
+    program = (
+        "import tensorflow as tf, wgan_gp\n"
+        "tf.constant(1)\n"
+        "try: wgan_gp.train(wgan_gp.Config(cpu_replicas=2, model_dir='ram://none'))\n"
+        "except wgan_gp.UserError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.startswith("--cpu_replicas=2 cannot be set up after this process used")
+
+
+def test_every_public_name_can_be_used():
+    for name in (*wgan_gp.__all__, *wgan_gp._LAZY):
+        assert getattr(wgan_gp, name) is not None
+    with pytest.raises(AttributeError, match="'wgan_gp' has no attribute 'trian'"):
+        _ = wgan_gp.trian
+
+
+@pytest.mark.slow
+def test_the_api_reference_documents_the_public_names(tmp_path):
+    """Runs pdoc on the modules that `make docs` documents."""
+    makefile = (pathlib.Path(__file__).parents[2] / "Makefile").read_text()
+    modules = re.search(r"^DOCUMENTED = (.*)$", makefile, re.MULTILINE)[1].split()
+    command = [sys.executable, "-m", "pdoc", "--docformat", "google", "-o", tmp_path, *modules]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "does not resolve" not in done.stderr
+    for module, name in (
+        ("losses", "gradient_penalty"),
+        ("wgan_gp", "train"),
+        ("wgan_gp/config", "DataSettings.dataset"),
+        ("wgan_gp/training/hooks", "IntervalHook.act"),
+        ("wgan_gp/writers/writer", "Writer.scalars"),
+    ):
+        assert f'id="{name}"' in (tmp_path / f"{module}.html").read_text()
+
+
+def test_train_trains_as_the_program_does_and_returns_the_networks(tmp_path):
+    """Numbers, files and weights equal those of the same run by other means."""
+    writer = wgan_gp.MemoryWriter()
+    result = wgan_gp.train(config(tmp_path / "api"), writers=[writer])
+    run, expected = train_tiny(tmp_path / "other", train_steps=12, **EVERY_5)
+    assert (result.iteration, result.stopped_by) == (12, None)
+    assert [step for step, _ in writer.summaries] == [5, 10, 12]
+    for (_, ours), (_, theirs) in zip(writer.summaries, expected.summaries, strict=True):
+        for tag in ("critic/loss", "critic/penalty", "generator/loss"):
+            assert ours[tag] == theirs[tag]
+    for name in ("generator", "critic"):
+        pairs = zip(
+            getattr(result.run.state, name).weights, getattr(run.state, name).weights, strict=True
+        )
+        for ours, theirs in pairs:
+            np.testing.assert_array_equal(tf.convert_to_tensor(ours), tf.convert_to_tensor(theirs))
+    files = {path.name for path in (tmp_path / "api").iterdir()}
+    assert files >= {"config.json", "data.json", "metrics.jsonl", "checkpoints", "samples", "train"}
+
+
+def test_train_resumes_a_run(tmp_path):
+    wgan_gp.train(config(tmp_path, train_steps=5, learning_rate_schedule="constant"))
+    hook = Recorder()
+    settings = {"train_steps": 10, "learning_rate_schedule": "constant"}
+    assert wgan_gp.train(config(tmp_path, **settings), hooks=[hook]).iteration == 10
+    assert hook.calls[0] == ("begin", 5)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10]
+
+
+def test_hooks_are_called_around_every_loop(tmp_path):
+    hook = Recorder()
+    wgan_gp.train(config(tmp_path), hooks=[hook])
+    assert hook.calls == [
+        ("begin", 0),
+        ("before", 0, 5),
+        ("after", 0, 5, False),
+        ("before", 5, 5),
+        ("after", 5, 10, False),
+        ("before", 10, 2),
+        ("after", 10, 12, True),
+        ("end", 12),
+        ("close",),
+    ]
+
+
+def test_a_loop_reports_the_means_of_its_terms(tmp_path):
+    loops = []
+
+    class Keep(wgan_gp.Hook):
+        def after_loop(self, loop):
+            loops.append(loop)
+
+    writer = wgan_gp.MemoryWriter()
+    wgan_gp.train(config(tmp_path), writers=[writer], hooks=[Keep()])
+    for loop, (step, values) in zip(loops, writer.summaries, strict=True):
+        assert loop.iteration == step
+        assert loop.images == (loop.iteration - loop.before) * 2 * TINY["batch_size"]
+        assert loop.terms.items() <= values.items() and "critic/loss" in loop.terms
+        assert 0 <= loop.waited <= loop.seconds
+
+
+def test_an_interval_hook_acts_when_its_interval_is_crossed_and_at_the_end(tmp_path):
+    class Act(wgan_gp.IntervalHook):
+        acted = ()
+
+        def act(self, loop):
+            self.acted = (*self.acted, loop.iteration)
+
+    hooks = [Act(interval) for interval in (0, 1, 7, 10, 100)]
+    wgan_gp.train(config(tmp_path), hooks=hooks)
+    assert [hook.acted for hook in hooks] == [(12,), (5, 10, 12), (10, 12), (10, 12), (12,)]
+
+
+def test_a_hook_that_fails_ends_the_run_and_all_hooks_are_closed(tmp_path):
+    class Fail(wgan_gp.Hook):
+        def after_loop(self, loop):
+            raise wgan_gp.UserError("the hook failed", "repair it")
+
+    hook = Recorder()
+    with pytest.raises(wgan_gp.UserError, match="the hook failed"):
+        wgan_gp.train(config(tmp_path), hooks=[hook, Fail()])
+    assert hook.calls[-2:] == [("after", 0, 5, False), ("close",)]
+    assert not (tmp_path / "owner.json").exists()
+
+
+def test_a_signal_ends_training_after_the_loop_and_saves(tmp_path):
+    class Stop(wgan_gp.Hook):
+        def after_loop(self, loop):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    result = wgan_gp.train(config(tmp_path, checkpoint_interval=0), hooks=[Stop()])
+    assert (result.iteration, result.stopped_by) == (5, signal.SIGTERM)
+    assert (tmp_path / "checkpoints" / "ckpt-5.json").exists()
+
+
+def test_a_configuration_that_cannot_be_trained_is_refused(tmp_path):
+    with pytest.raises(wgan_gp.UserError, match="--model=gan is unknown — use one of mlp"):
+        wgan_gp.train(config(tmp_path, model="gan"))
+    assert list(tmp_path.iterdir()) == []

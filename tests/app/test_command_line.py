@@ -1,0 +1,509 @@
+"""The program as a user starts it: its errors, its exit status, and what it imports."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+
+import flags
+from tests.helpers.runs import call_main, lean_path, resolved
+from wgan_gp.config import Config, has_flag, value_type
+from wgan_gp.errors import UserError
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.runtime.signals import StopRequest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run_program(*arguments, environment=(), **options):
+    return subprocess.run(
+        [sys.executable, "train.py", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": lean_path(), **dict(environment)},
+        **options,
+    )
+
+
+def parse(*arguments):
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    return resolved(flags.parse(["train.py", *arguments], values))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n_critc=3"], "--n_critc is unknown — did you mean --n_critic?"),
+        (["--nonsense"], "--nonsense is unknown — "),
+        (["--n_critic=0"], "--n_critic=0 is too small — give at least 1"),
+        (["--n_critic=two"], "--n_critic=two is not a whole number — give a whole number"),
+        (["--batch_size=1.5"], "--batch_size=1.5 is not a whole number"),
+        (["--batch_size=-64"], "--batch_size=-64 is too small — give at least 1"),
+        (["--penalty_weight=-1"], "--penalty_weight=-1.0 is too small — give at least 0"),
+        (["--critic_learning_rate=0"], "give more than 0"),
+        (["--critic_learning_rate=fast"], "--critic_learning_rate=fast is not a number"),
+        (["--generator_learning_rate=nan"], "is not a finite number"),
+        (["--beta_1=1"], "--beta_1=1.0 is too large — give less than 1"),
+        (
+            ["--stop_step=8000"],
+            "--stop_step=8000 is beyond --train_steps=7500 — give an iteration up to that number",
+        ),
+        (
+            ["--compare=latent_size,width"],
+            "--compare=latent_size,width contains 'width', which is not a setting — give names of",
+        ),
+        (["--train_steps="], "--train_steps= is not a whole number"),
+        (["--train_steps"], "Missing value for flag --train_steps"),
+        (
+            ["--penalty=both"],
+            "--penalty=both is unknown — use one of two_sided, one_sided, zero_centred, r1, r2, "
+            "dragan, weight_clipping, none",
+        ),
+        (
+            ["--adversarial_loss=gan"],
+            "--adversarial_loss=gan is unknown — use one of wasserstein, logistic, hinge",
+        ),
+        (["--penalty_interval=0"], "--penalty_interval=0 is too small — give at least 1"),
+        (["--penalty_noise=-1"], "--penalty_noise=-1.0 is too small — give at least 0"),
+        (["--clip_value=0"], "--clip_value=0.0 is too small — give more than 0"),
+        (["--drift_weight=-1"], "--drift_weight=-1.0 is too small — give at least 0"),
+        (
+            ["--critic_normalization=batch"],
+            "--critic_normalization=batch makes each score depend on the whole batch, but the "
+            "penalty is on each example's own gradient (arXiv:1704.00028, section 4) — use layer",
+        ),
+        (["--critic_normalization=weight"], "use one of none, layer, group, instance, spectral"),
+        (
+            ["--dataset=swiss_roll", "--model=mlp", "--critic_normalization=instance"],
+            "requires feature maps, which mlp does not have — use --critic_normalization=layer",
+        ),
+        (
+            ["--conditioning=acgan", "--critic_class_weight=0"],
+            "--critic_class_weight=0 with --conditioning=acgan trains no classifier",
+        ),
+        (
+            ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
+            "--generator_normalization=none with --conditioning=projection gives the generator no "
+            "access to labels, which select the scales and offsets of its batch normalization — "
+            "use --generator_normalization=batch, or --generator_model=mlp",
+        ),
+        (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
+        (
+            ["--critic_pooling=sum"],
+            "--model=mlp does not have at this image size — omit it, or use --model=resnet "
+            "--image_size=32",
+        ),
+        (
+            ["--model=resnet", "--image_size=64", "--critic_pooling=sum"],
+            "--critic_pooling=sum requires global pooling, which the critic of "
+            "--model=resnet does not",
+        ),
+        (["--batch_norm_momentum=1"], "--batch_norm_momentum=1.0 is too large"),
+        (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
+        (["--precision=float16"], "use one of float32, mixed_bfloat16"),
+        (["--fused_resampling=yes"], "use one of auto, on, off"),
+        (["--cache"], "--cache"),
+        (["--activation="], "--activation= is unknown — use one of relu, tanh"),
+        (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
+        (
+            ["--mode=trian"],
+            "--mode=trian is unknown — use one of train, evaluate, sample, score",
+        ),
+        (
+            ["--random_flips=maybe"],
+            "--random_flips=maybe is not true or false — use --random_flips or --norandom_flips",
+        ),
+        (["--random_flips="], "--random_flips= is not true or false — use --random_flips or"),
+        (["--norandom_flips=on"], "--norandom_flips=on does not take an argument"),
+        (["--random_flip"], "--random_flip is unknown — did you mean --random_flips?"),
+        (["--nocache"], "--nocache is unknown"),
+        (["--generator_model=cnn"], "--generator_model=cnn is unknown — use one of mlp, dcgan"),
+        (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet does not support"),
+        (
+            ["--image_size=32", "--model=resnet101", "--model_width=3"],
+            "--model_width=3 is too narrow for resnet101 — give at least 4",
+        ),
+        (
+            ["--image_size=32", "--generator_model=resnet101", "--generator_width=3"],
+            "--generator_width=3 is too narrow for resnet101 — give at least 4",
+        ),
+        (
+            ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
+            "=acgan needs labels, but --dataset=swiss_roll has none — omit it",
+        ),
+        (
+            ["--cpu_replicas=8", "--batch_size=100"],
+            "--batch_size=100 does not divide over 8 replicas — use 96 or 104",
+        ),
+        (
+            ["--cpu_replicas=8", "--generator_batch_size=4"],
+            "--generator_batch_size=4 does not divide over 8 replicas — use 8",
+        ),
+        (["--tpu=a", "--cpu_replicas=2"], "exclude each other"),
+        (["--model=dcgan", "--image_size=7"], "images of 7x7 pixels — use --image_size=8 or more"),
+        (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
+        (
+            ["--dataset=digit"],
+            "--dataset=digit is neither built in nor known to tensorflow-datasets",
+        ),
+        (
+            ["--dataset=gaussians_8", "--model=dcgan"],
+            "--model=dcgan generates images, but the dataset contains points — use --model=mlp",
+        ),
+        (["--model=gan"], "--model=gan is unknown — use one of mlp, dcgan"),
+        (["--flagfile=/nowhere"], "--flagfile cannot be read"),
+        (["--model=a — b"], "--model=a — b is unknown"),
+        (["--flagfile"], "--flagfile"),
+        (["--flagfile=docs/images/digits.png"], "--flagfile is not text"),
+        (["--cpu_replicas=4", "--jit_compile=on"], "across 4 replicas — omit it"),
+        (["digits"], "unexpected argument 'digits' — pass settings as --name=value"),
+        (["--flagfile="], "--flagfile= is empty — give a file"),
+        (["--flagfile=docs"], "--flagfile cannot be read: [Errno 21] Is a directory"),
+        (["--flagfile=/proc/self/mem"], "the flags cannot be read ([Errno 5]"),
+        (["--undefok=nonsense", "--nonsense=1", "--seed=-1"], "--seed=-1 is too small"),
+        (["--seed=1", "--seed=-1"], "--seed=-1 is too small"),
+        (["--" + "a" * 5000], "the flags cannot be read (maximum recursion depth exceeded"),
+        (["--n_critic=" + "1" * 5000], "1...1"),
+        (["--profile_steps=1," + "1" * 5000], "1...1"),
+        (["--\x1b[31m=1"], "--\\x1b[31m is unknown"),
+        (["--n_critic=\udcff"], "--n_critic=\\xff is not a whole number"),
+    ],
+)
+def test_a_bad_command_line_is_one_line(arguments, message):
+    with pytest.raises(UserError) as caught:
+        parse(*arguments)
+    assert message in str(caught.value)
+    assert re.fullmatch(r"[^\n]+ — [^\n]+", str(caught.value))
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
+def test_flags_become_the_configuration(tmp_path):
+    flagfile = tmp_path / "some.flags"
+    flagfile.write_text("# a comment\n--n_critic=3\n--beta_1=0.5\n")
+    config = parse(f"--flagfile={flagfile}", "--dataset=swiss_roll", "--model=mlp")
+    assert config == resolved(Config(n_critic=3, beta_1=0.5, dataset="swiss_roll", model="mlp"))
+
+
+@pytest.mark.parametrize(
+    ("value", "forms"),
+    [
+        (True, ["", "=on", "=true", "=True", "=1"]),
+        (False, ["=off", "=false", "=OFF", "=0"]),
+    ],
+)
+def test_switches_are_spelled_as_absl_does_and_as_on_and_off(value, forms, tmp_path):
+    for name in ("random_flips", "dequantization", "download"):
+        lines = [f"--{name}{form}" for form in forms] + ([] if value else [f"--no{name}"])
+        assert [getattr(parse(line), name) for line in lines] == [value] * len(lines)
+        for line in lines:
+            (tmp_path / "some.flags").write_text(f"{line}\n--seed=1\n")
+            config = parse(f"--flagfile={tmp_path}/some.flags")
+            assert (getattr(config, name), config.seed) == (value, 1)
+
+
+def test_defaults_that_depend_on_others_are_resolved():
+    config = parse("--batch_size=32", "--dataset=digits")
+    assert config.model_dir == "runs/digits"
+    assert (config.image_size, config.model, config.generator_batch_size) == (8, "mlp", 32)
+    assert config.model_width == config.generator_width == 256
+    assert parse("--image_size=9").model == parse("--image_size=28").model == "dcgan"
+    points = parse("--dataset=swiss_roll")
+    assert (points.image_size, points.model) == (None, "mlp")
+    assert resolved(config) == config
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda p: p.name)
+def test_every_experiment_parses(path, tmp_path):
+    """Each into a directory of its own, so that none is refused for another's sake."""
+    np.savez(tmp_path / "x.npz", examples=np.eye(6)[..., None], conditions=np.arange(6.0))
+    data = [f"--data_dir={tmp_path}/x.npz"] if "--dataset=array" in path.read_text() else []
+    assert parse(f"--flagfile={path}", *data).run_directory == f"runs/{path.stem}"
+
+
+def test_digits_flags_spell_out_the_defaults():
+    assert parse(f"--flagfile={ROOT}/configs/digits.flags") == parse()
+
+
+def test_program_ends_a_mistake_with_status_2_and_one_line():
+    done = run_program("--n_critic=0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --n_critic=0 is too small — give at least 1\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--n_critic=0"], ["--model=gan"]])
+def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
+    program = (
+        "import sys, train\n"
+        "try: status = train.main(sys.argv)\n"
+        "except SystemExit as exit: status = exit.code\n"
+        "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules\n"
+        "sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == (0 if arguments == ["--help"] else 2), done.stderr
+
+
+def test_help_names_every_flag_with_its_meaning():
+    done = run_program("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for field in filter(has_flag, dataclasses.fields(Config)):
+        prefix = "--[no]" if value_type(field) is bool else "--"
+        assert f"{prefix}{field.name}:" in done.stdout
+    assert "Critic steps per generator step." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--verbosity=high", "flag --verbosity=high"),
+        ("--stderrthreshold=bad", "the flags cannot be read (--stderrthreshold must be one of"),
+        ("--logger_levels=a:b", "the flags cannot be read (Unknown level: 'b'"),
+    ],
+)
+def test_a_bad_value_for_a_flag_of_absls_own(argument, message):
+    done = run_program(argument)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"error: {re.escape(message)}[^\n]+ — [^\n]+\n", done.stderr)
+
+
+def test_unresolvable_tpu(monkeypatch, capsys):
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
+    assert call_main("--tpu=nosuch", "--model_dir=ram://run") == 2
+    message = "error: --tpu=nosuch: the zone and the project are unknown"
+    assert re.fullmatch(rf"{message}[^\n]+ — [^\n]+\n", capsys.readouterr().err)
+
+
+def test_run_directory_of_another_configuration_lists_the_differences(tmp_path, capsys):
+    directory = f"--model_dir={tmp_path}"
+    assert call_main(directory, *TINY_RUN, "--train_steps=1") == 0
+    config = (tmp_path / "config.json").read_bytes()
+    capsys.readouterr()
+    changed = ["--penalty_weight=5", "--seed=3", "--steps_per_loop=7"]
+    assert call_main(directory, *TINY_RUN, "--train_steps=1", *changed) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "(--seed: 0 -> 3; --penalty_weight: 10.0 -> 5.0)" in error
+    assert "give --seed=0 --penalty_weight=10.0 to continue it" in error
+    assert (tmp_path / "config.json").read_bytes() == config
+
+
+def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_continue_it(tmp_path):
+    earlier = {"model": "dcgan", "model_width": 64, "train_steps": 4500}
+    earlier |= {"generator_model": "dcgan", "generator_width": 64}
+    directory = f"--model_dir={tmp_path}"
+    saved = {**parse(directory).to_dict(), **earlier}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(UserError, match=r"--model: dcgan -> mlp") as caught:
+        RunDirectory(str(tmp_path)).check(parse(directory))
+    remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
+    assert {f"--{name}={value}" for name, value in earlier.items()} == set(remedy)
+    RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+    # The steps matter to the saved run's schedule, whatever the command line's is.
+    with pytest.raises(UserError, match=r"--train_steps=4500 .*--learning_rate_schedule=linear"):
+        RunDirectory(str(tmp_path)).check(parse(directory, "--learning_rate_schedule=constant"))
+    with pytest.raises(UserError, match=r"and omit --model_depth to continue it, or give"):
+        RunDirectory(str(tmp_path)).check(parse(directory, "--model_depth=4"))
+    with pytest.raises(UserError, match=r" — omit --model_depth to continue it, or give"):
+        RunDirectory(str(tmp_path)).check(parse(directory, *remedy, "--model_depth=4"))
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "newer": 1}))
+    with pytest.raises(UserError, match="continue it with the version that wrote it"):
+        RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+
+
+def test_switches_of_an_earlier_run_are_words_and_compare_equal(tmp_path):
+    """Earlier versions wrote "on" and "off" to config.json."""
+    directory = f"--model_dir={tmp_path}"
+    words = {"random_flips": "on", "dequantization": "on", "download": "off"}
+    saved = {**parse(directory).to_dict(), **words}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    RunDirectory(str(tmp_path)).check(parse(directory, "--random_flips"))
+    RunDirectory(str(tmp_path)).check(parse(directory, "--random_flips", "--download"))
+    with pytest.raises(UserError) as caught:
+        RunDirectory(str(tmp_path)).check(parse(directory, "--nodequantization"))
+    assert "(--random_flips: on -> off; --dequantization: on -> off)" in str(caught.value)
+    remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
+    assert remedy == ["--random_flips=on", "--dequantization=on"]
+    RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+    (tmp_path / "config.json").write_text(json.dumps({**saved, "random_flips": "maybe"}))
+    with pytest.raises(UserError, match="newer version: --random_flips='maybe' is not true or"):
+        RunDirectory(str(tmp_path)).check(parse(directory))
+
+
+def test_run_directory_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert call_main(f"--model_dir={tmp_path}/file/run") == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"error: --model_dir=\S+ cannot be written [^\n]+ — [^\n]+\n", error)
+
+
+TINY_RUN = ["--dataset=swiss_roll", "--model_width=4", "--batch_size=8", "--steps_per_loop=5"]
+TINY_RUN += ["--model_depth=1", "--n_critic=1", "--sample_interval=0"]
+
+
+def start_training(tmp_path, *arguments, **options):
+    """A program that has begun to train, and would for long."""
+    settings = [f"--model_dir={tmp_path}", "--train_steps=100000000", "--summary_interval=5"]
+    program = subprocess.Popen(
+        [*arguments, sys.executable, "train.py", *settings, *TINY_RUN],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": lean_path()},
+        **{"stderr": subprocess.DEVNULL, **options},
+    )
+    metrics = tmp_path / "metrics.jsonl"
+    deadline = time.monotonic() + 300
+    while not (metrics.exists() and metrics.read_text()):
+        assert time.monotonic() < deadline and program.poll() is None
+        time.sleep(0.1)
+    return program
+
+
+def saved(path):
+    return list((path / "checkpoints").glob("ckpt-*.json"))
+
+
+def test_sigterm_saves_and_exits_with_143_and_sighup_under_nohup_stops_nothing(tmp_path):
+    with start_training(tmp_path, "nohup", stdout=subprocess.DEVNULL) as program:
+        program.send_signal(signal.SIGHUP)
+        size = len((tmp_path / "metrics.jsonl").read_text())
+        while len((tmp_path / "metrics.jsonl").read_text()) <= size + 1000:
+            assert program.poll() is None
+            time.sleep(0.1)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(timeout=60) == 143
+    assert saved(tmp_path)
+
+
+def test_a_repeated_sighup_only_asks_and_an_ignored_one_is_left_alone():
+    former = signal.getsignal(signal.SIGHUP)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal == signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) == former
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal is None
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_saves_and_exits_with_129(tmp_path):
+    """Its shell and the kernel send SIGHUP each, and nothing can be written to it any more."""
+    terminal, program_end = os.openpty()
+    output = {"stdout": program_end, "stderr": program_end}
+    with start_training(tmp_path, **output) as program:
+        os.close(program_end)
+        os.close(terminal)
+        program.send_signal(signal.SIGHUP)
+        program.send_signal(signal.SIGHUP)
+        assert program.wait(timeout=60) == 129
+    assert saved(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["flags", "tensorflow.python.eager.context"])
+def test_ctrl_c_in_an_import_ends_the_program_at_once(tmp_path, module):
+    """A stand-in for the module, at the head of the path, says when its import began."""
+    started = tmp_path / "started"
+    program = (
+        "import importlib.abc, pathlib, runpy, sys, time\n"
+        "class Slow(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}:\n"
+        f"            pathlib.Path({str(started)!r}).touch()\n"
+        "            time.sleep(60)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        f"sys.argv = ['train.py', '--model_dir={tmp_path}/run']\n"
+        "sys.path.insert(0, '.')\n"
+        "runpy.run_path('train.py', run_name='__main__')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as run:
+        while not started.exists():
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=30) == 130
+        assert run.stderr.read() == ""
+
+
+def in_shell(command):
+    command = f"set -o pipefail; {command}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": lean_path()},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help >/dev/full", 0, "warning: stdout cannot be written (No space left on device)\n"),
+        ("--help | head -n 1", 0, ""),
+        ("--n_critic=0 2>&-", 2, ""),
+        ("--n_critic=0 2>/dev/full", 2, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_lost(arguments, status, told):
+    done = in_shell(f"{sys.executable} train.py {arguments}")
+    assert (done.returncode, done.stderr) == (status, told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("redirection", "told"),
+    [
+        ("2>&-", ""),
+        (">&- 2>{err}", "training on 1 CPU replica"),
+        (">/dev/full 2>{err}", "warning: stdout cannot be written (No space left on device)"),
+        ("2>&1 | head -n 1", ""),
+    ],
+)
+def test_output_that_cannot_be_written_costs_no_training(tmp_path, redirection, told):
+    err = tmp_path / "err"
+    err.touch()
+    arguments = [*TINY_RUN, "--train_steps=20", "--summary_interval=5"]
+    command = f"{sys.executable} train.py --model_dir={tmp_path}/run {' '.join(arguments)}"
+    done = in_shell(f"{command} {redirection.format(err=err)}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in saved(tmp_path / "run")] == ["ckpt-20.json"]
+    assert told in err.read_text() and "Traceback" not in err.read_text()
+
+
+@pytest.mark.slow
+def test_a_result_that_cannot_be_printed_is_no_success(tmp_path):
+    assert call_main(f"--model_dir={tmp_path}", *TINY_RUN, "--train_steps=5") == 0
+    command = f"{sys.executable} train.py --mode=sample --model_dir={tmp_path}"
+    done = in_shell(f"{command} >/dev/full")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("warning: stdout cannot be written (No space left on device)\n")
+    assert in_shell(f"{command} --output={tmp_path}/a.png | true").returncode == 0
+
+
+def test_keras_2_is_refused(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    assert call_main(f"--model_dir={tmp_path}/run", *TINY_RUN) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: TF_USE_LEGACY_KERAS=1 selects Keras 2") and "unset it" in line
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,369 @@
+"""Tests of --mode=doctor: each check with the facts that it judges, and the whole program."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import types
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu.client.client import Client
+
+from tests.helpers import google_api
+from tests.helpers.runs import call_main
+from wgan_gp.app import cloud_checks, doctor
+from wgan_gp.app import machine_checks as checks
+from wgan_gp.app.finding import Finding, not_checked, ok, problem
+from wgan_gp.config import Config
+from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
+
+ROOT = pathlib.Path(__file__).parents[2]
+PLAIN, LOCAL, NAMED = Config(), Config(tpu="local"), Config(tpu="x", tpu_zone="z", tpu_project="p")
+CPU = checks.TensorFlow("2.20.0", ("CPU",))
+TPU = checks.TensorFlow("2.20.0", ("CPU", "TPU_SYSTEM", "TPU", "TPU"), supports_tpu=True)
+BROKEN = checks.TensorFlow(error="X not available in this library.")
+
+
+def expect(finding, status, text):
+    assert finding.status == status and text in finding.detail, finding
+    assert (" — " in finding.detail) == (status == Finding.PROBLEM)  # a problem has a remedy
+    assert "\n" not in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [
+        ((3, 9, 1), Finding.PROBLEM),
+        ((3, 10, 0), Finding.OK),
+        ((3, 13, 2), Finding.OK),
+        ((3, 14, 0), Finding.PROBLEM),
+    ],
+)
+def test_python(version, status):
+    expect(checks.check_python(version), status, ".".join(map(str, version)))
+
+
+@pytest.mark.parametrize(
+    ("versions", "texts"),
+    [
+        ({}, ["TensorFlow is not installed — run make setup"]),
+        ({"tensorflow": "2.20.0", "tensorflow-tpu": "2.20.0"}, ["overwrite each other"]),
+        ({"tensorflow": "2.18.1"}, ["tensorflow 2.18.1 is not tested"]),
+        ({"tensorflow": "2.22.0"}, ["tensorflow 2.22.0 is not tested"]),
+        ({"tensorflow": "2.20.0", "protobuf": "3.20.3"}, ["protobuf 3.20.3 is too old"]),
+        (
+            {"tensorflow-tpu": "2.20.0", "protobuf": "3.20.3", "cloud-tpu-client": "0.10"},
+            ["pip uninstall cloud-tpu-client"],
+        ),
+        (
+            {"tensorflow": "2.18.1", "tensorflow-tpu": "2.20.0"},
+            ["pip uninstall tensorflow tensorflow-tpu", "2.18.1"],
+        ),
+    ],
+)
+def test_problems_of_packages(versions, texts):
+    findings = checks.check_packages(versions)
+    for finding, text in zip(findings, texts, strict=True):
+        expect(finding, Finding.PROBLEM, text)
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow-tpu"])
+def test_suitable_packages_are_listed(name):
+    (finding,) = checks.check_packages({name: "2.20.0", "protobuf": "5.28.1"})
+    expect(finding, Finding.OK, f"{name} 2.20.0, protobuf 5.28.1")
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "config", "status", "text"),
+    [
+        (CPU, PLAIN, Finding.OK, "2.20.0, without TPU support"),
+        (TPU, LOCAL, Finding.OK, "2.20.0, with TPU support"),
+        (CPU, LOCAL, Finding.PROBLEM, "no TPU support in this TensorFlow — run make setup-tpu"),
+        (BROKEN, PLAIN, Finding.PROBLEM, "it cannot be imported (X not available"),
+    ],
+)
+def test_tensorflow(tensorflow, config, status, text):
+    expect(checks.check_tensorflow(tensorflow, config), status, text)
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "config", "status", "text"),
+    [
+        (CPU, PLAIN, Finding.OK, "1 CPU"),
+        (TPU, LOCAL, Finding.OK, "1 CPU, 1 TPU_SYSTEM, 2 TPU"),
+        (TPU._replace(devices=("CPU", "TPU_SYSTEM")), LOCAL, Finding.PROBLEM, "no TPU, only"),
+        (BROKEN, PLAIN, Finding.NOT_CHECKED, "cannot be imported"),
+    ],
+)
+def test_devices(tensorflow, config, status, text):
+    expect(checks.check_devices(tensorflow, config), status, text)
+
+
+@pytest.mark.parametrize(
+    ("config", "chips", "user", "status", "text"),
+    [
+        (PLAIN, [], None, Finding.OK, "none"),
+        (LOCAL, [], None, Finding.PROBLEM, "none — run it on a TPU VM"),
+        (LOCAL, ["/dev/accel0"], None, Finding.OK, "/dev/accel0"),
+        (LOCAL, ["/dev/accel0"], Process(7, "python3"), Finding.PROBLEM, "process 7 (python3)"),
+    ],
+)
+def test_chips(config, chips, user, status, text):
+    expect(checks.check_chips(config, chips, user), status, text)
+
+
+def test_libtpu_and_its_variables(tmp_path):
+    libtpu, tpu = tmp_path / "libtpu.so", {"tensorflow-tpu": "2.20.0", "libtpu": "0.0.18"}
+    libtpu.write_bytes(b"\0".join(symbol.encode() for symbol in SYMBOLS) + b"\0")
+    newer = tmp_path / "newer.so"
+    newer.write_bytes(b"GetPjrtApi\0")
+
+    def check(config, versions, path, **environment):
+        return checks.check_libtpu(config, versions, path and str(path), environment)
+
+    expect(*check(PLAIN, {}, None), Finding.NOT_CHECKED, "only tensorflow-tpu")
+    expect(*check(LOCAL, {}, None), Finding.NOT_CHECKED, "is not installed")
+    expect(*check(LOCAL, tpu, None), Finding.PROBLEM, "is not installed — run make setup-tpu")
+    expect(*check(LOCAL, tpu, newer), Finding.PROBLEM, f"lacks {SYMBOLS[0]}")
+    expect(*check(LOCAL, tpu, libtpu), Finding.OK, "0.0.18 at")
+    found, disabled = check(LOCAL, tpu, libtpu, TPU_LOAD_LIBRARY="0")
+    expect(found, Finding.OK, "0.0.18")
+    expect(disabled, Finding.PROBLEM, "unset TPU_LOAD_LIBRARY")
+    _, plugin = check(PLAIN, tpu, libtpu, TF_PLUGGABLE_DEVICE_LIBRARY_PATH="/no")
+    expect(plugin, Finding.PROBLEM, f"/no does not exist — set it to {libtpu}")
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "tensorflow", "status", "detail"),
+    [
+        (PLAIN, "", CPU, Finding.OK, "not set"),
+        (PLAIN, "{", CPU, Finding.PROBLEM, "TF_CONFIG does not describe a cluster"),
+        (LOCAL, "{", CPU, Finding.OK, "--tpu ignores it"),
+        (PLAIN, "{", BROKEN, Finding.NOT_CHECKED, "cannot be imported"),
+        (
+            PLAIN,
+            '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}',
+            CPU,
+            Finding.OK,
+            "process 1 of 2",
+        ),
+    ],
+)
+def test_tf_config(config, text, tensorflow, status, detail):
+    expect(checks.check_tf_config(tensorflow, config, {"TF_CONFIG": text}), status, detail)
+
+
+def test_memory_and_disk(tmp_path):
+    expect(checks.check_memory("MemAvailable:  8388608 kB\n"), Finding.OK, "8.0 GiB")
+    expect(checks.check_memory("MemAvailable: 1048576 kB\n"), Finding.PROBLEM, "only 1.0 GiB")
+    expect(checks.check_memory(""), Finding.NOT_CHECKED, "does not report it")
+    folder = str(tmp_path / "not" / "yet")
+    assert checks.check_disk(folder).name == f"free space of {tmp_path}"
+    expect(checks.check_disk(folder, 2**34), Finding.OK, "16.0 GiB")
+    expect(checks.check_disk(folder, 2**29), Finding.PROBLEM, "only 0.5 GiB")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_of_a_remote_tpu():
+    expect(cloud_checks.check_paths(NAMED, built_in=True), Finding.PROBLEM, "give --model_dir=gs:")
+    bucket = Config(tpu="x", model_dir="gs://b/run")
+    for name in ("restore_from", "score_data"):
+        local = dataclasses.replace(bucket, **{name: "here"})
+        expect(cloud_checks.check_paths(local, built_in=True), Finding.PROBLEM, f"--{name}=gs:")
+    expect(cloud_checks.check_paths(bucket, built_in=True), Finding.OK, "gs://b/run")
+
+
+def test_a_tpu_by_name_is_asked_from_the_api_through_the_real_client(tmp_path, monkeypatch):
+    with google_api.serve_api() as api:
+        api.configure(tmp_path, monkeypatch)
+        endpoints = [{"ipAddress": "10.0.0.2", "port": 8470}] * 4
+        node = {"state": "READY", "acceleratorType": "v5litepod-16", "networkEndpoints": endpoints}
+        api.node = (200, {**node, "tensorflowVersion": "tpu-vm-tf-2.20.0-pod-pjrt"})
+        finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
+        expect(finding, Finding.OK, "READY, v5litepod-16, tpu-vm-tf-2.20.0-pod-pjrt, 4 machine")
+        api.node = (200, {**node, "tensorflowVersion": "tpu-vm-tf-2.19.0-pod-pjrt"})
+        finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
+        expect(finding, Finding.PROBLEM, "runs TensorFlow 2.19, but this machine has 2.20.0")
+        api.node = (200, {"state": "PREEMPTED"})
+        finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
+        expect(finding, Finding.PROBLEM, "--tpu=x is PREEMPTED, not READY")
+
+
+def test_an_address_accepts_connections_or_not():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"grpc://127.0.0.1:{server.getsockname()[1]}"
+        expect(cloud_checks.check_tpu_address(Config(tpu=address)), Finding.OK, "accepts")
+    expect(cloud_checks.check_tpu_address(Config(tpu=address)), Finding.PROBLEM, "no connection")
+    wrong = Config(tpu="grpc://127.0.0.1:port")
+    expect(cloud_checks.check_tpu_address(wrong), Finding.PROBLEM, "no connection")
+
+
+DENIED = (
+    'Error executing an HTTP request: HTTP response code 403 with body \'{\n "error": {\n  "code": '
+    '403,\n  "message": "robot@p.iam.gserviceaccount.com does not have storage.objects.create '
+    "access to the Google Cloud Storage object.\"\n }\n}\n'\n\t when initiating an upload to gs://b/r"
+)
+
+
+def failing(error, *names):
+    """Returns the functions of tf.io.gfile, of which some raise an error."""
+
+    def fail(*arguments):
+        raise error
+
+    given = {name: getattr(tf.io.gfile, name) for name in ("GFile", "remove", "stat")}
+    return types.SimpleNamespace(**{**given, **dict.fromkeys(names, fail)})
+
+
+def test_the_probe_of_a_bucket_leaves_nothing():
+    folder = "ram://doctor/run"
+    tf.io.gfile.makedirs(folder)
+    expect(cloud_checks.check_bucket_write(folder, tf.io.gfile), Finding.OK, "written and read")
+    assert tf.io.gfile.listdir(folder) == []
+    denied = tf.errors.PermissionDeniedError(None, None, DENIED)
+    finding = cloud_checks.check_bucket_write("gs://b/run", failing(denied, "GFile"))
+    text = "--model_dir=gs://b/run cannot be written: robot@p.iam.gserviceaccount.com lacks the "
+    expect(finding, Finding.PROBLEM, text)
+    finding = cloud_checks.check_bucket_write(folder, failing(OSError("no"), "remove"))
+    expect(finding, Finding.PROBLEM, "cannot be deleted (no)")
+
+
+def test_a_probe_that_cannot_be_read_is_removed():
+    folder = "ram://doctor/unreadable"
+    tf.io.gfile.makedirs(folder)
+
+    def open_file(path, mode="r"):
+        if mode == "r":
+            raise OSError("no")
+        return tf.io.gfile.GFile(path, mode)
+
+    files = types.SimpleNamespace(GFile=open_file, remove=tf.io.gfile.remove)
+    expect(cloud_checks.check_bucket_write(folder, files), Finding.PROBLEM, "cannot be read (no)")
+    assert tf.io.gfile.listdir(folder) == []
+
+
+def test_the_folder_of_a_pattern_is_read():
+    read = []
+    files = types.SimpleNamespace(stat=read.append)
+    for path in ("gs://b/shards-*.tfrecord", "gs://b/pictures"):
+        expect(cloud_checks.check_bucket_read("data_dir", path, files), Finding.OK, path)
+    assert read == ["gs://b", "gs://b/pictures"]
+    missing = failing(tf.errors.NotFoundError(None, None, "no such object"), "stat")
+    finding = cloud_checks.check_bucket_read("data_dir", "gs://b/x", missing)
+    expect(finding, Finding.PROBLEM, "--data_dir=gs://b/x cannot be read (no such object)")
+
+
+@pytest.mark.parametrize(
+    ("location", "zone", "status", "text"),
+    [
+        ("US-WEST4", "us-west4-a", Finding.OK, "us-west4, as the TPU in us-west4-a"),
+        ("US", "us-west4-a", Finding.OK, "us, as the TPU"),
+        ("EU", "europe-west4-b", Finding.OK, "eu, as the TPU"),
+        ("EU", "us-west4-a", Finding.PROBLEM, "the bucket is in eu"),
+        ("US-EAST1", "us-west4-a", Finding.PROBLEM, "--location=us-west4`"),
+        ("NAM4", "us-west4-a", Finding.NOT_CHECKED, "a pair of regions"),
+        ("US-EAST1", None, Finding.NOT_CHECKED, "give --tpu_zone"),
+        (ImportError("x"), "us-west4-a", Finding.NOT_CHECKED, "google-api-python-client"),
+        (ValueError("x"), "us-west4-a", Finding.NOT_CHECKED, "x"),
+    ],
+)
+def test_the_location_of_a_bucket(location, zone, status, text):
+    def find_location(bucket):
+        assert bucket == "b"
+        if isinstance(location, Exception):
+            raise location
+        return location
+
+    expect(cloud_checks.check_location("gs://b", zone, find_location), status, text)
+
+
+def test_the_zone_is_that_of_the_flag_or_of_the_metadata_server(monkeypatch):
+    assert cloud_checks.find_zone(NAMED) == "z"
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert cloud_checks.find_zone(LOCAL) is None
+
+
+def test_the_exit_status_says_if_there_is_a_problem(capsys):
+    findings = [ok("a", "x"), not_checked("b", "why\nso")]
+    assert doctor.report(findings) == 0
+    assert doctor.report([*findings, problem("c", "wrong", "do this")]) == 2
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "OK           a: x",
+        "not checked  b: why so",
+        "problem      c: wrong — do this",
+        "1 problem, 1 not checked",
+    ]
+
+
+def test_a_check_that_fails_is_not_an_error_of_the_program():
+    def check():
+        raise ZeroDivisionError("x")
+
+    (finding,) = doctor._run("disk", check)
+    expect(finding, Finding.NOT_CHECKED, "the check failed (ZeroDivisionError: x)")
+
+
+def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(checks, "inspect_tensorflow", lambda: CPU)
+    assert call_main("--mode=doctor", f"--model_dir={tmp_path / 'run'}") == 0
+    printed = re.findall(r"^(?:OK|problem|not checked) +([^:]+):", capsys.readouterr().out, re.M)
+    assert printed == [
+        "Python",
+        "packages",
+        "TPU chips of this machine",
+        "libtpu",
+        "free memory",
+        f"free space of {tmp_path}",
+        "paths",
+        "TensorFlow",
+        "devices of TensorFlow",
+        "TF_CONFIG",
+        "TPU by name",
+        "buckets",
+        "location of buckets",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plain_tensorflow_is_inspected_in_a_process_of_its_own():
+    found = checks.inspect_tensorflow()
+    assert found.version == tf.__version__ and "CPU" in found.devices
+    assert found.error == "" and not found.supports_tpu
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'tensorflow'\")", "No module named"),
+        (
+            "import os, sys; print('2026-01-01 10:00:00: F x.inc:12] "
+            "ConfigureDistributedTpuOp_DoWork not available in this library.', "
+            "file=sys.stderr, flush=True); os.abort()",
+            "imported (ConfigureDistributedTpuOp_DoWork not available in this library.)",
+        ),
+    ],
+    ids=["missing", "crashing"],
+)
+def test_the_program_works_without_tensorflow(program, error, tmp_path):
+    """A module named tensorflow that cannot be imported takes the place of the installed one."""
+    (tmp_path / "tensorflow.py").write_text(program)
+    arguments = ["--mode=doctor", "--tpu=x", "--model_dir=gs://b/run"]
+    done = subprocess.run(
+        [sys.executable, "train.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "GCE_METADATA_HOST": "127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+    lines = done.stdout.splitlines()
+    (failed,) = (line for line in lines if line.startswith("problem") and "TensorFlow:" in line)
+    assert error in failed and " — " in failed
+    unchecked = {line[13:].partition(":")[0] for line in lines if line.startswith("not checked")}
+    assert {"TPU by name", "buckets", "devices of TensorFlow"} <= unchecked

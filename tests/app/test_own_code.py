@@ -1,0 +1,721 @@
+"""Mistakes in code of the user: each is an error of one line that names it, or a warning."""
+
+import dataclasses
+import sys
+import types
+
+import numpy as np
+import pandas
+import pytest
+import scipy.sparse
+import tensorflow as tf
+
+import losses
+import wgan_gp
+from tests.helpers.runs import LIBRARY, TINY, call_main, strategy_over
+from wgan_gp.app import build, custom_objective, extensions
+from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.spec import DataSpec
+from wgan_gp.errors import explaining
+from wgan_gp.runtime.cluster import SINGLE_PROCESS
+from wgan_gp.runtime.devices import Devices
+from wgan_gp.training.gradients import dense
+
+layers = tf.keras.layers
+Sequential = tf.keras.Sequential
+from_slices = tf.data.Dataset.from_tensor_slices
+ROWS = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (16, 8, 8, 1)).astype(np.float32)
+
+
+def config(path="unused", **settings):
+    small = {"train_steps": 2, "steps_per_loop": 2, "summary_interval": 2, "sample_interval": 0}
+    return wgan_gp.Config(model_dir=str(path), **{**TINY, **small, **settings})
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """Returns the list of the warnings that the test causes."""
+    lines = []
+    monkeypatch.setattr("absl.logging.warning", lambda line, *_: lines.append(line))
+    return lines
+
+
+# Data.
+
+
+class WithArray:
+    """An object that NumPy can convert, such as a tensor of another library."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __array__(self, dtype=None, copy=None):
+        return self.make()
+
+
+def failing(fail, after, rows=ROWS):
+    """Returns a tf.data.Dataset of rows that fails after some of them."""
+
+    def examples():
+        yield from rows[:after]
+        fail()
+
+    return tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec([3]))
+
+
+def exhausted():
+    """Returns a tf.data.Dataset that has no examples when it is read again."""
+    rows = iter(ROWS)
+    signature = tf.TensorSpec([3])
+    return tf.data.Dataset.from_generator(lambda: rows, output_signature=signature).repeat()
+
+
+def find(function, **settings):
+    return find_dataset(wgan_gp.Config(dataset="python", **settings), function=function)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: 5, "type int"),
+        (lambda: "text", "type str"),
+        (lambda: {"image": ROWS}, "type dict"),
+        (lambda: (row for row in ROWS), "type generator"),
+        (lambda: np.array(3.0), "type ndarray"),
+        (lambda: scipy.sparse.csr_matrix(ROWS), "type csr_matrix"),
+        (lambda: tf.sparse.from_dense(ROWS), "type SparseTensor"),
+        (lambda: tf.ragged.constant([[1.0, 2.0], [3.0]]), "type RaggedTensor"),
+        (lambda: (None, ROWS), "type NoneType"),
+        (lambda: (ROWS, 5), "type int"),
+        (lambda: (ROWS, ROWS, ROWS), "a tuple of 3 values"),
+        (lambda: (ROWS,), "a tuple of 1 values"),
+        (lambda: [ROWS, ROWS[:5]], "setting an array element"),
+        (lambda: np.zeros([64, 0]), "examples of shape (64, 0)"),
+        (lambda: np.zeros([64]), "examples of shape (64,)"),
+        (lambda: np.zeros([4, 2, 2, 2, 2]), "examples of shape (4, 2, 2, 2, 2)"),
+        (lambda: ROWS.astype(complex), "dtype complex128"),
+        (lambda: ROWS.astype(str), "dtype <U"),
+        (lambda: ROWS.astype(object), "dtype object"),
+        (lambda: np.zeros([4, 2], "datetime64[s]"), "dtype datetime64[s]"),
+        (lambda: pandas.DataFrame({"a": ["x"] * 8}), "examples of shape (8, 1)"),
+        (lambda: np.ma.masked_greater(ROWS, 0), "masked elements"),
+        (lambda: (ROWS, np.full([64], "a")), "labels of shape (64,)"),
+        (lambda: WithArray(lambda: 1 / 0), "failed (ZeroDivisionError: division by zero)"),
+        (lambda: WithArray(sys.exit), "failed (SystemExit)"),
+        (lambda: sys.exit(0), "failed (SystemExit: 0)"),
+        (lambda: from_slices(ROWS).batch(8), "examples of shape (None, 3)"),
+        (lambda: from_slices(ROWS).window(3), "a dataset of DatasetSpec"),
+        (lambda: from_slices((ROWS, ROWS, ROWS)), "a dataset of (TensorSpec"),
+        (lambda: from_slices(tf.RaggedTensor.from_tensor(ROWS)), "a dataset of Ragged"),
+        (lambda: from_slices(ROWS.astype(str)), "a dataset of examples of string"),
+        (lambda: from_slices(ROWS.astype(str)).repeat(), "a dataset of examples of string"),
+        (lambda: from_slices(ROWS.astype(complex)), "a dataset of examples of complex128"),
+        (lambda: from_slices((ROWS, ROWS.astype(str)[:, 0])), "a dataset of labels of string"),
+        (lambda: from_slices((ROWS, ROWS[:, None])).repeat(), "labels of shape (1, 3)"),
+        (lambda: from_slices(ROWS[:, :0]), "examples of shape (0,)"),
+        (lambda: tf.data.Dataset.range(9), "examples of shape ()"),
+        (lambda: from_slices(ROWS).take(0), "examples of shape (0, 3)"),
+        (lambda: failing(lambda: 0, 0).repeat(), "a dataset without examples"),
+        (lambda: failing(lambda: 1 / 0, 5), "ZeroDivisionError: division by zero)"),
+        (lambda: failing(sys.exit, 5), "SystemExit"),
+        (lambda: failing(lambda: 1 / 0, 0).repeat(), "ZeroDivisionError: division by zero)"),
+        (lambda: from_slices(5 * IMAGES).repeat(), "an image outside [-1, 1]"),
+        (lambda: from_slices(ROWS * np.nan).repeat(), "a row with NaN or infinity"),
+    ],
+)
+def test_data_of_another_kind_is_refused(make, message):
+    with pytest.raises(wgan_gp.UserError) as caught:
+        find(lambda split: make() if split == "train" else None)
+    assert str(caught.value).startswith("data ") and message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ROWS.tolist,
+        lambda: tf.constant(ROWS),
+        lambda: tf.Variable(ROWS),
+        lambda: pandas.DataFrame(ROWS),
+        lambda: np.ma.masked_greater(ROWS, 1000),
+        lambda: WithArray(lambda: ROWS),
+        lambda: (ROWS, None),
+        lambda: failing(lambda: 0, 64),
+    ],
+)
+def test_data_that_numpy_can_convert_is_accepted(make):
+    assert find(lambda split: make()).fingerprint() == find(lambda split: ROWS).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("training", "test", "message"),
+    [
+        (ROWS, ROWS[:, :2], "examples of shape (2,) for the split test, but of shape (3,) for"),
+        (ROWS, from_slices(ROWS[:, :2]).repeat(), "examples of shape (2,) for the split test"),
+        ((ROWS, np.arange(64) % 3), ROWS[:9], "no labels for the split test"),
+        ((ROWS, np.arange(64) % 3), (ROWS, np.arange(64)), "label 63 for the split test, but"),
+        ((ROWS, ROWS), ROWS[:9], "no conditions for the split test"),
+    ],
+)
+def test_a_split_of_another_kind_is_refused(training, test, message):
+    settings = wgan_gp.Config(dataset="python")
+    splits = {"train": training, "test": test}
+    conditioning = "projection" if isinstance(training, tuple) else "none"
+    dataset = find_dataset(
+        settings, conditioning=conditioning, function=lambda split: splits[split]
+    )
+    with pytest.raises(wgan_gp.UserError) as caught:
+        dataset.open_held_out()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: failing(lambda: 1 / 0, 21).repeat(), "failed (ZeroDivisionError: division by"),
+        (lambda: failing(sys.exit, 21).repeat(), "failed (SystemExit"),
+        (
+            lambda: from_slices(np.where(np.arange(64)[:, None] == 40, np.inf, ROWS)).repeat(),
+            "a row with NaN or infinity",
+        ),
+        (exhausted, "has no examples when it is read again"),
+    ],
+)
+@pytest.mark.parametrize("jit_compile", ["off", "on"])
+def test_a_streamed_dataset_that_fails_in_training_is_named(tmp_path, make, message, jit_compile):
+    settings = config(tmp_path, train_steps=5, batch_size=8, jit_compile=jit_compile)
+    with pytest.raises(wgan_gp.UserError) as caught:
+        wgan_gp.train(settings, data=make())
+    assert str(caught.value).startswith("data ") and message in str(caught.value)
+
+
+def test_a_dataset_that_is_not_a_function_is_refused(tmp_path, capsys):
+    path = tmp_path / "own.py"
+    path.write_text("import numpy as np\ndataset = np.zeros([64, 3])\n")
+    assert call_main(f"--dataset={path}") == 2
+    assert f"--dataset={path}: dataset is not a function, but ndarray" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "bounded"),
+    [
+        (50 * ROWS, False),
+        (ROWS / 10, False),  # the next examples may be larger
+        (from_slices(ROWS).repeat(), False),
+        (IMAGES, True),
+        (np.zeros([8, 8, 8, 3], np.uint8), True),
+        (from_slices(IMAGES).repeat(), True),
+    ],
+)
+def test_only_images_of_the_user_are_bounded(data, bounded):
+    assert find(lambda split: data).spec.bounded is bounded
+
+
+@pytest.mark.parametrize(("dataset", "bounded"), [("gaussians_8", False), ("digits", True)])
+def test_points_are_not_bounded(dataset, bounded):
+    assert find_dataset(wgan_gp.Config(dataset=dataset)).spec.bounded is bounded
+
+
+# Networks.
+
+
+def generator(design):
+    return Sequential([layers.Dense(4, "relu"), layers.Dense(2)])
+
+
+def critic(design):
+    return Sequential([layers.Dense(4, "relu"), layers.Dense(1)])
+
+
+def with_output(function, units=1):
+    """Returns a function that creates a network whose output a function of a tensor changes."""
+
+    class Network(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.out = layers.Dense(4, "relu"), layers.Dense(units)
+
+        def call(self, inputs):
+            first = inputs[0] if isinstance(inputs, (list, tuple)) else inputs
+            return function(self.out(self.hidden(first)))
+
+    return lambda design: Network()
+
+
+def check(examples=None, classes=0, generator=generator, critic=critic, **settings):
+    """Checks the networks of the user as before training, for points in two dimensions."""
+    settings = config(model="python", generator_model="python", **settings)
+    networks = types.SimpleNamespace(generator=generator, critic=critic)
+    devices = Devices(strategy_over(1), SINGLE_PROCESS, "CPU")
+    data = None
+    if examples is not None:
+        data = find(lambda split: examples).open(batch_size=16)
+    spec = DataSpec((2,), classes, bounded=False)
+    models = extensions.Extensions({"python": networks}).add_to(LIBRARY.models)
+    build.check_custom_networks(settings, devices, spec, models, data)
+    build.make_state(settings, devices, spec, models)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: {"score": x}, "returns a dictionary of score"),
+        (lambda x: [x], "returns 1 values in a list"),
+        (lambda x: (x, x, x), "returns 3 values in a tuple"),
+        (lambda x: (), "returns 0 values"),
+        (lambda x: None, "returns None"),
+        (tf.RaggedTensor.from_tensor, "type RaggedTensor"),
+        (tf.sparse.from_dense, "type SparseTensor"),
+        (lambda x: lambda: x, "returns something else than tensors"),
+        (lambda x: x.numpy() if tf.inside_function() else x, "failed (AttributeError"),
+        (lambda x: sys.exit(0) if tf.inside_function() else x, "failed (SystemExit: 0)"),
+    ],
+)
+def test_an_output_of_another_kind_is_refused(function, message):
+    with pytest.raises(wgan_gp.UserError) as caught:
+        check(critic=with_output(function))
+    assert str(caught.value).startswith("wgan_gp.train: critic ") and message in str(caught.value)
+    with pytest.raises(wgan_gp.UserError, match=r"^wgan_gp\.train: generator "):
+        check(generator=with_output(function, units=2))
+
+
+@pytest.mark.parametrize("function", [lambda x: "a", lambda x: 3, lambda x: x[:4], tf.as_string])
+def test_samples_of_another_kind_are_refused(function):
+    with pytest.raises(wgan_gp.UserError, match=r"^wgan_gp\.train: generator returns"):
+        check(generator=with_output(function, 2))
+
+
+def test_the_critic_of_acgan_returns_class_logits():
+    whole = with_output(lambda x: x, 2)
+    for function in (lambda x: x, lambda x: (x[:, :1], x)):
+        with pytest.raises(wgan_gp.UserError, match=r"scores and class logits — .* \[B, 3\]"):
+            check(
+                classes=3,
+                conditioning="acgan",
+                generator=whole,
+                critic=with_output(function, 4),
+            )
+    pair = with_output(lambda x: (x[:, :1], x[:, 1:]), 4)
+    check(classes=3, conditioning="acgan", generator=whole, critic=pair)
+
+
+shared = Sequential([layers.Dense(4, "relu"), layers.Dense(2)])
+hidden = layers.Dense(4, "relu")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda design: Sequential([layers.Dense(2, trainable=False)]), "no trainable weights"),
+        (lambda design: Sequential([layers.Rescaling(0.5)]), "no trainable weights"),
+        (lambda design: shared, "of an earlier one — create all networks and layers inside"),
+        (lambda design: Sequential([hidden, layers.Dense(2)]), "of an earlier one"),
+        (lambda design: sys.exit(0), "failed (SystemExit: 0)"),
+        (lambda design: 5, "returns 5"),
+        (5, "is 5 — define generator as a function"),
+        (lambda design, other: shared, "failed (TypeError"),
+    ],
+)
+def test_networks_that_cannot_be_created_or_trained_are_refused(make, message):
+    with pytest.raises(wgan_gp.UserError) as caught:
+        check(generator=make)
+    assert str(caught.value).startswith("wgan_gp.train: generator")
+    assert message in str(caught.value)
+
+
+def test_variables_of_a_network_are_checked():
+    class Network(tf.Module):
+        trainable_variables = (5,)
+
+        def __call__(self, latents):
+            return latents[:, :2]
+
+    with pytest.raises(wgan_gp.UserError, match="generator has 5 in trainable_variables"):
+        check(generator=lambda design: Network())
+
+
+class StochasticDepth(layers.Layer):
+    """A layer of the user that skips some examples in training."""
+
+    def __init__(self):
+        super().__init__(name="own")
+        self.seed = tf.keras.random.SeedGenerator(1)
+
+    def call(self, inputs, training=False):
+        shape = (inputs.shape[0], 1, 1)
+        kept = tf.keras.random.uniform(shape, seed=self.seed) < 0.5
+        return inputs * tf.cast(kept, inputs.dtype) if training else inputs
+
+
+class SelfAttention(layers.Layer):
+    """A layer that contains another one."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.attention = layers.MultiHeadAttention(1, 2, dropout=dropout)
+
+    def call(self, inputs):
+        return self.attention(inputs, inputs)
+
+
+class Noise(tf.Module):
+    """Adds numbers of a generator of TensorFlow, which no layer contains."""
+
+    def __init__(self):
+        super().__init__()
+        self.random = tf.random.Generator.from_seed(1)
+        self.weight = tf.Variable(tf.ones([8, 2]))
+
+    def __call__(self, latents):
+        return latents @ self.weight + self.random.normal([2])
+
+
+def as_rows(*inside, shape=(8, 1)):
+    return [layers.Reshape(shape), *inside, layers.Flatten(), layers.Dense(2)]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: as_rows(layers.GRU(3)), None),
+        (lambda: as_rows(layers.LSTM(3)), None),
+        (lambda: as_rows(layers.Bidirectional(layers.GRU(3))), None),
+        (lambda: as_rows(layers.SimpleRNN(3)), None),
+        (lambda: as_rows(SelfAttention(0.0)), None),
+        (lambda: as_rows(layers.Dropout(0.0)), None),
+        (lambda: as_rows(layers.GaussianNoise(0.0)), None),
+        (lambda: as_rows(SelfAttention(0.5)), "the layer "),
+        (lambda: as_rows(layers.GRU(3, dropout=0.5)), "the layer gru"),
+        (lambda: as_rows(layers.LSTM(3, recurrent_dropout=0.5)), "the layer lstm"),
+        (lambda: as_rows(layers.Dropout(0.5, name="noisy")), "the layer noisy"),
+        (lambda: as_rows(layers.SpatialDropout1D(0.5, name="noisy")), "the layer noisy"),
+        (lambda: as_rows(layers.GaussianNoise(0.5, name="noisy")), "the layer noisy"),
+        (lambda: as_rows(layers.GaussianDropout(0.5, name="noisy")), "the layer noisy"),
+        (lambda: as_rows(layers.RandomFlip(name="flip"), shape=(4, 2, 1)), "the layer flip"),
+        (lambda: as_rows(StochasticDepth()), "the layer own"),
+        (lambda: as_rows(layers.Lambda(lambda x: x + tf.random.normal([1]))), "the operation"),
+        (lambda: as_rows(layers.Lambda(tf.random.shuffle)), "the operation"),
+        (Noise, "the operation"),
+    ],
+)
+def test_only_layers_that_draw_random_numbers_are_named(make, named, warnings):
+    def network(design):
+        made = make()
+        return Sequential(made) if isinstance(made, list) else made
+
+    check(generator=network)
+    assert [line for line in warnings if "random numbers" not in line] == []
+    assert len(warnings) == (named is not None)
+    assert not named or named in warnings[0]
+
+
+SPREAD = np.linspace(-1, 1, 32, dtype=np.float32).reshape(16, 2)
+
+
+@pytest.mark.parametrize(
+    ("role", "last", "examples", "advice"),
+    [
+        ("critic", "sigmoid", SPREAD, "critic ends in sigmoid, so its values are in [0, 1] — "),
+        ("critic", "tanh", SPREAD, "critic ends in tanh"),
+        ("critic", None, SPREAD, None),
+        ("generator", "sigmoid", SPREAD, "examples from -1 to 1 — end it in tanh"),
+        ("generator", "relu", SPREAD, "generator ends in relu, so its values are in [0, inf]"),
+        ("generator", "tanh", SPREAD, None),
+        ("generator", "tanh", 3 * SPREAD, "examples from -3 to 3 — end it in a linear layer"),
+        ("generator", "sigmoid", np.abs(SPREAD), None),
+        ("generator", None, 3 * SPREAD, None),
+    ],
+)
+def test_the_last_operation_must_reach_the_values(role, last, examples, advice, warnings):
+    units = {"critic": 1, "generator": 2}[role]
+
+    def as_layer(design):
+        return Sequential([layers.Dense(units), layers.Activation(last), layers.Reshape([units])])
+
+    as_function = with_output(getattr(tf.nn, last) if last else tf.identity, units)
+    for network in (as_layer, as_function):
+        warnings.clear()
+        check(examples, **{role: network})
+        assert len(warnings) == (advice is not None)
+        assert advice is None or advice in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minibatch_stddev", 4),
+        ("activation", "tanh"),
+        ("precision", "mixed_bfloat16"),
+        ("generator_normalization", "none"),
+        ("generator_channels", "constant"),
+        ("critic_normalization", "layer"),
+        ("batch_norm_momentum", 0.5),
+        ("sampling_statistics", "batch"),
+    ],
+)
+def test_a_setting_that_the_networks_ignore_is_refused(name, value):
+    applies_to_critic = name in ("minibatch_stddev", "critic_normalization")
+    for ignoring in (generator, lambda: generator(None)):
+        with pytest.raises(
+            wgan_gp.UserError, match=f"^--{name}={value} has no effect: the .* read"
+        ):
+            check(**{name: value}, generator=ignoring)
+
+    def reading(network):
+        def create(design):
+            assert getattr(design, name) == value and f"{name}={value!r}" in repr(design)
+            return network(design)
+
+        return create
+
+    if applies_to_critic:
+        check(**{name: value}, critic=reading(critic))
+    else:
+        check(**{name: value}, generator=reading(generator))
+
+
+def test_sizes_may_be_ignored():
+    check(model_width=8, generator_width=3, model_depth=2, latent_size=5)
+
+
+# Weights that a loss does not depend on.
+
+
+def test_a_missing_gradient_is_zero():
+    kernel = Sequential([layers.Input([2]), layers.Dense(3)]).trainable_variables[0]
+    found = dense([None, tf.constant([1.0])], [kernel, tf.Variable([2.0])])
+    np.testing.assert_array_equal(found[0], np.zeros([2, 3]))
+    assert found[0].dtype == tf.float32 and found[1].numpy() == [1.0]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_weight_that_is_not_used_keeps_its_value(tmp_path, accumulate, warnings):
+    class Critic(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.used = tf.Variable(tf.random.normal([2, 4]), name="used")
+            self.unused = tf.Variable(tf.ones([3]), name="unused")
+
+        def __call__(self, points):
+            return tf.reduce_sum(tf.tanh(points @ self.used), axis=1)
+
+    settings = config(tmp_path, accumulate=accumulate)
+    found = wgan_gp.train(settings, critic=lambda design: Critic()).critic
+    np.testing.assert_array_equal(found.unused, np.ones(3))
+    assert np.abs(found.used).max() > 0
+    (warning,) = [line for line in warnings if "does not depend" in line]
+    assert "wgan_gp.train: critic: training does not change" in warning and "unused" in warning
+
+
+def test_a_generator_whose_samples_do_not_depend_on_it_is_refused(tmp_path):
+    stopped = with_output(tf.stop_gradient, 2)
+    with pytest.raises(wgan_gp.UserError, match="generator's loss does not depend on the weights"):
+        wgan_gp.train(config(tmp_path), generator=stopped)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Objectives.
+
+
+def terms_of(**replaced):
+    """Returns the class of an objective with other methods or attributes."""
+    return type("Own", (losses.GanObjective,), replaced)
+
+
+def of_generator(function):
+    """Returns an objective whose generator's loss is a function of critic and samples."""
+    return terms_of(generator_terms=lambda self, critic, fake, labels: function(critic, fake))
+
+
+def of_critic(function):
+    return terms_of(critic_terms=lambda self, *args, **given: function())
+
+
+def check_objective(factory, **settings):
+    settings = config(objective="own.py:X", **settings)
+    library = dataclasses.replace(LIBRARY, objective=factory)
+    networks = [generator(None), critic(None)]
+    labels, latents = tf.zeros([4], tf.int32), tf.random.normal([4, 8])
+    for network, inputs in zip(networks, (latents, ROWS[:4, :2]), strict=True):
+        network(inputs)
+    custom_objective.check_objective(
+        build.make_objective(settings, library),
+        networks,
+        lambda: networks[0](latents),
+        networks[1],
+        tf.constant(ROWS[:4, :2]),
+        labels,
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (of_critic(dict), "critic_terms returns no term loss and no wasserstein"),
+        (of_critic(lambda: None), "critic_terms returns None — return a dictionary"),
+        (of_critic(lambda: tf.zeros([4])), "critic_terms returns <tf.Tensor"),
+        (of_critic(sys.exit), "critic_terms failed (SystemExit)"),
+        (of_generator(lambda critic, fake: {"loss": tf.zeros([])}), "term loss of shape ()"),
+        (of_generator(lambda critic, fake: {"loss": critic(fake)}), "term loss of shape (4, 1)"),
+        (of_generator(lambda critic, fake: {"loss": ["a"] * 4}), "(4,) and dtype string"),
+        (of_generator(lambda critic, fake: {"loss": [1, 2, 3, 4]}), "(4,) and dtype int32"),
+        (of_generator(lambda critic, fake: {"loss": tf.zeros([4])}), "does not depend on the w"),
+        (of_generator(lambda critic, fake: 1 / 0), "(ZeroDivisionError: division by zero)"),
+        (of_generator(lambda critic, fake: {"other": fake}), "no term loss"),
+        (terms_of(critic_term_names="loss"), "critic_term_names is 'loss'"),
+        (terms_of(generator_term_names=()), "generator_term_names is ()"),
+        (terms_of(generator_term_names=("loss", "more")), "generator_terms returns no term more"),
+        (terms_of(critic_term_names=property(lambda self: 1 / 0)), "failed (ZeroDivisionError"),
+        (terms_of(constrain=lambda self, weights: sys.exit(0)), "constrain failed (SystemExit: 0"),
+        (lambda: sys.exit(0), "failed (SystemExit: 0)"),
+        (lambda other: None, "failed (TypeError"),
+        (lambda: None, "has no critic_terms and no generator_terms"),
+        (int, "failed (ValueError"),
+        (5, "neither a class nor a function"),
+    ],
+)
+def test_objectives_that_cannot_train_are_refused(factory, message):
+    with pytest.raises(wgan_gp.UserError) as caught:
+        check_objective(factory)
+    assert str(caught.value).startswith("--objective=own.py:X") and message in str(caught.value)
+
+
+def test_objectives_of_each_form_are_accepted(warnings):
+    def make(**settings):
+        return losses.GanObjective(**settings)
+
+    for factory in (losses.GanObjective, losses.GanObjective(), make):
+        check_objective(factory)
+    check_objective(make, penalty_weight=5.0)
+    check_objective(losses.GanObjective, adversarial_loss="relativistic")
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("penalty_weight", 5.0), ("adversarial_loss", "hinge"), ("penalty", "r1")],
+)
+def test_a_setting_that_an_objective_ignores_is_refused(name, value):
+    message = f"^--{name}={value} has no effect: --objective=own.py:X has no parameter {name}"
+    for factory in (losses.GanObjective(), lambda drift_weight: losses.GanObjective()):
+        with pytest.raises(wgan_gp.UserError, match=message):
+            check_objective(factory, **{name: value})
+    check_objective(losses.GanObjective(), penalty="none")  # for the checks of the critic
+
+
+def test_an_error_of_an_objective_in_training_is_explained(tmp_path):
+    """The error appears only where TensorFlow traces the loss, after the check."""
+
+    class Own(losses.GanObjective):
+        def critic_terms(self, *args, **given):
+            if not tf.executing_eagerly():
+                raise ValueError("not in a graph")
+            return super().critic_terms(*args, **given)
+
+    with pytest.raises(wgan_gp.UserError, match=r"terms failed \(ValueError: not in a graph"):
+        wgan_gp.train(config(tmp_path), objective=Own)
+
+
+def test_an_objective_that_does_not_take_real_examples_is_explained(tmp_path):
+    with pytest.raises(wgan_gp.UserError, match="unexpected keyword argument 'real'"):
+        check_objective(
+            of_generator(lambda critic, fake: {"loss": critic(fake)[:, 0]}),
+            adversarial_loss="relativistic",
+        )
+
+
+def test_an_objective_none_is_refused(tmp_path, capsys):
+    path = tmp_path / "own.py"
+    path.write_text("X = None\n")
+    assert call_main(f"--objective={path}:X", f"--model_dir={tmp_path}/run") == 2
+    assert f"--objective={path}:X does not define X except as None" in capsys.readouterr().err
+
+
+# Exits, and the arguments of train.
+
+
+def test_only_ctrl_c_passes():
+    with pytest.raises(wgan_gp.UserError, match=r"^it failed \(SystemExit: 0\)"), explaining("it"):
+        sys.exit(0)
+    with pytest.raises(KeyboardInterrupt), explaining("it"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", ["begin", "before_loop", "after_loop", "end", "close"])
+def test_an_exit_in_a_hook_is_an_error(tmp_path, method):
+    def leave(self, *args):
+        sys.exit(0)
+
+    hook = type("Leave", (wgan_gp.Hook,), {method: leave})()
+    with pytest.raises(wgan_gp.UserError, match=r"^the hook Leave failed \(SystemExit: 0\)"):
+        wgan_gp.train(config(tmp_path), hooks=[hook])
+
+
+@pytest.mark.parametrize("method", ["begin", "scalars", "close"])
+def test_an_exit_in_a_writer_is_an_error(tmp_path, method):
+    def leave(self, *args):
+        sys.exit(0)
+
+    writer = type("Leave", (wgan_gp.Writer,), {method: leave})()
+    with pytest.raises(wgan_gp.UserError, match=r"^the writer Leave failed \(SystemExit: 0\)"):
+        wgan_gp.train(config(tmp_path), writers=[writer])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"config": None}, "config is None — pass a wgan_gp.Config"),
+        ({"config": wgan_gp.Config}, "config is <class"),
+        ({"config": {"train_steps": 5}}, "config is {'train_steps': 5}"),
+        ({"hooks": [5]}, "hooks contains 5 — pass objects of subclasses of wgan_gp.Hook"),
+        ({"hooks": [wgan_gp.Hook]}, "hooks contains <class"),
+        ({"hooks": wgan_gp.Hook()}, "hooks is <wgan_gp"),
+        ({"hooks": None}, "hooks is None — pass a list: hooks="),
+        ({"writers": [5]}, "writers contains 5 — pass objects of subclasses of wgan_gp.Writer"),
+        ({"writers": wgan_gp.MemoryWriter()}, "writers is <wgan_gp"),
+        ({"generator": 5}, "wgan_gp.train: generator is 5 — define"),
+        ({"critic": "mlp"}, "wgan_gp.train: critic is 'mlp' — define"),
+        ({"objective": 5}, "--objective=python is neither a class nor a function"),
+        ({"data": 5}, "data returns an object of type int"),
+    ],
+)
+def test_arguments_of_train_are_checked(tmp_path, arguments, message):
+    with pytest.raises(wgan_gp.UserError) as caught:
+        wgan_gp.train(**{"config": config(tmp_path), **arguments})
+    assert message in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Saved runs.
+
+
+def test_all_modes_give_the_networks_the_same_design(tmp_path, capsys):
+    path, data = tmp_path / "networks.py", tmp_path / "data.py"
+    path.write_text(
+        "from tensorflow.keras import Sequential, layers\n"
+        "def generator(design):\n"
+        "    print('bounded', design.bounded)\n"
+        "    return Sequential([layers.Dense(3, 'tanh' if design.bounded else None)])\n"
+        "def critic(design):\n"
+        "    return Sequential([layers.Dense(4, 'relu'), layers.Dense(1)])\n"
+    )
+    data.write_text(
+        "import numpy as np\n"
+        "def dataset(split):\n"
+        "    return 50 * np.random.default_rng(len(split)).normal(size=(64, 3))\n"
+    )
+    run = [f"--model={path}", f"--dataset={data}", f"--model_dir={tmp_path}/run"]
+    training = ["--train_steps=2", "--steps_per_loop=2", "--batch_size=8", "--latent_size=4"]
+    assert call_main(*run, *training, "--sample_interval=0") == 0
+    assert call_main("--mode=sample", *run, "--num_samples=4") == 0
+    assert call_main("--mode=export", *run) == 0
+    assert call_main("--mode=evaluate", *run, "--evaluate_samples=40") == 0
+    assert call_main("--mode=score", *run, "--score_starts=1", "--score_steps=1") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("bounded False") >= 5 and "bounded True" not in shown
+    path.write_text("import sys\ndef generator(design): sys.exit(0)\ncritic = generator\n")
+    for mode, output in (("sample", "samples.png"), ("export", "exported")):
+        capsys.readouterr()
+        assert call_main(f"--mode={mode}", *run, f"--output={tmp_path}/{output}") == 2
+        assert f"{path}: generator failed (SystemExit: 0)" in capsys.readouterr().err

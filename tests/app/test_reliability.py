@@ -1,0 +1,585 @@
+"""Tests of kills, damaged checkpoints, full disks and two processes in one directory."""
+
+import contextlib
+import errno
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from benchmarks import corruptions, forks, fuzz, fuzz_checks, kills
+from tests.helpers.runs import (
+    TINY,
+    call_main,
+    lean_path,
+    open_run,
+    resolved,
+    train_config,
+    train_tiny,
+)
+from wgan_gp.app import saved_run, training
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.run_directory import files
+from wgan_gp.run_directory.data_record import DataRecord
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.training import checkpoint_files, checkpoint_manifest, checkpointing
+from wgan_gp.training.checkpointing import Checkpoints
+from wgan_gp.writers.files import JsonlWriter
+
+ROOT = pathlib.Path(__file__).parents[2]
+EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
+
+
+def tiny(model_dir, *arguments):
+    """Returns the flags of a tiny run."""
+    flags = [f"--model_dir={model_dir}", "--model=mlp", "--model_width=4", "--model_depth=1"]
+    return [*flags, "--latent_size=8", "--batch_size=16", "--n_critic=2", *arguments]
+
+
+def program(model_dir, *arguments, **options):
+    """Starts the real program on a tiny run."""
+    command = [sys.executable, "train.py", *tiny(model_dir, *arguments)]
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
+    environment = {**os.environ, "PYTHONPATH": lean_path()}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"), [pytest.param(3, 4), pytest.param(5, 7, marks=pytest.mark.slow)]
+)
+def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
+    """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
+    assert kills.survive(tmp_path, count, random.Random(seed)) == []
+    last = 20 * count
+    whole, killed = tmp_path / "reference", tmp_path / "killed"
+    # A difference is detected.
+    for name in ("metrics.jsonl", "train"):
+        path = killed / name
+        shutil.rmtree(path) if path.is_dir() else path.write_text('{"step": 2}\n')
+    assert kills.differences(whole, killed, last) == ["metrics.jsonl", "TensorBoard"]
+    for suffix in ("index", "data-00000-of-00001"):
+        path = killed / "checkpoints" / f"ckpt-{last - 2}.{suffix}"
+        shutil.copy(path, path.with_stem(f"ckpt-{last}"))
+    found = kills.differences(whole, killed, last)
+    assert "iteration/.ATTRIBUTES/VARIABLE_VALUE" in found
+    assert any("critic" in name for name in found)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run with checkpoints and samples after 5, 10 and 15 iterations."""
+    path = tmp_path_factory.mktemp("saved")
+    run, _ = train_tiny(path / "run", train_steps=15, **EVERY_5)
+    return run, path / "run" / "checkpoints"
+
+
+def damage(dice, file):
+    """Flips a bit of a file, or truncates or deletes it."""
+    content = bytearray(file.read_bytes())
+    kind = dice.choice(["flip", "cut", "delete"])
+    if kind == "delete":
+        file.unlink()
+        return
+    place = dice.randrange(len(content))
+    if kind == "flip":
+        content[place] ^= 1 << dice.randrange(8)
+    else:
+        del content[place:]
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
+    """The newest undamaged checkpoint is restored; without one, there is a one-line error."""
+    run, original = saved
+    dice = random.Random(seed)
+    for attempt in range(10):
+        copy = tmp_path / str(attempt)
+        shutil.copytree(original, copy)
+        files = sorted(copy.glob("ckpt-*"))
+        spoiled = dice.sample(files, dice.choice([1, 2, 4, len(files)]))
+        for file in spoiled:
+            damage(dice, file)
+        whole = {5, 10, 15} - {int(re.search(r"ckpt-(\d+)", file.name)[1]) for file in spoiled}
+        checkpoints = Checkpoints(run.state, str(copy))
+        if whole:
+            assert checkpoints.restore_latest() == max(whole)
+        else:
+            with pytest.raises(UserError, match="contains no undamaged checkpoint, although"):
+                checkpoints.restore_latest()
+        warned = re.findall(
+            r"warning: \S+/ckpt-(\d+) is .* and is skipped\n", capsys.readouterr().err
+        )
+        assert all(int(number) > max(whole, default=0) for number in warned)
+
+
+def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path):
+    """The name does not match itself as a pattern, even if its brackets are escaped."""
+    name = "lr=[1e-4,3e-4] st*r what? back\\slash"
+    settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
+    path = tmp_path / name
+    train_tiny(path, train_steps=5, **settings)
+    run, _ = train_tiny(path, train_steps=10, **settings)
+    assert int(run.state.iteration) == 10
+    assert [file.name for file in path.glob("checkpoints/ckpt-*.json")] == ["ckpt-10.json"]
+    files = json.loads((path / "checkpoints" / "ckpt-10.json").read_text())["files"]
+    assert set(files) == {".index", ".data-00000-of-00001"}
+    steps = [json.loads(line)["step"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [5, 10]
+    assert call_main("--mode=sample", f"--model_dir={path}", "--num_samples=4") == 0
+
+
+def test_a_run_directory_does_not_match_its_neighbors(tmp_path):
+    settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
+    settings["sample_interval"] = 0
+    train_tiny(tmp_path / "star_a", train_steps=15, **settings)
+    kept = sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir())
+    for train_steps in (5, 20):
+        train_tiny(tmp_path / "star*", train_steps=train_steps, **settings)
+    assert sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir()) == kept
+
+
+def test_files_are_flushed_to_the_disk_in_order(tmp_path, monkeypatch):
+    """The manifest of a checkpoint reaches the disk after its files and before its directory."""
+    synced, fsync = [], os.fsync
+
+    def record(handle):
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), tmp_path))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    train_tiny(tmp_path, train_steps=5)
+    expected = ["metrics.jsonl", "checkpoints/ckpt-5.data-00000-of-00001"]
+    expected += ["checkpoints/ckpt-5.index", "checkpoints/ckpt-5.json.new", "checkpoints"]
+    places = [synced.index(name) for name in expected]
+    assert places == sorted(places)
+    assert {"config.json.new", "data.json.new", "."} < set(synced)
+
+
+def test_only_a_missing_support_of_fsync_is_ignored(tmp_path, monkeypatch):
+    for number, fails in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
+
+        def fsync(handle, number=number):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError) if fails else contextlib.nullcontext():  # noqa: PT011
+            files.fsync(str(tmp_path))
+
+
+def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(tmp_path):
+    run, _ = train_tiny(tmp_path / "a", train_steps=5)
+    unfinished = tmp_path / "b"
+    shutil.copytree(tmp_path / "a" / "checkpoints", unfinished)
+    (unfinished / "ckpt-5.json").unlink()
+    (unfinished / "checkpoint").unlink()
+    (unfinished / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
+    (unfinished / "ckpt-2_temp").mkdir()
+    fresh = open_run(run.config)
+    checkpoints = Checkpoints(fresh.state, str(unfinished))
+    assert checkpoints.restore_latest() == 0
+    fresh.state.iteration.assign(7)
+    checkpoints.save()
+    assert {path.name.partition(".")[0] for path in unfinished.iterdir()} == {
+        "checkpoint",
+        "ckpt-7",
+    }
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 2)
+    run, _ = train_tiny(tmp_path, train_steps=5)
+    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 1)
+    with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
+        run.checkpoints.restore_latest()
+
+
+def test_some_checkpoints_are_kept_permanently(tmp_path):
+    settings = {"keep_checkpoints": 2, "keep_checkpoint_interval": 15, "checkpoint_interval": 5}
+    for train_steps in (45, 55):  # also by a resumed run
+        train_tiny(
+            tmp_path,
+            train_steps=train_steps,
+            learning_rate_schedule="constant",
+            **settings,
+        )
+    names = {path.stem for path in (tmp_path / "checkpoints").glob("ckpt-*.json")}
+    assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
+
+
+@pytest.mark.parametrize("which", ["", "/checkpoints", "/checkpoints/ckpt-5"])
+def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path, which):
+    shutil.copytree(saved[1].parent, tmp_path / "a")
+    settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
+    _, writer = train_tiny(tmp_path / "b", train_steps=20, **EVERY_5, **settings)
+    begun = 5 if which.endswith("5") else 15
+    assert [step for step, _ in writer.summaries] == list(range(begun + 5, 21, 5))
+    # Once the run has its own checkpoint, it no longer needs the other run.
+    shutil.rmtree(tmp_path / "a")
+    config = Config(model_dir=f"{tmp_path}/b", train_steps=20, **TINY, **EVERY_5, **settings)
+    (tmp_path / "b" / "config.json").write_text(json.dumps(resolved(config).to_dict()))
+    assert train_config(resolved(config)) is None
+    assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (20 - begun) // 5
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("none", "--restore_from=none contains no checkpoint — give a run directory"),
+        ("none/ckpt-3", "--restore_from=none/ckpt-3 is incomplete"),
+    ],
+)
+def test_a_missing_checkpoint_to_start_from_is_a_one_line_error(tmp_path, path, message):
+    config = resolved(Config(model_dir=str(tmp_path), restore_from=path))
+    with pytest.raises(UserError, match=message):
+        train_config(config)
+
+
+def test_tensorboard_shows_repeated_iterations_once(tmp_path):
+    settings = {"summary_interval": 5, "sample_interval": 5}
+    train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
+    for path in (tmp_path / "checkpoints").glob("ckpt-20.*"):
+        path.unlink()
+    events = next((tmp_path / "train").glob("events.*"))
+    events.write_bytes(events.read_bytes()[:-3])  # truncated by the crash
+    train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
+    assert [step for step, _ in kills.curve(tmp_path)] == [5, 10, 15, 20]
+    assert not (tmp_path / "train" / "cut.new").exists()
+
+
+def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path):
+    """A limit on the size of files simulates it, because a checkpoint is the largest file."""
+    arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=512"]
+    arguments += ["--learning_rate_schedule=constant", "--sample_interval=0"]
+    assert call_main(*tiny(tmp_path, *arguments, "--train_steps=5")) == 0
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
+
+    with program(tmp_path, *arguments, "--train_steps=20", preexec_fn=limit) as run:
+        *_, error = run.stderr.read().splitlines()
+        assert run.wait(timeout=120) == 2
+    assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — free disk space .*", error)
+    assert call_main(*tiny(tmp_path, *arguments, "--train_steps=10")) == 0
+    # A run that had started from scratch would have removed the line of iteration 5.
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10]
+
+
+def test_a_disk_that_is_full_at_a_summary_is_a_one_line_error(tmp_path, monkeypatch):
+    def scalars(self, step, values):
+        if step == 10:
+            raise tf.errors.ResourceExhaustedError(
+                None, None, "{{function_node __wrapped__Flush}} No space left on device\nat"
+            )
+
+    monkeypatch.setattr(JsonlWriter, "scalars", scalars)
+    config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
+    run = open_run(resolved(config))
+    message = re.escape(f"--model_dir={tmp_path} cannot be written (No space left on device) — ")
+    with pytest.raises(UserError, match=message):
+        training.make_trainer(run).run()
+    assert run.checkpoints.restore_latest() == 5
+
+
+def test_a_read_only_directory_is_a_one_line_error(tmp_path, monkeypatch):
+    """The error is simulated, because the tests may run as root, who can write everywhere."""
+    config = resolved(Config(model_dir=str(tmp_path), **TINY))
+
+    def refuse(path):
+        raise tf.errors.PermissionDeniedError(None, None, f"{path}; Read-only file system")
+
+    monkeypatch.setattr(tf.io.gfile, "makedirs", refuse)
+    with pytest.raises(UserError, match=r"cannot be written \(\S+; Read-only file system\) — free"):
+        train_config(config)
+
+
+def test_a_disk_that_becomes_read_only_is_a_one_line_error(tmp_path, monkeypatch):
+    """Errors in closing do not replace the first error."""
+    config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
+    run = open_run(resolved(config))
+    trainer = training.make_trainer(run)
+
+    def refuse(*_, **__):
+        raise tf.errors.FailedPreconditionError(None, None, "Read-only file system")
+
+    monkeypatch.setattr(checkpointing, "write_atomic", refuse)
+    monkeypatch.setattr(tf.io.gfile, "remove", refuse)
+    with pytest.raises(UserError, match=r"ckpt-5 cannot be saved \(Read-only file system\)"):
+        trainer.run()
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """Its beginning would keep the disk full."""
+    (tmp_path / "a").write_text("old")
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for module, name in ((files, "fsync"), (tf.io.gfile, "rename")):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):  # noqa: PT012
+            patch.setattr(module, name, fail)
+            files.write_atomic(str(tmp_path / "a"), "new")
+        assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a", "old")]
+
+
+@pytest.mark.parametrize("name", ["write_atomic", "fsync"])
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(saved, tmp_path, monkeypatch, name):
+    run, _ = saved
+    checkpoints = Checkpoints(run.state, str(tmp_path))
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpointing, name, fail)
+    with pytest.raises(UserError, match=r"cannot be saved \(.*No space left on device\)"):
+        checkpoints.save()
+    assert list(tmp_path.iterdir()) == []
+
+
+def delete_newest(path):
+    """Deletes a checkpoint after it was found, as a run that goes on does."""
+    for file in pathlib.Path(path).parent.glob(f"{pathlib.Path(path).name}.*"):
+        file.unlink()
+    return path
+
+
+def test_a_checkpoint_that_is_deleted_after_it_was_found_is_replaced_by_another(
+    saved, tmp_path, monkeypatch, capsys
+):
+    """This holds for training from another run, and for the modes that use a run."""
+    shutil.copytree(saved[1].parent, tmp_path / "run")
+    find, found = checkpoint_files.latest_checkpoint, []
+
+    def find_and_delete(directory):
+        found.append(find(directory))
+        return found[-1] if len(found) % 2 == 0 else delete_newest(found[-1])
+
+    monkeypatch.setattr(checkpoint_files, "latest_checkpoint", find_and_delete)
+    monkeypatch.setattr(saved_run, "latest_checkpoint", find_and_delete)
+    fresh = open_run(
+        resolved(
+            Config(model_dir=f"{tmp_path}/new", restore_from=f"{tmp_path}/run", **TINY, **EVERY_5)
+        )
+    )
+    assert fresh.checkpoints.restore_latest() == 10
+    assert "ckpt-15 is incomplete (a file is missing); looking for another" in (
+        capsys.readouterr().err
+    )
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}/run", "--num_samples=2") == 0
+    assert "ckpt-5: 5 iterations" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.copytree(saved[1], tmp_path / "run" / "checkpoints")
+    found.clear()
+    settings = {"restore_from": f"{tmp_path}/run", "restore": "both"}
+    fresh = open_run(resolved(Config(model_dir=f"{tmp_path}/other", **settings, **TINY)))
+    assert fresh.checkpoints.restore_latest() == 0
+    assert [path[-2:] for path in found] == ["15", "10"]
+
+
+def test_a_checkpoint_that_is_always_deleted_ends_in_the_right_error(saved, tmp_path, monkeypatch):
+    shutil.copytree(saved[1], tmp_path / "checkpoints")
+    path = f"{tmp_path}/checkpoints/ckpt-10"
+    delete_newest(path)
+    with pytest.raises(UserError, match=r"ckpt-10 is incomplete \(a file is missing\) — give"):
+        checkpoint_files.restore_found(lambda: path, saved[0].checkpoints.restore)
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_skipped_silently(
+    saved, tmp_path, monkeypatch, capsys
+):
+    """The run has saved new checkpoints in the meantime."""
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved[1], tmp_path / "later")
+    shutil.copytree(saved[1], folder)
+    for number in (5, 10):
+        delete_newest(f"{folder}/ckpt-{number}")
+    describe = checkpoint_files.describe_damage
+
+    def describe_later(path):
+        if path.endswith("15") and not list(folder.glob("ckpt-10.*")):
+            delete_newest(path)
+            for file in (tmp_path / "later").glob("ckpt-10.*"):
+                shutil.copy(file, folder)
+        return describe(path)
+
+    monkeypatch.setattr(checkpoint_files, "describe_damage", describe_later)
+    assert checkpointing.latest_checkpoint(str(folder)) == f"{folder}/ckpt-10"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_starts_with_all_its_iterations_can_be_sampled(saved, tmp_path, capsys):
+    """It needs no training, but a checkpoint of its own."""
+    settings = {**TINY, **EVERY_5, "train_steps": 10}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    flags += [f"--model_dir={tmp_path}", f"--restore_from={saved[1].parent}"]
+    assert call_main(*flags) == 0
+    assert checkpointing.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-15")
+    assert call_main("--mode=sample", f"--model_dir={tmp_path}", "--num_samples=2") == 0
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "checkpoints").iterdir()}
+    assert call_main(*flags) == 0  # it has one now
+    assert before == {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "checkpoints").iterdir()
+    }
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_damaged_configuration_is_refused_or_unchanged(saved, tmp_path, seed):
+    run, checkpoints = saved
+    dice = random.Random(seed)
+    for attempt in range(10):
+        copy = tmp_path / str(attempt)
+        shutil.copytree(checkpoints.parent, copy)
+        damage(dice, copy / "config.json")
+        with contextlib.suppress(UserError):
+            RunDirectory(str(copy)).check(run.config)
+            restored = Config.from_dict(RunDirectory(str(copy)).saved_config())
+            assert restored.fixed_settings() == run.config.fixed_settings()
+
+
+def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
+    arguments = ["--train_steps=1000000", "--learning_rate_schedule=constant"]
+    assert call_main(*tiny(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5")) == 0
+    with program(tmp_path, *arguments, "--steps_per_loop=1000000") as run:
+        while "resuming" not in run.stderr.readline():
+            assert run.poll() is None
+        time.sleep(3)  # into the loop
+        run.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        assert run.poll() is None  # it waits for the end of the loop
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(timeout=10) == 143
+    assert checkpointing.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-5")
+
+
+def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
+    with program(tmp_path, "--train_steps=1000000", "--steps_per_loop=5") as first:
+        try:
+            first.stderr.readline()
+            settings = {**TINY, "dataset": "digits"}
+            config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
+            config = resolved(config)
+            with pytest.raises(
+                UserError, match=f"process {first.pid} on this machine is writing to"
+            ):
+                RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
+        finally:
+            first.kill()
+    # The lock file of the killed process does not block the next process.
+    RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"host": "elsewhere", "pid": 1, "started": "1"},
+        {
+            "host": socket.gethostname(),
+            "pid": os.getppid(),
+            "started": "1",
+        },  # an earlier process with this ID
+        [],
+    ],
+)
+def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp_path, other):
+    (tmp_path / "owner.json").write_text(json.dumps(other))
+    lock = RunLock(f"{tmp_path}/owner.json")
+    lock.acquire()
+    lock.check()
+    lock.release()
+    assert not (tmp_path / "owner.json").exists()
+
+
+def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
+    config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
+    run = open_run(config)
+    trainer = training.make_trainer(run)
+    newcomer = RunLock(f"{tmp_path}/owner.json")
+    newcomer.acquire()
+    with pytest.raises(UserError, match=r"no longer holds the lock \S+owner.json; process \d+ on"):
+        trainer.run()
+    assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
+    newcomer.check()
+    newcomer.release()
+
+
+@pytest.mark.slow
+def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
+    """Runs 8 seeds of `python -m benchmarks.fuzz`."""
+    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(8)) if failure is not None]
+    assert not failures, "\n".join(failures)
+
+
+def test_the_fuzz_test_detects_wrong_results(tmp_path):
+    error = "error: config.json is damaged — restore it\n"
+    assert fuzz_checks.check_process(forks.ProcessResult(2, "", f"warning: odd\n{error}")) == []
+    for status, err in (
+        (0, error),
+        (1, error),
+        (2, ""),
+        (2, error * 2),
+        (2, error + "warning: odd\n"),
+        (0, "WARNING:tensorflow:odd\n"),
+        (0, "Traceback (most recent call last):\n"),
+        (None, ""),
+    ):
+        assert fuzz_checks.check_process(forks.ProcessResult(status, "", err))
+    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 2]}) == []
+    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 3]}) and fuzz_checks.compare_values(
+        {"a": 1}, {}
+    )
+    whole = ['{"step": 5, "loss": 1}', '{"step": 10, "loss": 2}', '{"step": 15, "loss": 3}']
+
+    def problems(found, before):
+        for name, lines in (("found", found), ("before", before), ("whole", whole)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        paths = (tmp_path / "found", tmp_path / "before", tmp_path / "whole")
+        return fuzz_checks.check_lines("metrics.jsonl", *paths, start=10)
+
+    assert problems(whole, whole[:2]) == problems(whole[1:], whole[1:2]) == []
+    other = '{"step": 5, "loss": 4}'
+    assert problems([other, *whole[1:]], [other, whole[1]]) == []  # this change cannot be detected
+    for found, before in (
+        (whole[1:], whole[:2]),
+        (whole[:2], whole[:2]),
+        ([other, *whole[1:]], whole[:2]),
+        ([*whole[:2], '{"step": 15, "loss": 4}'], whole[:2]),
+        ([whole[0], *whole], whole[:2]),
+        (["{", *whole], ["{", *whole[:2]]),
+    ):
+        assert problems(found, before)
+
+
+def test_corruptions_are_a_function_of_their_seed(saved, tmp_path):
+    _, checkpoints = saved
+    said = set()
+    for seed in range(30):
+        copies = [tmp_path / f"{seed}{name}" for name in "ab"]
+        words = []
+        for copy in copies:
+            shutil.copytree(checkpoints.parent, copy)
+            words.append(corruptions.corrupt(copy, random.Random(seed)))
+        files = [
+            {
+                path.relative_to(copy): path.is_file() and path.read_bytes()
+                for path in copy.rglob("*")
+            }
+            for copy in copies
+        ]
+        assert words[0] == words[1] and files[0] == files[1]
+        said.add(words[0])
+    assert len(said) > 20

@@ -1,0 +1,298 @@
+"""The file of a sweep, its checks, and its trials."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+
+import flags
+import models
+from tests.helpers.runs import TINY, call_main
+from wgan_gp.app import sweep_file, sweep_plan
+from wgan_gp.data import datasets
+from wgan_gp.errors import UserError
+from wgan_gp.evaluation import results
+
+ROOT = pathlib.Path(__file__).parents[2]
+TINY_FLAGS = {**TINY, "train_steps": 40, "summary_interval": 5, "evaluate_samples": 50}
+GRID = {
+    "flags": TINY_FLAGS,
+    "settings": {"penalty_weight": [1, 10], "beta_2": [0.9, 0.99]},
+    "seeds": [0, 1],
+    "rank_by": "wasserstein",
+    "rungs": [10, 20],
+}
+
+
+def write(tmp_path, content):
+    path = tmp_path / "sweep.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def parse(*arguments):
+    values = absl_flags.FlagValues()
+    flags.define(values)
+    config = flags.parse(["train.py", "--mode=sweep", *arguments], values)
+    return config, flags.given(values)
+
+
+def read(tmp_path, content, *arguments, model_dir=None):
+    """Returns the plan of a sweep file with this content."""
+    path = write(tmp_path, content)
+    model_dir = model_dir or tmp_path / "sweep"
+    config, given = parse(f"--sweep={path}", f"--model_dir={model_dir}", *arguments)
+    return sweep_plan.read(config, given, models)
+
+
+def test_a_grid_has_a_trial_for_each_setting_and_seed(tmp_path):
+    sweep = read(tmp_path, GRID, "--n_critic=3")
+    names = ("penalty_weight=1,beta_2=0.9", "penalty_weight=1,beta_2=0.99")
+    names += ("penalty_weight=10,beta_2=0.9", "penalty_weight=10,beta_2=0.99")
+    assert sweep.settings == names
+    assert [trial.name for trial in sweep.trials_of(names[1])] == [
+        "penalty_weight=1,beta_2=0.99,seed=0",
+        "penalty_weight=1,beta_2=0.99,seed=1",
+    ]
+    trial = sweep.trials_of(names[1])[1]
+    assert trial.config.run_directory == f"{tmp_path}/sweep/{trial.name}"
+    values = (trial.config.penalty_weight, trial.config.beta_2, trial.config.seed)
+    assert values == (1.0, 0.99, 1)
+    assert (trial.config.n_critic, trial.config.dataset) == (3, "swiss_roll")
+    assert (sweep.rungs, sweep.keep, sweep.maximize) == ((10, 20), 0.5, False)
+
+
+def test_the_command_line_of_a_trial_is_its_configuration(tmp_path):
+    content = {
+        "flags": {"random_flips": True, "evaluate_samples": 50},
+        "settings": [{"generator_ema_half_life": None}, {"generator_ema_half_life": 500}],
+        "rank_by": "fid",
+    }
+    sweep = read(tmp_path, content, "--seed=4", "--compare=latent_size")
+    assert [trial.name for trial in sweep.trials] == [
+        "generator_ema_half_life=default,seed=4",
+        "generator_ema_half_life=500,seed=4",
+    ]
+    for trial in sweep.trials:
+        values = absl_flags.FlagValues()
+        flags.define(values)
+        config = flags.parse(["train.py", *trial.arguments(50)], values)
+        expected = dataclasses.replace(trial.config, stop_step=50, evaluate_interval=7500)
+        assert config == expected
+        assert config.compared == ("latent_size", "generator_ema_half_life", "evaluation/fid")
+
+
+def test_flags_of_the_command_line_precede_those_of_the_file(tmp_path):
+    sweep = read(tmp_path, GRID, "--train_steps=30", "--evaluate_interval=5")
+    assert {trial.config.train_steps for trial in sweep.trials} == {30}
+    assert "--evaluate_interval=5" in sweep.trials[0].arguments(10)
+
+
+BASE = {"settings": {"penalty_weight": [1]}, "rank_by": "fid"}
+LARGE_GRID = ("n_critic", "batch_size", "latent_size", "model_width", "model_depth")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "it is not JSON (Expecting property name"),
+        ("[1]", "it is not a JSON object — give an object with flags, settings"),
+        ('{"rungs": [], "rungs": []}', '"rungs" appears twice — give it once'),
+        ({**BASE, "seed": [1]}, '"seed" is unknown — use flags, settings, seeds, rank_by'),
+        ({"rank_by": "fid"}, '"settings" is missing or is not a grid'),
+        ({**BASE, "settings": [{}]}, '"settings" is missing or is not a grid'),
+        ({**BASE, "settings": {"n_critic": 5}}, '"settings" has no list of values of n_critic'),
+        ({**BASE, "settings": {"n_critc": [5]}}, '"settings" contains "n_critc", which is not a'),
+        ({**BASE, "settings": {"mode": ["train"]}}, "contains mode, which the sweep itself sets"),
+        ({**BASE, "settings": {"seed": [1]}}, 'contains seed — give "seeds": [0, 1]'),
+        ({**BASE, "settings": {"dataset": ["digits"]}}, "contains dataset, which changes the data"),
+        ({**BASE, "settings": {"cpu_replicas": [1]}}, "cpu_replicas, on which the result of train"),
+        (
+            {**BASE, "settings": {"n_critic": [5, 0]}},
+            '"settings": --n_critic=0 is too small — give at least 1',
+        ),
+        ({**BASE, "settings": {"penalty_weight": ["x"]}}, "--penalty_weight='x' is not a number"),
+        (
+            {**BASE, "settings": {"beta_2": [[0.9]]}},
+            '"settings": --beta_2=[0.9] is not a number',
+        ),
+        (
+            {**BASE, "settings": {"model": ["mlp", "resnet"]}},
+            "trial model=resnet,seed=0: --model=resnet does not support",
+        ),
+        ({**BASE, "settings": {"beta_2": [0.9, 0.9]}}, '"settings" contains beta_2=0.9 twice'),
+        ({**BASE, "settings": {"penalty_weight": [1, "1.0"]}}, "contains penalty_weight=1.0 twice"),
+        (
+            {**BASE, "settings": [{"model": "a/b.py"}, {"model": "a-b.py"}]},
+            "the settings model=a/b.py and model=a-b.py would have the same folder",
+        ),
+        ({**BASE, "settings": [{"model": "x" * 300}]}, "the name of the setting model=xxx"),
+        ({**BASE, "settings": {"batch_size": [*range(1, 1003)]}}, "it has more than 1000 trials"),
+        ({**BASE, "settings": [{"n_critic": 1}] * 1001}, "it has more than 1000 trials"),
+        ({**BASE, "seeds": [*range(1001)]}, "it has more than 1000 trials"),
+        (  # Expanded, this grid would need more memory than any machine has.
+            {**BASE, "settings": {name: [*range(1, 900)] for name in LARGE_GRID}},
+            "it has more than 1000 trials — give fewer settings or seeds",
+        ),
+        ({**BASE, "flags": [1]}, '"flags" is not an object'),
+        ({**BASE, "flags": {"n_critic": [5]}}, '"flags" has several values of n_critic'),
+        ({**BASE, "flags": {"nonsense": 5}}, '"flags" contains "nonsense", which is not a flag'),
+        ({**BASE, "flags": {"penalty_weight": 5}}, "--penalty_weight=5 is fixed, but"),
+        ({**BASE, "flags": {"n_critic": "5"}}, "\"flags\": --n_critic='5' is not a whole number"),
+        (
+            {**BASE, "flags": {"restore_from": "runs/a"}},
+            "but trials start at iteration 0 — add --restore=generator, critic or both",
+        ),
+        ({**BASE, "seeds": 3}, '"seeds" is 3 — give a list of different whole numbers'),
+        ({**BASE, "seeds": []}, '"seeds" is []'),
+        ({**BASE, "seeds": [1, 1]}, '"seeds" is [1, 1]'),
+        ({**BASE, "seeds": [-1]}, "trial penalty_weight=1,seed=-1: --seed=-1 is too small"),
+        ({**BASE, "seeds": [1], "flags": {"seed": 2}}, '"flags" contains seed'),
+        ({**BASE, "rank_by": None}, '"rank_by" is missing or is not the name of a figure — give'),
+        ({**BASE, "rank_by": "density"}, 'of "rank_by": "density" is not known — add "goal"'),
+        ({**BASE, "goal": "up"}, '"goal" is "up" — use minimize or maximize'),
+        ({**BASE, "keep": 1}, '"keep" is 1 — give a number above 0 and below 1'),
+        ({**BASE, "rungs": 500}, '"rungs" is 500 — give an ascending list of iterations'),
+        ({**BASE, "rungs": [500, 500]}, '"rungs" is [500, 500]'),
+        ({**BASE, "rungs": [7500]}, "the rung 7500 is not below --train_steps=7500"),
+        ({**BASE, "rungs": [120]}, "the rung 120 is not a multiple of --steps_per_loop=50 — use 1"),
+        ({**BASE, "rungs": [20]}, "the rung 20 is not a multiple of --steps_per_loop=50 — use 50"),
+    ],
+    ids=lambda value: str(value)[-40:],
+)
+def test_a_mistake_in_the_file_is_one_line(tmp_path, capsys, content, message):
+    path = write(tmp_path, content)
+    status = call_main("--mode=sweep", f"--sweep={path}", f"--model_dir={tmp_path}/sweep")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert status == 2 and line.startswith(f"error: --sweep={path}: ") and " — " in line
+    assert message in line
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode=sweep"], "--mode=sweep needs a file — add --sweep=FILE.json"),
+        (["--sweep=a.json"], "--sweep=a.json applies only to --mode=sweep — add --mode=sweep"),
+        (
+            ["--mode=sweep", "--sweep=none.json"],
+            "--sweep=none.json: it cannot be read (No such file or directory) — give a JSON file",
+        ),
+        (
+            ["--mode=sweep", "--sweep=sweep_penalty.json", "--penalty_weight=3"],
+            '--penalty_weight=3 is fixed, but "settings" varies it — omit it',
+        ),
+        (
+            ["--mode=sweep", "--sweep=sweep_penalty.json", "--seed=3"],
+            '--seed and "seeds" contradict each other — omit one of them',
+        ),
+        (
+            ["--mode=sweep", "--sweep=x", "--sweep_parallel=2", "--tpu=local"],
+            "--sweep_parallel=2 with --tpu=local: only one process at a time can use a TPU",
+        ),
+        (
+            ["--mode=sweep", "--sweep=sweep_penalty.json", "--stop_step=100"],
+            "--stop_step=100 is set by the sweep itself — omit it, or give --train_steps or",
+        ),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, arguments, message):
+    assert call_main(f"--model_dir={tmp_path}/sweep", *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_tpu_that_the_file_names_is_used_by_one_trial_at_a_time(tmp_path):
+    content = {**BASE, "flags": {"tpu": "local"}}
+    assert read(tmp_path, content).trials[0].config.tpu == "local"
+    with pytest.raises(UserError, match=r"--sweep_parallel=2 with --tpu=local: only one process"):
+        read(tmp_path, content, "--sweep_parallel=2")
+
+
+def test_initial_weights_of_another_run_may_differ_between_settings(tmp_path):
+    content = {"settings": {"restore": ["generator", "both"]}, "rank_by": "fid"}
+    sweep = read(tmp_path, content, "--restore_from=runs/other")
+    assert [trial.config.restore for trial in sweep.trials] == ["generator", "both"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ("image_folder", "is not a folder"),
+        ("array", "does not exist"),
+        ("tfrecord", "matches no files"),
+    ],
+)
+def test_files_are_checked_before_the_first_trial(tmp_path, capsys, dataset, message):
+    path = write(tmp_path, {**BASE, "flags": {"dataset": dataset}})
+    data = tmp_path / "data.npy"
+    arguments = [f"--sweep={path}", f"--model_dir={tmp_path}/sweep", f"--data_dir={data}"]
+    assert call_main("--mode=sweep", *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    origin = f"--sweep={path}: trial penalty_weight=1,seed=0"
+    assert f"error: {origin}: --data_dir={data} {message} — " in line
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_networks_are_checked_against_the_files_of_the_data(tmp_path):
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(64, 10)))
+    content = {"settings": {"model": ["mlp", "conv1d"]}, "rank_by": "wasserstein"}
+    arguments = ["--dataset=array", f"--data_dir={tmp_path}/data.npy"]
+    sweep = read(tmp_path, content, *arguments)
+    with pytest.raises(UserError, match="trial model=conv1d,seed=0: --model=conv1d generates sig"):
+        sweep_plan.check_files(sweep, "FILE", models)
+
+
+def test_files_are_read_once_and_not_for_trials_that_have_started(tmp_path, monkeypatch):
+    found = []
+
+    def find_dataset(*arguments, **options):
+        found.append(arguments)
+        return datasets.find_dataset(*arguments, **options)
+
+    monkeypatch.setattr("wgan_gp.app.resolve.find_dataset", find_dataset)
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(64, 10)))
+    arguments = ["--dataset=array", f"--data_dir={tmp_path}/data.npy"]
+    sweep = read(tmp_path, {**GRID, "flags": {}, "rungs": []}, *arguments)
+    sweep_plan.check_files(sweep, "FILE", models)
+    assert len(found) == 1 and len(sweep.settings) == 4
+    (tmp_path / "data.npy").unlink()
+    for trial in sweep.trials:
+        folder = pathlib.Path(trial.config.run_directory)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    sweep_plan.check_files(sweep, "FILE", models)
+
+
+def test_a_mistake_is_reported_before_tensorflow_is_imported(tmp_path):
+    path = write(tmp_path, {**BASE, "settings": {"model": ["mlp", "resnet"]}})
+    code = (
+        "import sys, train\n"
+        f"status = train.main(['train.py', '--mode=sweep', '--sweep={path}'])\n"
+        "assert status == 2 and 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "--model=resnet does not support" in done.stderr
+
+
+def test_the_experiment_is_found_by_its_name_and_has_a_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    config, given = parse("--sweep=configs/sweep_penalty.json")
+    assert config.run_directory == "runs/sweep_penalty"
+    sweep = sweep_plan.read(config, given, models)
+    assert len(sweep.settings) == 4 and len(sweep.trials) == 8 and sweep.rank_by == "fid"
+
+
+def test_the_best_value_of_figures_is_known():
+    """The best value of others is neither small nor large, or they do not rank samples."""
+    known = {*sweep_file.MINIMIZED, *sweep_file.MAXIMIZED}
+    others = {"density", "largest_class", "classifier_accuracy", "two_sample_accuracy"}
+    others |= {"closest_distance_ratio", "closer_than_real"}
+    others |= {name for name in results._EXPLANATIONS if name.endswith(("_floor", "_deviation"))}
+    others |= {name for name in results._EXPLANATIONS if name.startswith("real_trained")}
+    assert known | others == set(results._EXPLANATIONS) and not known & others

@@ -1,0 +1,637 @@
+"""Folders of images, TFRecords and prepared datasets, undamaged and damaged."""
+
+import io
+import itertools
+import pathlib
+import types
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from tests.helpers.runs import (
+    TINY,
+    find_data,
+    open_data,
+    resolved,
+    train_config,
+    train_tiny,
+)
+from wgan_gp.config import Config
+from wgan_gp.data import pixels, write_tfrecords
+from wgan_gp.data.encoded_images import open_images
+from wgan_gp.data.headers import ImageForm
+from wgan_gp.data.loop_input import is_resident, is_stored
+from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
+from wgan_gp.data.source import InMemoryData, StreamedData
+from wgan_gp.data.substitution import TOO_MANY_UNREADABLE
+from wgan_gp.errors import UserError
+
+SIDE = 16
+PLAIN = {"dequantization": False, "image_size": SIDE}
+
+
+def picture(number):
+    """Returns an image of one color, a function of `number`, which JPEG preserves."""
+    return np.full([SIDE, SIDE, 3], [number * 4 % 256, 128, 255 - number * 3 % 256], np.uint8)
+
+
+def encoded(pixels, kind="PNG", **options):
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+def write_record_file(path, images, label_key="label", image_key="image"):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number, image in images:
+            feature = {
+                image_key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                label_key: tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 3])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of 30 readable images of all formats in three classes, and of unreadable files."""
+    for number in range(30):
+        directory = tmp_path / "pictures" / "abc"[number % 3]
+        directory.mkdir(parents=True, exist_ok=True)
+        kind = ["PNG", "JPEG", "GIF"][number % 3]
+        options = {"quality": 100} if kind == "JPEG" else {}
+        name = f"{number:02}.{kind.lower()}"
+        (directory / name).write_bytes(encoded(picture(number), kind, **options))
+    top = tmp_path / "pictures"
+    noise = np.random.default_rng(0).integers(0, 256, [64, 64, 3]).astype(np.uint8)
+    jpeg = encoded(noise, "JPEG")
+    (top / "a" / "torn.jpg").write_bytes(jpeg[: len(jpeg) // 2])
+    (top / "a" / "text.png").write_bytes(b"not an image")
+    (top / "b" / "empty.png").write_bytes(b"")
+    (top / "b" / "notes.txt").write_text("ignored")
+    (top / ".hidden").mkdir()
+    (top / ".hidden" / "x.png").write_bytes(encoded(picture(0)))
+    return str(top)
+
+
+def numbers_of(images):
+    """Returns the numbers of images of `picture`, from their red and blue values."""
+    levels = (np.asarray(images, np.float64) + 1) * 127.5
+    red, blue = levels[..., 0].mean((1, 2)), levels[..., 2].mean((1, 2))
+    expected = np.array([[picture(n)[0, 0, 0], picture(n)[0, 0, 2]] for n in range(60)])
+    far = np.abs(expected[None] - np.stack([red, blue], 1)[:, None]).max(-1)
+    assert far.min(axis=1).max() < 1.5
+    return far.argmin(axis=1)
+
+
+def epoch(data, batch_size, count):
+    batches = iter(
+        replica_batches(data, tf.distribute.InputContext(), batch_size=batch_size, first_step=0)
+    )
+    images, labels = zip(*(next(batches) for _ in range(count)), strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
+
+
+def test_a_folder_in_memory_leaves_out_unreadable_images(folder, capsys):
+    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
+    data = open_data(config)
+    assert isinstance(data, InMemoryData) and data.size == 30
+    said = capsys.readouterr().err
+    assert said.count("\n") == 2 and "3 of 33 images cannot be read and are left out" in said
+    assert all(said.count(name) == 1 for name in BAD)
+    images, labels = epoch(data, 10, 3)
+    numbers = numbers_of(images)
+    assert sorted(numbers) == list(range(30))
+    np.testing.assert_array_equal(labels, numbers % 3)
+
+
+def test_a_streamed_folder_replaces_unreadable_images(folder, capfd):
+    config = Config(dataset="image_folder", data_dir=folder, batch_size=11, cache="off", **PLAIN)
+    data = open_data(config)
+    assert isinstance(data, StreamedData) and data.size == 33
+    images, labels = epoch(data, 11, 6)
+    for part in (slice(0, 33), slice(33, 66)):
+        numbers = numbers_of(images[part])
+        assert set(numbers) == set(range(30))
+        np.testing.assert_array_equal(labels[part], numbers % 3)
+    said = capfd.readouterr().err
+    assert all(said.count(name) == 1 for name in BAD) and "(3 in total)" in said
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cmyk_images_keep_their_colors(tmp_path, channels):
+    cmyk = PIL.Image.new("CMYK", (SIDE, SIDE), (0, 200, 100, 20))
+    cmyk.save(tmp_path / "ink.jpg", quality=100)
+    settings = {"data_dir": str(tmp_path), "batch_size": 1, "image_channels": channels, **PLAIN}
+    images, _ = first_examples(open_data(Config(dataset="image_folder", **settings)), 1)
+    expected = np.asarray(cmyk.convert("RGB").convert("L" if channels == 1 else "RGB"))[0, 0]
+    expected = expected / 127.5 - 1
+    np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("PNG", "RGBA"), *itertools.product(["PNG", "JPEG", "GIF"], ["RGB", "L"])],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_all_formats_are_decoded_as_by_pillow(tmp_path, kind, mode, channels):
+    ramp = np.add.outer(np.arange(40) * 3, np.arange(24) * 4).astype(np.uint8)
+    colors = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1)).convert(mode)
+    colors.save(tmp_path / f"x.{kind.lower()}", kind)
+    config = Config(
+        dataset="image_folder",
+        data_dir=str(tmp_path),
+        batch_size=1,
+        image_channels=channels,
+        image_size=24,
+        dequantization=False,
+    )
+    assert find_data(config).spec.example_shape == (24, 24, channels)
+    images, _ = first_examples(open_data(config), 1)
+    with PIL.Image.open(tmp_path / f"x.{kind.lower()}") as opened:
+        wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the center
+    levels = (images[0].numpy() + 1) * 127.5
+    assert np.abs(levels - wanted.reshape(24, 24, channels)).max() < (12 if kind == "JPEG" else 2)
+
+
+def test_bmp_files_are_refused_by_name(tmp_path):
+    for name, kind in (("a.BMP", "BMP"), ("b.bmp", "BMP"), ("c.png", "PNG")):
+        (tmp_path / name).write_bytes(encoded(picture(1), kind))
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
+    message = "contains BMP files, which are not supported: a.BMP and 1 more — convert them to PNG"
+    with pytest.raises(UserError, match=message):
+        find_data(config)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P"])
+def test_a_bmp_under_another_name_cannot_be_read(tmp_path, capsys, mode):
+    """TensorFlow would take the palette's indices for gray levels."""
+    PIL.Image.fromarray(picture(1)).convert(mode).save(tmp_path / "a.png", "BMP")
+    (tmp_path / "b.png").write_bytes(encoded(picture(2)))
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=1, **PLAIN)
+    assert open_data(config).size == 1
+    assert "1 of 2 images cannot be read and is left out: a.png\n" in capsys.readouterr().err
+    assert write_tfrecords.main([str(tmp_path), f"{tmp_path}/out"]) == 0
+    assert "cannot be read: a.png\n" in capsys.readouterr().err
+
+
+def test_bmp_images_in_records_are_refused(tmp_path, capfd):
+    bmp, png = encoded(picture(1), "BMP"), encoded(picture(2))
+    for name, images in (("bmp", [(0, bmp)]), ("both", [(0, bmp), (1, png)])):
+        write_record_file(tmp_path / name, images)
+    settings = {"dataset": "tfrecord", "batch_size": 1, **PLAIN}
+    with pytest.raises(UserError, match="image of the first example is a BMP image, which is not"):
+        find_data(Config(data_dir=f"{tmp_path}/bmp", **settings))
+    assert open_data(Config(data_dir=f"{tmp_path}/both", **settings)).size == 1
+    assert "is left out: record 0 of" in capfd.readouterr().err
+
+
+def test_files_of_other_formats_are_counted(tmp_path, capsys):
+    for name in ("a.webp", "b.webp", "c.png"):
+        (tmp_path / name).write_bytes(encoded(picture(1)))
+    find_data(Config(dataset="image_folder", data_dir=str(tmp_path)))
+    assert ".tiff are skipped: 2\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
+def test_an_unreadable_location_is_refused(dataset):
+    with pytest.raises(UserError, match="--data_dir=s3://a/b "):
+        find_data(Config(dataset=dataset, data_dir="s3://a/b"))
+
+
+@pytest.mark.parametrize("height", [34, 70, 140, 256, 700])
+def test_large_images_are_reduced_by_averaging(tmp_path, height):
+    """Stripes one pixel wide become gray; subsampling would keep them."""
+    stripes = np.zeros([height, height + 44, 3], np.uint8)
+    stripes[:, ::2] = 255
+    (tmp_path / "x.png").write_bytes(encoded(stripes))
+    (tmp_path / "y.jpg").write_bytes(encoded(stripes, "JPEG", quality=95))
+    config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=2, **PLAIN)
+    images, _ = first_examples(open_data(config), 2)
+    assert images.shape == (2, SIDE, SIDE, 3) and np.abs(images).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "message"),
+    [
+        (None, {}, "--data_dir=.* is not a folder — give the folder"),
+        ([], {}, "--data_dir=.* contains no images — add files that end in .jpg"),
+        (
+            ["x.png"],
+            {"batch_size": 8},
+            "--batch_size=8 is larger than .* 1 example — use at most 1",
+        ),
+        (
+            ["x.png"],
+            {"conditioning": "acgan"},
+            "--conditioning=acgan needs labels, .* put the images",
+        ),
+    ],
+)
+def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings, message):
+    path = tmp_path / "folder"
+    if files is not None:
+        path.mkdir()
+        for name in files:
+            (path / name).write_bytes(encoded(picture(1)))
+    config = Config(dataset="image_folder", data_dir=str(path), **settings)
+    with pytest.raises(UserError, match=message):
+        open_data(config)
+
+
+def test_a_batch_of_unreadable_images_is_replaced(tmp_path, capfd):
+    for number in range(12):
+        content = encoded(picture(number)) if number in (3, 7) else b"no"
+        (tmp_path / f"{number:02}.png").write_bytes(content)
+    config = Config(
+        dataset="image_folder", data_dir=str(tmp_path), batch_size=2, cache="off", **PLAIN
+    )
+    images, _ = epoch(open_data(config), 2, 60)
+    assert set(numbers_of(images)) == {3, 7}
+    said = capfd.readouterr().err
+    assert all(said.count(f"{n:02}.png") == 1 for n in range(12) if n not in (3, 7))
+
+
+def test_a_deleted_folder_ends_the_run(folder):
+    settings = {"data_dir": folder, "batch_size": 10, "cache": "off"}
+    data = open_data(Config(dataset="image_folder", **settings, **PLAIN))
+    tf.io.gfile.rmtree(folder)
+    message = f"--data_dir={folder}: {TOO_MANY_UNREADABLE}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        first_examples(data, 10)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_a_folder_without_readable_images_is_refused(tmp_path, cache):
+    (tmp_path / "x.png").write_bytes(b"no")
+    settings = {"data_dir": str(tmp_path), "image_size": 8, "cache": cache}
+    config = Config(dataset="image_folder", **settings)
+    with pytest.raises(UserError, match="contains no image that can be read"):
+        open_data(config)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """60 images in four files, the second of which has a damaged record."""
+    for shard in range(4):
+        images = [(number, encoded(picture(number))) for number in range(shard, 60, 4)]
+        write_record_file(tmp_path / f"images-{shard}.tfrecord", images)
+    path = tmp_path / "images-1.tfrecord"
+    content = bytearray(path.read_bytes())
+    place = content.index(encoded(picture(13))) + 20
+    content[place] ^= 1
+    path.write_bytes(content)
+    return f"{tmp_path}/images-*.tfrecord"
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_records_after_damage_are_read(shards, cache, capfd):
+    config = Config(
+        dataset="tfrecord", data_dir=shards, batch_size=59, cache=cache, num_classes=3, **PLAIN
+    )
+    data = open_data(config)
+    assert data.size == 59
+    said = capfd.readouterr().err
+    assert said.count("images-1.tfrecord is damaged at byte") == said.count("warning: ") == 1
+    images, labels = epoch(data, 59, 2)
+    orders = []
+    for part in (slice(0, 59), slice(59, 118)):
+        numbers = numbers_of(images[part])
+        assert sorted(numbers) == sorted(set(range(60)) - {13})
+        np.testing.assert_array_equal(labels[part], numbers % 3)
+        orders.append(numbers)
+    assert (orders[0] != orders[1]).any()
+
+
+def test_records_before_zeros_are_read(shards, tmp_path, capfd):
+    path = tmp_path / "images-3.tfrecord"
+    path.write_bytes(path.read_bytes() + bytes(10**6))
+    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert data.size == 59
+    assert capfd.readouterr().err.count("images-3.tfrecord is damaged at byte") == 1
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_a_label_beyond_the_classes_is_refused(shards, tmp_path, cache):
+    settings = {"data_dir": shards, "batch_size": 16, "num_classes": 2, "cache": cache, **PLAIN}
+    settings |= {"model": "mlp", "model_width": 4, "train_steps": 1}
+    config = resolved(Config(dataset="tfrecord", model_dir=f"{tmp_path}/run", **settings))
+    with pytest.raises(UserError, match=r"--num_classes=2.* — (set --num_classes to|give as many)"):
+        train_config(config)
+
+
+def test_records_of_a_truncated_file_are_read(shards, tmp_path, capfd):
+    path = tmp_path / "images-3.tfrecord"
+    content = path.read_bytes()
+    path.write_bytes(content[:-30])
+    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
+    assert data.size == 58
+    assert "images-3.tfrecord is damaged" in capfd.readouterr().err
+
+
+def test_the_feature_names_of_imagenet_are_supported(tmp_path):
+    images = [(number, encoded(picture(number))) for number in range(6)]
+    path = tmp_path / "x.tfrecord"
+    write_record_file(path, images, label_key="image/class/label", image_key="image/encoded")
+    config = Config(dataset="tfrecord", data_dir=str(path), batch_size=6, num_classes=3, **PLAIN)
+    images, labels = first_examples(open_data(config), 6)
+    np.testing.assert_array_equal(labels, numbers_of(images) % 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (None, {}, "matches no files — give a pattern"),
+        ("text", {}, "contains no tf.train.Example — give uncompressed TFRecord"),
+        ({"image_key": "picture"}, {}, r"has no image \(its features: label, picture\) — name the"),
+        ({"label_key": "name"}, {"num_classes": 3}, "has no label — omit it, or name the"),
+        ({}, {"conditioning": "acgan"}, "needs labels, .* add --num_classes=N"),
+        ({}, {"num_classes": 2}, r"has labels 2 \.\.\. 2, but --num_classes=2 allows 0 \.\.\. 1"),
+    ],
+)
+def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settings, message):
+    path = tmp_path / "x.tfrecord"
+    if content == "text":
+        path.write_text("a text that is long enough to be taken for a record")
+    elif content is not None:
+        write_record_file(path, [(2, encoded(picture(2)))], **content)
+    config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1, **settings)
+    with pytest.raises(UserError, match=message):
+        open_data(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache"),
+    [
+        ("folder", "off"),
+        ("mnist", "on"),  # all data in memory is read alike
+        pytest.param("records", "off", marks=pytest.mark.slow),
+        pytest.param("mnist", "off", marks=pytest.mark.slow),
+    ],
+)
+def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder, shards, prepared):
+    data = {
+        "folder": {"dataset": "image_folder", "data_dir": folder},
+        "records": {"dataset": "tfrecord", "data_dir": shards},
+        "mnist": {"dataset": "mnist", "data_dir": prepared},
+    }[kind]
+    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips=True, **data)
+    data = open_data(config)
+
+    def read(steps, first_step=0, hosts=1, replicas=1):
+        contexts = [tf.distribute.InputContext(hosts, host, replicas) for host in range(hosts)]
+        streams = [
+            iter(replica_batches(data, context, batch_size=8, first_step=first_step))
+            for context in contexts
+        ]
+        local = replicas // hosts
+        return np.stack(
+            [
+                np.concatenate([next(stream)[0] for stream in streams for _ in range(local)])
+                for _ in range(steps)
+            ]
+        )
+
+    np.testing.assert_array_equal(read(12, replicas=4), read(12))
+    for name in BAD:  # their replacements depend on the number of hosts
+        tf.io.gfile.remove(f"{folder}/{name}")
+    data = open_data(config)
+    whole = read(12)
+    np.testing.assert_array_equal(read(12, hosts=2, replicas=4), whole)
+    np.testing.assert_array_equal(read(3, first_step=9, hosts=2, replicas=4), whole[9:])
+    other = open_data(Config(**{**config.to_dict(), "seed": 1}))
+    assert (first_examples(other, 8)[0].numpy() != whole[0]).any()
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_each_epoch_has_every_example_once(prepared, cache):
+    config = Config(
+        dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization=False
+    )
+    images, _ = epoch(open_data(config), 12, 10)
+    first, second = ([image.tobytes() for image in part] for part in np.split(images, 2))
+    assert len(set(first)) == 60 and set(first) == set(second) and first != second
+
+
+def test_a_restart_prints_the_number_of_skipped_records(shards, capfd):
+    config = Config(dataset="tfrecord", data_dir=shards, batch_size=10, cache="off", **PLAIN)
+    data = open_data(config)
+    capfd.readouterr()
+    replica_batches(data, tf.distribute.InputContext(), batch_size=10, first_step=0)
+    assert capfd.readouterr().err == ""
+    replica_batches(data, tf.distribute.InputContext(), batch_size=10, first_step=7)
+    assert "is streamed: skipping 11 records" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_an_unknown_split_is_refused(prepared, cache):
+    with pytest.raises(
+        UserError, match="=dev is not a split of --dataset=mnist — use one of test, train"
+    ):
+        open_data(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
+
+
+@pytest.mark.slow
+def test_a_conditional_run_trains_on_a_folder(folder, tmp_path):
+    run, writer = train_tiny(
+        tmp_path / "run",
+        dataset="image_folder",
+        data_dir=folder,
+        conditioning="projection",
+        cache="off",
+        image_size=SIDE,
+        train_steps=2,
+        steps_per_loop=2,
+        sample_interval=0,
+    )
+    assert find_data(run.config).spec.classes == 3
+    ((_, logged),) = writer.summaries
+    assert all(np.isfinite(value) for value in logged.values())
+
+
+def test_elements_that_a_tpu_does_not_support_are_refused():
+    with pytest.raises(UserError, match="yields uint8, which a TPU does not support"):
+        check_elements((tf.TensorSpec([2, 8], tf.uint8),))
+    with pytest.raises(UserError, match=r"without a fixed shape: TensorSpec\(shape=\(None, 8\)"):
+        check_elements((tf.TensorSpec([None, 8], tf.float32),))
+
+
+@pytest.mark.parametrize("side", [None, SIDE])
+def test_records_of_a_folder_have_the_same_images(folder, tmp_path, capsys, side):
+    prefix = f"{tmp_path}/new/shards"
+    size = [f"--image_size={side}"] if side else []
+    assert write_tfrecords.main([folder, prefix, "--images_per_file=10", *size]) == 0
+    said = capsys.readouterr()
+    assert "wrote 30 images to" in said.out and "--num_classes=3" in said.out
+    assert "0 a, 1 b, 2 c" in said.out and all(said.err.count(name) == 1 for name in BAD)
+    names = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert names == [f"shards-{n:05}-of-00004.tfrecord" for n in range(4)]
+    config = Config(
+        dataset="tfrecord", data_dir=f"{prefix}-*", batch_size=30, num_classes=3, **PLAIN
+    )
+    images, labels = first_examples(open_data(config), 30)
+    numbers = numbers_of(images)
+    assert sorted(numbers) == list(range(30))
+    np.testing.assert_array_equal(labels, numbers % 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["/nowhere", "x"], "error: /nowhere is not a folder"),
+        (["{bad}", "{tmp}/x"], "contains no image that can be read"),
+        (["{bad}", "/proc/no/x"], "cannot be written"),
+    ],
+)
+def test_errors_of_write_tfrecords_are_one_line(tmp_path, capsys, arguments, message):
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "x.png").write_bytes(b"no")
+    filled = [each.format(bad=bad, tmp=tmp_path) for each in arguments]
+    assert write_tfrecords.main(filled) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_files_of_an_earlier_call_are_not_mixed_with_new_ones(folder, tmp_path, capsys):
+    prefix = f"{tmp_path}/new/shards"
+    for _ in range(2):
+        assert write_tfrecords.main([folder, prefix, "--images_per_file=10"]) == 0
+    assert write_tfrecords.main([folder, prefix, "--images_per_file=20"]) == 2
+    assert f"{prefix} has 4 files of an earlier call" in capsys.readouterr().err
+
+
+def test_data_too_large_for_a_remote_tpu_is_refused():
+    images = types.SimpleNamespace(origin="--data_dir=gs://b/x", size=10**6)
+    config = Config(tpu="my-tpu", cache="on")
+    with pytest.raises(UserError, match=r"--data_dir=gs://b/x has 2.9 GiB of images, which"):
+        open_images(images, ImageForm((32, 32, 3)), config, config)
+
+
+@pytest.mark.parametrize("tpu", [None, "my-tpu"])
+def test_a_remote_tpu_does_not_call_python(folder, capfd, tpu):
+    """Unreadable images are therefore named only if this machine decodes them."""
+    data = {"dataset": "image_folder", "data_dir": folder, "cache": "off", "tpu": tpu, **PLAIN}
+    first_examples(open_data(Config(**{**TINY, **data})), 33)
+    assert ("a/torn.jpg" in capfd.readouterr().err) == (tpu is None)
+
+
+def test_records_with_an_unreadable_first_image_are_read(tmp_path, capfd):
+    path = tmp_path / "x.tfrecord"
+    write_record_file(path, [(0, b"no picture"), (1, encoded(picture(1)))])
+    config = Config(dataset="tfrecord", data_dir=str(path), batch_size=1)
+    assert find_data(config).spec.example_shape == (64, 64, 3)
+    assert open_data(config).size == 1
+    assert "record 0 of" in capfd.readouterr().err
+
+
+class Squares(tfds.core.GeneratorBasedBuilder):
+    """A dataset that is generated instead of downloaded."""
+
+    CHANNELS = 3
+    VERSION = tfds.core.Version("1.0.0")
+    pkg_dir_path = pathlib.Path(__file__).parent  # the default searches for a package
+
+    def _info(self):
+        image = tfds.features.Image(shape=(SIDE, SIDE, self.CHANNELS))
+        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"image": image}))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        for number in range(30):
+            yield number, {"image": picture(number)}
+
+
+class Transparent(Squares):
+    """A dataset of images with an alpha channel."""
+
+    CHANNELS = 4
+
+    def _generate_examples(self):
+        yield 0, {"image": np.full([SIDE, SIDE, 4], 100, np.uint8)}
+
+
+def test_alpha_channels_are_dropped(tmp_path):
+    settings = {"data_dir": str(tmp_path), "download": True, "batch_size": 1, **PLAIN}
+    images, _ = first_examples(open_data(Config(dataset="transparent", **settings)), 1)
+    assert images.shape == (1, SIDE, SIDE, 3)
+
+
+def test_download_prepares_a_dataset(tmp_path):
+    settings = {"dataset": "squares", "data_dir": str(tmp_path), "batch_size": 30, **PLAIN}
+    with pytest.raises(UserError, match=r"is not prepared: .* — add --download on"):
+        open_data(Config(**settings))
+    data = open_data(Config(download=True, **settings))
+    assert sorted(numbers_of(first_examples(data, 30)[0])) == list(range(30))
+
+
+def test_an_incomplete_dataset_is_refused(tmp_path, caplog):
+    (tmp_path / "squares" / "1.0.0").mkdir(parents=True)
+    config = Config(dataset="squares", data_dir=str(tmp_path), download=True)
+    with pytest.raises(UserError, match=r"squares/1.0.0 contains an incomplete dataset — del"):
+        open_data(config)
+    assert not caplog.records
+
+
+def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
+    def fail(self, **given):
+        raise ConnectionError("no network\nat all")
+
+    monkeypatch.setattr(Squares, "download_and_prepare", fail)
+    config = Config(dataset="squares", data_dir=f"{tmp_path}/none", download=True)
+    with pytest.raises(UserError, match=r"ConnectionError: no network\) — check the network, or"):
+        open_data(config)
+
+
+@pytest.mark.parametrize("cache", ["auto", "on", "device", "off"])
+@pytest.mark.parametrize("kind", ["folder", "shards", "prepared"])
+def test_properties_are_known_without_reading(
+    kind, cache, folder, shards, prepared, monkeypatch, capsys
+):
+    """The number of images of a folder includes the unreadable ones."""
+    settings = {
+        "folder": {"dataset": "image_folder", "data_dir": folder},
+        "shards": {"dataset": "tfrecord", "data_dir": shards},
+        "prepared": {"dataset": "cifar10", "data_dir": prepared},
+    }[kind]
+    dataset = find_data(Config(**settings, cache=cache))
+    opened = dataset.open(batch_size=1)
+    capsys.readouterr()
+    monkeypatch.setattr(pixels, "decode", None)
+    unread = dataset.open_unread(batch_size=1)
+    assert unread.size == (33 if kind == "folder" else opened.size)
+    assert (unread.format.shape, unread.format.dtype) == (opened.example_shape, tf.uint8)
+    assert is_stored(unread) == is_stored(opened) == (cache != "off")
+    assert is_resident(unread, cache) == is_resident(opened, cache)
+    assert unread.examples.shape == [unread.size, *opened.example_shape]
+    assert (unread.examples.dtype, unread.labels.dtype) == (tf.uint8, tf.int32)
+    assert "not prepared" not in capsys.readouterr().err
+    with pytest.raises(UserError, match=f"--batch_size=99 is larger .* has {unread.size} examples"):
+        dataset.open_unread(batch_size=99)
+
+
+@pytest.mark.parametrize(("cache", "warns"), [("auto", True), ("device", True), ("off", False)])
+def test_an_unprepared_dataset_is_assumed_to_fit(tmp_path, capsys, cache, warns):
+    """Compiling needs no data."""
+    dataset = find_data(Config(dataset="mnist", data_dir=str(tmp_path), cache=cache))
+    unread = dataset.open_unread(batch_size=1)
+    assert is_resident(unread, cache) == warns
+    # A TPU pads the 784 levels of an image to 896.
+    assert unread.size == 2**30 // 896
+    found = capsys.readouterr().err
+    assert (
+        "=mnist is not prepared, so its number of images is unknown: assuming 1,198,372" in found
+    ) == warns
+
+
+def test_the_split_of_an_unread_dataset_is_checked(prepared):
+    dataset = find_data(Config(dataset="cifar10", data_dir=prepared, split="dev"))
+    with pytest.raises(UserError, match="--split=dev is not a split of --dataset=cifar10"):
+        dataset.open_unread(batch_size=1)

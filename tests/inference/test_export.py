@@ -1,0 +1,519 @@
+"""--mode=sample and --mode=export: what a saved run gives, to this program and to others."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import models
+from tests.helpers.runs import DCGAN, LIBRARY, TINY, call_main, train_tiny
+from wgan_gp.app import saved_run
+from wgan_gp.errors import UserError
+from wgan_gp.inference import export, sample_files
+from wgan_gp.inference.grids import interpolations
+from wgan_gp.inference.images import to_pixels
+from wgan_gp.inference.sampling import Sampler
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.runtime.devices import connect
+
+ROOT = pathlib.Path(__file__).parents[2]
+SETTINGS = {
+    "digits": DCGAN,
+    "classes": {**DCGAN, "conditioning": "acgan", "generator_ema_decay": 0.5},
+    "points": {"dataset": "gaussians_8"},
+}
+SHAPES = {"digits": (8, 8, 1), "classes": (8, 8, 1), "points": (2,)}
+
+
+class Runs(dict):
+    """Run directories by name, each trained when it is first asked for."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name):
+        with contextlib.redirect_stderr(io.StringIO()):  # tests look at what is said
+            train_tiny(self._folder / name, train_steps=5, **SETTINGS[name])
+        self[name] = self._folder / name
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run directories by name: images, images of classes, points."""
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+def use(mode, run, output, *arguments):
+    """Runs the program on a saved run."""
+    status = call_main(f"--mode={mode}", f"--model_dir={run}", f"--output={output}", *arguments)
+    assert status == 0
+    return output
+
+
+def draw(run, output, *arguments):
+    """The samples of --sample_format=npz, and the other arrays of the file."""
+    path = output / "samples.npz"
+    path.unlink(missing_ok=True)
+    use("sample", run, path, "--sample_format=npz", *arguments)
+    return dict(np.load(path))
+
+
+def decoded(path):
+    with tf.io.gfile.GFile(str(path), "rb") as file:
+        return tf.io.decode_png(file.read()).numpy()
+
+
+def content_of(folder):
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def elsewhere(program, tmp_path, *arguments):
+    """Runs a program where this project is not to be found, unless it looks for it."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, *map(str, arguments)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# Draws by both signatures of the SavedModel in the first argument, and with the file of Keras.
+OTHER_PROGRAM = """
+import importlib.util, sys
+import numpy as np, tensorflow as tf
+
+assert not any(map(importlib.util.find_spec, ["models", "wgan_gp", "train"]))
+folder, noise, result, root = sys.argv[1:]
+signatures = tf.saved_model.load(folder + "/saved_model").signatures
+noise = dict(np.load(noise))
+latents, labels = tf.constant(noise["latents"]), tf.constant(noise["labels"])
+of_seed = signatures["seed"](
+    seed=tf.constant(5, tf.int64), count=tf.constant(23), label=tf.constant(-1)
+)
+of_latents = signatures["latents"](latents=latents, labels=labels)
+sys.path.insert(0, root)
+import models
+of_keras = models.load(folder + "/generator.keras")([latents, labels])
+found = {"seed": of_seed["samples"], "latents": of_latents["samples"], "keras": of_keras}
+np.savez(result, **found)
+"""
+
+
+def test_a_fresh_process_draws_the_samples_of_this_program(runs, tmp_path):
+    """However many replicas there are while it is written."""
+    expected = draw(runs["classes"], tmp_path, "--sample_seed=5", "--num_samples=23")
+    use("export", runs["classes"], tmp_path / "out", "--cpu_replicas=2")
+    files = (tmp_path / "out", tmp_path / "samples.npz", tmp_path / "result.npz")
+    elsewhere(OTHER_PROGRAM, tmp_path, *files, ROOT)
+    found = np.load(tmp_path / "result.npz")
+    assert expected["samples"].shape == (23, *SHAPES["classes"])
+    assert set(found.files) == {"seed", "latents", "keras"}
+    for samples in found.values():
+        np.testing.assert_allclose(samples, expected["samples"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["digits", "points"])
+def test_the_signatures_draw_the_samples_of_this_program(name, runs, tmp_path):
+    expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
+    folder = use("export", runs[name], tmp_path / "out")
+    signatures = tf.saved_model.load(f"{folder}/saved_model").signatures
+    of_seed = signatures["seed"](seed=tf.constant(5, tf.int64), count=tf.constant(23))
+    of_latents = signatures["latents"](latents=tf.constant(expected["latents"]))
+    assert expected["samples"].shape == (23, *SHAPES[name])
+    for found in (of_seed, of_latents):
+        np.testing.assert_allclose(found["samples"], expected["samples"], atol=1e-6)
+
+
+def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
+    of_class = draw(runs["classes"], tmp_path, "--sample_class=3", "--num_samples=4")
+    in_turn = draw(runs["classes"], tmp_path, "--num_samples=40")
+    np.testing.assert_array_equal(in_turn["labels"], np.arange(40) % 10)
+    np.testing.assert_array_equal(of_class["labels"], np.full(4, 3))
+    for values in ("samples", "latents"):
+        np.testing.assert_array_equal(of_class[values], in_turn[values][3::10])
+    folder = use("export", runs["classes"], tmp_path / "out")
+    draw_seed = tf.saved_model.load(str(folder / "saved_model")).signatures["seed"]
+    seed, count = tf.constant(0, tf.int64), tf.constant(4)
+    found = draw_seed(seed=seed, count=count, label=tf.constant(3))["samples"]
+    np.testing.assert_allclose(found, of_class["samples"], atol=1e-6)
+    # Not by the gather of its noise, which says nothing on a GPU.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="assertion failed"):
+        draw_seed(seed=seed, count=count, label=tf.constant(10))
+
+
+def restored(path, **given):
+    saved = saved_run.find_run(str(path), given, LIBRARY)
+    return saved_run.restore(saved, saved_run.find_checkpoint(saved), connect(saved.config))
+
+
+def test_samples_are_of_the_moving_average(runs, tmp_path):
+    found = draw(runs["classes"], tmp_path, "--num_samples=16")
+    run = restored(runs["classes"])
+    inputs = [tf.constant(found["latents"]), tf.constant(found["labels"])]
+    averaged, last = (
+        np.array(network(inputs, training=False))
+        for network in (run.state.generator_average, run.state.generator)
+    )
+    np.testing.assert_allclose(found["samples"], averaged, atol=1e-6)
+    assert np.abs(found["samples"] - last).max() > 1e-4
+
+
+def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
+    """docs/sampling.md: one call is one batch, where this program draws 128 at a time."""
+    of_batch = "--sampling_statistics=batch"
+    expected = draw(runs["digits"], tmp_path, of_batch, "--num_samples=128")["samples"]
+    folder = use("export", runs["digits"], tmp_path / "out", of_batch)
+    signature = tf.saved_model.load(str(folder / "saved_model")).signatures["seed"]
+    whole, part = (
+        signature(seed=tf.constant(0, tf.int64), count=tf.constant(count))["samples"]
+        for count in (128, 16)
+    )
+    np.testing.assert_allclose(whole, expected, atol=1e-5)
+    assert np.abs(part - expected[:16]).max() > 1e-3
+
+
+def test_the_programs_of_the_documentation_run(runs, tmp_path):
+    use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
+    expected = draw(runs["digits"], tmp_path)
+    plain, with_models = re.findall(
+        r"```python\n([\s\S]*?)```", (ROOT / "docs" / "sampling.md").read_text()
+    )
+    elsewhere(
+        f"{plain}\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n"
+        "import numpy as np\n"
+        "latents = np.load('samples.npz')['latents']\n"
+        "np.savez('result.npz', plain=images, with_models=generator(latents))\n",
+        tmp_path,
+    )
+    found = np.load(tmp_path / "result.npz")
+    for program in ("plain", "with_models"):
+        np.testing.assert_allclose(found[program], expected["samples"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "choices"),
+    [
+        ("mlp", 8, {"classes": 3, "conditioning": "acgan", "depth": 2}),
+        ("dcgan", 28, {"precision": "mixed_bfloat16"}),
+        ("dcgan", 8, {"generator_normalization": "none", "activation": "tanh"}),
+        ("resnet", 32, {"classes": 3, "conditioning": "acgan", "fused_resampling": True}),
+        ("resnet", 32, {"sampling_statistics": "batch"}),
+        ("resnet101", 32, {"classes": 3, "conditioning": "acgan", "depth": 1}),
+    ],
+)
+def test_every_generator_can_be_kept_in_a_keras_file(name, size, choices, tmp_path):
+    generator, _ = models.build(name, (size, size, 3), 6, 4, **choices)
+    random = np.random.default_rng(0)
+    for weight in generator.weights:
+        weight.assign(random.uniform(0.5, 1.0, weight.shape) * random.choice([-0.1, 0.2]))
+        if "variance" in weight.name:
+            weight.assign(random.uniform(0.5, 2.0, weight.shape))
+    generator.save(tmp_path / "generator.keras")
+    loaded = models.load(str(tmp_path / "generator.keras"))
+    inputs = tf.constant(random.normal(size=[5, 6]), tf.float32)
+    if "classes" in choices:
+        inputs = [inputs, tf.constant([0, 1, 2, 0, 1])]
+    np.testing.assert_array_equal(
+        np.array(loaded(inputs, training=False)), np.array(generator(inputs, training=False))
+    )
+
+
+def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path):
+    found = draw(runs["digits"], tmp_path, "--num_samples=200", "--sample_seed=9")
+    assert found.keys() == {"samples", "latents", "seed", "iteration"}
+    assert (found["seed"], found["iteration"]) == (9, 5)
+    assert found["samples"].shape == (200, 8, 8, 1) and found["samples"].dtype == np.float32
+    assert len(np.unique(found["latents"], axis=0)) == 200
+    run = restored(runs["digits"], cpu_replicas=2)
+    again = run.sampler.generate(found["latents"], np.zeros(200, np.int32))
+    np.testing.assert_allclose(again, found["samples"], atol=1e-5)
+
+
+def test_another_seed_gives_other_samples_and_its_own_by_default(runs, tmp_path):
+    one, other, of_run, zero = (
+        draw(runs["digits"], tmp_path, "--num_samples=8", *seed)["samples"]
+        for seed in (["--sample_seed=1"], ["--sample_seed=2"], [], ["--sample_seed=0"])
+    )
+    assert np.abs(one - other).reshape(8, -1).max(axis=1).min() > 1e-3
+    np.testing.assert_array_equal(of_run, zero)
+
+
+def test_replicas_share_the_work_and_change_nothing(runs, tmp_path):
+    one, two = (
+        draw(runs["classes"], tmp_path, "--num_samples=150", f"--cpu_replicas={replicas}")
+        for replicas in (1, 2)
+    )
+    np.testing.assert_allclose(two["samples"], one["samples"], atol=1e-5)
+
+
+def test_a_picture_for_each_sample(runs, tmp_path):
+    samples = draw(runs["digits"], tmp_path, "--num_samples=11")["samples"]
+    folder = use(
+        "sample",
+        runs["digits"],
+        tmp_path / "new" / "png",
+        "--sample_format=png",
+        "--num_samples=11",
+    )
+    assert sorted(os.listdir(folder)) == [f"{number:05d}.png" for number in range(11)]
+    for number, sample in enumerate(samples):
+        np.testing.assert_array_equal(decoded(folder / f"{number:05d}.png"), to_pixels(sample))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_grid_by_default_is_in_the_run_and_named_last(name, runs, capsys):
+    assert call_main("--mode=sample", f"--model_dir={runs[name]}", "--num_samples=80") == 0
+    path = capsys.readouterr().out.splitlines()[-1]
+    assert path == f"{runs[name]}/sampled/ckpt-5-seed-0-grid-80.png"
+    if name == "classes":  # as in training: a column for each class
+        (during,) = (runs[name] / "samples").glob("*.png")
+        np.testing.assert_array_equal(decoded(path), decoded(during))
+    elif name == "digits":
+        assert decoded(path).shape == (10 * 34, 8 * 34, 1)
+    else:
+        blue = (decoded(path) == (31, 90, 200)).all(axis=2).sum()
+        assert 80 < blue <= 80 * 4
+
+
+def test_an_interpolation_goes_from_samples_to_samples(runs, tmp_path):
+    options = ["--sample_format=interpolation", "--num_samples=20", "--sample_class=4"]
+    path = use("sample", runs["classes"], tmp_path / "between.png", *options)
+    samples = draw(runs["classes"], tmp_path, "--num_samples=6", "--sample_class=4")["samples"]
+    picture = decoded(path)
+    assert picture.shape == (3 * 34, 8 * 34, 1)  # 20 in rows of 8
+    for row in range(3):
+        tiles = np.split(picture[row * 34 : row * 34 + 32], 8, axis=1)
+        ends = to_pixels(samples[[row, 3 + row]]).repeat(4, axis=1).repeat(4, axis=2)
+        np.testing.assert_array_equal(tiles[0][:, :32], ends[0])
+        np.testing.assert_array_equal(tiles[-1][:, :32], ends[1])
+    points = use("sample", runs["points"], tmp_path / "points.png", *options[:2])
+    assert decoded(points).shape == (512, 512, 3)
+
+
+def test_latents_in_between_are_distributed_as_those_trained_on():
+    """And a row is of the class that it begins with."""
+    seen = {}
+
+    class Recorder(Sampler):
+        def generate(self, latents, labels):
+            seen.update(latents=latents, labels=labels)
+            return latents
+
+    sampler = Recorder(None, tf.distribute.get_strategy(), latent_size=4, seed=1, classes=10)
+    interpolations(sampler, rows=4000, columns=5)
+    latents = seen["latents"].reshape(4000, 5, 4)
+    ends, _ = sampler.noise(8000)
+    np.testing.assert_array_equal(latents[:, 0], ends[:4000])
+    np.testing.assert_array_equal(latents[:, -1], ends[4000:])
+    for column in range(5):  # more than four standard deviations of the estimates
+        np.testing.assert_allclose(np.cov(latents[:, column].T), np.eye(4), atol=0.1)
+    halfway = (ends[:4000] + ends[4000:]) / np.sqrt(2)
+    np.testing.assert_allclose(latents[:, 2], halfway, atol=1e-6)
+    np.testing.assert_array_equal(seen["labels"], (np.arange(4000) % 10).repeat(5))
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "arguments", "message"),
+    [
+        ("sample", "digits", ["--sample_class=0"], "digits is unconditional — omit it"),
+        ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
+        ("sample", "points", ["--sample_format=png"], "but this run generates points — use grid"),
+        ("sample", "digits", ["--output=a.npz"], "--output=a.npz does not end in .png, which"),
+        ("sample", "digits", ["--sample_format=npz", "--output=a.png"], "end in .npz, which"),
+        (
+            "sample",
+            "digits",
+            ["--output=FOLDER.png"],
+            "FOLDER.png is a folder — give the name of a file",
+        ),
+        (
+            "sample",
+            "digits",
+            ["--sample_format=png", "--output=FOLDER.png"],
+            "already contains files",
+        ),
+        ("sample", "digits", ["--sample_format=png", "--output=FILE"], "FILE is a file — give a n"),
+        ("export", "digits", ["--output=FILE"], "FILE is a file — give a new or empty"),
+        ("export", "digits", ["--output=FILE/in"], "FILE/in cannot be written ("),
+        ("sample", "digits", ["--output=FILE/in.png"], "FILE/in.png cannot be written ("),
+        ("sample", "digits", ["--model_width=8"], "configuration (--model_width: 4 -> 8) — omit"),
+        ("export", "points", ["--dataset=digits"], "(--dataset: gaussians_8 -> digits) — omit"),
+        ("export", "digits", ["--restore_from=FILE"], "FILE contains no checkpoint — give"),
+    ],
+)
+def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_path, capsys):
+    (tmp_path / "FILE").write_text("something")
+    (tmp_path / "FOLDER.png").mkdir()
+    (tmp_path / "FOLDER.png" / "00000.png").write_text("of another run")
+    before = content_of(tmp_path)
+    arguments = [
+        argument.replace("FILE", f"{tmp_path}/FILE").replace("FOLDER", f"{tmp_path}/FOLDER")
+        for argument in arguments
+    ]
+    assert call_main(f"--mode={mode}", f"--model_dir={runs[name]}", *arguments) == 2
+    output = capsys.readouterr()
+    *said, error = output.err.splitlines()
+    assert all(line.endswith("/ckpt-5: 5 iterations") for line in said)
+    assert error.startswith("error: ") and message in error and output.out == ""
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("mode", ["sample", "export"])
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "contains no run (config.json is missing or"),
+        ({"config.json": '{"name": "a page"}'}, "contains no run (config.json is missing or"),
+        (
+            {"config.json": "[1"},
+            "config.json is damaged: it does not contain a JSON object — restore",
+        ),
+        ({"config.json": None, "data.json": None}, "has no checkpoint yet — train it longer"),
+        ({"config.json": None}, "data.json is missing or damaged — start"),
+    ],
+    ids=["empty", "foreign", "torn", "not saved yet", "of an older version"],
+)
+def test_a_directory_without_a_saved_run_is_one_line(mode, files, message, runs, tmp_path, capsys):
+    for name, text in files.items():
+        original = (runs["digits"] / name).read_text()
+        (tmp_path / name).write_text(original if text is None else text)
+    assert call_main(f"--mode={mode}", f"--model_dir={tmp_path}") == 2
+    output = capsys.readouterr()
+    (error,) = output.err.splitlines()
+    assert error.startswith("error: ") and message in error and output.out == ""
+    assert {path.name for path in tmp_path.iterdir()} == files.keys()
+
+
+def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
+    """Not its files, nor the marker of the process that writes them; its data need not be there."""
+    train_tiny(tmp_path, train_steps=5, dataset="digits")
+    with subprocess.Popen(["sleep", "600"]) as other:
+        status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
+        mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
+        mark = {**RunLock(str(tmp_path / "owner.json"))._holder, **mark}
+        (tmp_path / "owner.json").write_text(json.dumps(mark))
+        try:
+            with pytest.raises(
+                UserError, match=f"process {other.pid} on this machine is writing to"
+            ):
+                RunLock(RunDirectory(str(tmp_path)).owner).acquire()
+            before = content_of(tmp_path)
+            for sample_format in ("grid", "interpolation", "png", "npz"):
+                arguments = [f"--model_dir={tmp_path}", f"--sample_format={sample_format}"]
+                assert call_main("--mode=sample", "--num_samples=3", *arguments) == 0
+            assert call_main("--mode=export", f"--model_dir={tmp_path}") == 0
+        finally:
+            other.kill()
+    after = content_of(tmp_path)
+    new = after.keys() - before.keys()
+    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 6
+    assert {path: after[path] for path in before} == before
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a dataset was looked for")
+
+    run = runs["points"]
+    monkeypatch.setattr(saved_run, "find_dataset", refuse)
+    assert len(draw(run, tmp_path, "--num_samples=3")["samples"]) == 3
+    use("export", run, tmp_path / "out")
+
+
+def test_a_run_need_not_be_on_this_machine():
+    """ram:// stands for gs://: what only TensorFlow can open."""
+    run = "ram://somewhere/run"
+    train_tiny(run, train_steps=5, dataset="digits")
+    for sample_format in ("grid", "npz", "png"):
+        assert (
+            call_main("--mode=sample", f"--model_dir={run}", f"--sample_format={sample_format}")
+            == 0
+        )
+    assert call_main("--mode=export", f"--model_dir={run}") == 0
+    with tf.io.gfile.GFile(f"{run}/sampled/ckpt-5-seed-0-npz-64.npz", "rb") as file:
+        samples = np.load(file)["samples"]
+    picture = decoded(f"{run}/sampled/ckpt-5-seed-0-png-64/00063.png")
+    np.testing.assert_array_equal(picture, to_pixels(samples[63]))
+    assert decoded(f"{run}/sampled/ckpt-5-seed-0-grid-64.png").shape == (8 * 34, 8 * 34, 1)
+    draw_seed = tf.saved_model.load(f"{run}/exported/saved_model").signatures["seed"]
+    found = draw_seed(seed=tf.constant(0, tf.int64), count=tf.constant(64))["samples"]
+    np.testing.assert_allclose(found, samples, atol=1e-6)
+    with tf.io.gfile.GFile(f"{run}/exported/generator.keras", "rb") as file:
+        assert file.read(2) == b"PK"  # an archive, as Keras writes it
+
+
+@pytest.mark.parametrize("folder", ["LOCAL/out", "ram://exports/out"])
+def test_a_failed_export_is_not_in_the_way_of_the_next(runs, tmp_path, monkeypatch, folder):
+    """Also one that was killed, and in an empty folder that existed before."""
+    folder = folder.replace("LOCAL", str(tmp_path))
+    flags = ["--mode=export", f"--model_dir={runs['points']}", f"--output={folder}"]
+    write, written = export.write_durable, []
+
+    def fail(path, content):
+        written.extend(tf.io.gfile.listdir(os.path.dirname(path)))
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(export, "write_durable", fail)
+    assert call_main(*flags) == 2
+    assert [name.rstrip("/") for name in written] == ["saved_model"]
+    assert not tf.io.gfile.exists(folder)
+    tf.io.gfile.makedirs(folder)
+    assert call_main(*flags) == 2
+    assert tf.io.gfile.listdir(folder) == []
+    monkeypatch.setattr(export, "write_durable", write)
+    tf.io.gfile.makedirs(f"{folder}/.incomplete/saved_model")  # of a killed process
+    tf.io.gfile.makedirs(f"{folder}/saved_model")
+    assert call_main(*flags) == 0
+    names = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(folder))]
+    assert names == ["critic.keras", "generator.keras", "saved_model"]
+    assert "seed" in tf.saved_model.load(f"{folder}/saved_model").signatures
+    assert call_main(*flags) == 2
+
+
+def test_failed_pictures_are_not_in_the_way_of_the_next(runs, tmp_path, monkeypatch):
+    flags = ["--mode=sample", f"--model_dir={runs['digits']}", f"--output={tmp_path}/out"]
+    flags += ["--sample_format=png", "--num_samples=2"]
+    write = sample_files.write_durable
+
+    def fail(path, content):
+        if path.endswith("1.png"):
+            raise OSError("No space left on device")
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sample_files, "write_durable", fail)
+        assert call_main(*flags) == 2
+    assert not (tmp_path / "out").exists()
+    assert call_main(*flags) == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["00000.png", "00001.png"]
+
+
+def test_another_checkpoint_can_be_named(tmp_path):
+    train_tiny(tmp_path / "run", train_steps=10, checkpoint_interval=5)
+    path = tmp_path / "run" / "checkpoints" / "ckpt-5"
+    earlier, later = (
+        draw(tmp_path / "run", tmp_path, *arguments)
+        for arguments in ([f"--restore_from={path}"], [])
+    )
+    assert (earlier["iteration"], later["iteration"]) == (5, 10)
+    assert np.abs(earlier["samples"] - later["samples"]).max() > 1e-3
+    np.testing.assert_array_equal(earlier["latents"], later["latents"])
+    assert earlier["latents"].shape == (64, TINY["latent_size"])

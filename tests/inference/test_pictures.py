@@ -1,0 +1,669 @@
+"""Rectangles, cropping, orientation, depth and channels of pictures in files."""
+
+import contextlib
+import importlib.machinery
+import io
+import json
+import struct
+import sys
+import types
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+import tensorflow as tf
+
+from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, open_data, resolved, train_tiny
+from wgan_gp.app import extensions
+from wgan_gp.app.error_messages import explaining_errors
+from wgan_gp.app.resolve import resolve
+from wgan_gp.config import Config
+from wgan_gp.data import pixels, shapes, tiff, write_tfrecords
+from wgan_gp.data.headers import ImageForm, read_header
+from wgan_gp.data.loop_input import open_loop_input
+from wgan_gp.data.pipeline import first_examples, replica_batches
+from wgan_gp.data.resizing import central_window
+from wgan_gp.data.user_data import UserReader
+from wgan_gp.errors import UserError
+
+
+def ramp(height, width, channels=3, levels=256):
+    """Returns a smooth image, which JPEG preserves, without any symmetry."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    planes = [rows * 3 + columns, rows + columns * 2, rows * 2 + 40, columns * 3 + 20]
+    image = np.stack([planes[number % 4] + number for number in range(channels)], -1)
+    return (image * (levels // 256) % levels).astype(np.uint8 if levels == 256 else np.uint16)
+
+
+def encoded(image, kind="PNG", **options):
+    file = io.BytesIO()
+    PIL.Image.fromarray(image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def deep_png(image):
+    return tf.io.encode_png(image).numpy()
+
+
+def put(folder, **files):
+    """Writes files by name, in which "_" before the ending stands for a dot."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / ".".join(name.rsplit("_", 1))).write_bytes(content)
+    return str(folder)
+
+
+def settings_of(folder, **settings):
+    plain = {"dataset": "image_folder", "batch_size": 1, "dequantization": False}
+    return Config(**{**plain, "data_dir": str(folder), **settings})
+
+
+def levels_of(examples, bits=8):
+    return np.rint((np.asarray(examples, np.float64) + 1) * (2**bits - 1) / 2).astype(int)
+
+
+# --image_size
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(32, 32), ("32", 32), ("32x32", 32), ("48x24", "48x24"), ("1x4096", "1x4096"), (None, None)],
+)
+def test_an_image_size_has_one_form(given, kept):
+    config = Config(image_size=given)
+    assert config.image_size == kept and type(config.image_size) is type(kept)
+    saved = json.loads(json.dumps(config.to_dict()))
+    assert Config.from_dict(saved) == config and config.differences(saved) == []
+    assert Config(image_size=7).differences(saved) == [f"--image_size: {kept} -> 7"]
+
+
+BAD_SIZES = ["48x", "x48", "0x3", "48x24x3", "5000", "48x5000", "-1", "4.5", "big", " 48", "48X24"]
+
+
+@pytest.mark.parametrize("text", [*BAD_SIZES, "٤٨", True, 4.0, [48, 24], 10**400])
+def test_other_sizes_are_one_line(text):
+    with pytest.raises(UserError, match=r"^--image_size=.* is (not a size|too small|too large)"):
+        Config(image_size=text)
+
+
+def test_a_flag_of_a_bad_size_is_one_line(capsys):
+    for text in BAD_SIZES:
+        assert call_main(f"--image_size={text}") == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert error.startswith(f"error: --image_size={text} ") and " — give " in error
+
+
+def test_a_function_of_the_user_gets_a_pair_for_a_rectangle():
+    received = []
+
+    def function(image_size):
+        received.append(image_size)
+        sides = image_size if isinstance(image_size, tuple) else (image_size, image_size)
+        return np.zeros([4, *sides, 1], np.uint8)
+
+    for size in (8, "8x4"):
+        UserReader(Config(image_size=size), function, "data")
+    assert received == [8, (8, 4)]
+    with pytest.raises(UserError, match=r"--image_size=8x5, but the examples of data have shape"):
+        UserReader(Config(image_size="8x5"), lambda: np.zeros([4, 8, 4, 1], np.uint8), "data")
+
+
+def test_a_run_on_rectangles_of_the_user_keeps_its_recorded_height(tmp_path):
+    """An earlier version recorded image_size 8 for arrays of 8x4 pixels."""
+    code = tmp_path / "own.py"
+    code.write_text(
+        "import numpy\ndef dataset():\n    return numpy.zeros([64, 8, 4, 1], numpy.uint8)\n"
+    )
+    function = extensions.load(
+        Config(**{**TINY, "dataset": str(code)}), LIBRARY.models, ("dataset",)
+    ).dataset
+    settings = {**TINY, "dataset": str(code), "model_dir": f"{tmp_path}/run"}
+    new, _ = resolve(Config(**settings), LIBRARY.models, function)
+    assert new.image_size == "8x4"
+    saved = {**new.to_dict(), "image_size": 8}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
+    for given in ({}, {"image_size": 8}):
+        old, _ = resolve(Config(**settings, **given), LIBRARY.models, function)
+        assert old.image_size == 8 and old.differences(saved) == []
+
+
+# Windows and rectangles
+
+
+def test_the_central_window_is_the_largest_of_its_ratio():
+    assert shapes.central_window((48, 24), (24, 24)) == (24, 24)
+    assert shapes.central_window((48, 24), (48, 24)) == (48, 24)
+    assert shapes.central_window((100, 30), (48, 24)) == (60, 30)
+    assert shapes.central_window((30, 100), (48, 24)) == (30, 15)
+    assert shapes.central_window((1, 100), (4096, 1)) == (1, 1)
+    random = np.random.default_rng(0)
+    for size, target in random.integers(1, 3000, [200, 2, 2]).tolist():
+        found = central_window(tf.constant(size), tuple(target)).numpy()
+        window = shapes.central_window(tuple(size), tuple(target))
+        assert tuple(found[2:]) == window
+        assert (found[:2] == (np.array(size) - window) // 2).all() and (found >= 0).all()
+        assert window[0] == size[0] or window[1] == size[1]
+        assert all(1 <= kept <= whole for kept, whole in zip(window, size, strict=True))
+
+
+@pytest.mark.parametrize("size", [(40, 24), (24, 40), (100, 33), (300, 150), (33, 33)])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF"])
+def test_rectangles_are_cropped_and_resized(size, kind):
+    """Compares with Pillow, which also averages over areas."""
+    image = np.asarray(PIL.Image.fromarray(ramp(16, 16)).resize(size[::-1]))
+    content = encoded(image, kind)
+    with PIL.Image.open(io.BytesIO(content)) as opened:
+        whole = opened.convert("RGB")
+    for target in ((16, 8), (8, 16), (24, 20)):
+        found = pixels.decode(tf.constant(content), ImageForm((*target, 3))).numpy()
+        assert found.shape == (*target, 3) and found.dtype == np.uint8
+        height, width = shapes.central_window(size, target)
+        top, left = (size[0] - height) // 2, (size[1] - width) // 2
+        part = whole.crop((left, top, left + width, top + height))
+        wanted = np.asarray(part.resize(target[::-1], PIL.Image.Resampling.BOX))
+        assert np.abs(found.astype(int) - wanted).mean() < 6
+
+
+def test_a_square_is_the_central_square_bit_for_bit():
+    image = ramp(50, 34)
+    found = pixels.decode(tf.constant(encoded(image)), ImageForm((17, 17, 3)))
+    square = tf.image.resize(image[8:42], [17, 17], method="area") + 0.5
+    np.testing.assert_array_equal(found, tf.cast(square, tf.uint8))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape"),
+    [
+        ([(48, 24)], (48, 24, 3)),
+        ([(48, 24)] * 3, (48, 24, 3)),
+        ([(480, 640)] * 2, (48, 64, 3)),
+        ([(48, 24), (24, 48)], (24, 24, 3)),
+        ([(200, 100), (10, 10)], (64, 64, 3)),
+        ([(20, 20)] * 2, (20, 20, 3)),
+        ([(100, 100)] * 2, (64, 64, 3)),
+    ],
+)
+@pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
+def test_the_default_size_is_that_of_equal_images(tmp_path, dataset, sizes, shape):
+    images = {f"{number}_png": encoded(ramp(*size)) for number, size in enumerate(sizes)}
+    folder = put(tmp_path / "images", **images)
+    if dataset == "tfrecord":
+        with tf.io.TFRecordWriter(f"{tmp_path}/x") as writer:
+            for content in images.values():
+                writer.write(write_tfrecords._example(content, 0))
+        folder = f"{tmp_path}/x"
+    dataset = find_data(settings_of(folder, dataset=dataset))
+    assert dataset.spec.example_shape == shape
+
+
+RECTANGLES = {**TINY, "dataset": "image_folder", "batch_size": 4, "steps_per_loop": 2}
+
+
+@pytest.fixture
+def rectangles(tmp_path):
+    images = {f"{number}_png": encoded(ramp(12, 6) + number) for number in range(4)}
+    return put(tmp_path / "rectangles", **images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["off", "on"])
+def test_rectangles_are_trained_on_whole(rectangles, tmp_path, cache, capsys):
+    settings = {**RECTANGLES, "data_dir": rectangles, "cache": cache, "train_steps": 2}
+    run, _ = train_tiny(tmp_path / "run", **settings)
+    assert "cropped" not in capsys.readouterr().err
+    assert run.dataset.spec.example_shape == (12, 6, 3)
+    config = resolved(Config(model_dir=f"{tmp_path}/run", **settings))
+    assert config.image_size == "12x6"
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["image_size"] == "12x6"
+    assert json.loads((tmp_path / "run" / "data.json").read_text())["example_shape"] == [12, 6, 3]
+
+
+@pytest.mark.parametrize("cache", ["off", "on"])
+def test_rectangles_are_read_whole(rectangles, cache):
+    assert resolved(Config(**RECTANGLES, data_dir=rectangles)).image_size == "12x6"
+    images, _ = first_examples(open_data(settings_of(rectangles, batch_size=4, cache=cache)), 4)
+    found = {image.tobytes() for image in levels_of(images)}
+    assert found == {(ramp(12, 6) + number).astype(int).tobytes() for number in range(4)}
+
+
+def test_a_run_of_an_earlier_version_keeps_its_square(rectangles, tmp_path):
+    """An earlier version cropped the same images to 6x6 pixels and recorded image_size 6."""
+    settings = {**RECTANGLES, "data_dir": rectangles, "model_dir": f"{tmp_path}/run"}
+    saved = resolved(Config(**settings, image_size=6)).to_dict()
+    assert saved["image_size"] == 6
+    del saved["crop"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
+    config = resolved(Config(**settings))
+    assert config.image_size == 6 and config.differences(saved) == []
+    assert resolved(Config(**{**settings, "model_dir": f"{tmp_path}/new"})).image_size == "12x6"
+
+
+def test_networks_without_rectangles_get_the_square(rectangles, capsys):
+    """A resnet supports neither 12x6 nor 6x6 pixels, and a dcgan no side of 6 pixels."""
+    config = settings_of(rectangles, model="resnet", batch_size=4)
+    with pytest.raises(UserError, match="does not support images of 6x6 pixels"):
+        resolved(config)
+    assert "cropped to their central 6x6 pixels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("size", "shape"), [("8x4", (8, 4)), ("4x8", (4, 8)), ("12x6", (12, 6))])
+def test_digits_are_cropped_to_rectangles(size, shape):
+    whole, _ = first_examples(open_data(Config(batch_size=1)), 8)
+    part, _ = first_examples(open_data(Config(batch_size=1, image_size=size)), 8)
+    assert part.shape == (8, *shape, 1)
+    if size == "8x4":
+        np.testing.assert_array_equal(part, whole[:, :, 2:6])
+    with pytest.raises(UserError, match="--crop=none does not permit to crop the images of 8x8"):
+        find_data(Config(image_size=size, crop="none"))
+    assert find_data(Config(image_size=16, crop="none")).spec.example_shape == (16, 16, 1)
+
+
+# --crop
+
+
+def test_cropping_is_announced_once(tmp_path, capsys):
+    folder = put(tmp_path / "x", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(24, 48)))
+    open_data(settings_of(folder))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"note: --data_dir={folder}: images such as a.png of 48x24 pixels are cropped to their "
+        "central 24x24 pixels; --image_size=48x24 keeps it whole"
+    )
+    open_data(settings_of(folder, image_size="24x48"))
+    assert "a.png of 48x24 pixels are cropped to their central 12x24" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
+def test_images_of_another_ratio_are_refused(tmp_path, dataset):
+    folder = put(tmp_path / "x", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(96, 48)))
+    if dataset == "tfrecord":
+        assert write_tfrecords.main([folder, f"{tmp_path}/r"]) == 0
+        folder = f"{tmp_path}/r-*"
+    config = settings_of(folder, dataset=dataset, crop="none")
+    for image_size in ("48x24", "24x12", "10x5"):
+        size = Config(**{**config.to_dict(), "image_size": image_size, "batch_size": 2})
+        assert open_data(size).size == 2
+    message = r"has 48x24 pixels, and --crop=none .* — use --image_size=48x24, or"
+    with pytest.raises(UserError, match=message):
+        find_data(config)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF"])
+def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, kind):
+    """Headers are read only at the start of a large folder, and the other images at decoding."""
+    ending = kind.lower()
+    images = {
+        f"{n}_{ending}": encoded(ramp(*((8, 4) if n < 3 else (4, 8))), kind) for n in range(4)
+    }
+    folder = put(tmp_path / "x", **images)
+    monkeypatch.setattr("wgan_gp.data.folder._INSPECTED", 1)
+    config = settings_of(folder, image_size="8x4", crop="none", cache=cache, batch_size=4)
+    assert find_data(config).spec.example_shape == (8, 4, 3)
+    with (
+        pytest.raises(UserError, match=rf"3\.{ending} has another aspect ratio, and --crop=none"),
+        explaining_errors(config),
+    ):
+        first_examples(open_data(config), 4)
+    center = Config(**{**config.to_dict(), "crop": "center"})
+    assert len(first_examples(open_data(center), 4)[0]) == 4
+
+
+def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("wgan_gp.data.shards._MAX_FIRST_IMAGES", 1)
+    for name, sizes in (("a", [(8, 4)] * 2), ("b", [(8, 4), (4, 8)])):
+        with tf.io.TFRecordWriter(f"{tmp_path}/{name}") as writer:
+            for size in sizes:
+                writer.write(write_tfrecords._example(encoded(ramp(*size)), 0))
+    config = settings_of(f"{tmp_path}/[ab]", dataset="tfrecord", crop="none", cache="off")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"record 1 of {tmp_path}/b"):
+        first_examples(open_data(config), 4)
+
+
+# Orientation
+
+
+def turned(orientation, image, kind="JPEG"):
+    """Returns a file whose upright image is `image` turned back by the orientation."""
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    options = {"quality": 95, "subsampling": 0} if kind == "JPEG" else {}
+    return encoded(image, kind, exif=exif, **options)
+
+
+def upright(content):
+    with PIL.Image.open(io.BytesIO(content)) as opened:
+        return np.asarray(PIL.ImageOps.exif_transpose(opened).convert("RGB")).astype(int)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_that_of_pillow(kind, orientation):
+    content = turned(orientation, ramp(20, 13), kind)
+    wanted = upright(content)
+    size = wanted.shape[:2]
+    assert read_header("x", content).size == size
+    form = ImageForm((*size, 3), has_tiff=kind == "TIFF")
+    found = pixels.decode(tf.constant(content), form).numpy()
+    assert np.abs(found - wanted).max() <= (6 if kind == "JPEG" else 0)
+    assert not pixels.is_cropped(tf.constant(content), form)
+    # The margins of 7 pixels are unequal.
+    top, left = ((side - 13) // 2 for side in size)
+    wanted = wanted[top : top + 13, left : left + 13]
+    found = pixels.decode(tf.constant(content), ImageForm((13, 13, 3), has_tiff=kind == "TIFF"))
+    assert np.abs(found.numpy() - wanted).max() <= (6 if kind == "JPEG" else 0)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_large_turned_jpegs_are_reduced(orientation):
+    image = np.asarray(PIL.Image.fromarray(ramp(20, 12)).resize((480, 800)))
+    content = turned(orientation, image)
+    wanted = PIL.Image.fromarray(upright(content).astype(np.uint8))
+    target = (20, 12) if orientation < 5 else (12, 20)
+    wanted = np.asarray(wanted.resize(target[::-1], PIL.Image.Resampling.BOX)).astype(int)
+    found = pixels.decode(tf.constant(content), ImageForm((*target, 3))).numpy()
+    assert np.abs(found - wanted).max() <= 8
+
+
+def exif_jpeg(body):
+    """Returns a JPEG with the given Exif segment, which may be damaged."""
+    segment = b"\xff\xe1" + (len(body) + 8).to_bytes(2, "big") + b"Exif\0\0" + body
+    content = encoded(ramp(9, 5), "JPEG")
+    return content[:2] + segment + content[2:]
+
+
+def tag(order, value=6, offset=8, count=1, kind=3):
+    def number(value, size):
+        return value.to_bytes(size, "little" if order == b"II" else "big")
+
+    entry = number(0x0112, 2) + number(kind, 2) + number(1, 4) + number(value, 2) + b"\0\0"
+    head = order + number(42, 2) + number(offset, 4)
+    return head + bytes(max(0, min(offset, 99) - 8)) + number(count, 2) + entry
+
+
+@pytest.mark.parametrize(
+    ("body", "is_turned"),
+    [
+        (tag(b"II"), True),
+        (tag(b"MM"), True),
+        (tag(b"II", offset=20), True),
+        (tag(b"MM", value=9), False),
+        (tag(b"MM", value=0), False),
+        (tag(b"II", offset=2**31 + 8), False),
+        (tag(b"MM", offset=2**32 - 1), False),
+        (tag(b"II", offset=90)[:40], False),
+        (tag(b"II", count=0), False),
+        (tag(b"II", count=65535), True),
+        (tag(b"II")[:14], False),
+        (b"II*\0", False),
+        (b"", False),
+    ],
+)
+def test_damaged_metadata_are_no_orientation(body, is_turned):
+    found = pixels.find_orientation(tf.constant(exif_jpeg(body))).numpy()
+    assert found == (6 if is_turned else 1)
+
+
+def test_metadata_after_other_segments_are_found():
+    comment = b"\xff\xfe" + (5).to_bytes(2, "big") + b"abc"
+    content = exif_jpeg(tag(b"MM", value=8))
+    assert pixels.find_orientation(content[:2] + comment * 3 + content[2:]).numpy() == 8
+    assert pixels.find_orientation(encoded(ramp(4, 4), "JPEG")).numpy() == 1
+    for end in range(2, len(content), 7):
+        assert 1 <= pixels.find_orientation(content[:end]).numpy() <= 8
+
+
+# 16 bits
+
+
+DEEP = np.random.default_rng(0).integers(0, 2**16, [6, 5]).astype(np.uint16)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("kind", ["gray PNG", "color PNG", "gray TIFF"])
+def test_16_bits_are_kept(tmp_path, kind, cache):
+    image = np.stack([DEEP, DEEP[::-1], DEEP[:, ::-1]], -1) if "color" in kind else DEEP[..., None]
+    if kind == "gray TIFF":
+        folder = put(tmp_path / "x", a_tif=encoded(DEEP, "TIFF"))
+    else:
+        folder = put(tmp_path / "x", a_png=deep_png(image))
+    channels = image.shape[2]
+    config = settings_of(folder, image_channels=channels, cache=cache)
+    data = open_data(config)
+    assert data.format.dtype == tf.uint16 and data.example_shape == image.shape
+    unread = find_data(config).open_unread(batch_size=1)
+    assert unread.format.dtype == tf.uint16 and unread.format.example_bytes == 60 * channels
+    examples, _ = first_examples(data, 3)
+    np.testing.assert_array_equal(levels_of(examples, 16), [image] * 3)
+    assert examples.numpy().min() >= -1 and examples.numpy().max() <= 1
+
+
+def test_8_bits_among_16_are_stretched(tmp_path):
+    image = ramp(6, 5)
+    files = {"b_png": encoded(image), "c_gif": encoded(image[..., 0], "GIF")}
+    files |= {"d_jpg": encoded(image, "JPEG", quality=100, subsampling=0)}
+    files |= {"e_tif": encoded(image, "TIFF")}
+    folder = put(tmp_path / "x", a_png=deep_png(DEEP[..., None]), **files)
+    data = open_data(settings_of(folder, batch_size=5))
+    assert data.size == 5
+    stored = data.examples.numpy()
+    np.testing.assert_array_equal(stored[0], np.repeat(DEEP[..., None], 3, 2))
+    np.testing.assert_array_equal(stored[1], image.astype(int) * 257)
+    np.testing.assert_array_equal(stored[2], np.repeat(image[..., :1], 3, 2).astype(int) * 257)
+    assert np.abs(stored[3] // 257 - image.astype(int)).max() <= 6
+    np.testing.assert_array_equal(stored[4], image.astype(int) * 257)
+
+
+def test_levels_of_16_bits_are_dequantized():
+    levels = tf.constant(np.arange(2**16).reshape(1, 256, 256, 1), tf.uint16)
+    first = tf.constant(0, tf.int64)
+    x = pixels.normalize(Config(), levels, first, bits=16).numpy().astype(np.float64)
+    noise = (x + 1) * 2**15 - levels.numpy()
+    assert noise.min() >= 0 and noise.max() < 1 and x.min() >= -1 and x.max() < 1
+    assert abs(noise.mean() - 0.5) < 0.01 and abs(noise.var() - 1 / 12) < 0.002
+    again = pixels.normalize(Config(), tf.cast(levels, tf.float32), first, bits=16)
+    np.testing.assert_array_equal(again, x.astype(np.float32))
+    plain = pixels.normalize(Config(dequantization=False), levels, first, bits=16)
+    exact = (np.arange(2**16) / 32767.5 - 1).astype(np.float32)
+    np.testing.assert_allclose(plain.numpy().ravel(), exact, atol=2**-24)
+    assert plain.numpy().min() == -1 and plain.numpy().max() == 1
+
+
+@pytest.mark.parametrize("cache", ["device", "off"])
+def test_the_device_loop_reads_16_bits(tmp_path, cache):
+    random = np.random.default_rng(1)
+    images = {
+        f"{n}_png": deep_png(random.integers(0, 2**16, [4, 3, 1]).astype(np.uint16))
+        for n in range(8)
+    }
+    folder = put(tmp_path / "x", **images)
+    data = open_data(settings_of(folder, batch_size=4, image_channels=1, cache=cache))
+    strategy = tf.distribute.get_strategy()
+    loop_input = open_loop_input(
+        data, strategy, batch_size=4, n_critic=2, steps_per_loop=1, resident=cache == "device"
+    )
+    if cache == "device":
+        assert loop_input.resident_bytes == 8 * 4 * 3 * 2 + 8 * 4
+    elements = loop_input.distributed_elements(data, strategy, 0)
+    batches = iter(replica_batches(data, tf.distribute.InputContext(), batch_size=4, first_step=0))
+    read = tf.function(
+        lambda element, step, first: loop_input.reader(element)(step, first), jit_compile=True
+    )
+    for start in (0, 2):
+        element = next(elements)
+        for step in range(2):
+            first = tf.constant((start + step) * 4, tf.int64)
+            examples, _ = read(element, tf.constant(step), first)
+            np.testing.assert_array_equal(examples, next(batches)[0])
+
+
+@pytest.mark.slow
+def test_a_run_on_16_bits_trains_and_samples(tmp_path):
+    folder = put(tmp_path / "x", **{f"{n}_png": deep_png(DEEP[..., None]) for n in range(4)})
+    settings = {**RECTANGLES, "data_dir": folder, "image_channels": 1, "train_steps": 2}
+    for device_loop in ("on", "off"):
+        _, writer = train_tiny(f"{tmp_path}/{device_loop}", device_loop=device_loop, **settings)
+        ((_, values),) = writer.summaries
+        assert all(np.isfinite(value) for value in values.values())
+    for kind in ("png", "grid", "npz"):
+        output = {"png": "p", "grid": "g.png", "npz": "n.npz"}[kind]
+        flags = [f"--model_dir={tmp_path}/on", f"--output={tmp_path}/{output}", "--num_samples=2"]
+        assert call_main("--mode=sample", f"--sample_format={kind}", *flags) == 0
+    assert PIL.Image.open(f"{tmp_path}/p/00000.png").mode == "L"
+    assert np.load(f"{tmp_path}/n.npz")["samples"].dtype == np.float32
+
+
+def test_records_keep_16_bits(tmp_path):
+    image = np.stack([DEEP, DEEP[::-1], DEEP[:, ::-1]], -1)
+    folder = put(tmp_path / "x", a_png=deep_png(image), b_tif=encoded(DEEP, "TIFF"))
+    for prefix, flags in (("copied", []), ("resized", ["--image_size=6x5"])):
+        assert write_tfrecords.main([folder, f"{tmp_path}/{prefix}", *flags]) == 0
+        config = settings_of(f"{tmp_path}/{prefix}-*", dataset="tfrecord", batch_size=2)
+        data = open_data(config)
+        assert data.format.dtype == tf.uint16 and data.example_shape == (6, 5, 3)
+        wanted = {image.tobytes(), np.repeat(DEEP[..., None], 3, 2).tobytes()}
+        assert {each.tobytes() for each in data.examples.numpy()} == wanted
+    assert write_tfrecords.main([folder, f"{tmp_path}/bad", "--image_size=6x"]) == 2
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_records_have_the_channels_of_their_flag(tmp_path, capsys, channels):
+    folder = put(tmp_path / "x", a_png=encoded(ramp(6, 5, 4)))
+    flags = ["--image_size=6x5", f"--image_channels={channels}"]
+    assert write_tfrecords.main([folder, f"{tmp_path}/r", *flags]) == 0
+    assert f" --image_channels={channels}\n" in capsys.readouterr().out
+    found, wanted = (
+        open_data(settings_of(path, dataset=name, batch_size=1, image_channels=channels))
+        for path, name in ((f"{tmp_path}/r-*", "tfrecord"), (folder, "image_folder"))
+    )
+    np.testing.assert_array_equal(found.examples, wanted.examples)
+    with pytest.raises(SystemExit):
+        write_tfrecords.main([folder, f"{tmp_path}/s", flags[1]])
+    assert "--image_channels requires --image_size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [[], ["--image_size=6x5"]])
+def test_records_do_not_lose_channels(tmp_path, monkeypatch, capsys, flags):
+    install(monkeypatch, EIGHT, "YXS")
+    folder = put(tmp_path / "x", a_tif=raw_tiff(EIGHT))
+    assert write_tfrecords.main([folder, f"{tmp_path}/r", *flags]) == 2
+    assert "a.tif has 8 channels, and a PNG has at most 4" in capsys.readouterr().err
+
+
+# Channels
+
+
+MODES = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("mode", MODES)
+def test_channels_are_kept_dropped_and_added(tmp_path, kind, mode):
+    image = ramp(6, 5, MODES[mode])
+    image = image[..., 0] if mode == "L" else image
+    folder = put(tmp_path / "x", **{f"a_{kind.lower()}": encoded(image, kind)})
+    picture = PIL.Image.fromarray(image)
+    for channels, other in ((2, "LA"), (4, "RGBA")):
+        data = open_data(settings_of(folder, image_channels=channels, batch_size=1))
+        wanted = np.asarray(picture.convert("RGBA").convert(other)).astype(int)
+        assert np.abs(data.examples[0].numpy() - wanted).max() <= 1
+    assert find_data(settings_of(folder)).spec.example_shape == (6, 5, 3)
+
+
+def test_channels_that_pictures_do_not_have_are_refused(tmp_path):
+    folder = put(tmp_path / "x", a_png=encoded(ramp(6, 5)))
+    with pytest.raises(UserError, match=r"=5 requires TIFF images of 5 channels, .* — give 1"):
+        find_data(settings_of(folder, image_channels=5))
+    with pytest.raises(UserError, match="--image_channels=2 does not apply to --dataset=digits"):
+        find_data(Config(image_channels=2))
+
+
+# TIFF files that Pillow cannot read
+
+
+def raw_tiff(image, orientation=1, sample_format=1):
+    """Returns an uncompressed TIFF file of any number of channels, as the specification says."""
+    height, width, channels = image.shape
+    bits = np.full(channels, 8 * image.dtype.itemsize, "<u2").tobytes()
+    bits_at, data_at = 8, 8 + max(4, len(bits))
+    directory_at = data_at + image.nbytes + image.nbytes % 2
+    entries = [(256, 4, 1, width), (257, 4, 1, height)]
+    entries += [(258, 3, channels, bits_at if channels > 2 else int.from_bytes(bits, "little"))]
+    entries += [(259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, data_at), (274, 3, 1, orientation)]
+    entries += [(277, 3, 1, channels), (278, 4, 1, height), (279, 4, 1, image.nbytes)]
+    entries += [(339, 3, 1, sample_format)]
+    directory = struct.pack("<H", len(entries))
+    directory += b"".join(struct.pack("<HHII", *entry) for entry in entries) + bytes(4)
+    head = b"II*\0" + struct.pack("<I", directory_at) + bits.ljust(max(4, len(bits)), b"\0")
+    return head + image.tobytes() + bytes(image.nbytes % 2) + directory
+
+
+EIGHT = np.random.default_rng(2).integers(0, 2**16, [6, 5, 8]).astype("<u2")
+
+
+def install(monkeypatch, image, axes):
+    """Puts a module in place of tifffile, which reads one image."""
+    page = types.SimpleNamespace(asarray=lambda: image, axes=axes)
+    module = types.ModuleType("tifffile")
+    module.__spec__ = importlib.machinery.ModuleSpec("tifffile", None)
+    module.TiffFile = lambda file: contextlib.nullcontext(types.SimpleNamespace(pages=[page]))
+    monkeypatch.setitem(sys.modules, "tifffile", module)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("axes", ["YXS", "SYX"])
+def test_many_channels_are_read_by_tifffile(tmp_path, monkeypatch, axes, cache):
+    install(monkeypatch, EIGHT if axes == "YXS" else np.moveaxis(EIGHT, -1, 0), axes)
+    folder = put(tmp_path / "x", a_tiff=raw_tiff(EIGHT, orientation=6))
+    data = open_data(settings_of(folder, cache=cache))
+    assert data.example_shape == (5, 6, 8) and data.format.dtype == tf.uint16
+    examples, _ = first_examples(data, 1)
+    np.testing.assert_array_equal(levels_of(examples[0], 16), np.rot90(EIGHT, -1))
+    with pytest.raises(UserError, match=r"=3, but the images of .* have 8 channels — give --image"):
+        find_data(settings_of(folder, image_channels=3))
+
+
+@pytest.mark.parametrize(
+    ("image", "sample_format", "message"),
+    [
+        (EIGHT, 1, r"a.tif is a TIFF of 8 channels of 16 bits, which Pillow .* — pip install tiff"),
+        (EIGHT[..., :3], 1, r"a.tif is a TIFF of 3 channels of 16 bits, which .* — pip install"),
+        (EIGHT[..., :1].view("<i2"), 2, r"1 channel of 16 bits, signed or .* — store unsigned"),
+        (EIGHT[..., :2].copy().view("<u4"), 1, r"a TIFF of 1 channel of 32 bits — store unsigned"),
+    ],
+)
+def test_other_tiff_files_are_refused(tmp_path, monkeypatch, image, sample_format, message):
+    monkeypatch.setitem(sys.modules, "tifffile", None)  # it is not installed
+    folder = put(tmp_path / "x", a_tif=raw_tiff(image, sample_format=sample_format))
+    with pytest.raises(UserError, match=message):
+        find_data(settings_of(folder))
+
+
+def test_damaged_tiff_files_are_left_out(tmp_path, capsys):
+    content = raw_tiff(ramp(6, 5, 1))
+    files = {f"{n}_tif": content[:n] for n in (0, 4, 8, 20, 60)}
+    folder = put(tmp_path / "x", a_tif=content, b_png=content, **files)
+    assert open_data(settings_of(folder, image_channels=1)).size == 2
+    assert f"{len(files)} of {len(files) + 2} images cannot be read" in capsys.readouterr().err
+
+
+def test_a_remote_tpu_does_not_stream_tiff_files(tmp_path):
+    folder = put(tmp_path / "x", a_tif=raw_tiff(ramp(6, 5, 1)))
+    config = settings_of(folder, cache="off", tpu="my-tpu")
+    with pytest.raises(UserError, match=r"has TIFF files, which .* — use --cache=on, or convert"):
+        open_data(config)
+
+
+@pytest.mark.slow
+def test_tifffile_reads_what_pillow_cannot(tmp_path):
+    import tifffile  # noqa: PLC0415
+
+    for channels, dtype in ((3, np.uint16), (5, np.uint8), (16, np.uint16)):
+        image = EIGHT.repeat(2, axis=2)[..., :channels].astype(dtype)
+        path = tmp_path / f"{channels}.tif"
+        tifffile.imwrite(path, image, photometric="minisblack", planarconfig="contig")
+        np.testing.assert_array_equal(tiff.read_tiff(path.read_bytes()), image)

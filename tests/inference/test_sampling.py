@@ -1,0 +1,169 @@
+"""Samples that depend on (weights, seed, index) only, and pictures of them."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+import models
+from tests.helpers.runs import DCGAN, call_main, open_data, strategy_over, train_tiny
+from wgan_gp.config import Config
+from wgan_gp.inference.grids import make_sample_images, real_images
+from wgan_gp.inference.images import GAP_GRAY, PLOT_PIXELS, image_grid, point_plot
+from wgan_gp.inference.sampling import Sampler
+from wgan_gp.runtime.randomness import truncate
+
+
+def make_sampler(replicas, batch_size=8, classes=0, **choices):
+    strategy = strategy_over(replicas)
+    tf.keras.utils.set_random_seed(0)
+    with strategy.scope():
+        generator, _ = models.build(
+            "dcgan", (8, 8, 1), latent_size=6, width=4, classes=classes, **choices
+        )
+    for weight in generator.weights:  # scales and offsets of classes start alike
+        if len(weight.shape) == 2 and weight.shape[0] == classes:
+            weight.assign(np.random.default_rng(0).normal(size=weight.shape))
+    return Sampler(
+        generator, strategy, latent_size=6, seed=3, classes=classes, batch_size=batch_size
+    )
+
+
+def test_samples_do_not_depend_on_count_batch_or_replicas():
+    expected = make_sampler(1).sample(40)
+    assert expected.shape == (40, 8, 8, 1)
+    assert len(np.unique(expected.reshape(40, -1), axis=0)) == 40
+    np.testing.assert_array_equal(make_sampler(1).sample(5), expected[:5])
+    np.testing.assert_allclose(make_sampler(1, batch_size=7).sample(40), expected, atol=1e-6)
+    np.testing.assert_allclose(make_sampler(4).sample(37), expected[:37], atol=1e-6)
+
+
+def test_batch_statistics_are_those_of_the_batch_on_any_number_of_replicas():
+    choices = {"sampling_statistics": "batch"}
+    expected = make_sampler(1, **choices).sample(16)
+    np.testing.assert_allclose(make_sampler(4, **choices).sample(16), expected, atol=1e-5)
+    # Not the accumulated ones, and of this batch: a larger one gives others.
+    assert np.abs(make_sampler(1).sample(16) - expected).max() > 0.01
+    assert np.abs(make_sampler(1, 16, **choices).sample(16) - expected).max() > 0.001
+    # Sampling changes nothing.
+    sampler = make_sampler(1, **choices)
+    np.testing.assert_array_equal(sampler.sample(16), sampler.sample(16))
+
+
+def test_classes_come_in_turn_or_as_asked_for():
+    sampler = make_sampler(1, classes=3, conditioning="acgan")
+    in_turn = sampler.sample(12)
+    for label in range(3):
+        np.testing.assert_array_equal(sampler.sample(4, label), in_turn[label::3])
+    # They are told apart by the generator, not by their place.
+    other = make_sampler(1, classes=2, conditioning="acgan")
+    assert np.abs(other.sample(3)[2] - in_turn[2]).max() > 1e-3
+    np.testing.assert_allclose(
+        make_sampler(4, classes=3, conditioning="acgan").sample(12), in_turn, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("label", [None, 2])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_given_noise_is_drawn_as_the_same_noise_of_the_seed(replicas, label):
+    sampler = make_sampler(replicas, classes=3, conditioning="acgan")
+    latents, labels = sampler.noise(13, label)
+    np.testing.assert_allclose(
+        sampler.generate(latents, labels), sampler.sample(13, label), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("threshold", [0.3, 1.0, 5.0])
+def test_truncated_latents_have_the_normal_distribution_within_the_threshold(threshold):
+    values = np.concatenate([np.linspace(-9, 9, 181), np.random.default_rng(0).normal(size=2000)])
+    found = truncate(tf.constant(values, tf.float32), threshold).numpy()
+    low, high = scipy.stats.norm.cdf([-threshold, threshold])
+    expected = scipy.stats.norm.ppf(low + scipy.stats.norm.cdf(values) * (high - low))
+    is_exact = np.abs(values) < 6  # where SciPy's distribution function is not rounded to 1
+    np.testing.assert_allclose(found[is_exact], expected[is_exact], atol=1e-5 + 1e-4 * threshold)
+    assert np.abs(found).max() <= threshold
+    assert (np.diff(found[:181]) >= 0).all()
+    assert (
+        scipy.stats.kstest(found[181:], scipy.stats.truncnorm(-threshold, threshold).cdf)[1] > 0.01
+    )
+
+
+def test_a_truncated_sampler_draws_similar_samples_on_any_number_of_replicas():
+    plain, truncated = make_sampler(1), make_sampler(1).truncated(0.5)
+    latents, labels = truncated.noise(13)
+    assert np.abs(latents).max() <= 0.5 < np.abs(plain.noise(13)[0]).max()
+    np.testing.assert_array_equal(np.sign(latents), np.sign(plain.noise(13)[0]))
+    expected = truncated.sample(13)
+    np.testing.assert_allclose(truncated.generate(latents, labels), expected, atol=1e-6)
+    np.testing.assert_allclose(make_sampler(4).truncated(0.5).sample(13), expected, atol=1e-6)
+    assert np.abs(plain.sample(13) - expected).max() > 0.01
+
+
+def test_every_sample_of_a_run_is_truncated(tmp_path, capsys):
+    train_tiny(tmp_path, train_steps=1)
+    flags = [f"--model_dir={tmp_path}", "--sample_truncation=0.25"]
+    assert call_main("--mode=sample", *flags, "--sample_format=npz") == 0
+    path = capsys.readouterr().out.splitlines()[-1]
+    assert path.endswith("-truncation-0.25-npz-64.npz")
+    with np.load(path) as archive:
+        assert np.abs(archive["latents"]).max() <= 0.25 == archive["truncation"]
+    assert call_main("--mode=evaluate", *flags) == 0
+    assert "samples of latents within 0.25:" in capsys.readouterr().out
+    (line,) = (tmp_path / "evaluation.jsonl").read_text().splitlines()
+    assert json.loads(line)["truncation"] == 0.25
+
+
+def test_a_conditional_grid_has_a_column_for_each_class():
+    source = open_data(Config())
+    pictures = make_sample_images(make_sampler(1, classes=10, conditioning="acgan"), source)()
+    assert pictures["samples"].shape == (8 * 34, 10 * 34, 1)
+    assert pictures["interpolation"].shape == (8 * 34, 8 * 34, 1)
+    assert make_sample_images(make_sampler(1), source)()["samples"].shape == (8 * 34, 8 * 34, 1)
+
+
+def test_real_images_are_those_that_training_reads_first():
+    source = open_data(Config())
+    first = source.read(tf.constant(0, tf.int64), 64)[0].numpy()
+    np.testing.assert_array_equal(real_images(source)["real"], image_grid(first, 8))
+    assert real_images(open_data(Config(dataset="gaussians_8"))) == {}
+
+
+def test_image_grid_places_and_scales_images():
+    images = np.full([5, 8, 8, 3], -1, np.float32)
+    images[4] = 1
+    images[1, :, :, 0] = 0
+    grid = image_grid(images, 3)
+    # Five images in three columns and two rows, each of 8 pixels enlarged to 32, and a gap.
+    assert (grid.shape, grid.dtype) == ((68, 102, 3), np.uint8)
+    assert (grid[34:66, 34:66] == 255).all()
+    assert (grid[:32, 34:66] == (128, 0, 0)).all()
+    for top, left in ((0, 0), (0, 68), (34, 0)):
+        assert (grid[top : top + 32, left : left + 32] == 0).all()
+    assert (grid[32:34] == GAP_GRAY).all() and (grid[:, 100:] == GAP_GRAY).all()
+
+
+def test_large_images_are_not_enlarged():
+    assert image_grid(np.zeros([4, 64, 64, 1]), 2).shape == (132, 132, 1)
+
+
+def test_point_plot_draws_samples_over_data_and_drops_outliers():
+    real = np.array([[1.0, 1.0], [-1.0, -1.0]])
+    plot = point_plot(np.array([[1.0, -1.0], [1e9, 0.0], [np.nan, 0.0]]), real)
+    half = PLOT_PIXELS // 2
+    drawn = (plot != 255).any(axis=2)
+    quarters = [drawn[:half, :half], drawn[:half, half:], drawn[half:, :half], drawn[half:, half:]]
+    # Top left empty; data top right and bottom left; the sample bottom right.
+    assert [int(quarter.sum()) for quarter in quarters] == [0, 4, 4, 4]
+    assert (plot[half:, half:].reshape(-1, 3) == (31, 90, 200)).all(axis=1).sum() == 4
+
+
+def test_labels_change_samples_after_a_short_run(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=20, conditioning="acgan", **DCGAN)
+    latents = np.random.default_rng(0).standard_normal([16, 8]).astype(np.float32)
+    zeros, ones = (
+        np.array(run.state.generator([tf.constant(latents), tf.fill([16], label)]))
+        for label in (0, 1)
+    )
+    assert np.abs(zeros - ones).reshape(16, -1).max(axis=1).min() > 1e-3

@@ -1,0 +1,459 @@
+"""Tests of the networks: shapes, ranges, and the requirements of a gradient penalty."""
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import losses
+import models
+from models import resnet
+from models.activations import LeakyReLU
+from models.design import Design
+from models.heads import CONDITIONINGS
+from models.normalization import CRITIC_NORMALIZATIONS
+from tests.helpers.runs import strategy_over
+from wgan_gp import config
+
+# The examples that each network supports, at the smallest size that has its structure.
+IMAGES = [
+    *(("dcgan", (size, size, channels)) for size in (8, 28, 48, 64) for channels in (1, 3)),
+    *(("resnet", (size, size, 3)) for size in (32, 48, 64, 128)),
+    *(("resnet101", (size, size, 3)) for size in (32, 64)),
+]
+ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
+SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("conv1d", (40, 2))]
+LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
+ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
+
+POOLS = "name=resnet image_size=32"
+
+
+def build(name, shape, latent_size=6, width=8, **choices):
+    return models.build(name, shape, latent_size, width, **{"depth": 1, **choices})
+
+
+def random(*shape):
+    return tf.constant(np.random.default_rng(0).standard_normal(shape), tf.float32)
+
+
+def trainable(model):
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
+
+
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_initial_weights_depend_on_the_seed_and_differ_between_layers(name, shape):
+    def kernels(seed):
+        tf.keras.utils.set_random_seed(seed)
+        pair = build(name, shape, depth=3, critic_normalization="spectral")
+        weights = [weight for model in pair for weight in model.weights if len(weight.shape) > 1]
+        return [np.array(weight).ravel() for weight in weights]
+
+    first, again, other = kernels(0), kernels(0), kernels(1)
+    for one, same, different in zip(first, again, other, strict=True):
+        np.testing.assert_array_equal(one, same)
+        assert (one != different).any()
+    assert len({kernel[:8].tobytes() for kernel in first}) == len(first)
+
+
+@pytest.mark.parametrize(("name", "shape"), ALL)
+def test_shapes_and_range(name, shape):
+    generator, critic = build(name, shape)
+    samples = generator(random(3, 6), training=True)
+    assert samples.shape == (3, *shape)
+    assert samples.dtype == tf.float32
+    if len(shape) == 3:
+        assert np.abs(samples).max() <= 1
+    scores = critic(samples, training=True)
+    assert scores.shape == (3, 1)
+    assert np.ptp(scores) > 0
+
+
+CRITICS = [
+    pytest.param(
+        *(name, shape, kind),
+        marks=pytest.mark.slow if (name, shape) in LARGE and kind != "layer" else [],
+    )
+    for name, shape in (*SMALL, *LARGE)
+    for kind in CRITIC_NORMALIZATIONS
+    if (name, kind) != ("mlp", "instance")
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "normalization"), CRITICS)
+def test_scores_do_not_depend_on_other_examples(name, shape, normalization):
+    """Tests that d D(x_i) / d x_j is 0 for i != j, unlike with batch normalization."""
+    _, critic = build(name, shape, width=16, critic_normalization=normalization)
+    found = losses.check_critic(lambda x: critic(x, training=True), random(12, *shape))
+    # Power iteration changes the estimate, and therefore the scores, in every call. It has not yet
+    # converged to the singular vectors, whose derivative would be exact.
+    estimated = {"random_scores", "estimated_gradient"}
+    allowed = estimated if normalization == "spectral" else set()
+    assert {each.name for each in found} <= allowed
+    points = random(5, *shape)
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        score = critic(points, training=True)[2, 0]
+    influence = np.abs(tape.gradient(score, points)).reshape(5, -1).sum(axis=1)
+    assert influence[2] > 0
+    np.testing.assert_array_equal(np.delete(influence, 2), 0)
+
+
+@pytest.mark.parametrize(("name", "shape", "normalization"), CRITICS)
+def test_the_penalty_has_a_gradient_in_every_kernel_of_the_critic(name, shape, normalization):
+    _, critic = build(name, shape, width=16, critic_normalization=normalization)
+    with tf.GradientTape() as tape:
+        penalty = tf.reduce_mean(
+            losses.gradient_penalty(critic, random(5, *shape), -random(5, *shape), seed=[1, 2])
+        )
+    kernels = [weight for weight in critic.trainable_variables if len(weight.shape) > 1]
+    for gradient in tape.gradient(penalty, kernels):
+        assert np.abs(gradient).max() > 0
+
+
+def double_gradients(function, points):
+    """Returns the square of a function, its gradient, and the gradient of the squared gradient."""
+    with tf.GradientTape() as outer:
+        outer.watch(points)
+        with tf.GradientTape() as inner:
+            inner.watch(points)
+            value = function(points) ** 2
+        gradient = inner.gradient(value, points)
+        squared = tf.reduce_sum(gradient**2)
+    return value, gradient, outer.gradient(squared, points)
+
+
+@pytest.mark.parametrize("after_few_channels", [False, True])
+@pytest.mark.parametrize("slope", [0.0, 0.2])
+def test_leaky_relu_has_the_values_and_gradients_of_tensorflow(slope, after_few_channels):
+    points = random(64, 5)
+    fast = double_gradients(LeakyReLU(slope, after_few_channels=after_few_channels), points)
+    plain = double_gradients(lambda x: tf.nn.leaky_relu(x, slope), points)
+    for ours, theirs in zip(fast, plain, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("after_few_channels", [False, True])
+def test_leaky_relu_has_no_second_derivative(after_few_channels):
+    """Tests that the second derivative is None, not zeros that flow through the network."""
+    points, upstream = random(64), random(64)
+    with tf.GradientTape() as outer:
+        outer.watch(points)
+        with tf.GradientTape() as inner:
+            inner.watch(points)
+            value = LeakyReLU(0.0, after_few_channels=after_few_channels)(points)
+        gradient = inner.gradient(value, points, upstream)
+    assert outer.gradient(gradient, points) is None
+
+
+@pytest.mark.parametrize("name", ["dcgan", "resnet"])
+def test_generators_of_earlier_versions_can_be_loaded(name):
+    """Keras files of earlier versions contain the argument "by_blocks" of some layers."""
+    generator, _ = build(name, (32, 32, 3))
+    old = [
+        (type(layer), {**layer.get_config(), "by_blocks": True})
+        for layer in generator.layers
+        if {"size", "kernel_size"} & layer.get_config().keys()
+    ]
+    assert old
+    for kind, settings in old:
+        assert "by_blocks" not in kind.from_config(settings).get_config()
+
+
+def assert_equal_with_derivatives(ours, plain, points):
+    for one, other in zip(
+        double_gradients(ours, points), double_gradients(plain, points), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind", "groups"),
+    [
+        ("dcgan", (16, 16, 3), "layer", 1),
+        ("mlp", (2,), "layer", 1),
+        ("resnet", (48, 48, 3), "layer", 1),
+        ("dcgan", (16, 16, 3), "group", 8),
+        ("mlp", (2,), "group", 4),
+        ("dcgan", (16, 16, 3), "instance", 0),
+        ("conv1d", (40, 2), "layer", 1),
+        ("conv1d", (40, 2), "group", 8),
+    ],
+)
+def test_critic_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
+    """Tests mean 0 and variance 1 of each group, and a scale and an offset of each channel."""
+    monkeypatch.setattr("models.normalization.GROUPS", 8)
+    _, critic = build(name, shape, width=16, depth=2, critic_normalization=kind)
+    added = [layer for layer in critic.layers if "norm" in layer.name]
+    assert added
+    for layer in added:
+        assert len(layer._inbound_nodes) == 1  # each layer is used once
+        before = 3 + 2 * tf.random.normal([5, *layer.input.shape[1:]])
+        channels = before.shape[-1]
+        count = groups if kind != "instance" else channels
+        after = np.reshape(layer(before), [5, -1, count, channels // count])
+        np.testing.assert_allclose(after.mean(axis=(1, 3)), 0, atol=1e-4)
+        np.testing.assert_allclose(after.var(axis=(1, 3)), 1, rtol=1e-2)
+        if kind == "layer" and len(before.shape) == 4:
+            assert np.abs(np.mean(layer(before), axis=-1)).max() > 0.1
+        assert [tuple(weight.shape) for weight in layer.weights] == [(channels,)] * 2
+
+
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_spectral_normalization_divides_by_the_largest_singular_value(name, shape):
+    _, critic = build(name, shape, critic_normalization="spectral")
+    layers = [layer for layer in critic.layers if getattr(layer, "kernel", None) is not None]
+    assert layers
+    for layer in layers:
+        assert layer.spectral, layer.name
+    inner = layers[-2]
+    shaped = [int(side) for side in inner.input.shape[1:]]
+    for _ in range(50):  # one power iteration per call
+        inner(tf.zeros([1, *shaped]), training=True)
+    matrix = np.reshape(inner.kernel, [-1, inner.kernel.shape[-1]])
+    largest = np.linalg.svd(matrix, compute_uv=False)[0]
+    direction = np.array(inner.direction)
+    examples = random(3, *shaped)
+    outputs = inner(examples)  # inference does not update the estimate
+    np.testing.assert_array_equal(inner.direction, direction)
+    unbiased = inner.product(examples, tf.convert_to_tensor(inner.kernel)) / largest
+    np.testing.assert_allclose(outputs, unbiased, rtol=1e-3, atol=1e-5)
+
+
+def test_spectral_normalization_is_equal_on_one_and_four_replicas():
+    def scores(replicas):
+        strategy = strategy_over(replicas)
+        tf.keras.utils.set_random_seed(0)
+        with strategy.scope():
+            _, critic = build("mlp", (2,), critic_normalization="spectral")
+        examples = random(8, 2)
+        for _ in range(3):
+            results = strategy.run(lambda: critic(examples, training=True))
+        return strategy.experimental_local_results(results)
+
+    (one,) = scores(1)
+    for other in scores(4):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("conditioning", ["acgan", "projection"])
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_labels_reach_generator_and_critic(name, shape, conditioning):
+    generator, critic = build(name, shape, classes=3, conditioning=conditioning)
+    for weight in generator.weights:  # all classes have equal initial values
+        if weight.shape[:1] == (3,):
+            weight.assign(random(*weight.shape))
+    latents = tf.tile(random(1, 6), [3, 1])
+    samples = np.array(generator([latents, tf.range(3)], training=False))
+    assert np.abs(samples[1:] - samples[:-1]).reshape(2, -1).max(axis=1).min() > 1e-3
+    if conditioning == "acgan":
+        scores, logits = critic(samples)
+        assert (scores.shape, logits.shape, logits.dtype) == ((3, 1), (3, 3), tf.float32)
+    else:
+        same = tf.tile(samples[:1], [3, 1, 1, 1][: samples.ndim])
+        scores = np.array(critic([same, tf.range(3)]))
+        assert scores.shape == (3, 1) and len(np.unique(scores)) == 3
+
+
+def test_projection_is_the_inner_product_with_the_embedding_of_the_label():
+    _, critic = build("mlp", (2,), classes=3, conditioning="projection")
+    points, labels = random(4, 2), tf.constant([0, 2, 1, 2])
+    features = tf.keras.Model(critic.inputs[0], critic.get_layer("activation_1").output)(points)
+    embedding = np.array(critic.get_layer("projection").kernel)
+    score = critic.get_layer("score")
+    expected = score(features)[:, 0] + np.sum(features * embedding[:, [0, 2, 1, 2]].T, axis=1)
+    np.testing.assert_allclose(critic([points, labels])[:, 0], expected, rtol=1e-5)
+
+
+def test_the_choices_are_those_of_the_configuration():
+    assert config.CRITIC_NORMALIZATIONS == CRITIC_NORMALIZATIONS
+    assert config.CONDITIONINGS == CONDITIONINGS
+
+
+@pytest.mark.parametrize(("name", "shape"), ONE_EACH)
+def test_bfloat16_keeps_variables_outputs_and_the_penalty_in_float32(name, shape):
+    """Tests that results differ from those in float32 only by the rounding of bfloat16."""
+    tf.keras.utils.set_random_seed(0)
+    plain_generator, plain = build(name, shape, width=32)
+    tf.keras.utils.set_random_seed(0)
+    generator, critic = build(name, shape, width=32, precision="mixed_bfloat16")
+    assert {tf.as_dtype(weight.dtype) for weight in generator.weights} == {tf.float32}
+    hidden = [layer.compute_dtype for layer in critic.layers if hasattr(layer, "filters")]
+    assert "bfloat16" in hidden
+    assert generator(random(3, 6)).dtype == tf.float32
+    np.testing.assert_allclose(generator(random(3, 6)), plain_generator(random(3, 6)), atol=0.05)
+    real, fake = random(8, *shape), random(8, *shape)[::-1]
+    penalties = []
+    for each in (plain, critic):
+        with tf.GradientTape() as tape:
+            penalty = losses.gradient_penalty(each, real, fake, alpha=tf.fill([8], 0.3))
+        gradients = tape.gradient(penalty, each.trainable_variables[0])
+        assert penalty.dtype == tf.float32 and np.isfinite(gradients).all()
+        penalties.append(np.array(penalty))
+    np.testing.assert_allclose(penalties[1], penalties[0], rtol=0.05, atol=0.01)
+
+
+def test_settings_of_the_hard_networks():
+    tanh = {"activation": "tanh"}
+    for model in build("dcgan", (16, 16, 3), **tanh):
+        kinds = {type(layer).__name__ for layer in model.layers}
+        assert "LeakyReLU" not in kinds and "Activation" in kinds
+    generator, _ = build("dcgan", (64, 64, 3), generator_normalization="none")
+    assert not any("normalization" in layer.name for layer in generator.layers)
+    assert all(layer.use_bias for layer in generator.layers if "conv" in layer.name)
+    generator, critic = build("dcgan", (64, 64, 3), generator_channels="constant", width=64)
+    assert {layer.filters for layer in generator.layers if "conv" in layer.name} == {64}
+    assert [layer.filters for layer in critic.layers if "conv" in layer.name] == [64, 128, 256, 512]
+    generator, critic = models.build(
+        "dcgan", (64, 64, 3), 128, generator_name="mlp", generator_width=512, depth=4
+    )
+    units = [layer.filters for layer in generator.layers if hasattr(layer, "filters")]
+    assert units == [512] * 4 + [64 * 64 * 3] and critic.get_layer("conv_4").filters == 512
+
+
+def test_resnet101_has_101_layers_with_kernels():
+    for model in models.build("resnet101", (64, 64, 3), 128, 8):
+        kernels = [weight for weight in model.trainable_variables if len(weight.shape) > 1]
+        assert len(kernels) - sum("shortcut" in layer.name for layer in model.layers) == 101
+
+
+def test_default_widths_are_those_of_the_registry():
+    generator, critic = models.build("mlp", (2,), latent_size=6)
+    width = models.MODELS["mlp"].width
+    assert critic.count_params() == (2 + 1) * width + 2 * (width + 1) * width + width + 1
+    assert generator.count_params() == (6 + 1) * width + 2 * (width + 1) * width + 2 * (width + 1)
+    # A generator of a different network has the default of that network.
+    generator, critic = models.build("dcgan", (8, 8, 1), 6, 16, generator_name="mlp")
+    assert generator.get_layer("dense_1").filters == width
+    generator, _ = models.build("resnet101", (32, 32, 3), 6, 4, generator_name="mlp")
+    assert sum("dense" in layer.name for layer in generator.layers) == 3
+    generator, _ = models.build("dcgan", (8, 8, 1), 6, 16, generator_width=4)
+    assert generator.get_layer("conv_1").filters == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("dcgann", (8, 8, 1), "name=dcgann is unknown: use one of mlp, dcgan, resnet"),
+        (
+            "dcgan",
+            (7, 7, 1),
+            "name=dcgan does not support images of 7x7 pixels: use image_size=8 or more",
+        ),
+        ("dcgan", (7, 16, 1), "7x16 pixels"),
+        (
+            "dcgan",
+            (2,),
+            "name=dcgan generates images, but the dataset contains points: use name=mlp",
+        ),
+        ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128, or HxW .*, or name=mlp"),
+        ("resnet", (48, 100, 3), "48x100 pixels: use image_size=32, 48, 64 or 128, or HxW"),
+        ("resnet101", (64, 24, 3), "64x24 pixels: use image_size=32, 64 or 128, or HxW"),
+        (
+            "dcgan",
+            (64, 2),
+            "name=dcgan generates images, but the dataset contains signals: use name=mlp, conv1d",
+        ),
+        (
+            "conv1d",
+            (8, 8, 1),
+            "name=conv1d generates signals, but the dataset contains images: use name=mlp, dcgan",
+        ),
+        ("conv1d", (3, 2), "signals of 3 steps: use signals of 4 or more steps, or name=mlp"),
+    ],
+)
+def test_unsupported_combinations_are_errors(name, shape, message):
+    with pytest.raises(models.DesignError, match=message) as caught:
+        models.build(name, shape, latent_size=6)
+    assert_no_command_line_syntax(caught.value)
+
+
+def test_settings_are_the_parameters_that_a_user_sets():
+    assert set(inspect.signature(models.build).parameters) - {"design", "registry"} <= {
+        *models.SETTINGS,
+        "example_shape",
+    }
+    fixed = {"example_shape", "bounded", "classes", "condition_size", "fused_resampling"}
+    fields = {field.name for field in dataclasses.fields(Design)}
+    assert set(models.SETTINGS) == {"name", "generator_name", *fields} - fixed
+
+
+def test_build_and_check_accept_all_settings():
+    settings = {
+        "name": "resnet101",
+        "generator_name": "mlp",
+        "latent_size": 6,
+        "width": 4,
+        "generator_width": None,
+        "depth": None,
+        "conditioning": "projection",
+        "activation": "tanh",
+        "generator_normalization": "none",
+        "generator_channels": "constant",
+        "critic_normalization": "layer",
+        "critic_pooling": "mean",
+        "minibatch_stddev": 2,
+        "batch_norm_momentum": 0.9,
+        "sampling_statistics": "batch",
+        "precision": "float32",
+    }
+    assert set(settings) == set(models.SETTINGS)
+    pair = models.check(**settings, example_shape=(32, 32, 3))
+    assert pair == (models.MODELS["resnet101"], models.MODELS["mlp"])
+    generator, critic = models.build(**settings, example_shape=(32, 32, 3), classes=3)
+    assert len(generator.inputs) == len(critic.inputs) == 2
+    assert generator.get_layer("dense_1").filters == models.MODELS["mlp"].width
+    assert models.check(None, (2,)) == 2 * (models.MODELS["mlp"],)
+
+
+@pytest.mark.parametrize("function", [models.build, models.check])
+def test_an_unknown_setting_is_an_error(function):
+    with pytest.raises(TypeError, match="widht"):
+        function("mlp", (2,), latent_size=6, widht=4)
+
+
+def assert_no_command_line_syntax(error):
+    assert isinstance(error, ValueError)
+    assert "--" not in str(error) and " — " not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"width": 3}, "width=3 is too narrow for resnet101: give at least 4"),
+        ({"generator_width": 2}, "generator_width=2 is too narrow for resnet101"),
+        (
+            {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
+            "no access to labels.*: use generator_normalization=batch, or generator_name=mlp",
+        ),
+    ],
+)
+def test_unsupported_settings_are_errors(choices, message):
+    with pytest.raises(models.DesignError, match=message) as caught:
+        models.build("resnet101", (32, 32, 3), 6, **choices)
+    assert_no_command_line_syntax(caught.value)
+
+
+def test_critic_pooling_requires_a_critic_with_pooling():
+    pooled = [("resnet", (resnet.SMALL, resnet.SMALL, 3))]
+    for name, shape in ALL:
+        if (name, shape) in pooled:
+            models.check(name, shape, critic_pooling="sum")
+            continue
+        with pytest.raises(ValueError, match=r"^critic_pooling=sum requires global pooling"):
+            models.check(name, shape, critic_pooling="sum")
+        models.check(name, shape, critic_pooling="mean")
+    with pytest.raises(ValueError, match=f"critic of name=dcgan .* use {POOLS}"):
+        models.build("dcgan", (32, 32, 3), 6, 8, critic_pooling="sum", generator_name="resnet")
+
+
+def test_only_biases_before_batch_normalization_are_omitted():
+    """Tests that the first layer keeps its biases, of which it has one per pixel and channel."""
+    generator, _ = build("dcgan", (16, 16, 3))
+    assert generator.get_layer("dense").use_bias
+    assert not generator.get_layer("conv_1").use_bias and generator.get_layer("image").use_bias
+    for model in build("resnet101", (32, 32, 3)):
+        last = [layer for layer in model.layers if layer.name.endswith("_conv_3")]
+        assert last and not any(layer.use_bias for layer in last)

@@ -1,0 +1,141 @@
+"""The rules of docs/architecture.md: permitted imports, and the sizes of files and signatures.
+
+The layers inside wgan_gp are contracts of import-linter, in pyproject.toml.
+"""
+
+import ast
+import importlib
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+from wgan_gp.app.library import bundled
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+# The packages that each part may import, in addition to the standard library and itself.
+ALLOWED = {
+    "losses": {"tensorflow"},
+    "models": {"tensorflow"},
+    "wgan_gp": {
+        "absl",
+        "tensorflow",
+        "tensorflow_datasets",
+        "google",
+        "googleapiclient",  # asks Google for the location of a bucket
+        "numpy",
+        "PIL",
+        "requests",  # with which tensorflow-datasets downloads
+        "scipy",  # scikit-learn requires it and threadpoolctl
+        "sklearn",
+        "tensorboard",
+        "threadpoolctl",
+        "tqdm",
+    },
+    "wgan_gp/tpu": {"absl", "tensorflow", "numpy", "jax", "jaxlib"},
+    # Each of these is optional, and only one module imports it.
+    "wgan_gp/writers/mlflow.py": {"mlflow", "numpy"},
+    "wgan_gp/writers/notebook.py": {"IPython", "numpy", "tensorflow", "tqdm"},
+    "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
+    "wgan_gp/data/tiff.py": {"numpy", "PIL", "tensorflow", "tifffile"},
+    "flags.py": {"absl", "wgan_gp.config.checks", "wgan_gp.config", "wgan_gp.errors"},
+    "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
+}
+
+
+def _has_own_rule(path):
+    parents = [str(each.relative_to(ROOT)) for each in (path, path.parent)]
+    return any(each in ALLOWED and each != "wgan_gp" for each in parents)
+
+
+FILES = [
+    (part, path)
+    for part in ALLOWED
+    for path in sorted([*(ROOT / part).rglob("*.py")] or [ROOT / part])
+    if part != "wgan_gp" or not _has_own_rule(path)
+]
+# The only module of the engine that imports by a computed name: it finds losses, models and flags.
+RESOLVER = ROOT / "wgan_gp" / "app" / "library.py"
+USER_CODE = ROOT / "wgan_gp" / "app" / "user_code.py"
+
+
+def imports(path):
+    """Returns the absolute names of the modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module
+
+
+@pytest.mark.parametrize(
+    ("part", "path"), FILES, ids=lambda value: str(value).removeprefix(f"{ROOT}/")
+)
+def test_imports_are_permitted(part, path):
+    for name in imports(path):
+        top = name.partition(".")[0]
+        allowed = {top, name} & (ALLOWED[part] | sys.stdlib_module_names)
+        assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("part", ["losses", "models"])
+def test_reusable_packages_use_only_relative_imports_of_themselves(part):
+    """They therefore also work as wgan_gp.losses and wgan_gp.models."""
+    for path in (ROOT / part).rglob("*.py"):
+        depth = len(path.relative_to(ROOT / part).parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= depth, path
+
+
+def test_one_function_imports_the_packages_that_the_engine_is_handed():
+    for name in ("flags", "losses", "models"):
+        module = bundled(name)
+        assert isinstance(module, types.ModuleType)
+        assert ROOT in pathlib.Path(module.__file__).parents
+    for path in (ROOT / "wgan_gp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if getattr(getattr(node, "func", None), "attr", "") == "import_module":
+                # With a second argument, the name is relative to the package itself.
+                # A module that the user names is not a part of this project.
+                assert len(node.args) == 2 or path in (RESOLVER, USER_CODE), path
+
+
+def test_a_missing_dependency_of_a_bundled_package_is_not_hidden(monkeypatch):
+    def fail(name):
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(ModuleNotFoundError, match="numpy"):
+        bundled("losses")
+
+
+def test_the_layers_of_the_engine_are_kept():
+    program = pathlib.Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([program, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def functions(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            yield node
+
+
+def test_the_entry_point_and_the_files_of_the_engine_stay_small():
+    assert len((ROOT / "train.py").read_text().splitlines()) <= 80
+    for part in ("wgan_gp", "losses", "models"):
+        for path in (ROOT / part).rglob("*.py"):
+            assert len(path.read_text().splitlines()) <= 300, path
+
+
+def test_constructors_take_at_most_seven_arguments():
+    for part in ("wgan_gp", "losses", "models"):
+        for path in (ROOT / part).rglob("*.py"):
+            for function in functions(path):
+                given = function.args.args + function.args.kwonlyargs
+                if function.name == "__init__":
+                    assert len(given) - 1 <= 7, f"{path}:{function.lineno}"

@@ -1,0 +1,164 @@
+"""Tests of the benchmarks and of the implementations that they compare."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import critic_layers, critic_layers_list, loop_overhead, outcome, tpu_loop
+from benchmarks.baselines import keras_fit, ours, process
+from benchmarks.baselines.work import DCGAN, RESNET
+from benchmarks.step_time import check_losses
+from wgan_gp.config import Config
+
+SMALL = {"width": 8, "batch_size": 8, "generator_batch_size": 16, "n_critic": 2, "latent_size": 6}
+WORKS = [dataclasses.replace(work, **SMALL) for work in (DCGAN, RESNET)]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [WORKS[0], pytest.param(WORKS[1], marks=pytest.mark.slow)],
+    ids=lambda work: work.model,
+)
+def test_the_keras_baseline_computes_our_losses_from_our_weights(work, tmp_path):
+    """Compares two iterations; the second depends on the gradients and optimizer of the first."""
+    mine = ours.Trainer(work, f"{tmp_path}/initial_state").replay()
+    theirs = keras_fit.Trainer(work, f"{tmp_path}/initial_state", jit_compile=False)
+    losses = theirs.replay()
+    check_losses("keras", mine, losses)
+    assert mine[0] != pytest.approx(mine[1], rel=0.01)
+    theirs.run(1)  # with `fit`
+    assert int(theirs._model.critic_optimizer.iterations) == 3 * work.n_critic
+    assert int(theirs._model.generator_optimizer.iterations) == 3
+
+
+def test_different_losses_are_an_error():
+    same = [(1.0, 2.0), (3.0, 4.0)]
+    check_losses("it", same, [(1.0001, 2.0), (3.0, 4.0)])
+    with pytest.raises(RuntimeError, match=r"it computes other losses in iteration 2: "):
+        check_losses("it", same, [(1.0, 2.0), (3.0, 4.1)])
+
+
+def test_a_trainer_process_trains_and_answers_requests():
+    with process.start_processes(["ours"], WORKS[0]) as (trainer,):
+        replayed = trainer.replay()
+        assert len(replayed) == 2 and np.isfinite(replayed).all()
+        assert trainer.seconds(1) > 0
+        assert 1e8 < trainer.peak_bytes() < 1e11
+
+
+@pytest.mark.slow
+def test_the_error_names_the_process_that_failed():
+    with (
+        pytest.raises(RuntimeError, match="keras ended with status 1"),
+        process.start_processes(["keras"], WORKS[0]),  # there is no initial state
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_the_loop_and_the_updates_alone_are_timed_in_turns(monkeypatch):
+    monkeypatch.setattr(loop_overhead, "ITERATIONS", 2)
+    config = Config(
+        dataset="swiss_roll", model_width=4, batch_size=8, train_steps=8, steps_per_loop=2
+    )
+    run, updates = loop_overhead.compare(config)
+    assert len(run) == len(updates) == 3 and min(run + updates) > 0
+
+
+def test_a_table_and_its_json(tmp_path, monkeypatch, capsys):
+    rows = [{"name": "a", "value": 1234.5}, {"name": "bc", "value": 0.5, "ratio": 3}]
+    assert outcome.table(rows).splitlines() == [
+        "name  value  ratio",
+        "a     1,234",
+        "bc    0.500      3",
+    ]
+    monkeypatch.setattr(outcome, "FOLDER", tmp_path / "results")
+    outcome.save("speed", rows, rounds=5)
+    assert f"{tmp_path}/results/speed.json" in capsys.readouterr().out
+    written = json.loads((tmp_path / "results" / "speed.json").read_text())
+    assert written["rows"] == rows and written["rounds"] == 5
+    assert written["machine"]["cores"] > 0 and "tensorflow" in written["machine"]["versions"]
+
+
+def test_a_ratio_is_the_median_over_rounds():
+    assert outcome.ratio([2.0, 40.0, 3.0], [1.0, 20.0, 1.0]) == 2.0
+
+
+@pytest.mark.slow
+def test_the_two_loops_of_a_tpu_are_compared(tmp_path, monkeypatch):
+    """Points are sent in float32 by both; an iteration has five critic steps."""
+    flags = ["--dataset=swiss_roll", "--model=mlp", "--model_width=4", "--batch_size=16"]
+    monkeypatch.setattr(sys, "argv", ["tpu_loop", "--compile_topology=v5e-8", *flags])
+    monkeypatch.chdir(tmp_path)
+    tpu_loop.main()
+    saved = json.loads((tmp_path / "build/benchmarks/tpu_loop.json").read_text())
+    host, device = saved["rows"]
+    assert (host["launches"], device["launches"]) == ("6", "0.02")
+    points = 5 * 16 * (2 * 4 + 4)
+    # Each replica also gets two counters with each of the six launches, or three with one for 50
+    # iterations.
+    assert host["bytes from the host"] == points + 8 * 6 * 16
+    assert device["bytes from the host"] == points + -(-8 * 24 // 50)
+    assert host["bytes to the host"] == 8 * 4 * (5 * 4 + 1)
+    assert 0 < device["estimated cycles"] < 1.2 * host["estimated cycles"]
+
+
+def test_every_layer_of_keras_is_tried_or_left_out_with_a_reason():
+    names: dict[type, set[str]] = {}  # a layer can have several
+    for name, value in vars(tf.keras.layers).items():
+        if isinstance(value, type) and issubclass(value, tf.keras.layers.Layer):
+            names.setdefault(value, set()).add(name)
+    tried = {name.partition(" (")[0] for name in critic_layers_list.LAYERS}
+    known = tried | critic_layers_list.LEFT_OUT.keys()
+    assert names and [each for each in names.values() if not each & known] == []
+    assert not tried & critic_layers_list.LEFT_OUT.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "on_cpu"),
+    [
+        ("Activation", "yes"),
+        ("BatchNormalization", "couples examples"),
+        ("Embedding", "no gradient"),
+        ("UpSampling2D (bilinear)", "wrong second gradient"),
+        ("Dropout", "random"),
+    ],
+)
+def test_the_verdict_on_a_layer_of_a_critic(name, on_cpu):
+    """docs/losses.md has the verdict, too."""
+    found = dict(critic_layers.judge(name))
+    assert found["cpu"] == on_cpu
+    assert documented_layers()[name] == (found["cpu"], found["xla"], found["tpu"])
+    if on_cpu == "yes":
+        assert found == {"cpu": "yes", "xla": "yes", "tpu": "yes"}
+
+
+def documented_layers():
+    """The verdicts in docs/losses.md, by layer."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    _, _, section = page.partition("### Layers of a critic")
+    verdicts = {}
+    for line in section.partition("| known mistake")[0].splitlines():
+        if line.startswith("| ") and "on a CPU" not in line:
+            *verdict, layers = line.strip("| ").split(" | ")
+            verdicts |= dict.fromkeys(layers.split(", "), tuple(verdict))
+    return verdicts
+
+
+def test_the_page_of_losses_has_a_verdict_for_each_layer():
+    documented = documented_layers()
+    assert documented.keys() == critic_layers_list.LAYERS.keys()
+    assert all(len(verdict) == 3 for verdict in documented.values())
+
+
+def test_layers_with_equal_verdicts_share_a_line():
+    verdicts = {"B": ("yes",) * 3, "C": ("random", "yes", "yes"), "a": ("yes",) * 3}
+    assert critic_layers.table(verdicts).splitlines()[2:] == [
+        "| yes | yes | yes | a, B |",
+        "| random | yes | yes | C |",
+    ]

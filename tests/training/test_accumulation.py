@@ -1,0 +1,120 @@
+"""Updates in micro-batches equal updates of whole batches."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers.runs import DCGAN, TINY, train_tiny
+from tests.training.test_step import IMAGES, R3GAN, one_update
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.training.accumulation import replica_part, sum_over_micro_batches
+
+PROJECTION = {"conditioning": "projection", "generator_model": "mlp"}
+PLAIN = {"generator_normalization": "none", "generator_batch_size": 32}
+
+
+def test_a_function_gets_every_part_and_its_place(compute):
+    examples = tf.reshape(tf.range(24.0), [8, 3])
+    places = tf.range(8, dtype=tf.int64)
+
+    def describe(x, own):
+        part = replica_part(8)
+        assert x.shape == [2, 3] and part["count"] == 2  # static, as a TPU requires
+        right = tf.reduce_all(own == part["first"] + tf.range(2, dtype=tf.int64))
+        return {"sum": tf.reduce_sum(x**2), "right": tf.cast(right, tf.int32)}
+
+    @compute
+    def total():
+        like = {"sum": 0.0, "right": 0}
+        return sum_over_micro_batches(describe, (examples, places), 4, like=like)
+
+    found = total()
+    assert found["sum"] == tf.reduce_sum(examples**2) and found["right"] == 4
+    assert replica_part(8)["count"] == 8
+
+
+def norm(gradients, minus=None):
+    """The norm of the gradients of all weights, or of their differences from others."""
+    pairs = zip(gradients, minus or [0.0] * len(gradients), strict=True)
+    return np.linalg.norm(np.concatenate([np.ravel(one - other) for one, other in pairs]))
+
+
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        ("critic", {}),
+        ("generator", {}),
+        ("critic", R3GAN),
+        ("generator", R3GAN),
+        ("critic", {"augment": "bcr"}),
+        pytest.param("generator", {"augment": "diffaugment"}, marks=pytest.mark.slow),
+        pytest.param("critic", PROJECTION, marks=pytest.mark.slow),
+        pytest.param("critic", {"minibatch_stddev": 4}, marks=pytest.mark.slow),
+        pytest.param("critic", {"penalty_interval": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_micro_batches_have_the_gradient_of_the_batch(network, settings):
+    """To 1e-6 of the norm of the gradient, whose sums are rounded in another order."""
+    if "augment" in settings:
+        settings = {**settings, "augment_policy": "color,translation,cutout"}
+    config = dataclasses.replace(IMAGES, **{**PLAIN, **settings})
+    expected, terms = one_update(1, network, config=config)
+    for replicas in (1, 2):
+        accumulated = dataclasses.replace(config, accumulate=4 // replicas)
+        # A loop over micro-batches is a part of the program.
+        found, terms_found = one_update(replicas, network, trace=not settings, config=accumulated)
+        assert norm(found, minus=expected) <= 1e-6 * norm(expected)
+        assert terms_found == pytest.approx(terms, rel=1e-5, abs=1e-7)
+
+
+def test_a_critic_step_has_the_samples_of_the_whole_batch():
+    """Batch normalization in the generator does not change a critic step, to 1e-6 of its norm."""
+    config = dataclasses.replace(IMAGES, generator_normalization="batch")
+    expected, _ = one_update(1, "critic", config=config)
+    found, _ = one_update(1, "critic", config=dataclasses.replace(config, accumulate=4))
+    assert norm(found, minus=expected) <= 1e-6 * norm(expected)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_batch_normalization_has_the_moments_of_each_micro_batch(replicas):
+    """The moments differ from those of the batch; replicas exchange those of a micro-batch."""
+    config = dataclasses.replace(IMAGES, generator_normalization="batch")
+    whole, _ = one_update(1, "generator", config=config)
+    found, _ = one_update(replicas, "generator", config=dataclasses.replace(config, accumulate=2))
+    assert all(np.isfinite(each).all() for each in found)
+    assert max(np.abs(a - b).max() for a, b in zip(found, whole, strict=True)) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device_loop", ["on", "off"])
+def test_a_run_resumes_exactly(device_loop, tmp_path):
+    settings = {**TINY, **DCGAN, "accumulate": 2, "steps_per_loop": 1, "device_loop": device_loop}
+    settings["learning_rate_schedule"] = "constant"
+    whole, _ = train_tiny(tmp_path / "whole", **settings, train_steps=4)
+    train_tiny(tmp_path / "halves", **settings, train_steps=2)
+    halves, _ = train_tiny(tmp_path / "halves", **settings, train_steps=4)
+    for network in ("generator", "critic"):
+        for ours, theirs in zip(
+            getattr(halves.state, network).get_weights(),
+            getattr(whole.state, network).get_weights(),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "replicas", "message"),
+    [
+        ({}, 4, "--accumulate=4 does not divide the 2 examples .*--batch_size=8 — use a mul.* 16"),
+        ({"generator_batch_size": 18}, 1, "the 18 examples .* of --generator_batch_size=18"),
+        ({"minibatch_stddev": 4}, 1, "the 2 examples that each micro-batch has .* of 16"),
+    ],
+)
+def test_batches_are_divided_into_equal_parts(settings, replicas, message):
+    with pytest.raises(UserError, match=message):
+        Config(batch_size=8, accumulate=4, **settings).check_replicas(replicas)
+    Config(batch_size=32, accumulate=4).check_replicas(4)

@@ -1,0 +1,105 @@
+"""Tests of the moving average of the generator."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers.runs import (
+    DCGAN,
+    TINY,
+    make_replica_step,
+    make_state,
+    open_run,
+    strategy_over,
+    train_tiny,
+)
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.run_directory.directory import RunDirectory
+
+CONFIG = Config(**{**TINY, **DCGAN}, generator_ema_decay=0.3)
+
+
+def values(model):
+    return [np.array(tf.convert_to_tensor(weight)) for weight in model.weights]
+
+
+# A half-life of three batches, and of a multiple of the batches so far.
+HALF_LIFE = dataclasses.replace(
+    CONFIG,
+    generator_ema_decay=0.0,
+    generator_ema_half_life=3 * CONFIG.batch_size,
+    generator_ema_ramp=2.0,
+)
+
+
+def half_life_decay(done):
+    return 0.5 ** (1 / min(3, 2 * done)) if done else 0.0
+
+
+@pytest.mark.parametrize(
+    ("replicas", "config", "decay_after"),
+    [
+        (1, CONFIG, lambda done: min(0.3, (1 + done) / (10 + done))),
+        (2, HALF_LIFE, half_life_decay),
+        (1, dataclasses.replace(HALF_LIFE, generator_ema_ramp=0.0), lambda done: 0.5 ** (1 / 3)),
+    ],
+    ids=["1", "half_life", "no_ramp"],
+)
+def test_the_average_of_all_weights_and_statistics(replicas, config, decay_after):
+    """Tests decay * average + (1 - decay) * generator, with a lower decay at first."""
+    strategy = strategy_over(replicas)
+    state = make_state(config, strategy)
+    expected = values(state.generator)
+    for average, weight in zip(values(state.generator_average), expected, strict=True):
+        np.testing.assert_array_equal(average, weight)
+    step = make_replica_step(config, state)
+    update = tf.function(lambda done: strategy.run(step.generator_step, args=(done,)))
+    for done in range(5):
+        update(tf.constant(done, tf.int64))
+        decay = decay_after(done)
+        expected = [
+            decay * average + (1 - decay) * weight
+            for average, weight in zip(expected, values(state.generator), strict=True)
+        ]
+    moved = 0
+    for average, target, initial in zip(
+        state.generator_average.weights, expected, values(state.generator), strict=True
+    ):
+        copies = strategy.experimental_local_results(getattr(average, "_value", average))
+        assert len(copies) == replicas
+        for copy in copies:
+            np.testing.assert_allclose(copy, target, rtol=1e-4, atol=1e-6)
+        moved += (np.abs(target - initial) > 1e-6).any()
+    assert moved > 5
+
+
+def test_samples_are_from_the_average_which_checkpoints_contain(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=10, generator_ema_decay=0.9)
+    assert run.state.sampling_generator is run.state.generator_average
+    samples = run.sampler.sample(4)
+    run.state.generator_average.set_weights(run.state.generator.get_weights())
+    assert np.abs(run.sampler.sample(4) - samples).max() > 1e-3
+    again = open_run(run.config)
+    assert again.checkpoints.restore_latest() == 10
+    np.testing.assert_array_equal(again.sampler.sample(4), samples)
+
+
+def test_without_an_average_samples_are_from_the_generator(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=5)
+    assert run.state.generator_average is None
+    assert run.state.sampling_generator is run.state.generator
+
+
+def test_a_run_cannot_be_resumed_without_its_average(tmp_path):
+    train_tiny(tmp_path, train_steps=5, generator_ema_decay=0.9)
+    config = Config(model_dir=str(tmp_path), train_steps=5, **TINY)
+    with pytest.raises(UserError, match=r"--generator_ema_decay: 0\.9 -> 0\.0"):
+        RunDirectory(str(tmp_path)).check(config)
+
+
+def test_a_half_life_and_a_decay_contradict_each_other():
+    with pytest.raises(UserError, match=r"--generator_ema_half_life=500 contradict .*give only"):
+        Config(generator_ema_decay=0.9, generator_ema_half_life=500)

@@ -1,0 +1,165 @@
+"""Tests of the schedules of the learning rates."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers.runs import LIBRARY, TINY, make_state, strategy_over, train_tiny
+from wgan_gp.app.build import make_objective
+from wgan_gp.config import Config
+from wgan_gp.training.schedules import IterationSchedule, learning_rates
+
+STEPS = 10
+SHAPES = {
+    "constant": lambda p: 1.0,
+    "linear": lambda p: 1 - 0.75 * p,
+    "cosine": lambda p: 0.25 + 0.75 * (1 + math.cos(math.pi * p)) / 2,
+}
+
+
+@pytest.mark.parametrize("warmup", [0, 4])
+@pytest.mark.parametrize("schedule", SHAPES)
+def test_rates_follow_their_closed_form(schedule, warmup):
+    """The rates in a program, and those that are logged, also beyond the end of the schedule."""
+    config = Config(
+        train_steps=99,
+        schedule_steps=STEPS,
+        learning_rate_schedule=schedule,
+        learning_rate_end=0.25,
+        warmup_steps=warmup,
+        critic_learning_rate=0.5,
+        generator_learning_rate=2.0,
+    )
+    critic = tf.function(IterationSchedule(config, 0.5, 3), autograph=False)
+    for iteration in (0, 1, 3, 4, 5, 9, 10, 11, 50):
+        factor = SHAPES[schedule](min(1, iteration / STEPS))
+        factor *= min(1, (iteration + 1) / warmup) if warmup else 1
+        for update in (3 * iteration, 3 * iteration + 2):
+            np.testing.assert_allclose(critic(tf.constant(update)), 0.5 * factor, rtol=1e-6)
+        logged = learning_rates(config, iteration)
+        assert {type(value) for value in logged.values()} == {float}
+        np.testing.assert_allclose(logged["critic/learning_rate"], 0.5 * factor)
+        np.testing.assert_allclose(logged["generator/learning_rate"], 2.0 * factor)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_default_is_the_linear_schedule_of_earlier_versions(jit_compile):
+    """It has the same bits, so a run of an earlier version continues as it would have there."""
+    config = Config(train_steps=7, critic_learning_rate=3e-4)
+    schedule, before = (
+        tf.function(function, autograph=False, jit_compile=jit_compile)
+        for function in (
+            IterationSchedule(config, 3e-4, 1),
+            lambda update: 3e-4 * (1.0 - tf.cast(update, tf.float32) / 7),
+        )
+    )
+    for iteration in range(7):
+        logged = learning_rates(config, iteration)["critic/learning_rate"]
+        assert logged == 3e-4 * (1.0 - iteration / 7)
+        update = tf.constant(iteration)
+        assert float(schedule(update)) == float(before(update))
+
+
+def test_a_summary_contains_the_rates_of_the_schedule(tmp_path):
+    settings = {"learning_rate_schedule": "cosine", "warmup_steps": 8, "schedule_steps": 5}
+    settings |= {"learning_rate_end": 0.5, "summary_interval": 5}
+    _, writer = train_tiny(tmp_path, train_steps=10, **settings)
+    rates = [values["critic/learning_rate"] for _, values in writer.summaries]
+    cosine = 0.5 + 0.5 * (1 + math.cos(0.8 * math.pi)) / 2
+    np.testing.assert_allclose(rates, [1e-3 * cosine * 5 / 8, 1e-3 * 0.5])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_run_is_made_longer_if_its_schedule_stays(schedule):
+    short = Config(learning_rate_schedule=schedule, train_steps=100)
+    saved = short.to_dict()
+    del saved["schedule_steps"], saved["warmup_steps"], saved["learning_rate_end"]  # earlier
+
+    def differences(**changes):
+        return dataclasses.replace(short, **changes).differences(saved)
+
+    assert differences() == differences(schedule_steps=100) == []
+    assert differences(train_steps=200, schedule_steps=100) == []
+    assert differences(train_steps=200) == ["--train_steps: 100 -> 200"]
+    assert differences(schedule_steps=50) == ["--schedule_steps: None -> 50"]
+    assert differences(warmup_steps=5) == ["--warmup_steps: 0 -> 5"]
+    explicit = dataclasses.replace(short, schedule_steps=50).to_dict()
+    longer = dataclasses.replace(short, schedule_steps=50, train_steps=200)
+    assert longer.differences(explicit) == []
+
+
+def test_the_end_of_the_penalty_weight_is_a_schedule_too():
+    config = Config(
+        learning_rate_schedule="constant", penalty_weight_end=0.1, train_steps=100, n_critic=2
+    )
+    longer = dataclasses.replace(config, train_steps=200)
+    assert longer.differences(config.to_dict()) == ["--train_steps: 100 -> 200"]
+    objective = make_objective(dataclasses.replace(config, schedule_steps=50), LIBRARY)
+    assert (objective.penalty_weight_end, objective.penalty_decay_steps) == (0.1, 100)
+
+
+def test_beta_2_end_is_a_schedule_that_a_resume_keeps():
+    config = Config(learning_rate_schedule="constant", beta_2_end=0.99, train_steps=100)
+    longer = dataclasses.replace(config, train_steps=200)
+    assert longer.differences(config.to_dict()) == ["--train_steps: 100 -> 200"]
+    earlier = {k: v for k, v in config.to_dict().items() if "beta_2_end" not in k}
+    assert "--beta_2_end: None -> 0.99" in config.differences(earlier)
+    assert dataclasses.replace(config, critic_beta_1=0.5).differences(config.to_dict()) == [
+        "--critic_beta_1: None -> 0.5"
+    ]
+
+
+def numpy_adam(weight, gradients, rate, beta_1, betas_2):
+    """Returns the weight after updates whose bias correction uses the latest beta_2."""
+    mean = square = 0.0
+    for t, (gradient, beta_2) in enumerate(zip(gradients, betas_2, strict=True), start=1):
+        mean = beta_1 * mean + (1 - beta_1) * gradient
+        square = beta_2 * square + (1 - beta_2) * gradient**2
+        corrected = np.sqrt(square / (1 - beta_2**t)) + 1e-8
+        weight = weight - rate * mean / (1 - beta_1**t) / corrected
+    return weight
+
+
+def make_update(optimizer, variables, replicas, jit_compile):
+    """Returns an update of the first variable by a gradient, in equal shares of the replicas."""
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def update(gradient):
+        others = [tf.zeros_like(tf.convert_to_tensor(each)) for each in variables[1:]]
+        pairs = zip([gradient / replicas, *others], variables, strict=True)
+        optimizer.apply_gradients(pairs)
+
+    return update
+
+
+@pytest.mark.parametrize(
+    ("replicas", "jit_compile"), [(1, False), (1, True), (2, False), (4, False)]
+)
+def test_each_network_has_its_own_adam_whose_beta_2_changes(replicas, jit_compile):
+    """Compares with Adam in NumPy, at updates before and after the end of the schedule."""
+    settings = {"learning_rate_schedule": "constant", "schedule_steps": 3, "n_critic": 2}
+    settings |= {"critic_beta_1": 0.5, "generator_beta_1": 0.3, "beta_2": 0.9}
+    settings |= {"critic_beta_2": 0.6, "beta_2_end": 0.99, "critic_learning_rate": 0.01}
+    strategy = strategy_over(replicas)
+    state = make_state(Config(**{**TINY, **settings}), strategy)
+    for network, rate, beta_1, initial, per_iteration in (
+        ("critic", 0.01, 0.5, 0.6, 2),
+        ("generator", 1e-3, 0.3, 0.9, 1),
+    ):
+        optimizer = getattr(state, f"{network}_optimizer")
+        variables = getattr(state, network).trainable_variables
+        before = np.array(variables[0])
+        gradients = np.random.default_rng(0).normal(size=[9, *before.shape])
+
+        update = make_update(optimizer, variables, replicas, jit_compile)
+        for gradient in gradients:
+            strategy.run(update, args=(tf.constant(gradient, tf.float32),))
+        betas = [
+            0.99 + (initial - 0.99) * (1 + math.cos(math.pi * min(1, t // per_iteration / 3))) / 2
+            for t in range(9)
+        ]
+        expected = numpy_adam(before, gradients, rate, beta_1, betas)
+        np.testing.assert_allclose(np.array(variables[0]), expected, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,148 @@
+"""Tests of the selection of devices, and of the settings that they exclude."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.helpers.runs import TINY, resolved, strategy_over, train_config
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+from wgan_gp.runtime.cluster import SINGLE_PROCESS
+from wgan_gp.runtime.deadline import deadline
+from wgan_gp.runtime.devices import Devices, connect, find_platform
+
+
+def devices_over(strategy, platform="CPU"):
+    return Devices(strategy, SINGLE_PROCESS, platform)
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "expected"),
+    [
+        ({}, [], True),
+        ({}, ["GPU:0"], False),
+        ({"tpu": "my-tpu"}, ["GPU:0"], True),
+        ({"mode": "compile"}, ["GPU:0"], True),
+        ({"fused_resampling": "on"}, ["GPU:0"], True),
+        ({"fused_resampling": "off"}, [], False),
+    ],
+)
+def test_resampling_is_fused_where_fusing_is_faster(settings, gpus, expected, monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    config = Config(**settings)
+    devices = devices_over(strategy_over(1), find_platform(config))
+    assert devices.use_fused_resampling(config.fused_resampling) == expected
+
+
+@pytest.mark.parametrize("jit_compile", ["auto", "off"])
+def test_jit_compile_is_never_used_on_a_tpu(jit_compile):
+    assert not devices_over(strategy_over(1), "TPU").use_jit(jit_compile)
+
+
+def test_jit_compile_on_with_a_tpu_is_refused():
+    with pytest.raises(UserError, match="omit it"):
+        Config(tpu="my-tpu", jit_compile="on")
+
+
+def test_jit_compile_on_other_devices():
+    assert not devices_over(strategy_over(1)).use_jit("auto")
+    assert devices_over(strategy_over(1)).use_jit("on")
+    assert not devices_over(strategy_over(4)).use_jit("auto")
+    with pytest.raises(UserError, match="across 4 replicas"):
+        Config(jit_compile="on").check_replicas(4)
+
+
+def test_devices_are_described():
+    assert devices_over(strategy_over(1)).describe() == "1 CPU replica"
+    assert devices_over(strategy_over(4)).describe() == "4 CPU replicas"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"), [(0, "one CPU:0"), (1, "one GPU:0"), (4, "mirrored over all")]
+)
+def test_all_visible_gpus_are_used(monkeypatch, gpus, expected):
+    made = type("Made", (str,), {"num_replicas_in_sync": 1})
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU"] * gpus)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: made("mirrored over all"))
+    monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda name: made(f"one {name}"))
+    devices = connect(Config())
+    assert devices.strategy == expected
+    assert devices.platform == ("GPU" if gpus else "CPU")
+    assert devices.cluster is SINGLE_PROCESS
+
+
+def test_auto_compiles_on_one_gpu():
+    one, four = (devices_over(strategy_over(replicas), "GPU") for replicas in (1, 4))
+    assert one.use_jit("auto") and not four.use_jit("auto")
+    assert not one.use_jit("off")
+
+
+def test_cpu_replicas_mirror_over_logical_devices():
+    devices = connect(Config(cpu_replicas=4))
+    assert isinstance(devices.strategy, tf.distribute.MirroredStrategy)
+    assert devices.replicas == devices.strategy.num_replicas_in_sync == 4
+
+
+def test_only_a_missed_deadline_ends_the_program():
+    ended = []
+    with deadline(0.05, "late", "hurry", end=ended.append):
+        pass
+    time.sleep(0.2)
+    assert ended == []
+    with deadline(0.05, "late", "hurry", end=ended.append):
+        time.sleep(0.5)
+    assert ended == ["late — hurry"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({}, "--model_dir=runs/digits"),
+        ({"model_dir": "/here"}, "--model_dir=/here"),
+        ({"tpu": "grpc://10.0.0.2:8470"}, "--model_dir=runs/digits"),
+        (
+            {"model_dir": "gs://b/run", "dataset": "image_folder", "data_dir": "/pictures"},
+            "--data_dir=/pictures",
+        ),
+        (
+            {"model_dir": "gs://b/run", "dataset": "mnist"},
+            "--data_dir=.the default folder of tensorflow-datasets",
+        ),
+    ],
+)
+def test_local_paths_are_refused_for_a_remote_tpu(settings, flag):
+    with pytest.raises(UserError, match=rf"{flag}.* is on this machine.*gs://BUCKET"):
+        resolved(Config(**{"tpu": "my-tpu", **settings}))
+
+
+@pytest.mark.parametrize("tpu", ["local", None])
+def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("wgan_gp.runtime.devices.connect_tpu", lambda settings: strategy_over(2))
+    settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
+    train_config(resolved(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
+    errors = capsys.readouterr().err
+    assert (
+        "--batch_size gives each replica 3 examples, which are padded to 8: --batch_size=16"
+        in errors
+    ) == (tpu is not None)
+    assert ("critic: channel counts are padded to multiples of 8" in errors) == (tpu is not None)
+    assert "--generator_batch_size" not in errors
+
+
+@pytest.mark.parametrize("flag", ["--tpu", "--cpu_replicas"])
+def test_the_compile_mode_refuses_devices_before_it_looks_at_paths(flag):
+    settings = {"--tpu": {"tpu": "x"}, "--cpu_replicas": {"cpu_replicas": 2}}[flag]
+    with pytest.raises(UserError, match=f"{flag} chooses devices to train on, but --mode=compile"):
+        resolved(Config(mode="compile", **settings))
+
+
+def test_paths_that_a_tpu_can_read_are_accepted():
+    remote = resolved(Config(tpu="my-tpu", model_dir="gs://b/run"))
+    assert remote.model_dir == "gs://b/run"
+    assert resolved(Config(tpu="local")).model_dir == "runs/digits"
+
+
+def test_a_zone_requires_a_tpu():
+    with pytest.raises(UserError, match="--tpu_zone and --tpu_project require a TPU — add --tpu"):
+        Config(tpu_zone="us-z")

@@ -1,0 +1,646 @@
+"""Whole runs: what they leave behind, and that they go on exactly where they stood."""
+
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import models.registry
+from tests.helpers.runs import (
+    DCGAN,
+    TINY,
+    library_with,
+    make_loop,
+    make_replica_step,
+    make_state,
+    open_run,
+    resolved,
+    train_tiny,
+)
+from wgan_gp.app import training
+from wgan_gp.config import ADVERSARIAL_LOSSES, PENALTIES, Config
+from wgan_gp.errors import UserError
+from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.training.checkpointing import Checkpoints
+from wgan_gp.training.hooks import LoopResult, crossed
+from wgan_gp.training.run_hooks import IntervalTimer, ProfileHook
+from wgan_gp.writers.console import ConsoleWriter
+from wgan_gp.writers.files import JsonlWriter
+from wgan_gp.writers.writer import Writer
+
+TAGS = {
+    "critic/loss",
+    "critic/wasserstein",
+    "critic/penalty",
+    "critic/gradient_norm",
+    "critic/learning_rate",
+    "generator/loss",
+    "generator/learning_rate",
+    "throughput/images_per_second",
+    "throughput/data_wait_share",
+    "throughput/host_share",
+    "probe/gradient_norm",
+    "probe/gradient_norm_lower",
+    "probe/gradient_norm_upper",
+    "probe/wasserstein",
+    "probe/negative_critic_loss",
+    "probe/distance_of_means",
+    "probe/diversity",
+}
+EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
+
+
+def snapshot(run):
+    checkpoint = tf.train.latest_checkpoint(run.checkpoints.directory)
+    reader = tf.train.load_checkpoint(checkpoint)
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name not in ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter/.ATTRIBUTES/VARIABLE_VALUE")
+    }
+
+
+def read_events(directory):
+    """{tag: [step, ...]} of all event files, and the first image, decoded."""
+    steps, image = {}, None
+    for path in sorted(tf.io.gfile.glob(f"{directory}/events.*")):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                steps.setdefault(value.tag, []).append(event.step)
+                if value.tag == "samples" and image is None:
+                    image = tf.io.decode_png(value.tensor.string_val[2]).numpy()
+    return steps, image
+
+
+def read_metrics(path):
+    with tf.io.gfile.GFile(f"{path}/metrics.jsonl") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.mark.parametrize("scheme", ["", "ram:/"])
+def test_run_directory(tmp_path, scheme):
+    path = f"{scheme}{tmp_path}/run"
+    _, writer = train_tiny(path, train_steps=12, dataset="digits", **EVERY_5)
+
+    with tf.io.gfile.GFile(f"{path}/config.json") as file:
+        assert json.load(file)["batch_size"] == TINY["batch_size"]
+    metrics = read_metrics(path)
+    assert [line["step"] for line in metrics] == [5, 10, 12]
+    assert all(set(line) == TAGS | {"step"} for line in metrics)
+    assert metrics == [{"step": step, **values} for step, values in writer.summaries]
+    steps, image = read_events(f"{path}/train")
+    at_summaries = {*TAGS, "probe/gradient_norms", "samples", "interpolation"}
+    assert all(steps[tag] == [5, 10, 12] for tag in at_summaries)
+    # What does not change stands there once; see test_monitoring.py.
+    assert {tuple(each) for tag, each in steps.items() if tag not in at_summaries} == {(0,)}
+    names = sorted(tf.io.gfile.listdir(f"{path}/samples"))
+    assert names == ["step_00000005.png", "step_00000010.png", "step_00000012.png"]
+    picture = tf.io.decode_png(tf.io.read_file(f"{path}/samples/{names[0]}")).numpy()
+    assert picture.shape == (272, 272, 1)  # 8x8 digits of 8x8 pixels, enlarged fourfold, and gaps
+    np.testing.assert_array_equal(picture, image)
+    checkpoints = {name.split(".")[0] for name in tf.io.gfile.listdir(f"{path}/checkpoints")}
+    assert checkpoints == {"checkpoint", "ckpt-5", "ckpt-10", "ckpt-12"}
+
+
+AVERAGE = {
+    "dataset": "gaussians_25",
+    "generator_ema_decay": 0.9,
+    "conditioning": "acgan",
+    "critic_normalization": "spectral",
+}
+
+SCHEDULED = {
+    "learning_rate_schedule": "cosine",
+    "learning_rate_end": 0.25,
+    "warmup_steps": 7,
+    "beta_2_end": 0.99,
+    "critic_beta_1": 0.5,
+    "generator_beta_2": 0.95,
+    "penalty_weight_end": 0.1,
+    "schedule_steps": 9,
+}
+HALF_LIFE = {"generator_ema_half_life": 100, "generator_ema_ramp": 0.5}
+RECIPE = {
+    "dataset": "digits",
+    "augment": "bcr",
+    "adversarial_loss": "relativistic",
+    "penalty": "r1,r2",
+    "penalty_weight": "5.0,0.5",
+    "accumulate": 2,
+    "model_depth": 3,
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({**AVERAGE, **SCHEDULED, "minibatch_stddev": 4}, id="average"),
+        pytest.param({**SCHEDULED, **HALF_LIFE, **RECIPE}, id="recipe"),
+        pytest.param(
+            {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant", "augment": "diffaugment"},
+            id="dcgan",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
+    whole, writer = train_tiny(tmp_path / "whole", train_steps=10, **EVERY_5, **settings)
+
+    # Stopped as a preemption would stop it, then started again by the same command.
+    config = dataclasses.replace(whole.config, model_dir=str(tmp_path / "halves"))
+    first = open_run(config)
+    assert training.make_trainer(first, writers=[StopAt(5)]).run() == signal.SIGTERM
+    assert int(first.state.iteration) == 5
+    second = open_run(config)
+    assert training.make_trainer(second).run() is None
+
+    expected, got = snapshot(whole), snapshot(second)
+    assert set(expected) == set(got)
+    assert any("optimizer" in name for name in expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    assert without_throughput(read_metrics(tmp_path / "halves")) == without_throughput(
+        [{"step": step, **values} for step, values in writer.summaries]
+    )
+    last = "samples/step_00000010.png"
+    assert (tmp_path / "halves" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
+
+
+def test_a_run_that_stops_at_a_step_continues_bit_for_bit(tmp_path):
+    """The schedule has the length of --train_steps, and loops and summaries stay the same."""
+    settings = {**EVERY_5, **SCHEDULED, "train_steps": 15, "evaluate_samples": 20}
+    settings |= {"summary_interval": 10, "checkpoint_interval": 0, "evaluate_interval": 15}
+    whole, _ = train_tiny(tmp_path / "whole", **settings)
+    for stop_step, done in ((4, 5), (4, 5), (15, 15)):  # the loop that reaches it ends
+        halves, _ = train_tiny(tmp_path / "halves", stop_step=stop_step, **settings)
+        assert int(halves.state.iteration) == done
+        saved = {path.stem for path in (tmp_path / "halves/checkpoints").glob("ckpt-*.json")}
+        assert f"ckpt-{done}" in saved
+
+    expected, got = snapshot(whole), snapshot(halves)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    logs = [read_metrics(tmp_path / name) for name in ("halves", "whole")]
+    assert without_throughput(logs[0]) == without_throughput(logs[1])
+    evaluated, (last,) = (
+        (tmp_path / name / "evaluation.jsonl").read_text().splitlines()
+        for name in ("halves", "whole")
+    )
+    assert [json.loads(line)["step"] for line in evaluated] == [5, 15]
+    assert evaluated[-1] == last
+
+
+def without_throughput(metrics):
+    return [{k: v for k, v in line.items() if not k.startswith("throughput")} for line in metrics]
+
+
+class StopAt(Writer):
+    """Sends this process a signal once `step` iterations are done."""
+
+    def __init__(self, step, number=signal.SIGTERM):
+        self._step, self._number = step, number
+
+    def progress(self, step):
+        if step == self._step:
+            os.kill(os.getpid(), self._number)
+
+
+def test_a_signal_stops_after_the_loop_and_saves(tmp_path):
+    config = Config(model_dir=str(tmp_path), train_steps=50, checkpoint_interval=0, **TINY)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert training.make_trainer(open_run(config), writers=[StopAt(10, signal.SIGINT)]).run() == 2
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert tf.train.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-10")
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path):
+    train_tiny(tmp_path, train_steps=5, **EVERY_5)
+    before = snapshot_files(tmp_path)
+    _, writer = train_tiny(tmp_path, train_steps=5, **EVERY_5)
+    assert writer.summaries == []
+    assert snapshot_files(tmp_path) == before
+
+
+def snapshot_files(path):
+    files = [file for file in path.rglob("*") if file.is_file() and "events" not in file.name]
+    return {file: file.read_bytes() for file in files}
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path):
+    settings = {"train_steps": 5, "sample_interval": 0}
+    _, one = train_tiny(tmp_path / "a", **settings)
+    _, same = train_tiny(tmp_path / "b", **settings)
+    _, other = train_tiny(tmp_path / "c", **settings, seed=1)
+    loss = [writer.summaries[-1][1]["critic/loss"] for writer in (one, same, other)]
+    assert loss[0] == loss[1] != loss[2]
+
+
+def flat_weights(network):
+    return np.concatenate([each.ravel() for each in network.get_weights()])
+
+
+def test_schedules_and_averages_on_two_and_four_replicas_are_those_on_one(tmp_path):
+    settings = {**SCHEDULED, **HALF_LIFE, "train_steps": 10, "sample_interval": 0}
+
+    def train(replicas):
+        run, writer = train_tiny(tmp_path / str(replicas), cpu_replicas=replicas, **settings)
+        networks = (run.state.critic, run.state.generator, run.state.generator_average)
+        weights = [flat_weights(network) for network in networks]
+        rates = {tag: value for tag, value in writer.summaries[-1][1].items() if "rate" in tag}
+        return weights, rates
+
+    expected, rates = train(1)
+    for replicas in (2, 4):
+        found, found_rates = train(replicas)
+        assert found_rates == rates
+        for ours, theirs in zip(found, expected, strict=True):
+            assert np.linalg.norm(ours - theirs) < 1e-4 * np.linalg.norm(theirs)
+
+
+@pytest.mark.slow
+def test_two_replicas_go_on_where_one_stood(tmp_path):
+    """A checkpoint does not say how many replicas wrote it."""
+    constant = {"learning_rate_schedule": "constant", "sample_interval": 0}  # it may grow longer
+    train_tiny(tmp_path, train_steps=5, **constant)
+    run, writer = train_tiny(tmp_path, train_steps=10, cpu_replicas=2, **constant)
+    assert run.devices.strategy.num_replicas_in_sync == 2
+    assert [step for step, _ in writer.summaries] == [10]
+    one, _ = train_tiny(tmp_path / "one", train_steps=10, **constant)
+    np.testing.assert_allclose(run.sampler.sample(300), one.sampler.sample(300), atol=1e-3)
+
+
+def test_linear_schedule_falls_to_zero_for_both_networks(tmp_path):
+    _, writer = train_tiny(
+        tmp_path,
+        train_steps=10,
+        learning_rate_schedule="linear",
+        critic_learning_rate=1e-3,
+        generator_learning_rate=1e-2,
+        **EVERY_5,
+    )
+    rates = [
+        (values["critic/learning_rate"], values["generator/learning_rate"])
+        for _, values in writer.summaries
+    ]
+    # The rates of the iterations 5 and 10, counted from 1.
+    np.testing.assert_allclose(rates, [(0.6e-3, 0.6e-2), (0.1e-3, 0.1e-2)])
+
+
+def test_foreign_checkpoint_is_refused_by_name(tmp_path):
+    run, _ = train_tiny(tmp_path / "wide", train_steps=5)
+    config = dataclasses.replace(run.config, model_width=6)
+    other = open_run(config)
+    with pytest.raises(UserError, match=r"ckpt-5 cannot be restored"):
+        Checkpoints(other.state, f"{tmp_path}/wide/checkpoints").restore_latest()
+
+
+def test_newest_checkpoint_is_found_without_tensorflows_record(tmp_path):
+    """A copy that left `checkpoints/checkpoint` behind must not start afresh."""
+    # Samples of a dcgan depend on the moments of its batch-norms too.
+    run, _ = train_tiny(tmp_path, train_steps=10, **DCGAN, **EVERY_5)
+    (tmp_path / "checkpoints" / "checkpoint").unlink()
+    again = open_run(run.config)
+    assert again.checkpoints.restore_latest() == 10
+    np.testing.assert_array_equal(again.sampler.sample(4), run.sampler.sample(4))
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path):
+    train_tiny(tmp_path, train_steps=40, checkpoint_interval=5)
+    names = {path.stem for path in (tmp_path / "checkpoints").glob("*.index")}
+    assert names == {f"ckpt-{step}" for step in (20, 25, 30, 35, 40)}
+
+
+def test_checkpoints_without_their_configuration_are_refused(tmp_path):
+    run, _ = train_tiny(tmp_path, train_steps=5)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(
+        UserError, match=r"config\.json is missing, but \S+/checkpoints contains checkpoints"
+    ):
+        RunDirectory(str(tmp_path)).check(run.config)
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe\x00"])
+def test_a_broken_configuration_is_refused_and_kept(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"config\.json is damaged: it does not contain a JSON object"
+    ):
+        RunDirectory(str(tmp_path)).check(Config())
+    assert (tmp_path / "config.json").read_bytes() == content
+
+
+def test_configurations_differ_where_the_result_would():
+    config = Config(beta_1=0.5)
+    saved = config.to_dict()
+    assert config.differences(saved) == []
+    assert config.differences({**saved, "steps_per_loop": 1, "cpu_replicas": 8}) == []
+    assert config.differences({**saved, "beta_1": 0.0}) == ["--beta_1: 0.0 -> 0.5"]
+    # A run older than a setting had its default.
+    del saved["penalty"], saved["beta_1"], saved["generator_width"]
+    config = dataclasses.replace(config, generator_width=64)  # as resolved from the others
+    assert config.differences(saved) == ["--beta_1: 0.0 -> 0.5"]
+    del saved["critic_pooling"], saved["batch_norm_momentum"]
+    summed = dataclasses.replace(config, critic_pooling="sum", batch_norm_momentum=0.9)
+    assert set(summed.differences(saved)) - set(config.differences(saved)) == {
+        "--critic_pooling: mean -> sum",
+        "--batch_norm_momentum: 0.99 -> 0.9",
+    }
+    # With a linear schedule the rate depends on train_steps; else a run may be made longer.
+    longer = {"train_steps": 9000, "learning_rate_schedule": "linear"}
+    assert Config(**longer).differences(Config().to_dict()) == ["--train_steps: 7500 -> 9000"]
+    constant = {"learning_rate_schedule": "constant"}
+    assert Config(**{**longer, **constant}).differences(Config(**constant).to_dict()) == []
+
+
+def test_a_librarys_message_of_many_lines_becomes_one():
+    assert str(UserError('403: {\n  "error": 1\n}', "ask")) == '403: { "error": 1 } — ask'
+
+
+def test_summary_lines_of_a_lost_stretch_and_torn_lines_are_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 5, "a": 1.0}\n{"step": 10, "a": 2.0}\n{"step": 15, "a"')
+    writer = JsonlWriter(str(path))
+    writer.begin(5)
+    writer.scalars(10, {"a": 3.0})
+    assert path.read_text() == '{"step": 5, "a": 1.0}\n{"step": 10, "a": 3.0}\n'
+
+
+class Terminal:
+    """A file that says what `isatty` should."""
+
+    def __init__(self, tty):
+        self.text, self._tty = "", tty
+
+    def isatty(self):
+        return self._tty
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self): ...
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_console_shows_progress(tty):
+    terminal = Terminal(tty)
+    writer = ConsoleWriter(20, file=terminal)
+    writer.begin(5)
+    writer.progress(10)
+    writer.scalars(10, dict.fromkeys(TAGS, 0.5))
+    writer.close()
+    assert ("10/20" in terminal.text) and ("wasserstein 0.500" in terminal.text)
+    assert ("\r" in terminal.text) == tty
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [(0, ""), (5, "resuming after 5 iterations\n"), (20, "all 20 iterations are done")],
+)
+def test_console_says_where_it_begins(step, line):
+    terminal = Terminal(tty=False)
+    ConsoleWriter(20, file=terminal).begin(step)
+    assert terminal.text.startswith(line)
+    assert bool(terminal.text) == bool(line)
+
+
+TOY = {"train_steps": 2, "steps_per_loop": 2}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"penalty": "r1", "penalty_interval": 4, "drift_weight": 0.01},
+        {"penalty": "dragan", "adversarial_loss": "logistic", "critic_normalization": "layer"},
+        {"penalty": "weight_clipping"},
+        {"penalty": "r1,r2", "penalty_weight": "5,0.5"},
+        {"adversarial_loss": "relativistic", "generator_batch_size": None},
+        *(
+            pytest.param(
+                {"penalty": name, "adversarial_loss": adversarial_loss}, marks=pytest.mark.slow
+            )
+            for name, adversarial_loss in zip(
+                PENALTIES, itertools.cycle(ADVERSARIAL_LOSSES), strict=False
+            )
+            if name not in ("dragan", "weight_clipping")  # above
+        ),
+    ],
+    ids=str,
+)
+def test_every_objective_trains_and_logs_parts_that_add_up(tmp_path, settings, request):
+    if settings.keys() == {"penalty", "adversarial_loss"}:  # an update takes less time than tracing
+        tf.config.run_functions_eagerly(True)
+        request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
+    run, writer = train_tiny(tmp_path, **TOY, **settings)
+    ((_, logged),) = writer.summaries
+    assert set(logged) >= TAGS and all(np.isfinite(value) for value in logged.values())
+    penalty = 10 * logged["critic/penalty"]
+    if "," in run.config.penalty:
+        penalty = 5 * logged["critic/penalty_r1"] + 0.5 * logged["critic/penalty_r2"]
+    np.testing.assert_allclose(
+        logged["critic/loss"],
+        logged.get("critic/adversarial", -logged["critic/wasserstein"])
+        + penalty
+        + run.config.drift_weight * logged.get("critic/drift", 0.0),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert ("critic/drift" in logged) == (run.config.drift_weight > 0)
+    largest = max(np.abs(weight).max() for weight in run.state.critic.get_weights())
+    assert (largest <= 0.01) == (run.config.penalty == "weight_clipping")
+
+
+def batch_norm_critic(*arguments, **options):
+    generator, _ = models.registry.build(*arguments, **options)
+    critic = tf.keras.Sequential(
+        [
+            tf.keras.Input([2]),
+            tf.keras.layers.Dense(8),
+            tf.keras.layers.BatchNormalization(),
+            tf.keras.layers.ReLU(),
+            tf.keras.layers.Dense(1),
+        ]
+    )
+    return generator, critic
+
+
+def test_a_critic_that_the_penalty_cannot_use_is_refused(tmp_path):
+    directory, library = tmp_path / "run", library_with(batch_norm_critic)
+    with pytest.raises(UserError) as caught:
+        train_tiny(directory, library, **TOY)
+    assert str(caught.value).startswith("--model=mlp has a critic that --penalty=two_sided cannot")
+    assert "coupled_examples: an example's score depends on the other examples" in str(caught.value)
+    assert "\n" not in str(caught.value) and not directory.exists()
+    # Nor does it suit weight clipping: real and fake examples share a call.
+    with pytest.raises(UserError, match="--penalty=weight_clipping cannot train: coupled_examples"):
+        train_tiny(directory, library, **TOY, penalty="weight_clipping")
+
+
+@tf.custom_gradient
+def without_second_derivative(x):
+    return tf.tanh(x), lambda upstream: tf.stop_gradient(1 - tf.tanh(x) ** 2) * upstream
+
+
+def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, capsys):
+    class Critic(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.shift = self.add_weight(name="shift", shape=shape[1:])
+
+        def call(self, x):
+            total = tf.reduce_sum(without_second_derivative(x), axis=1, keepdims=True)
+            return total + tf.reduce_sum(self.shift)
+
+    def build(*arguments, **options):
+        generator, _ = models.registry.build(*arguments, **options)
+        return generator, tf.keras.Sequential([tf.keras.Input([2]), Critic()])
+
+    library = library_with(build)
+    with pytest.raises(UserError, match="no_second_derivative"):
+        train_tiny(tmp_path / "penalized", library, **TOY)
+    train_tiny(tmp_path / "clipped", library, **TOY, penalty="weight_clipping")
+    assert "warning: --model=mlp, its critic: no_second_derivative" in capsys.readouterr().err
+
+
+def test_a_critic_that_looks_odd_is_trained_with_a_warning(tmp_path, capsys):
+    def linear_critic(*arguments, **options):
+        generator, _ = models.registry.build(*arguments, **options)
+        return generator, tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
+
+    train_tiny(tmp_path, library_with(linear_critic), **TOY)
+    assert "warning: --model=mlp, its critic: constant_gradient: " in capsys.readouterr().err
+
+
+def test_a_sound_critic_is_not_mentioned(tmp_path, capsys):
+    train_tiny(tmp_path, **TOY)
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_intervals_trigger_on_crossing():
+    assert [step for step in range(7, 43, 7) if crossed(10, step - 7, step)] == [14, 21, 35, 42]
+    assert not crossed(0, 0, 100)
+
+
+def test_a_profile_is_written_of_the_iterations_asked_for(tmp_path):
+    train_tiny(tmp_path, train_steps=15, profile_steps="7,8")
+    profiles = list((tmp_path / "train" / "plugins" / "profile").rglob("*.xplane.pb"))
+    assert len(profiles) == 1 and profiles[0].stat().st_size > 0
+
+
+def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.profiler.experimental, "start", calls.append)
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))
+    hook = ProfileHook((12, 21), "there")
+    for done in range(0, 40, 5):
+        hook.before_loop(done, 5)
+        calls.append(done)
+        hook.after_loop(LoopResult(done, done + 5, False, {}, 0, 0.0, 0.0))
+    assert calls == [0, 5, "there", 10, 15, 20, "stop", 25, 30, 35]
+
+
+@pytest.mark.parametrize("text", ["5", "5,4", "0,3", "a,b", "1,2,3"])
+def test_profile_steps_are_two_iterations(text):
+    with pytest.raises(UserError, match=f"--profile_steps={text} is not FIRST,LAST — give two"):
+        Config(profile_steps=text)
+
+
+def test_what_is_never_reached_cannot_be_profiled():
+    Config(train_steps=20, profile_steps="20,25")
+    with pytest.raises(UserError, match="--profile_steps=21,25 is beyond --train_steps=20 — give"):
+        Config(train_steps=20, profile_steps="21,25")
+
+
+def test_shares_of_the_time_add_up():
+    timer = IntervalTimer(since=10.0)
+    for images, seconds, waited in ((100, 1.0, 0.25), (200, 3.0, 0.75)):
+        timer.add(LoopResult(0, 1, False, {}, images, seconds, waited))
+    assert timer.scalars(15.0) == {
+        "throughput/images_per_second": 60.0,
+        "throughput/data_wait_share": pytest.approx(0.2),
+        "throughput/host_share": pytest.approx(0.2),
+    }
+
+
+def test_waiting_for_data_is_seen():
+    """Every batch takes 50 ms to make, and is made before the next is asked for: no prefetch."""
+    config = Config(**{**TINY, "dataset": "digits"})
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    step = make_replica_step(config, make_state(resolved(config), strategy))
+    loop = make_loop(step, strategy, n_critic=2)
+
+    def late(index):
+        tf.numpy_function(lambda: time.sleep(0.05), [], [])
+        return tf.zeros([16, 8, 8, 1]), tf.zeros([16], tf.int32)
+
+    batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(99).map(late)))
+    loop(batches, tf.constant(1, tf.int64))
+    _, waited, _ = loop(batches, tf.constant(5, tf.int64))
+    # Ten batches; what the distributed iterator fetches ahead is made meanwhile.
+    assert waited.dtype == tf.float64 and waited > 0.05
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_steps_depend_on_the_clock_that_is_read_when_their_batch_arrives(replicas):
+    """Otherwise a single core reads it after the step, which then counts as waiting."""
+    config = Config(**{**TINY, "dataset": "digits"})
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])
+    step = make_replica_step(config, make_state(resolved(config), strategy))
+    loop = make_loop(step, strategy, n_critic=2)
+    batch = tf.zeros([16, 8, 8, 1]), tf.zeros([16], tf.int32)
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    batches = iter(strategy.experimental_distribute_dataset(data))
+    traced = loop.get_concrete_function(batches, tf.constant(1, tf.int64))
+    (body,) = (
+        {node.name: node for node in function.node_def}
+        for function in traced.graph.as_graph_def().library.function
+        if any(node.op == "Timestamp" for node in function.node_def)
+    )
+    steps = [node for node in body.values() if node.op.endswith("PartitionedCall")]
+    steps = [node for node in steps if "critic_step" in node.attr["f"].func.name]
+    assert steps
+    for node in steps:
+        before, found = {node.name}, [node]
+        for each in found:
+            names = {name.lstrip("^").partition(":")[0] for name in each.input} - before
+            before |= names
+            found += [body[name] for name in names if name in body]
+        assert sum(each.op == "Timestamp" for each in found) == 2
+
+
+POINTS = {"dataset": "gaussians_25", "activation": "tanh", "batch_size": 64}
+CLASSES = {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("settings", "several"),
+    [
+        pytest.param(POINTS, [4, 8], id="points", marks=pytest.mark.slow),
+        pytest.param({**DCGAN, **CLASSES}, [2], id="dcgan", marks=pytest.mark.slow),
+    ],
+)
+def test_one_run_on_1_2_4_and_8_replicas(tmp_path, settings, several):
+    """docs/numerics.md: equal to float rounding after 20 iterations of Adam."""
+    weights, figures = {}, {}
+    for replicas in (1, *several):
+        run, writer = train_tiny(
+            tmp_path / str(replicas),
+            train_steps=20,
+            sample_interval=0,
+            cpu_replicas=replicas,
+            **settings,
+        )
+        networks = (run.state.generator, run.state.critic)
+        weights[replicas] = [flat_weights(network) for network in networks]
+        ((_, values),) = writer.summaries
+        figures[replicas] = {tag: each for tag, each in values.items() if "through" not in tag}
+    for replicas in several:
+        for one, many in zip(weights[1], weights[replicas], strict=True):
+            assert np.linalg.norm(many - one) < 1e-4 * np.linalg.norm(one), replicas
+        for tag, value in figures[1].items():
+            assert figures[replicas][tag] == pytest.approx(value, rel=1e-4, abs=1e-5), tag

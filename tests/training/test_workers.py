@@ -1,0 +1,404 @@
+"""Tests of several processes that train together, configured by TF_CONFIG."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers.runs import DCGAN, TINY, lean_path, train_config, train_tiny
+from tests.training.worker import weights_of
+from wgan_gp.app import training
+from wgan_gp.app.error_messages import explain_error
+from wgan_gp.config import Config, as_text
+from wgan_gp.data.encoded_images import LABEL_OUT_OF_RANGE
+from wgan_gp.data.substitution import TOO_MANY_UNREADABLE
+from wgan_gp.errors import UserError
+from wgan_gp.runtime import cluster as workers
+from wgan_gp.runtime.devices import connect
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def free_addresses(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
+
+
+def tf_config(addresses, index, kind="worker"):
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": kind, "index": index}})
+
+
+def start(tmp_path, train_steps, directories=("run", "run"), own=({}, {}), **settings):
+    """Starts one process for each directory; several processes train together."""
+    addresses = free_addresses(len(directories))
+    processes = []
+    for index, directory in enumerate(directories):
+        path = [lean_path(), str(ROOT)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+        if len(directories) > 1:
+            environment["TF_CONFIG"] = tf_config(addresses, index)
+        weights = tmp_path / f"weights-{len(directories)}-{index}.npz"
+        command = [
+            sys.executable,
+            "-m",
+            "tests.training.worker",
+            str(tmp_path / directory),
+            str(weights),
+        ]
+        processes.append(
+            subprocess.Popen(
+                [*command, str(train_steps), json.dumps({**settings, **own[index]})],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    return processes
+
+
+def finish(processes):
+    """Waits for the processes and returns (exit status, error lines) of each."""
+    outputs = [process.communicate(timeout=180) for process in processes]
+    return [
+        (process.returncode, [line for line in error.splitlines() if line.startswith("error:")])
+        for process, (_, error) in zip(processes, outputs, strict=True)
+    ]
+
+
+def load(path):
+    with np.load(path) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def checkpoints(path):
+    return sorted(file.stem for file in (path / "checkpoints").glob("*.index"))
+
+
+def read_until(process, line):
+    for each in process.stdout:
+        if each.strip() == line:
+            return
+    raise AssertionError(process.stderr.read())
+
+
+def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
+    assert finish(start(tmp_path, 4, model="dcgan")) == [(0, []), (0, [])]
+    chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
+    settings = {"steps_per_loop": 2, "learning_rate_schedule": "constant", **DCGAN}
+    alone, _ = train_tiny(tmp_path / "alone", train_steps=4, **settings)
+    for mine, theirs, expected in zip(chief, other, weights_of(alone.state), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-4)
+    assert checkpoints(tmp_path / "run") == ["ckpt-2", "ckpt-4"]
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert len(list((tmp_path / "run" / "train").glob("events.*"))) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path):
+    chief, other = start(tmp_path, 100_000)
+    read_until(chief, "after 6")
+    other.kill()
+    (status, errors), _ = finish([chief, other])
+    assert status == 2 and len(errors) == 1
+    assert errors[0].startswith("error: another process of TF_CONFIG has ended")
+    assert "start the same command on every machine" in errors[0]
+    saved = max(int(name.removeprefix("ckpt-")) for name in checkpoints(tmp_path / "run"))
+    assert saved >= 4
+    chief, other = start(tmp_path, 100_000)
+    # The first loop starts from the checkpoint.
+    assert other.stdout.readline().strip() == f"after {saved + 2}"
+    other.send_signal(signal.SIGTERM)
+    # Both stop after the same loop. Otherwise one would wait for the other forever.
+    assert finish([chief, other]) == [(143, []), (143, [])]
+    last = max(int(name.removeprefix("ckpt-")) for name in checkpoints(tmp_path / "run"))
+    assert last > saved
+
+
+@pytest.mark.slow
+def test_both_roll_back_together(tmp_path):
+    """Uses a learning rate at which every critic overflows."""
+    settings = {"critic_learning_rate": 1e25, "on_nonfinite": "rollback", "max_rollbacks": 2}
+    (status, chiefs), (other_status, others) = finish(start(tmp_path, 20, **settings))
+    assert status == other_status == 2
+    assert chiefs == others and len(chiefs) == 1
+    assert "after 2 rollbacks again: iteration 1: the critic's loss or gradient" in chiefs[0]
+    assert checkpoints(tmp_path / "run") == ["ckpt-0"]
+
+
+@pytest.mark.slow
+def test_processes_with_different_directories_are_refused(tmp_path):
+    settings = {name: TINY[name] for name in ("dataset", "model", "model_depth")}
+    train_tiny(
+        tmp_path / "alone",
+        train_steps=2,
+        steps_per_loop=2,
+        learning_rate_schedule="constant",
+        **settings,
+    )
+    for status, errors in finish(start(tmp_path, 4, ["alone", "other"], **settings)):
+        assert status == 2
+        assert "the processes of TF_CONFIG start at different iterations [0, 2]" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", workers.SINGLE_PROCESS),
+        ("{}", workers.SINGLE_PROCESS),
+        (tf_config(["a:1"], 0), workers.SINGLE_PROCESS),
+        (tf_config(["a:1", "b:2"], 1), workers.Cluster(("a:1", "b:2"), 1)),
+        (
+            '{"cluster": {"chief": ["c:65535"], "worker": ["[::1]:1"]},'
+            ' "task": {"type": "worker", "index": "0"}}',
+            workers.Cluster(("c:65535", "[::1]:1"), 1),
+        ),
+    ],
+)
+def test_tf_config_is_parsed(text, expected):
+    found = workers.parse_tf_config({"TF_CONFIG": text})
+    assert found == expected and found.is_chief == (expected.index == 0)
+    assert found.has_peers == (found is not workers.SINGLE_PROCESS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        tf_config(["a:1", "b:2"], 2),
+        tf_config(["a:1", "b:2"], -1),
+        tf_config(["a:1", "b:2"], 0, "boss"),
+        '{"cluster": {"worker": ["a:1", "b:2"]}}',
+        '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}',
+        tf_config(["a:1", "b:2"], 0.5),
+        tf_config(["a:1", "b:2"], True),
+        tf_config(["a:1", "a:1"], 0),
+        tf_config(["a:1", "b"], 0),
+        tf_config(["a:1", ":2"], 0),
+        tf_config(["a:1", "b:99999999"], 0),
+        tf_config(["a:1", "b:65536"], 0),
+        tf_config(["a:1", "b:-5"], 0),
+        tf_config(["a:1", "b:0"], 0),
+        tf_config(["a:1", "b:x"], 0),
+        tf_config(["a:1", "b\n:2"], 0),
+        tf_config(["a:1", "b\0:2"], 0),
+        tf_config(["a:1", 5], 0),
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:40],
+)
+def test_an_invalid_tf_config_is_refused(text):
+    with pytest.raises(UserError, match=r"TF_CONFIG does not describe a cluster .* — set it as in"):
+        workers.parse_tf_config({"TF_CONFIG": text})
+
+
+def test_cpu_replicas_require_a_single_machine(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
+    with pytest.raises(
+        UserError, match="--cpu_replicas=2 requires a single machine, but TF_CONFIG"
+    ):
+        connect(Config(cpu_replicas=2))
+
+
+def test_a_peer_that_does_not_start_is_named(tmp_path):
+    addresses = free_addresses(2)
+    environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0), "CUDA_VISIBLE_DEVICES": ""}
+    environment["PYTHONPATH"] = lean_path()
+    result = subprocess.run(
+        [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 2
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("error:"))
+    assert f"no process responds at {addresses[1]} of TF_CONFIG after --start_timeout=8" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            tf.errors.ResourceExhaustedError(None, None, "OOM when"),
+            "does not fit in memory .* smaller --batch_size",
+        ),
+        (
+            tf.errors.InvalidArgumentError(None, None, f"x: {TOO_MANY_UNREADABLE}"),
+            "--data_dir=/pictures: too many consecutive images cannot be read",
+        ),
+        (
+            tf.errors.InvalidArgumentError(
+                None, None, f"[--data_dir=/held/out: {TOO_MANY_UNREADABLE}]"
+            ),
+            "--test_data_dir=/held/out: too many consecutive images cannot be read",
+        ),
+        (
+            tf.errors.InvalidArgumentError(
+                None, None, f"--data_dir=/held/out: {LABEL_OUT_OF_RANGE}"
+            ),
+            r"--test_data_dir=/held/out has a label outside the range 0 to 1 of --num_classes=2",
+        ),
+        (tf.errors.UnavailableError(None, None, "reset by peer"), None),
+        (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
+    ],
+)
+def test_errors_of_tensorflow_that_a_user_can_correct_are_explained(error, message):
+    config = Config(
+        dataset="tfrecord", data_dir="/pictures", test_data_dir="/held/out", num_classes=2
+    )
+    explained = explain_error(error, config, workers.SINGLE_PROCESS)
+    assert (explained is None) == (message is None)
+    if message is not None:
+        with pytest.raises(UserError, match=message):
+            raise explained
+
+
+def test_a_wrong_label_of_a_prepared_dataset_does_not_name_num_classes():
+    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {LABEL_OUT_OF_RANGE}")
+    explained = explain_error(error, Config(dataset="mnist"), workers.SINGLE_PROCESS)
+    assert str(explained).startswith("--dataset=mnist has a label outside its classes — ")
+
+
+def test_a_process_that_cannot_use_its_address_is_refused():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        own = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"cannot use its address {own} of TF_CONFIG"):
+            workers.wait_for_peers(workers.Cluster((own, "127.0.0.1:1"), 0), 5)
+
+
+def replace_gather(monkeypatch, other):
+    """Makes `gather` return the numbers of this process, and `other` of them for a second one."""
+    monkeypatch.setattr(
+        workers, "gather", lambda strategy, numbers: np.array([numbers, other(numbers)])
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (0, r"find different numbers of images \[100, 101\] in --data_dir"),
+        (1, "find different file names or classes in --data_dir"),
+        (2, "some processes of TF_CONFIG have held-out data, and others do not"),
+        (3, r"start at different iterations \[5, 6\]"),
+    ],
+)
+def test_processes_of_different_runs_are_refused(monkeypatch, column, message):
+    replace_gather(monkeypatch, lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
+    with pytest.raises(UserError, match=message):
+        workers.check_same_run(None, 100, {"names": "a", "classes": "b"}, False, 5)
+
+
+def gathered_numbers(monkeypatch, config):
+    """Returns all numbers that `check_same_flags` gathers from a process."""
+    found = []
+    replace_gather(monkeypatch, lambda numbers: found.append(numbers) or numbers)
+    workers.check_same_flags(None, config)
+    return found
+
+
+MAY_DIFFER = {"data_dir", "test_data_dir", "download", "model_dir", "output", "start_timeout"}
+MAY_DIFFER |= {"profile_steps", "writers"}
+
+
+def test_every_flag_that_must_be_equal_is_compared(monkeypatch):
+    base = Config(dataset="tfrecord", data_dir="a")
+    for field in dataclasses.fields(Config):
+        other = dataclasses.replace(base)
+        # This avoids the checks of the configuration, which are not tested here.
+        object.__setattr__(other, field.name, "another")
+        numbers_of_other = gathered_numbers(monkeypatch, other)
+        replace_gather(monkeypatch, lambda numbers, queue=numbers_of_other: queue.pop(0))
+        if field.name in MAY_DIFFER:
+            workers.check_same_flags(None, base)
+            continue
+        value = re.escape(f"--{field.name}={as_text(getattr(base, field.name))}")
+        with pytest.raises(
+            UserError, match=rf"different flags \(this process: {value}\) — start the"
+        ):
+            workers.check_same_flags(None, base)
+
+
+def test_another_version_of_the_program_is_refused(monkeypatch):
+    replace_gather(monkeypatch, lambda numbers: [numbers[0] + 1])
+    with pytest.raises(UserError, match=r"run different versions of this program .* — install the"):
+        workers.check_same_flags(None, Config())
+
+
+@pytest.mark.slow
+def test_two_processes_with_different_flags_are_refused(tmp_path):
+    """Without this check, the processes would wait for each other or crash.
+
+    test_every_flag_that_must_be_equal_is_compared has the other flags.
+    """
+    sizes = (16, 15)
+    own = tuple({"batch_size": size} for size in sizes)
+    for size, (status, errors) in zip(sizes, finish(start(tmp_path, 20, own=own)), strict=True):
+        assert status == 2
+        (error,) = errors
+        assert f"have different flags (this process: --batch_size={size}" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_another_program_at_the_port_of_a_peer_causes_a_timeout(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        addresses = [*free_addresses(1), f"127.0.0.1:{stranger.getsockname()[1]}"]
+        environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0)}
+        result = subprocess.run(
+            [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
+            cwd=ROOT,
+            env={**environment, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": lean_path()},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert result.returncode == -signal.SIGKILL
+    assert f"{addresses[1]}) responded as this program within --start_timeout=8" in result.stderr
+
+
+def test_an_error_of_this_machine_is_not_reported_as_a_lost_peer():
+    cluster = workers.Cluster(("a:1", "b:2"), 0)
+    error = tf.errors.InternalError(None, None, "cuDNN launch failure")
+    assert explain_error(error, Config(), cluster) is None
+    lost = tf.errors.UnavailableError(None, None, "Connection reset by peer")
+    with pytest.raises(
+        UserError, match=r"has ended \(UnavailableError: Connection reset by peer\)"
+    ):
+        raise explain_error(lost, Config(), cluster)
+
+
+def test_errors_before_training_are_explained(monkeypatch, tmp_path):
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+
+    monkeypatch.setattr(training, "open_run", fail)
+    with pytest.raises(UserError, match="the run does not fit in memory"):
+        train_config(Config(model_dir=str(tmp_path)))
+
+
+def test_tf_config_is_ignored_on_a_tpu(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 1))
+    assert workers.find_cluster(Config(tpu="local")) is workers.SINGLE_PROCESS
+    assert workers.find_cluster(Config()) == workers.Cluster(("a:1", "b:2"), 1)
