@@ -88,10 +88,11 @@ def train(
     Raises:
       UserError: If the run cannot be started or continued. The message says why and what to do.
     """
-    from .app import extensions, program  # noqa: PLC0415
+    from .app import program  # noqa: PLC0415
     from .app.arguments import check_arguments  # noqa: PLC0415
     from .app.library import Library, bundled  # noqa: PLC0415
     from .app.resolve import resolve  # noqa: PLC0415
+    from .app.user_code import extensions  # noqa: PLC0415
 
     check_arguments(config, writers, hooks)
     program.prepare_environment(config.tpu)

@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from .app.build import make_objective, make_step, with_consistency
-from .app.fit_networks import adapt, check_fit_critic, first_inputs
-from .app.keras_arguments import both_optimizers, refuse
-from .app.keras_model import CheckedModel
+from .app.fit.fit_networks import adapt, check_fit_critic, first_inputs
+from .app.fit.keras_arguments import both_optimizers, refuse
+from .app.fit.keras_model import CheckedModel
 from .app.library import bundled_library
 from .app.resolve import check_keras
 from .config import Config

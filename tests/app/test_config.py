@@ -9,7 +9,7 @@ from absl import flags as absl_flags
 import flags
 import models
 from wgan_gp.config import PENALTIES, Config, value_type
-from wgan_gp.config.checks import LARGEST, largest
+from wgan_gp.config.validation import LARGEST, largest
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 

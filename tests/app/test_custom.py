@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main
-from wgan_gp.app import user_code
+from wgan_gp.app.user_code import loading
 
 layers = tf.keras.layers
 
@@ -120,7 +120,7 @@ def test_a_file_of_networks_data_and_losses_trains_and_resumes_exactly(write, tm
     saved = json.loads((once / "config.json").read_text())
     for name, file in (("model", "networks.py"), ("dataset", "data.py")):
         assert saved[name] == str(tmp_path / file)
-        assert saved[f"{name}_sha256"] == user_code.load(name, saved[name]).sha256
+        assert saved[f"{name}_sha256"] == loading.load(name, saved[name]).sha256
     assert saved["objective_sha256"] is not None
     terms = json.loads((once / "metrics.jsonl").read_text().splitlines()[-1])
     assert "probe/held_out_gap" in terms or any("held_out" in name for name in terms)
@@ -156,7 +156,7 @@ def test_a_changed_or_moved_file_is_reported_on_a_resume(write, tmp_path, capsys
 def test_the_command_line_and_python_give_identical_weights(write, tmp_path):
     path = write("networks.py", NETWORKS)
     assert call_main(f"--model={path}", *FLAGS, f"--model_dir={tmp_path}/a", "--train_steps=5") == 0
-    module = user_code.load("model", path).module
+    module = loading.load("model", path).module
     result = wgan_gp.train(
         wgan_gp.Config(
             model_dir=f"{tmp_path}/b",
@@ -425,8 +425,8 @@ def test_all_forms_of_data_give_the_same_examples(tmp_path):
     forms = [(images, labels), pairs, named, lambda split: (images, labels)]
     found = []
     for value in forms:
-        from wgan_gp.app import extensions  # noqa: PLC0415
         from wgan_gp.app.resolve import resolve  # noqa: PLC0415
+        from wgan_gp.app.user_code import extensions  # noqa: PLC0415
 
         settings = config(tmp_path, conditioning="projection", model="dcgan", model_width=4)
         settings, extended = extensions.from_objects(settings, LIBRARY.models, data=value)
@@ -497,6 +497,6 @@ def test_packages_register_names(tmp_path, monkeypatch, capsys):
 
 def test_references_are_distinguished_from_names_of_datasets():
     for value in ("own.py", "a/b.py", "own.py:Name", "package.module", "package.module:Name"):
-        assert user_code.is_reference(value)
+        assert loading.is_reference(value)
     for value in ("mnist", "mnist:3.0.1", "huggingface:mnist", "cifar10/x:1.2.3", "gs://b/own.py"):
-        assert not user_code.is_reference(value)
+        assert not loading.is_reference(value)

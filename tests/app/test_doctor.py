@@ -15,9 +15,9 @@ from tensorflow.python.tpu.client.client import Client
 
 from tests.helpers import google_api
 from tests.helpers.runs import call_main
-from wgan_gp.app import cloud_checks, doctor
-from wgan_gp.app import machine_checks as checks
-from wgan_gp.app.finding import Finding, not_checked, ok, problem
+from wgan_gp.app.doctor import cloud_checks, doctor
+from wgan_gp.app.doctor import machine_checks as checks
+from wgan_gp.app.doctor.finding import Finding, not_checked, ok, problem
 from wgan_gp.config import Config
 from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
 

@@ -13,7 +13,8 @@ import tensorflow as tf
 import losses
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, strategy_over
-from wgan_gp.app import build, custom_objective, extensions
+from wgan_gp.app import build
+from wgan_gp.app.user_code import extensions, user_objective
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import explaining
@@ -538,7 +539,7 @@ def check_objective(factory, **settings):
     labels, latents = tf.zeros([4], tf.int32), tf.random.normal([4, 8])
     for network, inputs in zip(networks, (latents, ROWS[:4, :2]), strict=True):
         network(inputs)
-    custom_objective.check_objective(
+    user_objective.check_objective(
         build.make_objective(settings, library),
         networks,
         lambda: networks[0](latents),

@@ -15,7 +15,8 @@ import pytest
 
 import wgan_gp
 from tests.helpers.runs import TINY, call_main
-from wgan_gp.app import named_writers, training
+from wgan_gp.app import training
+from wgan_gp.app.user_code import user_writers
 from wgan_gp.runtime.cluster import Cluster
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -141,7 +142,7 @@ def test_the_program_of_the_page_runs(tmp_path, monkeypatch):
     )
     (tmp_path / "my_writers.py").write_text(program)
     monkeypatch.chdir(tmp_path)
-    (named,) = named_writers.load("my_writers.py:CsvWriter")
+    (named,) = user_writers.load("my_writers.py:CsvWriter")
     writer = named.open(wgan_gp.Config(seed=3), None)
     writer.begin(0)
     writer.scalars(100, {"critic/loss": -1.5, "generator/loss": 0.5, "other": 0.0})
@@ -159,7 +160,7 @@ def test_the_program_of_the_page_runs(tmp_path, monkeypatch):
     ],
 )
 def test_errors_of_a_writer_name_it(own, name, what):
-    (named,) = named_writers.load(f"{own}:{name}")
+    (named,) = user_writers.load(f"{own}:{name}")
     with pytest.raises(wgan_gp.UserError) as raised:
         named.open(wgan_gp.Config(), None).scalars(1, {})
     assert str(raised.value).startswith(f"--writers={own}:{name} {what}")
@@ -179,7 +180,7 @@ def test_a_missing_package_is_named(tmp_path, capsys, monkeypatch, spec):
 
 def test_every_tracker_is_an_extra():
     text = (ROOT / "pyproject.toml").read_text()
-    for name in named_writers.TRACKERS:
+    for name in user_writers.TRACKERS:
         assert re.search(rf'^{name} = \["{name}>=', text, re.MULTILINE)
 
 

@@ -24,10 +24,11 @@ import flags
 from tests.app.test_sweep_file import GRID, ROOT, TINY_FLAGS, read, write
 from tests.helpers.runs import call_main
 from tests.training.test_verdict import HEALTHY
-from wgan_gp.app import halving, program, sweep_results, trial_processes
-from wgan_gp.app.halving import Outcome
-from wgan_gp.app.sweep import SweepRun, wait_for_process
-from wgan_gp.app.trial_processes import Job, TrialProcesses
+from wgan_gp.app import program
+from wgan_gp.app.sweep import halving, sweep_results, trial_processes
+from wgan_gp.app.sweep.halving import Outcome
+from wgan_gp.app.sweep.sweep import SweepRun, wait_for_process
+from wgan_gp.app.sweep.trial_processes import Job, TrialProcesses
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.json_files import write_object

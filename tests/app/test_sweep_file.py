@@ -13,7 +13,7 @@ from absl import flags as absl_flags
 import flags
 import models
 from tests.helpers.runs import TINY, call_main
-from wgan_gp.app import sweep_file, sweep_plan
+from wgan_gp.app.sweep import sweep_file, sweep_plan
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.runs import open_run
 from wgan_gp.app.build import make_step
-from wgan_gp.app.checks import check_critic
+from wgan_gp.app.start_checks import check_critic
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import first_examples
 from wgan_gp.errors import UserError

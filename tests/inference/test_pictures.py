@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, open_data, resolved, train_tiny
-from wgan_gp.app import extensions
-from wgan_gp.app.error_messages import explaining_errors
 from wgan_gp.app.resolve import resolve
+from wgan_gp.app.run_errors import explaining_errors
+from wgan_gp.app.user_code import extensions
 from wgan_gp.config import Config
 from wgan_gp.data import pixels, shapes, tiff, write_tfrecords
 from wgan_gp.data.headers import ImageForm, read_header

@@ -28,8 +28,8 @@ from wgan_gp.errors import UserError
 from wgan_gp.tpu import (
     advice,
     aot,
+    compile_errors,
     compiler,
-    error_messages,
     hlo,
     layers,
     loop_program,
@@ -366,7 +366,7 @@ def test_the_remedies_for_a_large_batch_have_prices(gibibytes, accumulate, remed
     monkeypatch.setattr(memory_limit, "compile_within_memory", compile_within_memory)
     monkeypatch.setattr(memory_limit, "iteration_cycles", iteration_cycles)
     program = Priced(accumulate=accumulate)
-    memory = error_messages.Memory(program.memory_bytes, int(gibibytes * 2**30))
+    memory = compile_errors.Memory(program.memory_bytes, int(gibibytes * 2**30))
     assert memory_limit.find_remedy(program, [None], memory, penalty_interval=1) == remedy
 
 
@@ -449,7 +449,7 @@ def test_the_prices_of_remedies_are_figures_of_their_reports(tmp_path, monkeypat
     topology = topologies.find("v5e-8")
     program = make_program(*resolve(config, LIBRARY.models), LIBRARY, topology)
     available = topology.core.memory_bytes
-    memory = error_messages.Memory(int(available / 0.3), available)
+    memory = compile_errors.Memory(int(available / 0.3), available)
     remedy = memory_limit.find_remedy(
         program, compiler.slice_devices(topology), memory, penalty_interval=1
     )
@@ -906,15 +906,15 @@ def test_memory_errors_are_parsed():
         "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
         "required for HLO temporaries (2.50T) exceeds available HBM (15.75G). HLO module: a_step."
     )
-    assert error_messages.parse_memory_error(text) == (2.5 * 2**40, 15.75 * 2**30)
+    assert compile_errors.parse_memory_error(text) == (2.5 * 2**40, 15.75 * 2**30)
     used = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.5G of 15.75G hbm."
-    assert error_messages.parse_memory_error(used) == (20.5 * 2**30, 15.75 * 2**30)
+    assert compile_errors.parse_memory_error(used) == (20.5 * 2**30, 15.75 * 2**30)
     for other in (
         "INVALID_ARGUMENT: 3.0G and 4.0G",
         "RESOURCE_EXHAUSTED: Scoped allocation with size 20.00M and limit 16.00M exceeded vmem",
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem",
     ):
-        assert error_messages.parse_memory_error(other) is None
+        assert compile_errors.parse_memory_error(other) is None
 
 
 def program_figures(**changes):

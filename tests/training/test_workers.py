@@ -17,7 +17,7 @@ import tensorflow as tf
 from tests.helpers.runs import DCGAN, TINY, lean_path, train_config, train_tiny
 from tests.training.worker import weights_of
 from wgan_gp.app import training
-from wgan_gp.app.error_messages import explain_error
+from wgan_gp.app.run_errors import explain_error
 from wgan_gp.config import Config, as_text
 from wgan_gp.data.encoded_images import LABEL_OUT_OF_RANGE
 from wgan_gp.data.substitution import TOO_MANY_UNREADABLE

@@ -25,10 +25,10 @@ from ..training.loop import ReduceOverReplicas, TrainLoop
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state
 from ..training.step import ReplicaStep
-from .custom_objective import create_objective
 from .library import Library
-from .network_checks import check_custom_network, check_settings, custom_networks
 from .resolve import check_networks, network_settings
+from .user_code.network_checks import check_custom_network, check_settings, custom_networks
+from .user_code.user_objective import create_objective
 
 
 def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) -> TrainState:

@@ -15,9 +15,11 @@ from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from ..runtime.log import show_log_lines
-from . import extensions, sweep_plan, tpu_environment
+from . import tpu_environment
 from .library import Library
 from .resolve import resolve
+from .sweep import sweep_plan
+from .user_code import extensions
 
 if typing.TYPE_CHECKING:
     from ..runtime.devices import Devices
@@ -62,7 +64,7 @@ def run(
       UserError: If the run is impossible; the message says why.
     """
     if config.mode == "doctor":
-        from . import doctor  # noqa: PLC0415
+        from .doctor import doctor  # noqa: PLC0415
 
         # Chips of this machine are checked without --tpu as well.
         prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
@@ -109,8 +111,8 @@ def run_sweep(config: Config, given: Mapping[str, Any], models: ModuleType) -> i
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prepare_environment(None)
     sweep_plan.check_files(sweep, str(config.sweep), models)
-    from .sweep import SweepRun  # noqa: PLC0415
-    from .trial_processes import TrialProcesses  # noqa: PLC0415
+    from .sweep.sweep import SweepRun  # noqa: PLC0415
+    from .sweep.trial_processes import TrialProcesses  # noqa: PLC0415
 
     processes = TrialProcesses(config.sweep_parallel, environment)
     run = SweepRun(sweep, config.run_directory, processes.run)

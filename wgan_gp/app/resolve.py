@@ -13,7 +13,7 @@ from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..data.spec import DataSpec
 from ..errors import UserError
 from ..tpu import topologies
-from . import named_writers
+from .user_code import user_writers
 
 # The settings whose names differ from those of the parameters of models.build.
 _SETTING_OF = {
@@ -49,7 +49,7 @@ def resolve(
     check_keras()
     if config.mode == "compile":
         _check_no_devices(config)
-    named_writers.check(config.writers)
+    user_writers.check(config.writers)
     config.check_paths(built_in=config.dataset in BUILT_IN or dataset_function is not None)
     if dataset is None:
         dataset = find_dataset(

@@ -18,7 +18,7 @@ from ..config import EXTRACTORS, Config, settings_of_run
 from ..config.code import CODE_SETTINGS, PYTHON
 from ..data.datasets import BUILT_IN, FILE_DATASETS
 from ..errors import UserError
-from . import extensions
+from .user_code import extensions
 
 _OPTIONAL = "test_data_dir"  # an evaluation without it has fewer or other figures
 # The names of tensorflow-datasets, without a namespace, which may name a server.

@@ -24,11 +24,12 @@ from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing
 from ..training.checkpoint_files import latest_checkpoint, resolve_restore_path, restore_found
 from ..training.state import TrainState
-from . import extensions, saved_config
+from . import saved_config
 from .build import make_sampler, make_state
 from .data_records import recorded_scaling, recorded_spec
-from .error_messages import explaining_errors
 from .library import Library
+from .run_errors import explaining_errors
+from .user_code import extensions
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:

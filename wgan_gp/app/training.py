@@ -46,15 +46,15 @@ from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
-from . import extensions, named_writers
 from .build import make_loop, make_objective, make_step
-from .checks import check_critic, check_terms, warn_of_padding
 from .data_records import data_record, use_record
-from .error_messages import explaining_errors
 from .library import Library
-from .named_writers import NamedWriter
 from .result import Result
 from .run import Run, open_run
+from .run_errors import explaining_errors
+from .start_checks import check_critic, check_terms, warn_of_padding
+from .user_code import extensions, user_writers
+from .user_code.user_writers import NamedWriter
 
 
 def train(
@@ -90,7 +90,7 @@ def train(
         if is_new:
             checkpoint_files.resolve_restore_path(config.restore_from)
     is_chief = find_cluster(config).is_chief
-    named = named_writers.load(config.writers) if is_chief else ()
+    named = user_writers.load(config.writers) if is_chief else ()
     with explaining_errors(config):
         run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
@@ -156,7 +156,7 @@ def make_trainer(
     )
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
-    passed = [named_writers.report_errors(each) for each in writers]
+    passed = [user_writers.report_errors(each) for each in writers]
     lock, writer = None, Writers(*passed)
     if cluster.is_chief:
         lock = _claim(run, record, newest)

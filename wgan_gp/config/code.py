@@ -9,7 +9,7 @@ from .settings import Section, recorded, setting
 
 PYTHON = "python"  # the value of a setting for an object that was passed to wgan_gp.train
 
-# The settings that may name code of the user; see app/user_code.py.
+# The settings that may name code of the user; see app/user_code/loading.py.
 CODE_SETTINGS = ("model", "generator_model", "dataset", "objective")
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from . import checks
+from . import validation
 
 # Annotations are strings in modules that import annotations from __future__.
 _TYPES = {kind.__name__: kind for kind in (bool, int, float, str)}
@@ -35,7 +35,7 @@ def setting(
       default: The default value. None also declares that the setting may be None.
       help: The text that --help prints.
       minimum, maximum: The inclusive limits of the value. The maximum of an integer defaults to
-        checks.LARGEST. It is lower where larger values would only overflow or fill the memory.
+        validation.LARGEST. It is lower where larger values would only overflow or fill the memory.
       above, below: The exclusive limits of the value.
       choices: The permitted values. Empty permits all values.
       open_ended: Whether the flag accepts any text, so that only the configuration checks
@@ -120,7 +120,7 @@ def check(field: dataclasses.Field, value: Any) -> Any:
     parse = field.metadata["parse"]
     if parse is not None and not (value is None and optional):
         return parse(field.name, value)
-    checks.check(field.name, value, value_type(field), field.metadata, optional=optional)
+    validation.check(field.name, value, value_type(field), field.metadata, optional=optional)
     return value
 
 

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from ..errors import UserError
 from ..run_directory.files import list_prefix, write_atomic
-from . import compiler, error_messages
+from . import compile_errors, compiler
+from .compile_errors import Memory
 from .compile_report import build_compile_report
-from .error_messages import Memory
 from .loop_program import LoopProgram, LoweredLoop
 from .memory_limit import OutOfMemoryError, compile_within_memory, find_remedy
 from .topologies import Topology
@@ -89,7 +89,7 @@ def compile_program(
     """
     available = topology.core.memory_bytes
     if program.resident and program.resident_bytes > available:
-        raise error_messages.out_of_memory_error(
+        raise compile_errors.out_of_memory_error(
             "the dataset is too large for --cache=device: it",
             Memory(program.resident_bytes, available),
             "use --cache=off",
@@ -100,18 +100,18 @@ def compile_program(
         loop = program.lower()
     except Exception as error:  # TensorFlow raises exceptions of any type for a user's model
         write_atomic(error_path, str(error))
-        raise error_messages.tracing_error(str(error), networks, error_path) from None
-    unsupported = error_messages.unsupported_operation_error(compiler.hlo_text(loop.hlo), networks)
+        raise compile_errors.tracing_error(str(error), networks, error_path) from None
+    unsupported = compile_errors.unsupported_operation_error(compiler.hlo_text(loop.hlo), networks)
     if unsupported is not None:
         raise unsupported
     try:
         return loop, compile_within_memory(loop, devices, available)
     except compiler.CompileError as error:
         write_atomic(error_path, str(error))
-        raise error_messages.compiler_error(str(error), error_path) from None
+        raise compile_errors.compiler_error(str(error), error_path) from None
     except OutOfMemoryError as error:
         write_atomic(error_path, str(error))
-        raise error_messages.out_of_memory_error(
+        raise compile_errors.out_of_memory_error(
             f"--batch_size={program.batch_size} is too large: the loop",
             error.memory,
             find_remedy(program, devices, error.memory, penalty_interval),

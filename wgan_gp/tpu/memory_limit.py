@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from . import compiler, error_messages
+from . import compile_errors, compiler
+from .compile_errors import Memory, format_gibibytes
 from .compile_report import iteration_cycles
-from .error_messages import Memory, format_gibibytes
 from .loop_program import LoopProgram, LoweredLoop
 
 # How many numbers of micro-batches are compiled, each twice the last, because a compilation of a
@@ -38,7 +38,7 @@ def compile_within_memory(
     try:
         executable = compiler.compile_hlo(loop.hlo, devices)
     except compiler.CompileError as error:
-        memory = error_messages.parse_memory_error(str(error))
+        memory = compile_errors.parse_memory_error(str(error))
         if memory is None:
             raise
         raise OutOfMemoryError(memory, str(error)) from None

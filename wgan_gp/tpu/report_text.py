@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .error_messages import format_gibibytes
+from .compile_errors import format_gibibytes
 
 
 def format_compile_report(report: Mapping[str, Any]) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config, NetworkSettings
-from ..data.spec import DataSpec
-from ..errors import UserError, shorten
-from ..training.adapted import AdaptedNetwork
-from .custom_networks import CustomNetworks, weight_name
+from ...config import Config, NetworkSettings
+from ...data.spec import DataSpec
+from ...errors import UserError, shorten
+from ...training.adapted import AdaptedNetwork
 from .output_checks import check_scores, warn_of_range
+from .user_networks import CustomNetworks, weight_name
 
 _TOLERANCE = 1e-4  # relative; well below the influence of one example among many
 # Operations of a tf.random.Generator, whose state no checkpoint contains. Those of a global

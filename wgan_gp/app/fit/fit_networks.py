@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config
-from ..data.spec import DataSpec
-from ..errors import UserError
-from ..training.adapted import AdaptedNetwork
-from .custom_networks import critic_inputs, generator_inputs
+from ...config import Config
+from ...data.spec import DataSpec
+from ...errors import UserError
+from ...training.adapted import AdaptedNetwork
+from ..user_code.user_networks import critic_inputs, generator_inputs
 
 
 def first_inputs(config: Config, spec: DataSpec) -> Any:

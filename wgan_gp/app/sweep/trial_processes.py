@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from absl import logging
 
-from ..errors import shorten
-from ..runtime.signals import StopRequest
+from ...errors import shorten
+from ...runtime.signals import StopRequest
 
 _POLL_SECONDS = 0.1
 _MAX_STARTS = 3  # of a child that a signal ends

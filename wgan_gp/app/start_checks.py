@@ -11,9 +11,9 @@ from ..tpu import topologies
 from ..tpu.advice import advise_on_padding
 from ..training.networks import bind_labels
 from .build import make_objective, network_builder
-from .custom_objective import check_objective
-from .network_checks import batch_norm_layers, custom_networks
 from .run import Run
+from .user_code.network_checks import batch_norm_layers, custom_networks
+from .user_code.user_objective import check_objective
 
 _EXAMPLES = 16  # real examples for which the critic is checked
 

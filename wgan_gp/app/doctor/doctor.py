@@ -11,10 +11,10 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 
-from ..config import Config
-from ..data.datasets import BUILT_IN
-from ..errors import reason
-from ..runtime import streams, tpu_machine
+from ...config import Config
+from ...data.datasets import BUILT_IN
+from ...errors import reason
+from ...runtime import streams, tpu_machine
 from . import cloud_checks, machine_checks
 from .finding import Finding, not_checked
 from .machine_checks import TensorFlow

@@ -10,13 +10,13 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from ..config import Config
-from ..errors import UserError, explaining, shorten
-from . import user_code
+from ...config import Config
+from ...errors import UserError, explaining, shorten
+from . import loading
 
 if typing.TYPE_CHECKING:
-    from ..run_directory.directory import RunDirectory
-    from ..writers.writer import Writer
+    from ...run_directory.directory import RunDirectory
+    from ...writers.writer import Writer
 
 # The class of each tracker's writer, in the module of `wgan_gp.writers` with the tracker's name.
 # The optional dependencies of the project have the same names.
@@ -45,7 +45,7 @@ class NamedWriter:
         Raises:
           UserError: If the writer cannot be created.
         """
-        from ..writers.writer import Writer  # noqa: PLC0415
+        from ...writers.writer import Writer  # noqa: PLC0415
 
         with explaining(f"--writers={self.name}"):
             writer = self.make(config, directory)
@@ -64,7 +64,7 @@ def report_errors(writer: Writer, name: str | None = None) -> Writer:
       writer: The writer of the user.
       name: The writer in the message. Defaults to its class.
     """
-    from ..writers.writer import Writers  # noqa: PLC0415
+    from ...writers.writer import Writers  # noqa: PLC0415
 
     name = name or f"the writer {type(writer).__name__}"
     return Writers(writer, reporting=functools.partial(explaining, name))
@@ -90,7 +90,7 @@ def check(value: str | None) -> None:
                     f"--writers={name} needs the package {name}, which is not installed",
                     f'pip install "wgan-gp[{name}]"',
                 )
-        elif not user_code.is_reference(name):
+        elif not loading.is_reference(name):
             raise UserError(
                 f"--writers={value}: {name or 'an empty name'} is not a writer",
                 f"give {', '.join(TRACKERS)}, FILE.py:NAME or MODULE:NAME, separated by commas",
@@ -117,7 +117,7 @@ def _load(name: str) -> NamedWriter:
             return tracker(config.to_dict(), directory.path, getattr(directory, name))
 
         return NamedWriter(name, make_tracker)
-    make = user_code.load("writers", name).get()
+    make = loading.load("writers", name).get()
     return NamedWriter(name, lambda config, directory: make(config))
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import Config
-from ..data.fit_batches import fit_batches
-from ..data.fit_data import as_array, as_dataset, is_list_of_arrays, split
-from ..data.spec import DataSpec
-from ..errors import UserError, naming
+from ...config import Config
+from ...data.fit_batches import fit_batches
+from ...data.fit_data import as_array, as_dataset, is_list_of_arrays, split
+from ...data.spec import DataSpec
+from ...errors import UserError, naming
 from .keras_arguments import refuse, require_end, usable_callbacks
 
 

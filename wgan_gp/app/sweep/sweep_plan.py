@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config import Config, as_text
-from ..data.datasets import BUILT_IN, FILE_DATASETS, Dataset
-from ..errors import UserError, naming, shorten
+from ...config import Config, as_text
+from ...data.datasets import BUILT_IN, FILE_DATASETS, Dataset
+from ...errors import UserError, naming, shorten
+from ..resolve import resolve
 from . import sweep_file
-from .resolve import resolve
 
 # Settings that may change on a resume, but not within a sweep: figures would not be comparable.
 _OF_FIGURES: tuple[str, ...] = (
@@ -227,7 +227,7 @@ def check_files(sweep: Sweep, path: str, models: Any) -> None:
     Raises:
       UserError: If a trial is not possible.
     """
-    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
+    from ...run_directory.directory import RunDirectory  # noqa: PLC0415
 
     datasets: dict[str, Dataset] = {}  # a sweep has one dataset, with or without its labels
     for setting in sweep.settings:

@@ -14,10 +14,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from ..config import Config, DeviceSettings
-from ..errors import UserError, reason
-from ..run_directory.buckets import bucket_of, explain_bucket_error
-from ..runtime import tpu_errors
+from ...config import Config, DeviceSettings
+from ...errors import UserError, reason
+from ...run_directory.buckets import bucket_of, explain_bucket_error
+from ...runtime import tpu_errors
 from .finding import Finding, not_checked, ok, problem
 
 _MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config
-from ..data.spec import DataSpec
-from ..errors import UserError, shorten
+from ...config import Config
+from ...data.spec import DataSpec
+from ...errors import UserError, shorten
 
 # Operations that only change the form of their input.
 _FORM = ("Identity", "Reshape", "Squeeze", "ExpandDims", "EnsureShape", "Cast", "Transpose")

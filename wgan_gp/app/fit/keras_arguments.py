@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..errors import UserError, shorten
+from ...errors import UserError, shorten
 
 _LOSSES = "set the losses in the Config of the model, or pass it an objective"
 _METRICS = "the terms of the losses are logged; compute other metrics in a callback"

@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import UserError
-from ..run_directory.directory import RunDirectory
-from ..run_directory.json_files import read_log
-from ..training.checkpoint_manifest import complete_checkpoints
-from ..training.health import HealthMonitor, is_summary
+from ...errors import UserError
+from ...run_directory.directory import RunDirectory
+from ...run_directory.json_files import read_log
+from ...training.checkpoint_manifest import complete_checkpoints
+from ...training.health import HealthMonitor, is_summary
 from . import halving
 from .halving import Outcome
 from .sweep_plan import Trial

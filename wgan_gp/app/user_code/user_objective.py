@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..errors import UserError, explaining, shorten
-from ..training.interface import Objective, Terms, generator_needs_real
-from .custom_networks import weight_name
+from ...errors import UserError, explaining, shorten
+from ...training.interface import Objective, Terms, generator_needs_real
+from .user_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
 _SHOWN = 3  # weights in a message

@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import logging
 
-from ..errors import UserError, shorten
+from ...errors import UserError, shorten
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..config import DeviceSettings
-from ..errors import UserError
-from ..runtime import tpu_machine
+from ...config import DeviceSettings
+from ...errors import UserError
+from ...runtime import tpu_machine
 from .finding import Finding, not_checked, ok, problem
 
 PACKAGES = (
@@ -246,7 +246,7 @@ def check_tf_config(
         return ok(name, "set, but --tpu ignores it")
     if tensorflow.error:
         return not_checked(name, "TensorFlow cannot be imported")
-    from ..runtime.cluster import parse_tf_config  # noqa: PLC0415  (imports TensorFlow)
+    from ...runtime.cluster import parse_tf_config  # noqa: PLC0415  (imports TensorFlow)
 
     try:
         cluster = parse_tf_config(environment)

@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..errors import UserError, printable
-from ..run_directory.directory import RunDirectory
-from ..run_directory.files import write_atomic
-from ..run_directory.json_files import read_object, write_object
-from ..run_directory.lock import RunLock
-from ..run_directory.schema import integer, mapping_of, object_of, optional, text
+from ...errors import UserError, printable
+from ...run_directory.directory import RunDirectory
+from ...run_directory.files import write_atomic
+from ...run_directory.json_files import read_object, write_object
+from ...run_directory.lock import RunLock
+from ...run_directory.schema import integer, mapping_of, object_of, optional, text
 from . import halving, sweep_results
 from .halving import Outcome
 from .sweep_plan import Sweep, Trial

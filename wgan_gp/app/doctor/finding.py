@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..errors import UserError
+from ...errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

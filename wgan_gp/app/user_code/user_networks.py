@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..errors import UserError, explaining, shorten
-from ..training.adapted import AdaptedNetwork
+from ...errors import UserError, explaining, shorten
+from ...training.adapted import AdaptedNetwork
 
 # Called with a design, or without arguments.
 NetworkFactory = Callable[..., Any]

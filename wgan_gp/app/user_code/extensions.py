@@ -9,12 +9,12 @@ from typing import Any
 
 from absl import logging
 
-from ..config import Config
-from ..config.code import CODE_SETTINGS, GROUPS, PYTHON, registered_names
-from ..data.datasets import BUILT_IN, FILE_DATASETS
-from ..errors import UserError
-from . import user_code
-from .user_code import UserCode
+from ...config import Config
+from ...config.code import CODE_SETTINGS, GROUPS, PYTHON, registered_names
+from ...data.datasets import BUILT_IN, FILE_DATASETS
+from ...errors import UserError
+from . import loading
+from .loading import UserCode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Extensions:
         """
         if not self.networks:
             return models
-        from .custom_networks import CustomNetworks  # noqa: PLC0415
+        from .user_networks import CustomNetworks  # noqa: PLC0415
 
         entries = {
             name: models.Model(
@@ -189,7 +189,7 @@ def is_user_code(setting: str, value: str | None, models: Any) -> bool:
             return False
     elif value in models.MODELS:
         return False
-    return user_code.is_reference(value) or value in registered_names(setting)
+    return loading.is_reference(value) or value in registered_names(setting)
 
 
 def _load(setting: str, value: str | None, models: Any) -> UserCode | None:
@@ -200,9 +200,9 @@ def _load(setting: str, value: str | None, models: Any) -> UserCode | None:
             f"--{setting}={PYTHON} stands for an object that is passed to wgan_gp.train",
             "call wgan_gp.train with it, or give a file",
         )
-    if setting != "objective" and not user_code.is_reference(value):
-        return user_code.load_entry_point(setting, GROUPS[setting], value)
-    return user_code.load(setting, value)
+    if setting != "objective" and not loading.is_reference(value):
+        return loading.load_entry_point(setting, GROUPS[setting], value)
+    return loading.load(setting, value)
 
 
 def _dataset_function(code: UserCode) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from ..data.encoded_images import LABEL_OUT_OF_RANGE
 from ..data.substitution import TOO_MANY_UNREADABLE
 from ..errors import UserError, reason
 from ..runtime.cluster import Cluster, find_cluster
-from .user_code import is_reference
+from .user_code.loading import is_reference
 
 _LOST_CONNECTION = (
     tf.errors.UnavailableError,

@@ -1,0 +1,1 @@
+"""`--mode=doctor`: checks of this machine, its software, a TPU and buckets."""

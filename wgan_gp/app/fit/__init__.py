@@ -1,0 +1,1 @@
+"""Training with Keras's `fit`: the methods, arguments and networks of `wgan_gp.keras.WGANGP`."""

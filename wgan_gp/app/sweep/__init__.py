@@ -1,0 +1,1 @@
+"""`--mode=sweep`: a file of candidates, their trials, and the table of results."""

@@ -1,0 +1,1 @@
+"""The user's networks, dataset, objective and writers: imports, creates and checks them."""
