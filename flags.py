@@ -66,12 +66,19 @@ def _definition(field: dataclasses.Field) -> Callable:
 def _is_closed(field: dataclasses.Field) -> bool:
     """Returns whether a setting is one of a few words."""
     limits = field.metadata
-    return value_type(field) is str and bool(limits["choices"]) and not limits["open_ended"]
+    return value_type(field) is str and bool(limits["choices"])
 
 
 def _help(field: dataclasses.Field) -> str:
     """Returns the help text of a setting, followed by the range if it is an integer."""
     limits = field.metadata
+    named = {
+        "adversarial_loss": Config.losses.ADVERSARIAL_LOSSES,
+        "penalty": Config.losses.PENALTIES,
+    }
+    if field.name in named:
+        entries = [f"{name} ({entry.help})" for name, entry in named[field.name].items()]
+        return f"{limits['help']} {', '.join(entries)}."
     if value_type(field) is not int or limits["choices"]:
         return limits["help"]
     return f"{limits['help']} Range: {limits['minimum']} to {largest(limits)}."

@@ -15,11 +15,12 @@ if __name__ == "__main__":
     signals.exit_on_interrupt()
 
 import sys
-from types import ModuleType
 
 import flags
+import losses
 import models
 from wgan_gp.app import program
+from wgan_gp.app.library import Library
 
 
 @program.with_exit_status
@@ -27,14 +28,7 @@ def main(argv: list[str]) -> int:
     """Runs the program and returns its exit status."""
     flags.define()
     config = flags.parse(argv)
-    return program.run(config, flags.given(), models, load_losses)
-
-
-def load_losses() -> ModuleType:
-    """Returns the package of losses, which imports TensorFlow: that takes seconds."""
-    import losses
-
-    return losses
+    return program.run(config, flags.given(), Library(models.MODELS, losses))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ Losses and penalties return one value per example, shape `[B]`; only the functio
 `reductions` return scalars. All are at least float32. A critic is any callable that maps a batch to
 scores of shape `[B]` or `[B, 1]`, or to those of patches, `[B, ...]`, which are averaged. Neither
 Keras nor a distribution strategy is required. docs/losses.md has examples.
+
+`ADVERSARIAL_LOSSES` and `PENALTIES` have the names, what each can be combined with, and a few words
+about it. Importing this package does not import TensorFlow; computing a loss does.
 """
 
 from .adversarial import (
@@ -18,13 +21,12 @@ from .adversarial import (
     relativistic_critic_loss,
     relativistic_generator_loss,
 )
-from .auxiliary import classification_loss, clip_weights, drift
-from .combined import PENALTIES
+from .auxiliary import classification_loss, clip_weights, drift, lazy_regularization
 from .critic_check import check_critic
 from .findings import Finding
-from .lazy import lazy_regularization
 from .objectives import GanObjective
 from .penalties import (
+    PENALTIES,
     dragan_penalty,
     gradient_norm,
     gradient_penalty,
@@ -45,8 +47,6 @@ from .reductions import (
 )
 from .scores import score
 
-lazily = lazy_regularization  # the former name
-
 __all__ = [
     "ADVERSARIAL_LOSSES",
     "PENALTIES",
@@ -65,7 +65,6 @@ __all__ = [
     "gradient_penalty",
     "hinge_critic_loss",
     "interpolate",
-    "lazily",
     "lazy_regularization",
     "least_squares_critic_loss",
     "least_squares_generator_loss",

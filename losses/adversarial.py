@@ -4,11 +4,12 @@ Both networks minimize their loss. Scores are unbounded; in the logistic loss th
 losses are computed at least in float32, for patches from the mean of their scores.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple
 
-import tensorflow as tf
-
+from .lazy_tensorflow import tf
 from .scores import as_matching, per_example
 
 
@@ -16,12 +17,14 @@ class Adversarial(NamedTuple):
     """A pair of adversarial losses.
 
     Attributes:
+      help: The name or the source of the loss, in a few words.
       critic: Maps (real_scores, fake_scores) to the critic's loss, `[B]`.
       generator: Maps fake_scores to the generator's loss, `[B]`; if `relativistic`, maps
         (real_scores, fake_scores).
       relativistic: Whether the generator's loss depends on the scores of real examples.
     """
 
+    help: str
     critic: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     generator: Callable[..., tf.Tensor]
     relativistic: bool = False
@@ -136,12 +139,15 @@ def relativistic_generator_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) 
 
 # The values of GanObjective.adversarial_loss.
 ADVERSARIAL_LOSSES = {
-    "wasserstein": Adversarial(critic_loss, generator_loss),
-    "logistic": Adversarial(logistic_critic_loss, logistic_generator_loss),
-    "hinge": Adversarial(hinge_critic_loss, generator_loss),
-    "least_squares": Adversarial(least_squares_critic_loss, least_squares_generator_loss),
+    "wasserstein": Adversarial("WGAN", critic_loss, generator_loss),
+    "logistic": Adversarial("non-saturating", logistic_critic_loss, logistic_generator_loss),
+    "hinge": Adversarial("geometric GAN", hinge_critic_loss, generator_loss),
+    "least_squares": Adversarial("LSGAN", least_squares_critic_loss, least_squares_generator_loss),
     "relativistic": Adversarial(
-        relativistic_critic_loss, relativistic_generator_loss, relativistic=True
+        "R3GAN, compares each sample with a real example",
+        relativistic_critic_loss,
+        relativistic_generator_loss,
+        relativistic=True,
     ),
 }
 

@@ -1,10 +1,10 @@
 """Checks that a critic fulfills the assumptions of a gradient penalty."""
 
-import tensorflow as tf
+from __future__ import annotations
 
 from .findings import Finding
+from .lazy_tensorflow import tf
 from .scores import Critic, at_least_float32, floating, score, scores_of
-from .second_derivative import check_second_derivative
 
 # Relative; well above rounding errors, well below the influence of one example among many.
 TOLERANCE = 1e-4
@@ -87,6 +87,8 @@ def check_critic(
         *_check_gradients(critic, examples, group_size),
     ]
     if finite_differences and not any(finding.fatal for finding in findings):
+        from .second_derivative import check_second_derivative  # noqa: PLC0415
+
         findings += check_second_derivative(critic, examples, group_size)
     return list(dict.fromkeys(findings))  # two of the checks can report coupled examples
 
@@ -141,7 +143,7 @@ def _check_gradients(critic: Critic, examples: tf.Tensor, group_size: int) -> li
         try:
             gradient = inner.gradient(total, examples)
             weighted = inner.gradient(weighted_total, examples)
-        except _NOT_DIFFERENTIABLE as error:
+        except _not_differentiable() as error:
             message = f"replace the operation that is not differentiable: {_first_line(error)}"
             return [Finding("no_gradient", message)]
         if gradient is None:
@@ -188,7 +190,7 @@ def _check_second_derivative(tape: tf.GradientTape, squared_norm: tf.Tensor) -> 
     weights = tape.watched_variables()
     try:
         gradients = tape.gradient(squared_norm, weights)
-    except _NOT_DIFFERENTIABLE as error:
+    except _not_differentiable() as error:
         message = f"replace the operation without a second derivative: {_first_line(error)}"
         return [Finding("no_second_derivative", message)]
     found = [gradient for gradient in gradients if gradient is not None]
@@ -211,12 +213,14 @@ def _differ(first: tf.Tensor, second: tf.Tensor, scale: tf.Tensor) -> bool:
     return bool(tf.reduce_max(tf.abs(first - second)) > TOLERANCE * scale)
 
 
+def _not_differentiable() -> tuple[type[Exception], ...]:
+    """Returns the errors of operations without a gradient, and of gradients that fail."""
+    return LookupError, NotImplementedError, tf.errors.OpError
+
+
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
-
-# Raised for operations without a registered gradient, and by gradients that fail when they run.
-_NOT_DIFFERENTIABLE = (LookupError, NotImplementedError, tf.errors.OpError)
 
 _COUPLED = Finding(
     "coupled_examples",

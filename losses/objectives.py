@@ -1,19 +1,18 @@
 """Objectives of GAN training as named per-example terms, in the form a training loop needs."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-import tensorflow as tf
-
 from .adversarial import ADVERSARIAL_LOSSES
-from .auxiliary import classification_loss, clip_weights, drift
-from .combined import WeightedPenalty, weighted_penalties
-from .lazy import lazy_regularization
-from .penalties import gradient_norm
+from .auxiliary import classification_loss, clip_weights, drift, lazy_regularization
+from .lazy_tensorflow import tf
+from .penalties import WeightedPenalty, gradient_norm, weighted_penalties
 from .scores import as_matching, scores_of
 
-Terms = dict[str, tf.Tensor]
+Terms = dict[str, "tf.Tensor"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ class GanObjective:
         weighted_penalties(self.penalty, self.penalty_weight)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.type is float and not (isinstance(value, (int, float)) and value >= 0):
+            if field.type == "float" and not (isinstance(value, (int, float)) and value >= 0):
                 raise ValueError(f"{field.name} must be a number >= 0, got {value!r}")
         for name in ("penalty_interval", "penalty_decay_steps"):
             if not isinstance(getattr(self, name), int):

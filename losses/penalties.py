@@ -13,8 +13,13 @@ Training of Wasserstein GANs", arXiv:1704.00028, equation 3 and algorithm 1, lin
     penalty = (|grad_x^ D(x^)|_2 - 1)^2
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .lazy_tensorflow import tf
 from .scores import Critic, as_matching, at_least_float32, floating, score
 
 # Points at which the gradient is taken.
@@ -274,6 +279,116 @@ def dragan_penalty(
             else tf.random.stateless_normal(shape, seed, dtype=real.dtype)
         )
     return two_sided(gradient_norm(critic, perturb(real, noise, scale)), target)
+
+
+# Penalties by name, and weighted sums of them.
+
+
+class Penalty(NamedTuple):
+    """A gradient penalty: the points of the gradient and a function of its norm.
+
+    Attributes:
+      help: The source and the points, in a few words.
+      points: Maps (real, fake, alpha, noise, scale of the noise) to points in the shape and dtype
+        of `real`.
+      function: Maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
+        norm is then computed for the log only.
+    """
+
+    help: str
+    points: Callable[..., tf.Tensor]
+    function: Callable[[tf.Tensor, float], tf.Tensor] | None
+
+    @property
+    def has_target(self) -> bool:
+        """Is True if the penalty is 0 at a gradient norm that can be chosen."""
+        return self.function in (two_sided, one_sided)
+
+
+class WeightedPenalty(NamedTuple):
+    """A part of a sum of penalties.
+
+    Attributes:
+      name: A key of PENALTIES.
+      penalty: Its value.
+      weight: Its weight in the critic's loss, >= 0.
+    """
+
+    name: str
+    penalty: Penalty
+    weight: float
+
+
+def _interpolates(real, fake, alpha, noise, scale):
+    return interpolate(real, fake, alpha)
+
+
+def _around_real(real, fake, alpha, noise, scale):
+    return perturb(real, noise, scale)
+
+
+def _at_real(real, fake, alpha, noise, scale):
+    return real
+
+
+def _at_fake(real, fake, alpha, noise, scale):
+    return fake
+
+
+def _zero_centred(norm, target):
+    return zero_centred(norm)
+
+
+# The values of GanObjective.penalty. Those with a function can be summed.
+PENALTIES = {
+    "two_sided": Penalty("WGAN-GP, between real and fake examples", _interpolates, two_sided),
+    "one_sided": Penalty("WGAN-LP, between real and fake examples", _interpolates, one_sided),
+    "zero_centred": Penalty("0-GP, between real and fake examples", _interpolates, _zero_centred),
+    "r1": Penalty("on real examples", _at_real, _zero_centred),
+    "r2": Penalty("on fake examples", _at_fake, _zero_centred),
+    "dragan": Penalty("DRAGAN, around real examples", _around_real, two_sided),
+    "weight_clipping": Penalty("WGAN, limits the weights instead", _interpolates, None),
+    "none": Penalty("no penalty", _interpolates, None),
+}
+
+
+def weighted_penalties(
+    penalty: str | Sequence[str], weight: float | Sequence[float]
+) -> tuple[WeightedPenalty, ...]:
+    """Returns the parts of a sum of penalties, such as R1 + R2.
+
+    Args:
+      penalty: A key of PENALTIES, or several: as a sequence, or as text with commas.
+      weight: The weight of each, or one weight for all, >= 0.
+
+    Raises:
+      ValueError: If a name is unknown or occurs twice, "none" or "weight_clipping" is one of
+        several, or a weight is not a number >= 0.
+    """
+    names = penalty.split(",") if isinstance(penalty, str) else list(penalty)
+    for name in names:
+        if name not in PENALTIES:
+            raise ValueError(f"penalty={name!r} is unknown: use one of {', '.join(PENALTIES)}")
+        if len(names) > 1 and (PENALTIES[name].function is None or names.count(name) > 1):
+            raise ValueError(
+                f"penalty={penalty!r} is not a sum: combine different penalties of the gradient"
+            )
+    weights = [weight] * len(names) if isinstance(weight, (int, float)) else weight
+    if isinstance(weights, str) or not all(map(_is_weight, weights)):
+        raise ValueError(f"penalty_weight must be a number >= 0, got {weight!r}")
+    if len(weights) != len(names):
+        raise ValueError(
+            f"penalty_weight={weight!r} has {len(weights)} numbers, but there are {len(names)} "
+            "penalties: give one number for each"
+        )
+    return tuple(
+        WeightedPenalty(name, PENALTIES[name], each)
+        for name, each in zip(names, weights, strict=True)
+    )
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, (int, float)) and value >= 0 and not math.isnan(value)
 
 
 def _norms(values: tf.Tensor) -> tf.Tensor:

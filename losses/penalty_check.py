@@ -1,16 +1,27 @@
 """Checks any implementation of the gradient penalty against closed forms."""
 
+from __future__ import annotations
+
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import tensorflow as tf
-
-from .alpha_check import CALLS, check_interpolates
+from .checked_penalty import (
+    BATCH,
+    PLACES,
+    CheckedPenalty,
+    CheckedSum,
+    FormulaCritic,
+    PenaltyError,
+    PenaltyFunction,
+)
 from .findings import Finding
-from .mistakes import known_mistakes
-from .probe import CheckedPenalty, FormulaCritic, PenaltyError, PenaltyFunction
+from .lazy_tensorflow import tf
 from .scores import at_least_float32
-from .sum_check import CheckedSum, check_sum
+
+_CALLS = 8  # of the penalty, whose interpolates are compared
+_Value = Callable[[float], float]  # maps the norm of w to the value of the penalty
 
 
 def check_penalty(
@@ -95,10 +106,10 @@ def check_penalty(
 def _check(checked: CheckedPenalty, strategy: tf.distribute.Strategy | None) -> list[Finding]:
     findings, draws = [], []
     if checked.has_interpolates:
-        draws = checked.record_interpolates(CALLS)
-        findings = check_interpolates([points for _, points in draws])
+        draws = checked.record_interpolates(_CALLS)
+        findings = _check_interpolates([points for _, points in draws])
     is_sum = isinstance(checked, CheckedSum)
-    findings += check_sum(checked) if isinstance(checked, CheckedSum) else _check_norm(checked)
+    findings += _check_sum(checked) if isinstance(checked, CheckedSum) else _check_norm(checked)
     if not any(finding.fatal for finding in findings):  # the same mistake is not reported twice
         findings += (
             ([] if is_sum else _check_curved(checked, *draws[0]))
@@ -134,7 +145,7 @@ def _check_norm(checked: CheckedPenalty) -> list[Finding]:
         f"{value:.4g} where |w| = {norm:g} (correct: {expected(norm):.4g})"
         for value, norm in zip(measured[:3], norms, strict=False)
     )
-    for name, message, hypothesis in known_mistakes(checked, measured, norms):
+    for name, message, hypothesis in _known_mistakes(checked, measured, norms):
         if fits(hypothesis):
             return [Finding(name, f"{message}; the penalty of linear critics is {table}")]
     return [Finding("wrong_value", f"the penalty of linear critics D(x) = w.x is {table}")]
@@ -293,3 +304,229 @@ def _epsilon(measured: str) -> Finding:
         "the square root only at 0"
     )
     return Finding("epsilon_under_root", message)
+
+
+def _check_interpolates(interpolates: list[tf.Tensor]) -> list[Finding]:
+    """Checks the interpolates of several calls of a penalty.
+
+    Args:
+      interpolates: The interpolates of each call, `[B, elements]`, for real examples of 0 and fake
+        examples of 1.
+
+    Returns:
+      The findings; [] if there are none.
+    """
+    if len(interpolates) < _CALLS:
+        message = (
+            "the critic is not called with points between real and fake examples: take the "
+            "gradient at real + alpha * (fake - real)"
+        )
+        return [Finding("no_interpolates", message)]
+    points = tf.stack(interpolates)
+    if tf.reduce_max(tf.math.reduce_std(points, axis=-1)) > 1e-3:
+        message = (
+            "alpha varies within an example, so that the points are not on the line from real to "
+            f"fake: use one alpha per example, shape [{BATCH}, 1, ...]"
+        )
+        return [Finding("alpha_per_element", message)]
+    return _check_alpha(points[..., 0])
+
+
+def _check_alpha(alpha: tf.Tensor) -> list[Finding]:
+    """Checks the distribution of alphas `[draws, B]`."""
+    if tf.reduce_max(tf.math.reduce_std(alpha, axis=1)) < 1e-3:
+        message = (
+            "all examples of a batch have the same alpha: use one alpha per example, shape "
+            f"[{BATCH}, 1, ...]"
+        )
+        return [Finding("alpha_per_batch", message)]
+    low, high = float(tf.reduce_min(alpha)), float(tf.reduce_max(alpha))
+    if low < -1e-3 or high > 1 + 1e-3:
+        message = (
+            f"alpha is between {low:.2f} and {high:.2f}: use the uniform distribution on [0, 1)"
+        )
+        return [Finding("alpha_out_of_range", message)]
+    fixed = bool(tf.reduce_all(alpha == alpha[:1]))
+    # Six standard errors of the mean, and more than six of the standard deviation.
+    tolerance = 6.0 * 12**-0.5 / (BATCH if fixed else alpha.shape.num_elements()) ** 0.5
+    mean, deviation = float(tf.reduce_mean(alpha)), float(tf.math.reduce_std(alpha))
+    if abs(mean - 0.5) > tolerance or abs(deviation - 12**-0.5) > 0.7 * tolerance:
+        message = (
+            f"alpha has mean {mean:.2f} and standard deviation {deviation:.2f}: use the uniform "
+            "distribution on [0, 1), for which they are 0.50 and 0.29"
+        )
+        return [Finding("alpha_not_uniform", message)]
+    if fixed:
+        message = "every call uses the same alphas: derive the seed from the step"
+        return [Finding("same_alpha_every_call", message, fatal=False)]
+    return []
+
+
+def _known_mistakes(
+    checked: CheckedPenalty, measured: Sequence[float], norms: Sequence[float]
+) -> Iterator[tuple[str, str, _Value]]:
+    """Yields (name, message, value) for each mistake that a linear critic D(x) = w.x reveals.
+
+    Args:
+      checked: The penalty to be checked.
+      measured: The penalties of linear critics with the first `norms`.
+      norms: Norms of w.
+    """
+    yield from _batch_mistakes(checked)
+    yield from _norm_mistakes(checked)
+    yield from _value_mistakes(checked, measured, norms)
+
+
+def _batch_mistakes(checked: CheckedPenalty) -> Iterator[tuple[str, str, _Value]]:
+    expected = checked.expected
+    yield (
+        "norm_over_batch",
+        "the norm is taken over the whole batch: take it over each example",
+        lambda norm: expected(norm * BATCH**0.5),
+    )
+    yield (
+        "gradient_of_mean",
+        f"the gradient is that of the mean score, {BATCH} times too small: differentiate the sum "
+        "of the scores",
+        lambda norm: expected(norm / BATCH),
+    )
+    yield (
+        "gradient_of_mean",
+        "the gradient is that of the mean score, and its norm is over the whole batch: "
+        "differentiate the sum of the scores, and take the norm over each example",
+        lambda norm: expected(norm / BATCH**0.5),
+    )
+
+
+def _norm_mistakes(checked: CheckedPenalty) -> Iterator[tuple[str, str, _Value]]:
+    # All elements of w have the same absolute value, so the norm over a fraction of the elements is
+    # the norm over all elements times the square root of that fraction.
+    expected, root_elements = checked.expected, checked.elements**0.5
+    rank = len(checked.shape)
+    for count in range(1, rank):
+        for axes in itertools.combinations(range(rank), count):
+            if axes != tuple(range(1, rank)):
+                covered = math.prod(checked.shape[axis] for axis in axes)
+                yield (
+                    "norm_over_axes",
+                    f"the norm is taken over axes {list(axes)}: take it over all axes but the "
+                    "first",
+                    _scaled_norm(expected, covered**0.5 / root_elements),
+                )
+    yield (
+        "missing_root",
+        "the squared norm is used in place of the norm: take its square root",
+        lambda norm: expected(norm**2),
+    )
+    yield (
+        "root_mean_square",
+        "the squares are averaged in place of being summed: use reduce_sum",
+        lambda norm: expected(norm / root_elements),
+    )
+    yield (
+        "sum_of_absolutes",
+        "the norm is the sum of absolute values: use the Euclidean norm",
+        lambda norm: expected(norm * root_elements),
+    )
+
+
+def _value_mistakes(
+    checked: CheckedPenalty, measured: Sequence[float], norms: Sequence[float]
+) -> Iterator[tuple[str, str, _Value]]:
+    expected = checked.expected
+    yield (
+        "two_sided" if checked.one_sided else "one_sided",
+        "norms below the target are penalized: clip (norm - target) at 0, or pass one_sided=False"
+        if checked.one_sided
+        else "norms below the target are not penalized: do not clip, or pass one_sided=True",
+        lambda norm: expected(norm, one_sided=not checked.one_sided),
+    )
+    at_half = checked.target - max(measured[2] / checked.weight, 0.0) ** 0.5
+    epsilon = at_half**2 - norms[2] ** 2
+    if epsilon > 0:
+        yield (
+            "epsilon_under_root",
+            f"{epsilon:.1e} is added to the squared norm: guard the square root only at 0",
+            lambda norm: expected((norm**2 + epsilon) ** 0.5),
+        )
+    factor = measured[1] / expected(norms[1]) if expected(norms[1]) else 0.0
+    if factor:
+        yield (
+            "scaled",
+            f"the values are {factor:.4g} times the correct ones: if they include the penalty "
+            "weight, pass it as `weight`; if they are summed over the batch, average them",
+            lambda norm: factor * expected(norm),
+        )
+
+
+def _scaled_norm(expected: _Value, factor: float) -> _Value:
+    return lambda norm: expected(norm * factor)
+
+
+def _check_sum(checked: CheckedSum) -> list[Finding]:
+    """Checks the values, and names the weights that the implementation uses if they are wrong."""
+    real = tf.ones(checked.shape)
+    norms = list(_sum_norms())
+    measured = [float(checked(checked.critic(each), real, -real)) for each in norms]
+    expected = [checked.expected_of(each) for each in norms]
+    largest = max(expected)
+    if _all_close(measured, expected, relative=2e-3, absolute=1e-4 * largest):
+        return []
+    names = [*PLACES]
+    values = [[checked.part(name, each) for name in names] for each in norms]
+    finite = all(map(math.isfinite, measured))
+    found = _least_squares(values, measured) if finite else [math.nan] * len(names)
+    explained = [sum(map(operator.mul, row, found)) for row in values]
+    if _all_close(measured, explained, relative=5e-3, absolute=1e-3 * largest):
+        weights = {
+            name: weight
+            for name, weight in zip(names, found, strict=True)
+            if abs(weight) > 1e-3 * max(map(abs, found))
+        }
+        return [
+            Finding(
+                "wrong_weights",
+                f"the values are those of {_describe_sum(weights)} (correct: "
+                f"{_describe_sum(checked.weights)})",
+            )
+        ]
+    worst = max(range(len(norms)), key=lambda each: abs(measured[each] - expected[each]))
+    fake, between, real_norm = norms[worst]
+    return [
+        Finding(
+            "wrong_value",
+            f"the value is {measured[worst]:.4g} (correct: {expected[worst]:.4g}) where the "
+            f"gradient norm is {real_norm:g} on real examples, {between:g} between real and fake, "
+            f"and {fake:g} on fake examples: check each penalty alone",
+        )
+    ]
+
+
+def _all_close(
+    values: list[float], others: list[float], *, relative: float, absolute: float
+) -> bool:
+    return all(
+        math.isclose(value, other, rel_tol=relative, abs_tol=absolute)
+        for value, other in zip(values, others, strict=True)
+    )
+
+
+def _least_squares(rows: list[list[float]], values: list[float]) -> list[float]:
+    """Returns the factors of the columns whose sum is closest to the values."""
+    matrix = tf.constant(rows, tf.float64)
+    factors = tf.linalg.lstsq(matrix, tf.constant(values, tf.float64)[:, None], fast=False)
+    return [float(factor) for factor in factors[:, 0]]
+
+
+def _sum_norms() -> Iterator[list[float]]:
+    """Yields gradient norms on fakes, between, and on real examples; each varies alone."""
+    yield [1.0, 1.0, 1.0]
+    for place in range(3):
+        for norm in (0.5, 2.0, 3.0):
+            norms = [1.0] * 3
+            norms[place] = norm
+            yield norms
+
+
+def _describe_sum(weights: Mapping[str, float]) -> str:
+    return " + ".join(f"{weight:.4g} {name}" for name, weight in weights.items()) or "no penalty"

@@ -5,12 +5,13 @@ of the global mean, sum(its examples) / (number of examples on all replicas), an
 mean. docs/numerics.md has the algebra.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
+from .lazy_tensorflow import tf
 from .scores import at_least_float32, floating
 
 

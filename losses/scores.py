@@ -4,11 +4,13 @@ The scores of patches, such as `[B, H, W, 1]` or `[B, T]`, are averaged over eac
 PatchGAN (Isola et al. 2017, arXiv:1611.07004, section 3.2.2).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
-import tensorflow as tf
+from .lazy_tensorflow import tf
 
-Critic = Callable[[tf.Tensor], tf.Tensor]
+Critic = Callable[["tf.Tensor"], "tf.Tensor"]
 
 
 def as_matching(

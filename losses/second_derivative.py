@@ -6,8 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from .findings import Finding
-from .float64 import STOP_ALL, STOP_MOMENTS, STOP_NONE, Float64Function
-from .float64_operations import NotEvaluatedError
+from .float64 import (
+    STOP_ALL,
+    STOP_MOMENTS,
+    STOP_NONE,
+    Float64Function,
+    NotEvaluatedError,
+)
 from .scores import Critic, score
 
 # Relative. In float64, a finite difference of a smooth function is far more exact.

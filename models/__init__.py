@@ -4,21 +4,20 @@ Importing this package does not import TensorFlow; building or loading a network
 Therefore a program can reject an invalid combination without waiting for that import.
 """
 
-from .design import LABELED_CRITICS
-from .errors import DesignError, Setting, format_message
-from .loading import load
-from .registry import MODELS, SETTINGS, Model, build, check, default
+from .design import LABELED_CRITICS, Design, DesignError
+from .registry import MODELS, Model, Registry, load
+
+build = MODELS.build
+check = MODELS.check
 
 __all__ = [
     "LABELED_CRITICS",
     "MODELS",
-    "SETTINGS",
+    "Design",
     "DesignError",
     "Model",
-    "Setting",
+    "Registry",
     "build",
     "check",
-    "default",
-    "format_message",
     "load",
 ]

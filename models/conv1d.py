@@ -3,8 +3,8 @@
 WaveGAN (Donahue et al. 2019, arXiv:1802.04208): a DCGAN of one-dimensional convolutions, whose
 5x5 kernels with stride 2 become kernels of 25 steps with stride 4, with twice the channels at a
 quarter of the length. For T = 16384, the feature maps have the paper's lengths and channels, from
-`width` (64) at a quarter of the length to 16 times as many at 16 steps. Differences: the batch
-normalization of the generator and the normalizations of the critic are those of dcgan, phase
+`model_width` (64) at a quarter of the length to 16 times as many at 16 steps. Differences: the
+batch normalization of the generator and the normalizations of the critic are those of dcgan, phase
 shuffling is not implemented, and any length of at least 4 steps is supported.
 """
 
@@ -76,8 +76,8 @@ def generator(design: Design) -> tf.keras.Model:
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps signals `[B, T, C]` to the outputs described in heads.
 
-    It has `width` channels at the first reduction of the length, twice as many at the second, and
-    so on.
+    It has `model_width` channels at the first reduction of the length, twice as many at the
+    second, and so on.
     """
     signals = tf.keras.Input(design.example_shape, name="signals")
     labels = heads.critic_labels(design)
@@ -88,7 +88,7 @@ def critic(design: Design) -> tf.keras.Model:
         if index == len(lengths) - 1:
             x = with_deviation(design, x)
         x = Conv1D(
-            design.width * 2**index,
+            design.model_width * 2**index,
             **_window(length),
             bias_cancelled=index > 0 and design.critic_normalization == "instance",
             spectral=design.critic_normalization == "spectral",

@@ -149,10 +149,6 @@ class Conv2D(Linear):
         own = {"kernel_size": self.kernel_size, "strides": self.strides}
         return {**super().get_config(), **own}
 
-    @classmethod
-    def from_config(cls, config: dict) -> "Conv2D":
-        return cls(**without_removed_arguments(config))
-
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
 class ConvMeanPool(Conv2D):
@@ -193,14 +189,6 @@ class UpsampleConv(Conv2D):
         if self.kernel_size == 1:  # they commute, and this order is a quarter of the work
             return upsample(tf.nn.conv2d(inputs, kernel, 1, "SAME"))
         return tf.nn.conv2d(upsample(inputs), kernel, 1, "SAME")
-
-
-def without_removed_arguments(config: dict) -> dict:
-    """Returns the configuration of a layer without arguments that only earlier versions had.
-
-    Keras files of these versions contain "by_blocks", which did not change the function.
-    """
-    return {key: value for key, value in config.items() if key != "by_blocks"}
 
 
 def mean_pool(images: tf.Tensor) -> tf.Tensor:

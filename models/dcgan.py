@@ -3,7 +3,7 @@
 Radford et al. 2016 (arXiv:1511.06434), in the version of Gulrajani et al. 2017
 (arXiv:1704.00028): convolutions with 5x5 kernels and stride 2 only, twice the channels at half
 the size, batch normalization and ReLU in the generator, leaky ReLU in the critic. At 64 pixels,
-with `width` 64 and layer normalization in the critic, it is the network of that paper; at 28
+with `model_width` 64 and layer normalization in the critic, it is the network of that paper; at 28
 pixels, it is the paper's network for MNIST. The two sides of a rectangle are halved equally often.
 """
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from . import heads, normalization
 from .activations import critic_activation, generator_activation
-from .convolutions import Conv2D, Dense, without_removed_arguments
+from .convolutions import Conv2D, Dense
 from .design import Design
 from .minibatch import with_deviation
 
@@ -73,7 +73,8 @@ def _smallest_features(
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads.
 
-    It has `width` channels at half the image size, twice as many at a quarter of it, and so on.
+    It has `model_width` channels at half the image size, twice as many at a quarter of it, and so
+    on.
     """
     images = tf.keras.Input(design.example_shape, name="images")
     labels = heads.critic_labels(design)
@@ -83,7 +84,7 @@ def critic(design: Design) -> tf.keras.Model:
     for index in range(count):
         if index == count - 1:
             x = with_deviation(design, x)
-        filters = design.width * 2**index
+        filters = design.model_width * 2**index
         x = Conv2D(
             filters,
             KERNEL,
@@ -122,13 +123,13 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
     Args:
       filters: Number of output channels.
       size: Height and width of the output in pixels, each twice that of the input or one pixel
-        less. An integer, which Keras files of earlier versions contain, stands for a square.
+        less.
       kwargs: Further arguments of Conv2DTranspose.
     """
 
-    def __init__(self, filters: int, size: int | Sequence[int], **kwargs):
+    def __init__(self, filters: int, size: Sequence[int], **kwargs):
         super().__init__(filters, KERNEL, strides=2, padding="same", **kwargs)
-        self.size = [size, size] if isinstance(size, int) else list(size)
+        self.size = list(size)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         height, width = self.size
@@ -144,7 +145,3 @@ class _Upwards(tf.keras.layers.Conv2DTranspose):
         for fixed in ("kernel_size", "strides", "padding"):
             del config[fixed]
         return {**config, "size": self.size}
-
-    @classmethod
-    def from_config(cls, config: dict) -> "_Upwards":
-        return cls(**without_removed_arguments(config))

@@ -1,9 +1,11 @@
-"""The specification of a generator and a critic."""
+"""The specification of a generator and a critic, and the error for one that cannot be built."""
 
 import dataclasses
 
+CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 # Values of Design.conditioning whose critic takes labels or conditions.
 LABELED_CRITICS = ("projection", "concatenation")
+CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,23 +15,22 @@ class Design:
     Attributes:
       example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
       latent_size: Length of a latent vector.
-      width: Width of the critic: units of a hidden layer, or the number of channels that the
+      model_width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
       generator_width: Width of the generator, likewise.
-      depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101 or
+      model_depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101 or
         r3gan.
       bounded: Whether the examples lie in [-1, 1]. If so, the generator of images or signals ends
         in tanh, otherwise in a linear layer. A generator of points always ends in a linear layer.
       classes: Number of classes; 0 for networks without labels.
       condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
         networks without conditions. Excludes `classes`.
-      conditioning: How labels or conditions enter the critic, one of heads.CONDITIONINGS.
+      conditioning: How labels or conditions enter the critic, one of CONDITIONINGS; see heads.
       activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan, and in
-        both networks of an r3gan) or
-        "tanh".
+        both networks of an r3gan) or "tanh".
       generator_normalization: "batch" or "none".
       generator_channels: "doubling" for twice the channels at half the size, or "constant".
-      critic_normalization: One of normalization.CRITIC_NORMALIZATIONS.
+      critic_normalization: One of CRITIC_NORMALIZATIONS; see normalization.
       critic_pooling: Reduction of the critic's last features over all pixels, "mean" or "sum".
       minibatch_stddev: Number of examples over which the critic computes the standard deviation,
         see minibatch.MinibatchStdDev; 0 for none.
@@ -42,9 +43,9 @@ class Design:
 
     example_shape: tuple[int, ...]
     latent_size: int
-    width: int
+    model_width: int
     generator_width: int
-    depth: int = 3
+    model_depth: int = 3
     bounded: bool = True
     classes: int = 0
     condition_size: int = 0
@@ -59,3 +60,22 @@ class Design:
     sampling_statistics: str = "accumulated"
     fused_resampling: bool = False
     precision: str = "float32"
+
+
+class DesignError(ValueError):
+    """Settings of networks that cannot be built.
+
+    The message names parameters of `Registry.build` as the flags of the same names.
+
+    Attributes:
+      what: What is wrong.
+      remedy: What to do about it.
+    """
+
+    def __init__(self, what: str, remedy: str):
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what} — {self.remedy}"

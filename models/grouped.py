@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from .convolutions import Conv2D, without_removed_arguments
+from .convolutions import Conv2D
 
 # A TPU multiplies matrices of 128 columns, so a smaller dense kernel would not take less time.
 LANES = 128
@@ -61,7 +61,3 @@ class GroupedConv2D(Conv2D):
         config = {**super().get_config(), "group_size": self.group_size}
         del config["strides"]
         return config
-
-    @classmethod
-    def from_config(cls, config: dict) -> "GroupedConv2D":
-        return cls(**without_removed_arguments(config))

@@ -9,8 +9,6 @@ import tensorflow as tf
 from .convolutions import Dense
 from .design import LABELED_CRITICS, Design
 
-CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
-
 
 def label_input(design: Design) -> list[tf.Tensor]:
     """Returns the input of labels, int32 `[B]`, or of conditions, float32 `[B, K]`, in a list.

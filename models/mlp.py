@@ -1,8 +1,8 @@
 """Fully connected networks for examples of any shape, such as points and small images.
 
-With `width` 512 and the default `depth`, these are the networks for toy data in the code of
-Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a): three hidden ReLU layers without
-normalization. With `depth` 4, the generator is that of its figure 2, third row.
+With `model_width` 512 and the default `model_depth`, these are the networks for toy data in the
+code of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a): three hidden ReLU layers without
+normalization. With `model_depth` 4, the generator is that of its figure 2, third row.
 """
 
 import math
@@ -19,7 +19,7 @@ from .minibatch import with_deviation
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to `[B, *example_shape]`.
 
-    It has `depth` hidden layers of `generator_width` units, without normalization.
+    It has `model_depth` hidden layers of `generator_width` units, without normalization.
     """
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
@@ -28,7 +28,7 @@ def generator(design: Design) -> tf.keras.Model:
         x = tf.keras.layers.Concatenate(name="latents_and_labels")([latents, vectors])
     else:
         x = heads.with_conditions(design, latents, labels)
-    for index in range(1, design.depth + 1):
+    for index in range(1, design.model_depth + 1):
         x = _dense(design, design.generator_width, f"dense_{index}")(x)
         x = generator_activation(
             design.activation, name=f"activation_{index}", dtype=design.precision
@@ -43,18 +43,18 @@ def generator(design: Design) -> tf.keras.Model:
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps `[B, *example_shape]` to the outputs described in heads.
 
-    It has `depth` hidden layers of `width` units.
+    It has `model_depth` hidden layers of `model_width` units.
     """
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
     labels = heads.critic_labels(design)
     x = heads.concatenated(design, x, labels)
     normalize = normalization.critic_normalizer(design)
-    for index in range(1, design.depth + 1):
-        if index == design.depth:
+    for index in range(1, design.model_depth + 1):
+        if index == design.model_depth:
             x = with_deviation(design, x)
         spectral = design.critic_normalization == "spectral"
-        x = _dense(design, design.width, f"dense_{index}", spectral=spectral)(x)
+        x = _dense(design, design.model_width, f"dense_{index}", spectral=spectral)(x)
         x = normalize(x, f"normalization_{index}")
         x = critic_activation(
             design.activation, name=f"activation_{index}", dtype=design.precision

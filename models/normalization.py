@@ -15,9 +15,6 @@ from .design import Design
 EPSILON = 1e-5
 GROUPS = 32  # as in the paper; fewer if a group would have fewer than four channels
 
-CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
-
-
 # Maps (features, name of the layer) to normalized features.
 Normalize = Callable[[tf.Tensor, str], tf.Tensor]
 

@@ -1,12 +1,12 @@
 """The residual networks of R3GAN (Huang et al. 2024, arXiv:2501.05441, section 3).
 
-There are `width` channels at full size, twice as many at half the size, and so on up to eight
-times, and `depth` residual blocks at each size. A block has no normalization. It consists of a 1x1
-convolution to twice the channels, a 3x3 convolution in groups of 16 channels and a 1x1 convolution,
-with leaky ReLU between them. Kernels have the variance of He initialization for their fan-in. Those
-of the first two convolutions are scaled by L^(-1/4) for L blocks, and the last convolution of each
-block is initially zero, as in Fixup (Zhang et al. 2019, arXiv:1901.09321). The critic is therefore
-a linear function before the first update.
+There are `model_width` channels at full size, twice as many at half the size, and so on up to eight
+times, and `model_depth` residual blocks at each size. A block has no normalization. It consists of
+a 1x1 convolution to twice the channels, a 3x3 convolution in groups of 16 channels and a 1x1
+convolution, with leaky ReLU between them. Kernels have the variance of He initialization for their
+fan-in. Those of the first two convolutions are scaled by L^(-1/4) for L blocks, and the last
+convolution of each block is initially zero, as in Fixup (Zhang et al. 2019, arXiv:1901.09321). The
+critic is therefore a linear function before the first update.
 
 The generator starts from learned features of 4x4 pixels, whose channels are scaled by a linear
 function of the latents. Mirrored to this, the critic ends in a learned weighted sum over the 4x4
@@ -43,7 +43,7 @@ GROUP_SIZE = 16
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to images `[B, H, W, C]`.
 
-    The description above applies with `generator_width` in place of `width`. Labels are
+    The description above applies with `generator_width` in place of `model_width`. Labels are
     concatenated with the latents as one-hot vectors, conditions as they are.
     """
     channels = _channels(design, design.generator_width)[::-1]
@@ -54,7 +54,7 @@ def generator(design: Design) -> tf.keras.Model:
     if labels:
         vectors = heads.label_vectors(design, labels)
         x = tf.keras.layers.Concatenate(name="latents_and_labels")([latents, vectors])
-    stage = _Stage(design, blocks=design.depth * len(channels))
+    stage = _Stage(design, blocks=design.model_depth * len(channels))
     x = Dense(
         channels[0],
         use_bias=False,
@@ -76,10 +76,10 @@ def generator(design: Design) -> tf.keras.Model:
 
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
-    channels = _channels(design, design.width)
+    channels = _channels(design, design.model_width)
     images = tf.keras.Input(design.example_shape, name="images")
     labels = heads.critic_labels(design)
-    stage = _Stage(design, blocks=design.depth * len(channels))
+    stage = _Stage(design, blocks=design.model_depth * len(channels))
     x = heads.concatenated(design, images, labels)
     x = Conv2D(channels[0], 1, **stage.plain("from_image"))(x)
     for index, filters in enumerate(channels):
@@ -119,7 +119,7 @@ class _Stage:
 
     def __call__(self, x: tf.Tensor, name: str) -> tf.Tensor:
         """Applies new residual blocks, `[B, H, W, C]` -> `[B, H, W, C]`."""
-        for index in range(self.design.depth):
+        for index in range(self.design.model_depth):
             x = self._block(x, f"{name}_block_{index + 1}")
         return x
 

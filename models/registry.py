@@ -1,66 +1,315 @@
-"""The registry of networks: their properties, validation of settings, and construction."""
+"""The registry of networks: what each of them supports, checks of settings, and construction."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from . import checks
-from .design import Design
+from .design import CRITIC_NORMALIZATIONS, Design, DesignError
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """A registry entry: a pair of networks and the settings that they support.
-
-    Attributes:
-      module: Name of the module of this package that defines `generator` and `critic`, or an object
-        with these functions. Either function may be missing from an object.
-      width: Default of Design.width.
-      sizes: Supported sizes of images, in pixels, or lengths of signals, in words.
-      supports: Maps the sides `(height, width)` of an image, or `(length,)` of a signal, to whether
-        they are supported.
-      signals: Whether the networks are for signals `(T, C)` instead of images `(H, W, C)`.
-      points: Whether the networks are for examples of every shape: points `(D,)`, signals and
-        images of all sizes.
-      depth: Default of Design.depth; None if the depth is fixed.
-      min_width: Smallest supported width.
-      labels_in_normalization: Whether labels enter the generator as scales and offsets of batch
-        normalization.
-      pooling_size: Shorter side, in pixels, of the images for which the critic ends in global
-        pooling; None if it never does.
-    """
-
-    module: Any
-    width: int = 64
-    sizes: str = "any"
-    supports: Callable[[tuple[int, ...]], bool] = lambda sides: True
-    signals: bool = False
-    points: bool = False
-    depth: int | None = None
-    min_width: int = 1
-    labels_in_normalization: bool = True
-    pooling_size: int | None = None
-
-
+_KINDS = {1: "points", 2: "signals", 3: "images"}  # by the number of axes of an example
+EVERY_KIND = tuple(_KINDS.values())
 # Up to this longer side in pixels, an mlp generates images as good as those of a dcgan, in half
 # the time.
 TINY = 8
 
-# The parameters of `build` that depend on the dataset or on the device. `check` accepts all others,
-# so that a program can pass its settings to both.
-_NOT_SETTINGS = ("example_shape", "bounded", "classes", "condition_size", "fused_resampling")
-SETTINGS = (
-    "name",
-    "generator_name",
-    *(field.name for field in dataclasses.fields(Design) if field.name not in _NOT_SETTINGS),
-)
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A registry entry: a pair of networks, and the data and the settings that they support.
+
+    Attributes:
+      module: Name of the module of this package that defines `generator` and `critic`, or an object
+        with these functions. Either function may be missing from an object.
+      kinds: The supported examples: "points" `(D,)`, "signals" `(T, C)`, "images" `(H, W, C)`.
+      sizes: Supported sizes of images, in pixels, or lengths of signals, in words.
+      supports: Maps the sides `(height, width)` of an image, or `(length,)` of a signal, to whether
+        they are supported.
+      width: Default of Design.model_width.
+      min_width: Smallest supported width.
+      depth: Default of Design.model_depth; None if the depth is fixed.
+      labels_in_normalization: Whether labels enter the generator as scales and offsets of batch
+        normalization.
+      critic_normalizations: Supported values of Design.critic_normalization.
+      pooling_size: Shorter side, in pixels, of the images for which the critic ends in global
+        pooling; None if it never does.
+      starts_linear: Whether the critic is linear before its first update.
+    """
+
+    module: Any
+    kinds: tuple[str, ...] = ("images",)
+    sizes: str = "any"
+    supports: Callable[[tuple[int, ...]], bool] = lambda sides: True
+    width: int = 64
+    min_width: int = 1
+    depth: int | None = None
+    labels_in_normalization: bool = True
+    critic_normalizations: tuple[str, ...] = CRITIC_NORMALIZATIONS
+    pooling_size: int | None = None
+    starts_linear: bool = False
+
+    def load_module(self) -> Any:
+        """Returns the object with the functions `generator` and `critic`; imports TensorFlow."""
+        if isinstance(self.module, str):
+            return importlib.import_module(f".{self.module}", __package__)
+        return self.module
+
+
+class Registry(Mapping[str, Model]):
+    """Networks by name.
+
+    Args:
+      entries: The networks by name.
+    """
+
+    def __init__(self, entries: Mapping[str, Model]):
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Model:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def with_networks(self, modules: Mapping[str, Any]) -> Registry:
+        """Returns a registry that also has networks of the user, for examples of every shape.
+
+        Args:
+          modules: Objects with the functions `generator` and `critic`, by name; see Model.module.
+        """
+        entries = {
+            name: Model(module, EVERY_KIND, depth=3, labels_in_normalization=False)
+            for name, module in modules.items()
+        }
+        return Registry({**self._entries, **entries})
+
+    def default(self, example_shape: tuple[int, ...]) -> str:
+        """Returns the name of the networks to use by default.
+
+        Args:
+          example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+        """
+        *sides, _ = example_shape
+        if len(sides) == 1 and self["conv1d"].supports((sides[0],)):
+            return "conv1d"
+        if len(sides) == 2 and max(sides) > TINY and self["dcgan"].supports(tuple(sides)):
+            return "dcgan"
+        return "mlp"
+
+    def check(
+        self,
+        model: str | None,
+        example_shape: tuple[int, ...],
+        *,
+        resizable: bool = True,
+        generator_model: str | None = None,
+        model_width: int | None = None,
+        generator_width: int | None = None,
+        conditioning: str = "none",
+        generator_normalization: str = "batch",
+        critic_normalization: str = "none",
+        critic_pooling: str = "mean",
+        minibatch_stddev: int = 0,
+        classes: int = 0,
+        condition_size: int = 0,
+        **others: Any,
+    ) -> tuple[Model, Model]:
+        """Checks that networks support the settings and each other, without building them.
+
+        Args:
+          model: The name of the networks; None for the `default` of the shape.
+          example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+          resizable: Whether images can be resized by --image_size, for messages.
+          generator_model, model_width, generator_width: See `build`.
+          conditioning, generator_normalization, critic_normalization, critic_pooling,
+            minibatch_stddev: See Design.
+          classes, condition_size: See Design; 0 if not yet known.
+          others: Other attributes of Design, whose values all networks support.
+
+        Returns:
+          The entries of the critic and of the generator.
+
+        Raises:
+          DesignError: If they do not. The message says what is wrong and what to do.
+          TypeError: If `others` contains a name that is not an attribute of Design.
+        """
+        known = {field.name for field in dataclasses.fields(Design)}
+        if unknown := sorted(set(others) - known):
+            raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
+        model = model or self.default(example_shape)
+        critic = generator = self._find("model", model, example_shape, resizable=resizable)
+        _check_width("model_width", model_width, model, critic)
+        if critic_pooling == "sum":
+            self._check_pooling(model, example_shape)
+        if generator_model not in (None, model):
+            generator = self._find(
+                "generator_model", generator_model, example_shape, resizable=resizable
+            )
+        _check_width("generator_width", generator_width, generator_model or model, generator)
+        if critic_normalization not in critic.critic_normalizations:
+            raise DesignError(
+                f"--critic_normalization={critic_normalization} does not apply to --model={model}",
+                f"use {' or '.join(critic.critic_normalizations)}",
+            )
+        if minibatch_stddev < 0 or minibatch_stddev == 1:
+            raise DesignError(
+                f"--minibatch_stddev={minibatch_stddev} is not a group of examples",
+                "give at least 2, or 0 for no groups",
+            )
+        _check_conditions(conditioning, classes, condition_size)
+        by_label = generator.labels_in_normalization and not condition_size
+        if conditioning != "none" and generator_normalization == "none" and by_label:
+            raise DesignError(
+                f"--generator_normalization=none with --conditioning={conditioning} gives the "
+                "generator no access to labels, which select the scales and offsets of its batch "
+                "normalization",
+                "use --generator_normalization=batch, or --generator_model=mlp",
+            )
+        return critic, generator
+
+    def build(
+        self,
+        model: str | None,
+        example_shape: tuple[int, ...],
+        latent_size: int,
+        model_width: int | None = None,
+        *,
+        generator_model: str | None = None,
+        generator_width: int | None = None,
+        model_depth: int | None = None,
+        **design: Any,
+    ) -> tuple[tf.keras.Model, tf.keras.Model]:
+        """Builds a generator and a critic with new weights.
+
+        Args:
+          model: The name of the networks; None for the `default` of the shape.
+          example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+          latent_size: Length of a latent vector.
+          model_width: Design.model_width; None for the default of the network.
+          generator_model: The name of the generator; None for `model`.
+          generator_width: Design.generator_width; None for `model_width`, or for the default of
+            the generator's network if `generator_model` differs from `model`.
+          model_depth: Design.model_depth; None for the default of the network.
+          design: Other attributes of Design.
+
+        Returns:
+          A pair of Keras models:
+            generator: Maps latents `[B, latent_size]` float32 to `[B, *example_shape]` float32. A
+              conditional generator takes a list of latents and labels `[B]` int32, or conditions
+              `[B, condition_size]` float32.
+            critic: Maps `[B, *example_shape]` float32 to scores `[B, 1]` float32. See heads for
+              conditional critics.
+
+        Raises:
+          DesignError: See `check`.
+          TypeError: If `design` contains a name that is not an attribute of Design.
+        """
+        model = model or self.default(example_shape)
+        generator_model = generator_model or model
+        critic, generator = self.check(
+            model,
+            example_shape,
+            generator_model=generator_model,
+            model_width=model_width,
+            generator_width=generator_width,
+            **design,
+        )
+        model_width = model_width or critic.width
+        if generator_width is None:
+            generator_width = model_width if generator_model == model else generator.width
+
+        def design_of(entry: Model) -> Design:
+            return Design(
+                example_shape=example_shape,
+                latent_size=latent_size,
+                model_width=model_width,
+                generator_width=generator_width,
+                model_depth=model_depth or entry.depth or 0,
+                **design,
+            )
+
+        return (
+            generator.load_module().generator(design_of(generator)),
+            critic.load_module().critic(design_of(critic)),
+        )
+
+    def _find(
+        self, flag: str, name: str, example_shape: tuple[int, ...], *, resizable: bool
+    ) -> Model:
+        """Returns the entry of networks that support the shape of the examples.
+
+        Raises:
+          DesignError: If there is no such entry, or it does not support the shape.
+        """
+        if name not in self:
+            raise DesignError(f"--{flag}={name} is unknown", f"use one of {', '.join(self)}")
+        model, kind, sides = self[name], _KINDS[len(example_shape)], example_shape[:-1]
+        if kind not in model.kinds:
+            others = ", ".join(key for key, other in self.items() if kind in other.kinds)
+            raise DesignError(
+                f"--{flag}={name} generates {', '.join(model.kinds)}, but the dataset contains "
+                f"{kind}",
+                f"use --{flag}={others}" if others else "use other data",
+            )
+        if not model.supports(sides):
+            every = ", ".join(key for key, other in self.items() if other.kinds == EVERY_KIND)
+            size = f"{'x'.join(map(str, sides))} {'steps' if kind == 'signals' else 'pixels'}"
+            usable = f"--image_size={model.sizes}"
+            if kind == "signals":
+                usable = f"signals of {model.sizes} steps"
+            elif not resizable:
+                usable = f"images of size {model.sizes}"
+            raise DesignError(
+                f"--{flag}={name} does not support {kind} of {size}",
+                f"use {usable}" + (f", or --{flag}={every}" if every else ""),
+            )
+        return model
+
+    def _check_pooling(self, name: str, example_shape: tuple[int, ...]) -> None:
+        """Raises DesignError if the critic of a network does not end in global pooling."""
+        if len(example_shape) == 3 and min(example_shape[:2]) == self[name].pooling_size:
+            return
+        pooled = [
+            f"--model={key} --image_size={model.pooling_size}"
+            for key, model in self.items()
+            if model.pooling_size is not None
+        ]
+        raise DesignError(
+            "--critic_pooling=sum requires global pooling, which the critic of "
+            f"--model={name} does not have at this image size",
+            f"omit it, or use {' or '.join(pooled)}",
+        )
+
+
+def _check_width(flag: str, width: int | None, name: str, model: Model) -> None:
+    """Raises DesignError if a network does not support a width."""
+    if width is not None and width < model.min_width:
+        raise DesignError(
+            f"--{flag}={width} is too narrow for {name}", f"give at least {model.min_width}"
+        )
+
+
+def _check_conditions(conditioning: str, classes: int, condition_size: int) -> None:
+    """Raises DesignError if a conditioning does not fit the labels or conditions of the data."""
+    if condition_size and classes:
+        raise DesignError(
+            f"condition_size={condition_size} excludes classes={classes}", "give one of them"
+        )
+    if condition_size and conditioning == "acgan":
+        raise DesignError(
+            "--conditioning=acgan classifies, but the dataset has continuous conditions instead "
+            "of classes",
+            "use --conditioning=projection or --conditioning=concatenation",
+        )
 
 
 def _sized(module: str, sizes: tuple[int, ...], **properties: Any) -> Model:
@@ -81,162 +330,49 @@ def _sized(module: str, sizes: tuple[int, ...], **properties: Any) -> Model:
 
 
 # To add a network, add a module and an entry.
-MODELS = {
-    "mlp": Model("mlp", width=256, points=True, depth=3, labels_in_normalization=False),
-    "dcgan": Model("dcgan", sizes="8 or more", supports=lambda sides: min(sides) >= 8),
-    "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32),
-    "resnet101": _sized("resnet101", (32, 64, 128), depth=6, min_width=4),
-    "r3gan": _sized("r3gan", (32, 48, 64, 128), depth=2, labels_in_normalization=False),
-    "conv1d": Model(
-        "conv1d", sizes="4 or more", supports=lambda sides: sides[0] >= 4, signals=True
-    ),
-}
+MODELS = Registry(
+    {
+        "mlp": Model(
+            "mlp",
+            EVERY_KIND,
+            width=256,
+            depth=3,
+            labels_in_normalization=False,
+            # Instance normalization requires feature maps.
+            critic_normalizations=("none", "layer", "group", "spectral"),
+        ),
+        "dcgan": Model("dcgan", sizes="8 or more", supports=lambda sides: min(sides) >= 8),
+        "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32),
+        "resnet101": _sized("resnet101", (32, 64, 128), depth=6, min_width=4),
+        "r3gan": _sized(
+            "r3gan",
+            (32, 48, 64, 128),
+            depth=2,
+            labels_in_normalization=False,
+            critic_normalizations=("none",),
+            starts_linear=True,  # its residual branches are initially zero
+        ),
+        "conv1d": Model(
+            "conv1d",
+            kinds=("signals",),
+            sizes="4 or more",
+            supports=lambda sides: sides[0] >= 4,
+        ),
+    }
+)
 
 
-def default(example_shape: tuple[int, ...]) -> str:
-    """Returns the key of MODELS to use by default.
+def load(path: str) -> tf.keras.Model:
+    """Loads a generator or a critic from a Keras file.
 
-    Args:
-      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
-    """
-    *sides, _ = example_shape
-    if len(sides) == 1 and MODELS["conv1d"].supports((sides[0],)):
-        return "conv1d"
-    if len(sides) == 2 and max(sides) > TINY and MODELS["dcgan"].supports(tuple(sides)):
-        return "dcgan"
-    return "mlp"
-
-
-def check(
-    name: str | None,
-    example_shape: tuple[int, ...],
-    *,
-    generator_name: str | None = None,
-    width: int | None = None,
-    generator_width: int | None = None,
-    conditioning: str = "none",
-    generator_normalization: str = "batch",
-    critic_normalization: str = "none",
-    critic_pooling: str = "mean",
-    minibatch_stddev: int = 0,
-    classes: int = 0,
-    condition_size: int = 0,
-    registry: Mapping[str, Model] | None = None,
-    **others: Any,
-) -> tuple[Model, Model]:
-    """Checks that the networks support the settings and each other, without building them.
+    Keras can load custom layers only if they are registered. The layers of this package are
+    registered when their modules are imported.
 
     Args:
-      name: A key of `registry`; None for the `default` of the shape.
-      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
-      generator_name, width, generator_width: See `build`.
-      conditioning, generator_normalization, critic_normalization, critic_pooling,
-        minibatch_stddev: See Design.
-      classes, condition_size: See Design; 0 if not yet known.
-      registry: The networks by name. Defaults to MODELS.
-      others: Other members of SETTINGS, which all networks support.
-
-    Returns:
-      The entries of `registry` for the critic and for the generator.
-
-    Raises:
-      DesignError: If they do not. The message says what is wrong and what to do.
-      TypeError: If `others` contains a name that is not in SETTINGS.
+      path: A file on this machine.
     """
-    unknown = sorted(set(others).difference(SETTINGS))
-    if unknown:
-        raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
-    registry = registry or MODELS
-    name = name or default(example_shape)
-    critic = generator = checks.network(registry, "name", name, example_shape, width)
-    if critic_pooling == "sum":
-        checks.pooling(registry, name, example_shape)
-    if generator_name not in (None, name):
-        generator = checks.network(
-            registry, "generator_name", generator_name, example_shape, generator_width
-        )
-    elif generator_width is not None:
-        checks.width("generator_width", generator_width, name, critic)
-    checks.critic_normalization(name, critic_normalization)
-    checks.minibatch_stddev(minibatch_stddev)
-    checks.conditions(conditioning, classes, condition_size)
-    if not condition_size:  # conditions enter with the latents, too
-        checks.labels(generator, conditioning, generator_normalization)
-    return critic, generator
+    import tensorflow as tf  # noqa: PLC0415
 
-
-def build(
-    name: str | None,
-    example_shape: tuple[int, ...],
-    latent_size: int,
-    width: int | None = None,
-    *,
-    generator_name: str | None = None,
-    generator_width: int | None = None,
-    depth: int | None = None,
-    registry: Mapping[str, Model] | None = None,
-    **design: Any,
-) -> tuple[tf.keras.Model, tf.keras.Model]:
-    """Builds a generator and a critic with new weights.
-
-    The parameters are `name`, `generator_name` and the attributes of Design.
-
-    Args:
-      name: A key of `registry`; None for the `default` of the shape.
-      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
-      latent_size: Length of a latent vector.
-      width: Design.width; None for the default of the network.
-      generator_name: A key of `registry` for the generator; None for `name`.
-      generator_width: Design.generator_width; None for `width`, or for the default of the
-        generator's network if `generator_name` differs from `name`.
-      depth: Design.depth; None for the default of the network.
-      registry: The networks by name. Defaults to MODELS.
-      design: Other attributes of Design.
-
-    Returns:
-      A pair of Keras models:
-        generator: Maps latents `[B, latent_size]` float32 to `[B, *example_shape]` float32. A
-          conditional generator takes a list of latents and labels `[B]` int32, or conditions
-          `[B, condition_size]` float32.
-        critic: Maps `[B, *example_shape]` float32 to scores `[B, 1]` float32. See heads for
-          conditional critics.
-
-    Raises:
-      DesignError: See `check`.
-      TypeError: If `design` contains a name that is not an attribute of Design.
-    """
-    name = name or default(example_shape)
-    generator_name = generator_name or name
-    model, generator_model = check(
-        name,
-        example_shape,
-        generator_name=generator_name,
-        width=width,
-        generator_width=generator_width,
-        registry=registry,
-        **{
-            key: value
-            for key, value in design.items()
-            if key in (*SETTINGS, "classes", "condition_size")
-        },
-    )
-    critic_width = width or model.width
-    if generator_width is None:
-        generator_width = critic_width if generator_name == name else generator_model.width
-
-    def module_and_design(model: Model) -> tuple[Any, Design]:
-        module = model.module
-        if isinstance(module, str):
-            module = importlib.import_module(f".{module}", __package__)
-        return module, Design(
-            example_shape=example_shape,
-            latent_size=latent_size,
-            width=critic_width,
-            generator_width=generator_width,
-            depth=depth or model.depth or 0,
-            **design,
-        )
-
-    generator_module, generator_design = module_and_design(generator_model)
-    critic_module, critic_design = module_and_design(model)
-    return generator_module.generator(generator_design), critic_module.critic(critic_design)
+    for model in MODELS.values():
+        model.load_module()
+    return tf.keras.models.load_model(path)

@@ -4,9 +4,9 @@ For 32 pixels, it is the network of the paper's CIFAR-10 experiments: the number
 constant, and the critic ends in the mean over all pixels, or in their sum if `critic_pooling` is
 "sum", as in SNGAN (Miyato et al. 2018, arXiv:1802.05957).
 
-For 48, 64 and 128 pixels, it is the paper's network for larger images: `width` channels at full
-size, twice as many at half the size, and so on up to eight times; the critic ends in a linear
-layer. The paper uses 64 and 128 pixels, `width` 64 and layer normalization in the critic.
+For 48, 64 and 128 pixels, it is the paper's network for larger images: `model_width` channels at
+full size, twice as many at half the size, and so on up to eight times; the critic ends in a linear
+layer. The paper uses 64 and 128 pixels, `model_width` 64 and layer normalization in the critic.
 
 Residual blocks are pre-activation blocks (He et al. 2016, arXiv:1603.05027): normalization,
 activation, convolution, normalization, activation, convolution. The shortcut starts from the
@@ -34,7 +34,7 @@ from .minibatch import with_deviation
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to images `[B, H, W, C]`.
 
-    The description above applies with `generator_width` in place of `width`.
+    The description above applies with `generator_width` in place of `model_width`.
     """
     shorter = min(design.example_shape[:2])
     channels = _channels(shorter, design.generator_width)[::-1]
@@ -58,7 +58,7 @@ def generator(design: Design) -> tf.keras.Model:
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
     shorter = min(design.example_shape[:2])
-    channels = _channels(shorter, design.width)
+    channels = _channels(shorter, design.model_width)
     images = tf.keras.Input(design.example_shape, name="images")
     labels = heads.critic_labels(design)
     x = heads.concatenated(design, images, labels)

@@ -1,11 +1,11 @@
 """The 101-layer residual networks of Gulrajani et al. 2017 (arXiv:1704.00028, figure 2).
 
-They consist of bottleneck blocks of three convolutions: `depth` blocks at each size, one fewer at
-full size, and one block at each change of size. At 64 pixels with `depth` 6, these are 33 blocks,
-and with the first and the last layer 101 layers. There are `width` / 2 channels at full size,
-`width` at half of it, and so on. As in the paper's code, the residual path of a block ends in
-normalization and is multiplied by 0.3, and the output of a network is divided by 5. The shorter
-side of a rectangle decides about the number of halvings.
+They consist of bottleneck blocks of three convolutions: `model_depth` blocks at each size, one
+fewer at full size, and one block at each change of size. At 64 pixels with `model_depth` 6, these
+are 33 blocks, and with the first and the last layer 101 layers. There are `model_width` / 2
+channels at full size, `model_width` at half of it, and so on. As in the paper's code, the residual
+path of a block ends in normalization and is multiplied by 0.3, and the output of a network is
+divided by 5. The shorter side of a rectangle decides about the number of halvings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUTPUT_SCALE = 0.2
 def generator(design: Design) -> tf.keras.Model:
     """Builds the generator, which maps latents and any labels to images `[B, H, W, C]`.
 
-    The description above applies with `generator_width` in place of `width`.
+    The description above applies with `generator_width` in place of `model_width`.
     """
     channels = _channels(min(design.example_shape[:2]), design.generator_width)
     base = [side // 2 ** (len(channels) - 1) for side in design.example_shape[:2]]
@@ -40,9 +40,9 @@ def generator(design: Design) -> tf.keras.Model:
     x = Dense(math.prod(shape), dtype=design.precision, name="linear")(x)
     x = tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
     for stage in range(len(channels) - 1, 0, -1):
-        x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}")
+        x = _plain_blocks(design, x, normalize, design.model_depth, f"stage_{stage}")
         x = _block(design, x, channels[stage - 1], normalize, f"up_{stage}", "up")
-    x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0")
+    x = _plain_blocks(design, x, normalize, design.model_depth - 1, "stage_0")
     x = Conv2D(design.example_shape[2], 1, dtype=design.precision, name="image")(x)
     x = _scaled(x, OUTPUT_SCALE, "scale", "float32")
     x = heads.bounded(design, x)
@@ -51,19 +51,19 @@ def generator(design: Design) -> tf.keras.Model:
 
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
-    channels = _channels(min(design.example_shape[:2]), design.width)
+    channels = _channels(min(design.example_shape[:2]), design.model_width)
 
     normalize = normalization.critic_normalizer(design)
     images = tf.keras.Input(design.example_shape, name="images")
     labels = heads.critic_labels(design)
     x = heads.concatenated(design, images, labels)
     x = _conv(design, channels[0], 1, "conv", "glorot_uniform", critic=True)(x)
-    x = _plain_blocks(design, x, normalize, design.depth - 1, "stage_0", critic=True)
+    x = _plain_blocks(design, x, normalize, design.model_depth - 1, "stage_0", critic=True)
     for stage, filters in enumerate(channels[1:], start=1):
         if stage == len(channels) - 1:
             x = with_deviation(design, x)
         x = _block(design, x, filters, normalize, f"down_{stage}", "down", critic=True)
-        x = _plain_blocks(design, x, normalize, design.depth, f"stage_{stage}", critic=True)
+        x = _plain_blocks(design, x, normalize, design.model_depth, f"stage_{stage}", critic=True)
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
     # Scaling the features has the effect of scaling the output of a linear head, for all heads.
     x = _scaled(x, OUTPUT_SCALE, "scale", "float32")

@@ -16,8 +16,9 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from .config import Config
-from .errors import UserError
+from .app.library import bundled, bundled_library
+from .config import Config, ObjectiveSettings
+from .errors import UserError, shorten
 
 if typing.TYPE_CHECKING:
     from .app.result import Result as Result
@@ -28,6 +29,8 @@ if typing.TYPE_CHECKING:
     from .writers.writer import Writer as Writer
 
 __all__ = ["Config", "UserError", "train"]
+
+ObjectiveSettings.losses = bundled("losses")  # whose names a configuration checks
 
 # Names that are imported when they are first used, because their modules import NumPy or
 # TensorFlow, which take time.
@@ -44,8 +47,6 @@ _LAZY = {
 def __getattr__(name: str) -> typing.Any:
     if name in ("losses", "models"):
         # In a checkout these packages are next to this one; the wheel contains them inside.
-        from .app.library import bundled  # noqa: PLC0415
-
         return bundled(name)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -89,26 +90,41 @@ def train(
       UserError: If the run cannot be started or continued. The message says why and what to do.
     """
     from .app import program  # noqa: PLC0415
-    from .app.arguments import check_arguments  # noqa: PLC0415
-    from .app.library import Library, bundled  # noqa: PLC0415
     from .app.resolve import resolve  # noqa: PLC0415
-    from .app.user_code import extensions  # noqa: PLC0415
+    from .app.user_code import loading  # noqa: PLC0415
 
-    check_arguments(config, writers, hooks)
+    _check_arguments(config, writers, hooks)
     program.prepare_environment(config.tpu)
-    models, losses = bundled("models"), bundled("losses")
-    config, extended = extensions.from_objects(
+    library = bundled_library()
+    config, user_code = loading.from_objects(
         dataclasses.replace(config, mode="train"),
-        models,
+        library.models,
         generator=generator,
         critic=critic,
         data=data,
         objective=objective,
     )
-    devices = program.connect_for(config, extended)
-    models = extended.add_to(models)
-    resolved, dataset = resolve(extended.record(config), models, extended.dataset)
+    devices = program.connect_for(config, user_code)
+    library = user_code.add_to(library)
+    resolved, dataset = resolve(user_code.record(config), library.models, user_code.dataset)
     from .app import training  # noqa: PLC0415
 
-    library = Library(models, losses, extended.objective)
     return training.train(resolved, dataset, library, devices=devices, writers=writers, hooks=hooks)
+
+
+def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:
+    """Raises UserError unless the arguments of `wgan_gp.train` have the documented types."""
+    from .training.hooks import Hook  # noqa: PLC0415
+    from .writers.writer import Writer  # noqa: PLC0415
+
+    if not isinstance(config, Config):
+        raise UserError(f"config is {shorten(repr(config))}", "pass a wgan_gp.Config")
+    for name, values, kind in (("writers", writers, Writer), ("hooks", hooks, Hook)):
+        if not isinstance(values, (list, tuple)):
+            raise UserError(f"{name} is {shorten(repr(values))}", f"pass a list: {name}=[...]")
+        for value in values:
+            if not isinstance(value, kind):
+                raise UserError(
+                    f"{name} contains {shorten(repr(value))}",
+                    f"pass objects of subclasses of wgan_gp.{kind.__name__}",
+                )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 
 from .runtime import signals, streams
@@ -14,15 +13,14 @@ def main() -> int:
     streams.ignore_output_errors()
     signals.exit_on_interrupt()
     from .app import program  # noqa: PLC0415
-    from .app.library import bundled  # noqa: PLC0415
+    from .app.library import bundled, bundled_library  # noqa: PLC0415
 
     @program.with_exit_status
     def run(argv: list[str]) -> int:
         flags = bundled("flags")
         flags.define()
         config = flags.parse(argv)
-        load_losses = functools.partial(bundled, "losses")
-        return program.run(config, flags.given(), bundled("models"), load_losses)
+        return program.run(config, flags.given(), bundled_library())
 
     return run(sys.argv)
 

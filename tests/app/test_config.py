@@ -7,8 +7,9 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
+import losses
 import models
-from wgan_gp.config import PENALTIES, Config, value_type
+from wgan_gp.config import Config, value_type
 from wgan_gp.config.validation import LARGEST, largest
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
@@ -108,14 +109,17 @@ def test_help_lists_the_values_of_every_choice():
     """Enum flags do so themselves; flags that take any text name their values in the help text."""
     values = absl_flags.FlagValues()
     flags.define(values)
-    open_ended = {"penalty": PENALTIES, "model": models.MODELS, "dataset": datasets.BUILT_IN}
+    open_ended = {
+        "adversarial_loss": losses.ADVERSARIAL_LOSSES,
+        "penalty": losses.PENALTIES,
+        "model": models.MODELS,
+        "dataset": datasets.BUILT_IN,
+    }
     for name, choices in open_ended.items():
         assert not isinstance(values[name], absl_flags.EnumFlag)
         assert [choice for choice in choices if choice not in values[name].help] == []
     enums = {
-        field.name
-        for field in FIELDS
-        if value_type(field) is str and field.metadata["choices"] and field.name not in open_ended
+        field.name for field in FIELDS if value_type(field) is str and field.metadata["choices"]
     }
     assert enums >= {"mode", "cache", "activation", "precision", "on_nonfinite", "jit_compile"}
     for name in enums:

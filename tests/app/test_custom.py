@@ -426,11 +426,11 @@ def test_all_forms_of_data_give_the_same_examples(tmp_path):
     found = []
     for value in forms:
         from wgan_gp.app.resolve import resolve  # noqa: PLC0415
-        from wgan_gp.app.user_code import extensions  # noqa: PLC0415
+        from wgan_gp.app.user_code import loading  # noqa: PLC0415
 
         settings = config(tmp_path, conditioning="projection", model="dcgan", model_width=4)
-        settings, extended = extensions.from_objects(settings, LIBRARY.models, data=value)
-        _, dataset = resolve(settings, LIBRARY.models, extended.dataset)
+        settings, user_code = loading.from_objects(settings, LIBRARY.models, data=value)
+        _, dataset = resolve(settings, LIBRARY.models, user_code.dataset)
         assert dataset.spec.classes == 4 and dataset.spec.example_shape == (8, 8, 3)
         data = dataset.open(batch_size=8)
         found.append([part.numpy() for part in data.read_stored(tf.constant(0, tf.int64), 8)])

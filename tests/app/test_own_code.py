@@ -14,7 +14,7 @@ import losses
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, strategy_over
 from wgan_gp.app import build
-from wgan_gp.app.user_code import extensions, user_objective
+from wgan_gp.app.user_code import loading, user_objective
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import explaining
@@ -252,8 +252,8 @@ def check(examples=None, classes=0, generator=generator, critic=critic, **settin
     if examples is not None:
         data = find(lambda split: examples).open(batch_size=16)
     spec = DataSpec((2,), classes, bounded=False)
-    models = extensions.Extensions({"python": networks}).add_to(LIBRARY.models)
-    build.check_custom_networks(settings, devices, spec, models, data)
+    models = loading.UserCode({"python": networks}).add_to(LIBRARY.models)
+    build.check_user_code(settings, devices, spec, models, data)
     build.make_state(settings, devices, spec, models)
 
 

@@ -603,7 +603,7 @@ def test_fit_takes_conditions_in_the_units_of_the_data(tmp_path, replicas):
             "mlp",
             (2,),
             latent_size=8,
-            width=4,
+            model_width=4,
             condition_size=2,
             conditioning="concatenation",
             generator_normalization="none",

@@ -4,12 +4,12 @@ import atexit
 import dataclasses
 import functools
 import tempfile
-import types
 from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import flags as absl_flags
 
+import models
 import train
 from wgan_gp.app import build, run, training
 from wgan_gp.app.library import Library, bundled_library
@@ -44,9 +44,12 @@ LIBRARY = bundled_library()
 
 
 def library_with(build_networks) -> Library:
-    """Returns the library with another function in place of models.build."""
-    models = types.SimpleNamespace(**{**vars(LIBRARY.models), "build": build_networks})
-    return dataclasses.replace(LIBRARY, models=models)
+    """Returns the library whose registry builds networks by another function."""
+
+    class Replaced(models.Registry):
+        build = staticmethod(build_networks)
+
+    return dataclasses.replace(LIBRARY, models=Replaced(models.MODELS))
 
 
 def strategy_over(replicas: int) -> tf.distribute.Strategy:

@@ -21,7 +21,7 @@ def make_sampler(replicas, batch_size=8, classes=0, **choices):
     tf.keras.utils.set_random_seed(0)
     with strategy.scope():
         generator, _ = models.build(
-            "dcgan", (8, 8, 1), latent_size=6, width=4, classes=classes, **choices
+            "dcgan", (8, 8, 1), latent_size=6, model_width=4, classes=classes, **choices
         )
     for weight in generator.weights:  # scales and offsets of classes start alike
         if len(weight.shape) == 2 and weight.shape[0] == classes:

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 import losses
 import models
-from models.heads import CONDITIONINGS
-from models.normalization import CRITIC_NORMALIZATIONS
+from models.design import CONDITIONINGS, CRITIC_NORMALIZATIONS
 from tests.losses.test_objectives import objective_with_all_terms
 from wgan_gp.config import Config
 from wgan_gp.data import pixels
@@ -84,7 +83,14 @@ def slow_but(fast, cases):
 def test_every_objective(penalty, adversarial_loss):
     objective = objective_with_all_terms(penalty, adversarial_loss, penalty_interval=2)
     _, critic = models.build(
-        "mlp", (2,), LATENTS, 16, depth=2, activation="tanh", classes=CLASSES, conditioning="acgan"
+        "mlp",
+        (2,),
+        LATENTS,
+        16,
+        model_depth=2,
+        activation="tanh",
+        classes=CLASSES,
+        conditioning="acgan",
     )
     assert_xla_computes_the_same(
         lambda: objective.critic_terms(critic, **drawn([2]), step=STEP, labels=LABELS), critic
@@ -113,7 +119,7 @@ def test_every_critic(name, normalization, conditioning):
         shape,
         LATENTS,
         8,
-        depth=2,
+        model_depth=2,
         activation="tanh",
         classes=CLASSES if conditioning != "none" else 0,
         conditioning=conditioning,

@@ -18,7 +18,7 @@ KINDS = {"labels": {"classes": 3}, "conditions": {"condition_size": K}}
 
 def build(name, **choices):
     tf.keras.utils.set_random_seed(0)
-    return models.build(name, SHAPES[name], LATENTS, WIDTH, **{"depth": 1, **choices})
+    return models.build(name, SHAPES[name], LATENTS, WIDTH, **{"model_depth": 1, **choices})
 
 
 def random(*shape, seed=0):
@@ -165,12 +165,12 @@ def test_conditions_in_bfloat16(name, conditioning):
     [
         (
             {"condition_size": K, "conditioning": "acgan"},
-            "conditioning=acgan classifies, but .* conditions instead of classes: use "
-            "conditioning=projection or conditioning=concatenation",
+            "conditioning=acgan classifies, but .* conditions instead of classes — use "
+            "--conditioning=projection or --conditioning=concatenation",
         ),
         (
             {"condition_size": K, "classes": 3, "conditioning": "projection"},
-            "condition_size=2 excludes classes=3: give one of them",
+            "condition_size=2 excludes classes=3 — give one of them",
         ),
         (
             {"classes": 3, "conditioning": "concatenation", "generator_normalization": "none"},

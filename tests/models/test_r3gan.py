@@ -57,7 +57,7 @@ def test_a_grouped_convolution_rejects_channels_that_do_not_fit():
 
 
 def build(shape=(32, 32, 3), width=8, **choices):
-    return models.build("r3gan", shape, 6, width, **{"depth": 1, **choices})
+    return models.build("r3gan", shape, 6, width, **{"model_depth": 1, **choices})
 
 
 def updated(model):
@@ -84,7 +84,7 @@ def test_the_number_of_weights():
     blocks = depth * sum(c * 2 * c + 2 * c + 9 * 16 * 2 * c + 2 * c + 2 * c * c for c in channels)
     resampling = sum(c * 2 * c for c in channels[:-1])
     basis = 16 * channels[-1]
-    generator, critic = build(width=width, depth=depth)
+    generator, critic = build(width=width, model_depth=depth)
     shared = blocks + resampling + basis + colors * width
     assert generator.count_params() == shared + latents * channels[-1]
     assert critic.count_params() == shared + channels[-1] + 1

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 import flags
-import models.registry
+import models
 from tests.helpers.runs import DCGAN, LIBRARY, TINY, call_main, library_with, resolved
 from wgan_gp import tpu
 from wgan_gp.app.compiling import compile_for_slice, make_program
@@ -519,7 +519,7 @@ class Float64(tf.keras.layers.Layer):
 
 def models_with(layer):
     def build(*arguments, **options):
-        generator, _ = models.registry.build(*arguments, **options)
+        generator, _ = models.build(*arguments, **options)
         critic = tf.keras.Sequential(
             [
                 tf.keras.Input([2]),
@@ -663,7 +663,7 @@ class SubclassedCritic(tf.keras.Model):
 @pytest.mark.slow
 def test_the_report_supports_subclassed_models(tmp_path):
     def build(*arguments, **options):
-        generator, _ = models.registry.build(*arguments, **options)
+        generator, _ = models.build(*arguments, **options)
         return generator, SubclassedCritic()
 
     report = compile_report(tmp_path, "v5e:2x2", library_with(build), **TOY)
@@ -701,7 +701,7 @@ def test_errors_distinguish_layers_of_one_class(tmp_path):
     for bad, name in ((0, "critic/probe "), (1, "critic/probe_1 ")):
 
         def build(*arguments, bad=bad, **options):
-            generator, _ = models.registry.build(*arguments, **options)
+            generator, _ = models.build(*arguments, **options)
             probes = [Probe(bad=place == bad) for place in range(2)]
             head = tf.keras.layers.Dense(1)
             critic = tf.keras.Sequential([tf.keras.Input([2]), *probes, head], name="critic")

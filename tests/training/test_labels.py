@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import losses
 import models
-from models.heads import CONDITIONINGS
+from models.design import CONDITIONINGS
 from tests.helpers.runs import make_loop, open_data, strategy_over
 from wgan_gp.config import Config
 from wgan_gp.data.pipeline import distributed_batches

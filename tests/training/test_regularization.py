@@ -14,7 +14,7 @@ import tensorflow as tf
 import losses
 import wgan_gp
 from tests.helpers.runs import strategy_over
-from wgan_gp.training.adapted import AdaptedNetwork
+from wgan_gp.training.networks import UserNetwork
 from wgan_gp.training.regularization import with_regularization
 from wgan_gp.training.state import TrainState
 from wgan_gp.training.step import ReplicaStep
@@ -126,8 +126,8 @@ def one_update(
     with strategy.scope():
         tf.keras.utils.set_random_seed(0)
         networks = {
-            "generator": AdaptedNetwork(generator(), "generator", tf.TensorSpec([2, 4])),
-            "critic": AdaptedNetwork(critic(), "critic", tf.TensorSpec([2, 2])),
+            "generator": UserNetwork(generator(), "generator", tf.TensorSpec([2, 4])),
+            "critic": UserNetwork(critic(), "critic", tf.TensorSpec([2, 2])),
         }
         optimizers = {}
         for name, each in networks.items():
@@ -257,7 +257,7 @@ def test_synchronized_layers_do_not_mix_the_losses_of_replicas():
 
 def test_a_network_without_losses_has_the_objective_itself():
     objective = losses.GanObjective()
-    networks = AdaptedNetwork(plain(shifted), "generator", tf.TensorSpec([2, 4]))
+    networks = UserNetwork(plain(shifted), "generator", tf.TensorSpec([2, 4]))
     assert with_regularization(objective, networks, networks) is objective
 
 
@@ -274,7 +274,7 @@ def test_an_objective_cannot_have_another_term_of_this_name():
 
 def test_a_layer_keeps_its_regularizer_and_its_method():
     layer = hidden(activity_regularizer=L2)
-    network = AdaptedNetwork(plain(lambda: layer), "critic", tf.TensorSpec([2, 2]))
+    network = UserNetwork(plain(lambda: layer), "critic", tf.TensorSpec([2, 2]))
     network(tf.ones([2, 2]))
     assert layer.activity_regularizer is L2 and "add_loss" not in vars(layer)
     network.network(tf.ones([2, 2]))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import models.registry
+import losses
+import models
 from tests.helpers.runs import (
     DCGAN,
     TINY,
@@ -24,7 +25,7 @@ from tests.helpers.runs import (
     train_tiny,
 )
 from wgan_gp.app import training
-from wgan_gp.config import ADVERSARIAL_LOSSES, PENALTIES, Config
+from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.training.checkpointing import Checkpoints
@@ -426,7 +427,7 @@ TOY = {"train_steps": 2, "steps_per_loop": 2}
                 {"penalty": name, "adversarial_loss": adversarial_loss}, marks=pytest.mark.slow
             )
             for name, adversarial_loss in zip(
-                PENALTIES, itertools.cycle(ADVERSARIAL_LOSSES), strict=False
+                losses.PENALTIES, itertools.cycle(losses.ADVERSARIAL_LOSSES), strict=False
             )
             if name not in ("dragan", "weight_clipping")  # above
         ),
@@ -457,7 +458,7 @@ def test_every_objective_trains_and_logs_parts_that_add_up(tmp_path, settings, r
 
 
 def batch_norm_critic(*arguments, **options):
-    generator, _ = models.registry.build(*arguments, **options)
+    generator, _ = models.build(*arguments, **options)
     critic = tf.keras.Sequential(
         [
             tf.keras.Input([2]),
@@ -497,7 +498,7 @@ def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, capsys)
             return total + tf.reduce_sum(self.shift)
 
     def build(*arguments, **options):
-        generator, _ = models.registry.build(*arguments, **options)
+        generator, _ = models.build(*arguments, **options)
         return generator, tf.keras.Sequential([tf.keras.Input([2]), Critic()])
 
     library = library_with(build)
@@ -509,7 +510,7 @@ def test_a_missing_second_derivative_matters_to_a_penalty_only(tmp_path, capsys)
 
 def test_a_critic_that_looks_odd_is_trained_with_a_warning(tmp_path, capsys):
     def linear_critic(*arguments, **options):
-        generator, _ = models.registry.build(*arguments, **options)
+        generator, _ = models.build(*arguments, **options)
         return generator, tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
 
     train_tiny(tmp_path, library_with(linear_critic), **TOY)

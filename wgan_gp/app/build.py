@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import Config, ObjectiveSettings, weights_of
+from ..config import Config, ObjectiveSettings
 from ..data.loop_input import is_resident, open_loop_input
-from ..data.pipeline import distributed_batches, first_examples
+from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..inference.sampling import Sampler
@@ -25,20 +25,20 @@ from ..training.loop import ReduceOverReplicas, TrainLoop
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state
 from ..training.step import ReplicaStep
-from .library import Library
-from .resolve import check_networks, network_settings
-from .user_code.network_checks import check_custom_network, check_settings, custom_networks
+from .library import Library, Registry
+from .resolve import check_networks
+from .user_code.network_checks import check_settings, find_user_networks
 from .user_code.user_objective import create_objective
 
 
-def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) -> TrainState:
+def make_state(config: Config, devices: Devices, spec: DataSpec, models: Registry) -> TrainState:
     """Returns newly initialized networks and optimizers, placed by the strategy.
 
     Args:
       config: The resolved configuration.
       devices: The devices on which the networks are trained.
       spec: The shape and the number of classes of the data.
-      models: The package of networks.
+      models: The networks.
 
     Raises:
       UserError: If the models do not fit the data or each other.
@@ -52,40 +52,14 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: Any) ->
     )
 
 
-def check_custom_networks(
-    config: Config,
-    devices: Devices,
-    spec: DataSpec,
-    models: Any,
-    data: InMemoryData | StreamedData | None = None,
-) -> None:
-    """Checks the user's own networks, if there are any, on networks that are not trained.
-
-    Args:
-      config, devices, spec, models: See `make_state`.
-      data: The training data, if it is open.
-
-    Raises:
-      UserError: If they cannot be trained.
-    """
-    custom = custom_networks(config, models)
-    if not custom:
-        return
-    examples = None if data is None else first_examples(data, min(config.batch_size, 16))[0]
-    for network in network_builder(config, devices, spec, models)():
-        if networks := custom.get(network.name):
-            flag = networks.flag
-            check_custom_network(network, flag, config, spec, devices.replicas, examples)
-
-
 def network_builder(
-    config: Config, devices: Devices, spec: DataSpec, models: Any
+    config: Config, devices: Devices, spec: DataSpec, models: Registry
 ) -> Callable[[], tuple[Any, Any]]:
     """Returns a function that returns a new generator and a new critic.
 
     The arguments are those of `make_state`.
     """
-    custom = custom_networks(config, models)
+    user = find_user_networks(config, models)
 
     def build_networks() -> tuple[Any, Any]:
         networks = models.build(
@@ -94,9 +68,9 @@ def network_builder(
             bounded=spec.bounded,
             condition_size=spec.condition_size,
             fused_resampling=devices.use_fused_resampling(config.fused_resampling),
-            **network_settings(config, models),
+            **config.design,
         )
-        check_settings(custom, config)
+        check_settings(user, config)
         return networks
 
     return build_networks
@@ -127,7 +101,7 @@ def make_objective(config: Config, library: Library) -> Objective:
     fields = dataclasses.fields(ObjectiveSettings)
     settings = {field.name: getattr(config, field.name) for field in fields}
     given = {field.name for field in fields if settings[field.name] != field.default}
-    settings["penalty_weight"] = weights_of(config.penalty_weight)
+    settings["penalty_weight"] = config.penalty_weights
     settings["penalty_decay_steps"] = config.schedule_length * config.n_critic
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
@@ -201,7 +175,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         optimization=config,
         latent_size=config.latent_size,
         classes=spec.classes,
-        critic_takes_labels=config.conditioning in library.models.LABELED_CRITICS,
+        critic_takes_labels=config.critic_takes_labels,
         conditions=None if spec.conditions is None else spec.conditions.table,
         augmentation=make_augmentation(config, state.augment_probability),
     )

@@ -14,8 +14,9 @@ from ..tpu import aot, topologies
 from ..tpu.loop_program import LoopProgram
 from ..tpu.report_text import format_compile_report
 from ..tpu.slice_strategy import SliceStrategy
-from .build import check_custom_networks, make_state, make_step
+from .build import make_state, make_step
 from .library import Library
+from .start_checks import check_user_code
 
 
 def compile_for_slice(config: Config, dataset: Dataset, library: Library) -> None:
@@ -49,7 +50,7 @@ def make_program(
     """Returns the loop that training runs on each replica of a slice."""
     data = dataset.open_unread(batch_size=config.batch_size)
     devices = Devices(SliceStrategy(topology.replicas), SINGLE_PROCESS, "TPU")
-    check_custom_networks(config, devices, dataset.spec, library.models)
+    check_user_code(config, devices, dataset.spec, library)
     state = make_state(config, devices, dataset.spec, library.models)
     return LoopProgram(
         make_step(config, state, dataset.spec, library),

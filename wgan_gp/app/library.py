@@ -4,29 +4,56 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
+
+
+class Registry(Protocol):
+    """Networks by name, and what the engine asks of them; `models.Registry` is one."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def default(self, example_shape: tuple[int, ...]) -> str:
+        """Returns the name of the networks to use by default for a shape of examples."""
+
+    def check(self, *args: Any, **settings: Any) -> tuple[Any, Any]:
+        """Returns the entries of the critic and the generator.
+
+        Raises:
+          ValueError: If they do not fit the settings; its arguments are what is wrong and a remedy.
+        """
+
+    def build(self, *args: Any, **settings: Any) -> tuple[Any, Any]:
+        """Returns a new generator and a new critic."""
+
+    def with_networks(self, modules: Mapping[str, Any]) -> Registry:
+        """Returns a registry that also has networks of the user."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """The packages of networks and losses.
+    """The networks and the losses of a run.
 
     Attributes:
-      models: The package `models`, or an object with the same functions.
+      models: The networks, including those of the user.
       losses: The package `losses`, or an object with the same functions.
-      objective: The user's own training objective, or a function that creates it; see
-        `create_objective`. None for `losses.GanObjective`.
+      objective: The user objective, or a function that creates it; see `create_objective`. None
+        for `losses.GanObjective`.
     """
 
-    models: Any
+    models: Registry
     losses: ModuleType
     objective: Any = None
 
 
 def bundled_library() -> Library:
-    """Returns the networks and losses of this project; imports TensorFlow."""
-    return Library(bundled("models"), bundled("losses"))
+    """Returns the networks and losses of this project."""
+    return Library(bundled("models").MODELS, bundled("losses"))
 
 
 def bundled(name: str) -> ModuleType:
@@ -35,7 +62,7 @@ def bundled(name: str) -> ModuleType:
     This function is the only place where the engine imports them.
 
     Args:
-      name: "flags", "losses" or "models". Importing losses imports TensorFlow.
+      name: "flags", "losses" or "models". Importing them does not import TensorFlow.
     """
     installed = f"{__package__.partition('.')[0]}.{name}"
     try:

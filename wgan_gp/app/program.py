@@ -8,7 +8,6 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 from ..config import SAVED_RUN_MODES, Config
@@ -16,10 +15,10 @@ from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from ..runtime.log import show_log_lines
 from . import tpu_environment
-from .library import Library
+from .library import Library, Registry
 from .resolve import resolve
 from .sweep import sweep_plan
-from .user_code import extensions
+from .user_code import loading
 
 if typing.TYPE_CHECKING:
     from ..runtime.devices import Devices
@@ -49,16 +48,14 @@ def with_exit_status(main: Callable[[list[str]], int]) -> Callable[[list[str]], 
 def run(
     config: Config,
     given: Mapping[str, Any],
-    models: ModuleType,
-    load_losses: Callable[[], ModuleType],
+    library: Library,
 ) -> int:
     """Runs the mode that the configuration names, and returns the exit status.
 
     Args:
       config: The configuration of the command line.
       given: The settings that the command line sets, by name.
-      models: The package of networks.
-      load_losses: () -> the package of losses, which imports TensorFlow.
+      library: The networks and the losses.
 
     Raises:
       UserError: If the run is impossible; the message says why.
@@ -70,21 +67,19 @@ def run(
         prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
         return doctor.report(doctor.examine(config))
     if config.mode == "sweep":
-        return run_sweep(config, given, models)
+        return run_sweep(config, given, library.models)
     prepare_environment(config.tpu)
     if config.tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
-        library = Library(models, load_losses())
         from . import saved_run  # noqa: PLC0415
 
         saved_run.use(config.mode, config.run_directory, given, library)
         return 2 if streams.stdout_failed() else 0  # the result is on stdout
-    extended = extensions.load(config, models)
-    devices = connect_for(config, extended)
-    models = extended.add_to(models)
-    config, dataset = resolve(extended.record(config), models, extended.dataset)
-    library = Library(models, load_losses(), extended.objective)
+    user_code = loading.load(config, library.models)
+    devices = connect_for(config, user_code)
+    library = user_code.add_to(library)
+    config, dataset = resolve(user_code.record(config), library.models, user_code.dataset)
     if config.mode == "compile":
         from .compiling import compile_for_slice  # noqa: PLC0415
 
@@ -97,7 +92,7 @@ def run(
     return 0 if stopped_by is None else 128 + stopped_by
 
 
-def run_sweep(config: Config, given: Mapping[str, Any], models: ModuleType) -> int:
+def run_sweep(config: Config, given: Mapping[str, Any], models: Registry) -> int:
     """Runs the trials of a sweep as processes, prints the table, and returns the exit status.
 
     Raises:
@@ -123,12 +118,12 @@ def run_sweep(config: Config, given: Mapping[str, Any], models: ModuleType) -> i
     return 2 if streams.stdout_failed() else 0
 
 
-def connect_for(config: Config, extended: extensions.Extensions) -> Devices | None:
+def connect_for(config: Config, user_code: loading.UserCode) -> Devices | None:
     """Connects to the devices if a dataset of the user may use TensorFlow, else returns None.
 
     Devices can only be configured before TensorFlow is used.
     """
-    if extended.dataset is None or config.mode == "compile":
+    if user_code.dataset is None or config.mode == "compile":
         return None
     from ..runtime.devices import connect  # noqa: PLC0415
 

@@ -13,20 +13,13 @@ from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..data.spec import DataSpec
 from ..errors import UserError
 from ..tpu import topologies
+from .library import Registry
 from .user_code import user_writers
-
-# The settings whose names differ from those of the parameters of models.build.
-_SETTING_OF = {
-    "name": "model",
-    "generator_name": "generator_model",
-    "width": "model_width",
-    "depth": "model_depth",
-}
 
 
 def resolve(
     config: Config,
-    models: Any,
+    models: Registry,
     dataset_function: Callable[..., Any] | None = None,
     dataset: Dataset | None = None,
 ) -> tuple[Config, Dataset]:
@@ -37,7 +30,7 @@ def resolve(
 
     Args:
       config: The configuration.
-      models: The package of networks, or an object with the same functions.
+      models: The networks.
       dataset_function: Returns the data of a split, for a dataset of the user.
       dataset: The dataset, if it has been found for the same settings of the data.
 
@@ -68,7 +61,7 @@ def resolve(
     resolved = dataclasses.replace(
         config,
         model_dir=config.run_directory,
-        image_size=_image_size(config, shape),
+        image_size=image_size_of(shape[0], shape[1]) if len(shape) == 3 else None,
         model=model_name,
         generator_model=generator_name,
         model_width=width,
@@ -89,20 +82,14 @@ def check_keras() -> None:
         )
 
 
-def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:
-    """Returns a dataset whose default size is a rectangle with a size that the run can use.
+def _with_usable_size(config: Config, dataset: Dataset, models: Registry) -> Dataset:
+    """Returns a dataset whose default size is one that the networks support.
 
-    A run that was started before, by a version that cropped every image to a square, keeps the size
-    in its config.json. If the networks do not support the rectangle, the default is the central
-    square.
+    If they do not support the rectangle of the images, the default is the central square.
     """
-    shape = dataset.spec.example_shape
-    side = dataset.square_side
+    shape, side = dataset.spec.example_shape, dataset.square_side
     if side is None or config.image_size is not None or shape[0] == shape[1]:
         return dataset
-    saved = _saved_image_size(config)
-    if saved is not None:
-        return dataset.with_image_size(saved)
     try:
         check_networks(config, dataset.spec, models)
     except UserError:
@@ -110,44 +97,15 @@ def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:
     return dataset
 
 
-def _image_size(config: Config, shape: tuple[int, ...]) -> int | str | None:
-    """Returns the value of --image_size for examples `shape`.
-
-    An earlier version recorded only the height of rectangles that are arrays of the user. A run
-    that it started keeps this value.
-    """
-    if len(shape) != 3:
-        return None
-    size = image_size_of(shape[0], shape[1])
-    if isinstance(size, int) or isinstance(config.image_size, str):
-        return size
-    return shape[0] if shape[0] in (config.image_size, _saved_image_size(config)) else size
-
-
-def _saved_image_size(config: Config) -> int | str | None:
-    """Returns the image size of the run in --model_dir, or None if there is no run."""
-    # It imports TensorFlow, which most datasets of rectangles do.
-    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
-
-    directory = RunDirectory(config.run_directory)
-    with directory.convert_file_errors("read"):
-        return (directory.saved_config() or {}).get("image_size")
-
-
-def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:
-    """Returns the settings of the networks as arguments of models.build and models.check."""
-    return {name: getattr(settings, _SETTING_OF.get(name, name)) for name in models.SETTINGS}
-
-
 def check_networks(
-    settings: NetworkSettings, spec: DataSpec, models: Any, *, resizable: bool = True
+    settings: NetworkSettings, spec: DataSpec, models: Registry, *, resizable: bool = True
 ) -> tuple[Any, Any]:
     """Returns the registry entries of the critic and the generator for some data.
 
     Args:
       settings: The settings of the networks.
       spec: The data.
-      models: The package of networks.
+      models: The networks.
       resizable: Whether --image_size can change the size of the images, for messages.
 
     Raises:
@@ -157,19 +115,12 @@ def check_networks(
         return models.check(
             example_shape=spec.example_shape,
             condition_size=spec.condition_size,
-            **network_settings(settings, models),
+            resizable=resizable,
+            **settings.design,
         )
-    except models.DesignError as error:
-
-        def as_flag(setting: Any) -> str:
-            if setting.name == "image_size" and not resizable:
-                return f"images of size {setting.value}"
-            return f"--{_SETTING_OF.get(setting.name, setting.name)}={setting.value}"
-
-        raise UserError(
-            models.format_message(error.problem, as_flag),
-            models.format_message(error.remedy, as_flag),
-        ) from None
+    except ValueError as error:
+        what, remedy = error.args
+        raise UserError(what, remedy) from None
 
 
 def _check_no_devices(settings: DeviceSettings) -> None:

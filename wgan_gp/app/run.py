@@ -12,8 +12,9 @@ from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices, connect
 from ..training.checkpointing import Checkpoints
 from ..training.state import TrainState
-from .build import check_custom_networks, make_sampler, make_state
+from .build import make_sampler, make_state
 from .library import Library
+from .start_checks import check_user_code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ def open_run(
     directory = directory or RunDirectory(config.run_directory)
     devices = devices or connect(config)
     data = dataset.open(batch_size=config.batch_size)
-    check_custom_networks(config, devices, dataset.spec, library.models, data)
+    check_user_code(config, devices, dataset.spec, library, data)
     state = make_state(config, devices, dataset.spec, library.models)
     return Run(
         config=config,

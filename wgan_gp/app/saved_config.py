@@ -18,7 +18,8 @@ from ..config import EXTRACTORS, Config, settings_of_run
 from ..config.code import CODE_SETTINGS, PYTHON
 from ..data.datasets import BUILT_IN, FILE_DATASETS
 from ..errors import UserError
-from .user_code import extensions
+from .library import Registry
+from .user_code import loading
 
 _OPTIONAL = "test_data_dir"  # an evaluation without it has fewer or other figures
 # The names of tensorflow-datasets, without a namespace, which may name a server.
@@ -30,7 +31,7 @@ def merge(
     saved: Mapping[str, Any],
     given: Mapping[str, Any],
     needed: tuple[str, ...],
-    models: Any,
+    models: Registry,
     origin: str,
 ) -> Config:
     """Returns the configuration with which a mode uses a saved run.
@@ -40,7 +41,7 @@ def merge(
       saved: The content of config.json, whose values are valid.
       given: The settings of the command line. They override those of the run.
       needed: The settings that must be named on the command line if they name code or a path.
-      models: The package `models`.
+      models: The networks of the project.
       origin: The path of config.json, for messages.
 
     Raises:
@@ -83,7 +84,7 @@ def _require_named(
     saved: Mapping[str, Any],
     given: Mapping[str, Any],
     needed: tuple[str, ...],
-    models: Any,
+    models: Registry,
 ) -> None:
     """Raises UserError if a needed setting names code or a path, and the command line does not."""
     missing = [
@@ -106,7 +107,7 @@ def _require_named(
             f"--model_dir={path} uses an object that was passed to wgan_gp.train as {first}",
             "call wgan_gp.train with it again, and use the result",
         )
-    if first in CODE_SETTINGS and extensions.is_user_code(first, value, models):
+    if first in CODE_SETTINGS and loading.is_user_code(first, value, models):
         digest = saved.get(f"{first}_sha256")
         described = f" (sha256 {digest[:16]})" if isinstance(digest, str) else ""
         problem = f"uses code from --{first}={value}{described}, which is imported"
@@ -119,7 +120,7 @@ def _require_named(
     )
 
 
-def _must_be_named(setting: str, saved: Mapping[str, Any], models: Any) -> bool:
+def _must_be_named(setting: str, saved: Mapping[str, Any], models: Registry) -> bool:
     """Returns True if the value of a setting names code, a path or a server."""
     value = saved.get(setting)
     if value is None or (setting == "generator_model" and value == saved.get("model")):
@@ -128,7 +129,7 @@ def _must_be_named(setting: str, saved: Mapping[str, Any], models: Any) -> bool:
         return value not in EXTRACTORS
     if setting not in CODE_SETTINGS:
         return True  # a path
-    if extensions.is_user_code(setting, value, models):
+    if loading.is_user_code(setting, value, models):
         return True
     is_name = value in (*BUILT_IN, *FILE_DATASETS) or _PREPARED_NAME.fullmatch(value)
     return setting == "dataset" and not is_name

@@ -29,7 +29,7 @@ from .build import make_sampler, make_state
 from .data_records import recorded_scaling, recorded_spec
 from .library import Library
 from .run_errors import explaining_errors
-from .user_code import extensions
+from .user_code import loading
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
@@ -105,14 +105,14 @@ def find_run(
     saved, record = directory.find_run()
     config = saved_config.merge(path, saved, given, needed, library.models, directory.config)
     code = tuple(setting for setting in needed if setting in CODE_SETTINGS)
-    extended = extensions.load(config, library.models, code)
-    config = extended.record(config)
-    extensions.warn_of_changes(saved, config)
+    user_code = loading.load(config, library.models, code)
+    config = user_code.record(config)
+    loading.warn_of_changes(saved, config)
     saved_config.check(path, config, saved, given)
-    library = dataclasses.replace(library, models=extended.add_to(library.models))
+    library = user_code.add_to(library)
     scaling = recorded_scaling(record, directory.data)
     spec = recorded_spec(record, scaling)
-    return SavedRun(config, directory, spec, library, extended.dataset, scaling)
+    return SavedRun(config, directory, spec, library, user_code.dataset, scaling)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +236,7 @@ def write_export(
             state.critic,
             library.losses.score,
             spec.example_shape,
-            config.conditioning in library.models.LABELED_CRITICS,
+            config.critic_takes_labels,
             scaling,
             spec.conditions,
         ),

@@ -48,7 +48,7 @@ def score(saved: SavedRun) -> None:
         saved.library.losses.score,
         devices.strategy,
         SearchSettings(config.score_starts, config.score_steps, config.latent_size),
-        config.conditioning in saved.library.models.LABELED_CRITICS,
+        config.critic_takes_labels,
     )
     path = config.output or posixpath.join(
         directory.scored, f"ckpt-{run.iteration}-{_data_name(config)}.csv"

@@ -1,99 +1,96 @@
-"""Checks of a run before it trains: its critic, and the padding on a TPU."""
+"""Checks of a run before it trains: its critic, the code of the user, and the padding on a TPU."""
 
 from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from ..config import Config
 from ..data.pipeline import first_examples
+from ..data.source import InMemoryData, StreamedData
+from ..data.spec import DataSpec
 from ..errors import UserError
+from ..runtime.devices import Devices
 from ..tpu import topologies
 from ..tpu.advice import advise_on_padding
 from ..training.networks import bind_labels
 from .build import make_objective, network_builder
-from .run import Run
-from .user_code.network_checks import batch_norm_layers, custom_networks
+from .library import Library
+from .user_code.network_checks import batch_norm_layers, check_user_network, find_user_networks
 from .user_code.user_objective import check_objective
 
-_EXAMPLES = 16  # real examples for which the critic is checked
+if typing.TYPE_CHECKING:
+    from .run import Run
+
+_EXAMPLES = 16  # real examples for which networks are checked
 
 
 def check_critic(run: Run) -> None:
-    """Checks the critic on a few real examples, called as in training.
+    """Checks a critic of this project on a few real examples, called as in training.
 
     Findings that do not prevent training are printed as warnings on stderr.
 
     Raises:
       UserError: If the critic violates an assumption of the penalty.
     """
-    config, (models, losses) = run.config, (run.library.models, run.library.losses)
-    group = max(1, config.minibatch_stddev)
-    count = max(min(_EXAMPLES, config.batch_size) // group, 2) * group
-    examples, labels = first_examples(run.data, count)
-    if not tf.reduce_any(examples != examples[:1]):
-        # Equal examples, such as empty images, show nothing about a critic; random ones do.
-        examples += tf.random.stateless_normal(examples.shape, seed=[0, 0])
-    custom = "critic" in custom_networks(config, models)
-    takes_labels = config.conditioning in models.LABELED_CRITICS
-    outputs = bind_labels(run.state.critic, labels if takes_labels else None, training=True)
-
-    def critic(images: tf.Tensor) -> tf.Tensor:
-        scores = outputs(images)
-        return scores[0] if isinstance(scores, (tuple, list)) else scores
-
-    # Without a gradient penalty, nothing is differentiated twice.
-    first = config.penalty.split(",")[0]  # only one that is alone has no function
-    has_penalty = losses.PENALTIES[first].function is not None
-    harmless = () if has_penalty else ("no_second_derivative",)
-    findings = losses.check_critic(
-        critic,
-        examples,
-        group_size=group,
-        # It takes seconds for a deep network, and the tests do it for those of `models`.
-        finite_differences=custom and has_penalty,
-    )
-    for finding in findings:
-        if finding.name == "random_scores" and config.critic_normalization == "spectral":
-            continue  # spectral normalization refines its estimate with every call
-        if finding.name == "constant_gradient" and config.model == "r3gan":
-            continue  # its residual branches are initially zero, so that it starts as linear
-        if finding.fatal and finding.name not in harmless:
-            coupled = custom and finding.name == "coupled_examples"
-            layers = batch_norm_layers(run.state.critic) if coupled else []
-            where = f" ({', '.join(layers)})" if layers else ""
-            raise UserError(
-                f"--model={config.model} has a critic that --penalty={config.penalty} "
-                f"cannot train: {finding}{where}",
-                "correct this network" if custom else "fix it in models/",
-            )
-        logging.warning(f"--model={config.model}, its critic: {finding}")
+    if "critic" not in find_user_networks(run.config, run.library.models):
+        examples, labels = _first_examples(run.config, run.data)
+        # The comparison with finite differences takes seconds for a deep network, and the tests do
+        # it for those of `models`.
+        _check_critic(
+            run.state.critic, run.config, run.library, examples, labels, finite_differences=False
+        )
 
 
-def check_terms(run: Run) -> None:
-    """Checks the terms of the objective on new networks, if a part of them is of the user.
+def check_user_code(
+    config: Config,
+    devices: Devices,
+    spec: DataSpec,
+    library: Library,
+    data: InMemoryData | StreamedData | None = None,
+) -> None:
+    """Checks the networks and the objective of the user, on networks that are not trained.
 
-    Weights that the losses do not depend on are named in a warning on stderr.
+    Findings that do not prevent training are printed as warnings on stderr, such as weights that
+    the losses do not depend on.
+
+    Args:
+      config: The resolved configuration.
+      devices: The devices on which the networks will be trained.
+      spec: The shape and the number of classes of the data.
+      library: The networks and losses.
+      data: The training data. Without it, the scores and the terms of the losses are not checked.
 
     Raises:
-      UserError: If a loss cannot be computed or cannot train its network.
+      UserError: If the networks cannot be trained by the objective.
     """
-    config, library, spec = run.config, run.library, run.dataset.spec
-    custom = custom_networks(config, library.models)
-    if not custom and library.objective is None:
+    user = find_user_networks(config, library.models)
+    if not user and (library.objective is None or data is None):
         return
-    examples, labels = first_examples(run.data, 2 * max(2, config.minibatch_stddev))
-    generator, critic = network_builder(config, run.devices, spec, library.models)()
-    takes_labels = config.conditioning in library.models.LABELED_CRITICS
+    generator, critic = network_builder(config, devices, spec, library.models)()
+    examples, labels = (None, None) if data is None else _first_examples(config, data)
+    for network in (generator, critic):
+        if networks := user.get(network.name):
+            flag = networks.flag
+            check_user_network(network, flag, config, spec, devices.replicas, examples)
+    if examples is None:
+        return
+    if "critic" in user:
+        _check_critic(critic, config, library, examples, labels, finite_differences=True)
     latents = tf.random.stateless_normal([len(examples), config.latent_size], seed=[0, 0])
     is_conditional = spec.classes or spec.condition_size
     check_objective(
         make_objective(config, library),
         [generator, critic],
         lambda: bind_labels(generator, labels if is_conditional else None, training=True)(latents),
-        bind_labels(critic, labels if takes_labels else None, training=True),
+        _score(critic, config, labels),
         examples,
         labels,
-        {role: f"{networks.flag}: {role}" for role, networks in custom.items()},
+        {role: f"{networks.flag}: {role}" for role, networks in user.items()},
     )
 
 
@@ -108,3 +105,60 @@ def warn_of_padding(run: Run) -> None:
         lanes=min(core.lanes for core in topologies.CORES.values()),
     ):
         logging.warning(line)
+
+
+def _check_critic(
+    network: Any,
+    config: Config,
+    library: Library,
+    examples: tf.Tensor,
+    labels: tf.Tensor,
+    *,
+    finite_differences: bool,
+) -> None:
+    outputs = _score(network, config, labels)
+    if not tf.reduce_any(examples != examples[:1]):
+        # Equal examples, such as empty images, show nothing about a critic; random ones do.
+        examples += tf.random.stateless_normal(examples.shape, seed=[0, 0])
+
+    def critic(images: tf.Tensor) -> tf.Tensor:
+        scores = outputs(images)
+        return scores[0] if isinstance(scores, (tuple, list)) else scores
+
+    # Without a gradient penalty, nothing is differentiated twice.
+    harmless = () if config.has_gradient_penalty else ("no_second_derivative",)
+    findings = library.losses.check_critic(
+        critic,
+        examples,
+        group_size=max(1, config.minibatch_stddev),
+        finite_differences=finite_differences and config.has_gradient_penalty,
+    )
+    is_of_user = "critic" in find_user_networks(config, library.models)
+    for finding in findings:
+        if finding.name == "random_scores" and config.critic_normalization == "spectral":
+            continue  # spectral normalization refines its estimate with every call
+        if finding.name == "constant_gradient" and library.models[str(config.model)].starts_linear:
+            continue
+        if finding.fatal and finding.name not in harmless:
+            coupled = is_of_user and finding.name == "coupled_examples"
+            layers = batch_norm_layers(network) if coupled else []
+            where = f" ({', '.join(layers)})" if layers else ""
+            raise UserError(
+                f"--model={config.model} has a critic that --penalty={config.penalty} "
+                f"cannot train: {finding}{where}",
+                "correct this network" if is_of_user else "fix it in models/",
+            )
+        logging.warning(f"--model={config.model}, its critic: {finding}")
+
+
+def _score(critic: Any, config: Config, labels: tf.Tensor) -> Callable[[tf.Tensor], Any]:
+    """Returns the critic as a function of examples, called as in training."""
+    return bind_labels(critic, labels if config.critic_takes_labels else None, training=True)
+
+
+def _first_examples(
+    config: Config, data: InMemoryData | StreamedData
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns examples, a multiple of the groups of --minibatch_stddev, and their labels."""
+    group = max(1, config.minibatch_stddev)
+    return first_examples(data, max(min(_EXAMPLES, config.batch_size) // group, 2) * group)

@@ -52,9 +52,9 @@ from .library import Library
 from .result import Result
 from .run import Run, open_run
 from .run_errors import explaining_errors
-from .start_checks import check_critic, check_terms, warn_of_padding
-from .user_code import extensions, user_writers
-from .user_code.user_writers import NamedWriter
+from .start_checks import check_critic, warn_of_padding
+from .user_code import loading, user_writers
+from .user_code.user_writers import UserWriter
 
 
 def train(
@@ -82,7 +82,7 @@ def train(
     directory = RunDirectory(config.run_directory)
     directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
     if saved := directory.saved_config():
-        extensions.warn_of_changes(saved, config)
+        loading.warn_of_changes(saved, config)
     use_record(dataset, directory)
     if config.restore_from is not None:
         with directory.convert_file_errors("read"):
@@ -105,7 +105,7 @@ def make_trainer(
     run: Run,
     *,
     writers: Sequence[Writer] = (),
-    named: Sequence[NamedWriter] = (),
+    named: Sequence[UserWriter] = (),
     hooks: Sequence[Hook] = (),
 ) -> Trainer:
     """Returns the trainer of a run, which restores the newest checkpoint, if there is one.
@@ -123,7 +123,6 @@ def make_trainer(
     """
     config, strategy, cluster = run.config, run.devices.strategy, run.devices.cluster
     check_critic(run)
-    check_terms(run)
     record = data_record(run)
     if cluster.is_chief:
         run.directory.check_data(config, record)

@@ -11,22 +11,19 @@ from .data import DataSettings
 from .devices import DeviceSettings
 from .image_size import image_size_of, sides_of
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
-from .objective import ADVERSARIAL_LOSSES, ObjectiveSettings
+from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import EXTRACTORS, OutputSettings
-from .penalties import PENALTIES, target_of, weights_of
 from .resume import settings_of_run
 from .scoring import ScoreSettings
 from .settings import Seeded, as_text, has_flag, value_type
 from .sweep import SweepSettings
 
 __all__ = [
-    "ADVERSARIAL_LOSSES",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
     "EXTRACTORS",
     "GROUPS",
-    "PENALTIES",
     "SAVED_RUN_MODES",
     "AugmentationSettings",
     "Config",
@@ -45,7 +42,5 @@ __all__ = [
     "registered_names",
     "settings_of_run",
     "sides_of",
-    "target_of",
     "value_type",
-    "weights_of",
 ]

@@ -69,11 +69,12 @@ class Config(
                 "generator would follow it",
                 "set a positive weight, or use --conditioning=projection",
             )
-        if self.adversarial_loss == "relativistic" and self.generator_batch != self.batch_size:
+        pairs = self.losses.ADVERSARIAL_LOSSES[self.adversarial_loss].relativistic
+        if pairs and self.generator_batch != self.batch_size:
             raise UserError(
                 f"--generator_batch_size={self.generator_batch} is not --batch_size="
-                f"{self.batch_size}, but --adversarial_loss=relativistic pairs each sample with a "
-                "real example",
+                f"{self.batch_size}, but --adversarial_loss={self.adversarial_loss} pairs each "
+                "sample with a real example",
                 "omit --generator_batch_size",
             )
         if self.generator_ema_decay and self.generator_ema_half_life:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ..errors import UserError
 from .settings import Section, setting
@@ -150,3 +151,15 @@ class NetworkSettings(Section):
                 "use layer, group or instance",
             )
         super().__post_init__()
+
+    @property
+    def critic_takes_labels(self) -> bool:
+        """Is True if the critic takes labels or conditions as a second input."""
+        return self.conditioning in ("projection", "concatenation")
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """The settings as arguments of `check` and `build` of a registry of networks."""
+        names = {field.name for field in dataclasses.fields(NetworkSettings)}
+        names -= {"fused_resampling"}  # it depends on the devices
+        return {name: getattr(self, name) for name in sorted(names)}

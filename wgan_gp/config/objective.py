@@ -3,13 +3,75 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, ClassVar
 
-from .penalties import PENALTIES, check_count, parse_penalty, parse_weight
+from ..errors import UserError, printable, shorten
+from . import validation
 from .settings import Section, setting
 
-# The engine does not import losses/, and this module does not import TensorFlow. A test compares
-# these names with the registries there.
-ADVERSARIAL_LOSSES = ("wasserstein", "logistic", "hinge", "least_squares", "relativistic")
+_LIMITS = {"minimum": 0, "maximum": None, "above": None, "below": None, "choices": ()}
+
+
+def parse_adversarial_loss(name: str, value: Any) -> str:
+    """Returns the name of an adversarial loss.
+
+    Raises:
+      UserError: If there is no such loss.
+    """
+    limits = {**_LIMITS, "choices": tuple(ObjectiveSettings.losses.ADVERSARIAL_LOSSES)}
+    validation.check(name, value, str, limits, optional=False)
+    return value
+
+
+def parse_penalty(name: str, value: Any) -> str:
+    """Returns the name of a penalty, or the names of several with commas between them.
+
+    Args:
+      name: The name of the setting, for messages.
+      value: The text.
+
+    Raises:
+      UserError: If it is not text, a name is unknown, or the penalties cannot be combined.
+    """
+    penalties = ObjectiveSettings.losses.PENALTIES
+    validation.check(name, value, str, {**_LIMITS, "minimum": None}, optional=False)
+    names = [part.strip() for part in value.split(",")]
+    flag = f"--{name}={printable(shorten(value))}"
+    for each in names:
+        if each not in penalties:
+            unknown = "is unknown"
+            if len(names) > 1:
+                unknown = f"contains {printable(shorten(repr(each)))}, which is unknown"
+            raise UserError(f"{flag} {unknown}", f"use one of {', '.join(penalties)}")
+        if len(names) > 1 and penalties[each].function is None:
+            raise UserError(f"{flag} cannot be combined", f"omit {each}")
+        if names.count(each) > 1:
+            raise UserError(f"{flag} contains {each} twice", "give each penalty once")
+    return ",".join(names)
+
+
+def parse_weight(name: str, value: Any) -> float | str:
+    """Returns the weight of a penalty, or those of several as text such as "5.0,0.5".
+
+    Args:
+      name: The name of the setting, for messages.
+      value: A number, or a text of numbers with commas between them.
+
+    Raises:
+      UserError: If a part is not a finite number >= 0.
+    """
+    parts = value.split(",") if isinstance(value, str) else [value]
+    numbers = []
+    for part in parts:
+        number = part
+        if isinstance(part, str):
+            try:
+                number = float(part)
+            except ValueError:
+                number = part  # which the check names
+        validation.check(name, number, float, _LIMITS, optional=False)
+        numbers.append(float(number))
+    return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,23 +79,23 @@ class ObjectiveSettings(Section):
     """The losses; docs/losses.md has the equation and the paper of each.
 
     The names are those of the parameters of losses.GanObjective.
+
+    Attributes:
+      losses: The package `losses`, whose names and limits these settings have. It is handed over
+        once, by `wgan_gp` when it is imported. Nothing here imports TensorFlow.
     """
+
+    losses: ClassVar[Any]
 
     adversarial_loss: str = setting(
         "wasserstein",
-        "Adversarial loss: wasserstein, logistic (non-saturating), hinge, least_squares or "
-        "relativistic (R3GAN).",
-        choices=ADVERSARIAL_LOSSES,
+        "Adversarial loss:",
+        parse=parse_adversarial_loss,
         of_run=True,
     )
     penalty: str = setting(
         "two_sided",
-        "Penalty on the norm of the critic's gradient. Between real and fake examples: two_sided "
-        "(WGAN-GP), one_sided (WGAN-LP) or zero_centred. On real examples: r1; on fake ones: r2; "
-        "around real ones: dragan. Or several of these, such as r1,r2. Or weight_clipping, or "
-        "none.",
-        choices=PENALTIES,
-        open_ended=True,
+        "Penalty on the norm of the critic's gradient, or several with commas, such as r1,r2:",
         parse=parse_penalty,
         of_run=True,
     )
@@ -96,4 +158,33 @@ class ObjectiveSettings(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        check_count(self.penalty, self.penalty_weight)
+        count, weights = self.penalty.count(",") + 1, str(self.penalty_weight).count(",") + 1
+        if weights not in (1, count):
+            raise UserError(
+                f"--penalty_weight={self.penalty_weight} has {weights} numbers, but "
+                f"--penalty={self.penalty} has {count}",
+                "give one number for each penalty, or one for all",
+            )
+
+    @property
+    def penalty_weights(self) -> float | tuple[float, ...]:
+        """The weight of the penalty, or those of several penalties."""
+        weight = self.penalty_weight
+        return weight if isinstance(weight, float) else tuple(map(float, weight.split(",")))
+
+    @property
+    def has_gradient_penalty(self) -> bool:
+        """Is True if a penalty differentiates the gradient of the critic."""
+        return self._first_penalty.function is not None  # only one that is alone has no function
+
+    @property
+    def gradient_norm_target(self) -> float:
+        """The gradient norm to which the penalty pulls the critic; 0 if it has none.
+
+        Of several penalties, the first counts, because it determines the logged norm.
+        """
+        return self.penalty_target if self._first_penalty.has_target else 0.0
+
+    @property
+    def _first_penalty(self) -> Any:
+        return self.losses.PENALTIES[self.penalty.split(",", maxsplit=1)[0]]

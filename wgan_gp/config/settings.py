@@ -21,7 +21,6 @@ def setting(
     above: float | None = None,
     below: float | None = None,
     choices: tuple[Any, ...] = (),
-    open_ended: bool = False,
     changeable_on_resume: bool = False,
     path: bool = False,
     per_process: bool = False,
@@ -38,8 +37,6 @@ def setting(
         validation.LARGEST. It is lower where larger values would only overflow or fill the memory.
       above, below: The exclusive limits of the value.
       choices: The permitted values. Empty permits all values.
-      open_ended: Whether the flag accepts any text, so that only the configuration checks
-        `choices`.
       changeable_on_resume: Whether a resumed run may have another value, because the result of
         training does not depend on it.
       path: Whether the value is a path, in which a leading ~ means the home directory.
@@ -62,7 +59,6 @@ def setting(
         "above": above,
         "below": below,
         "choices": choices,
-        "open_ended": open_ended,
         "changeable_on_resume": changeable_on_resume,
         "path": path,
         "per_process": per_process,

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from ..config import Config, target_of
+from ..config import Config
 
 HEALTHY = "healthy"  # the name of the diagnosis if no rule applies
 REQUIRED = ("critic/loss", "generator/loss")  # tags of every summary
@@ -64,7 +64,7 @@ class HealthMonitor:
     def of_run(cls, config: Config) -> HealthMonitor:
         """Returns the monitor of a run."""
         return cls(
-            target=target_of(config.penalty, config.penalty_target),
+            target=config.gradient_norm_target,
             one_sided=config.penalty.split(",")[0] == "one_sided",
             augmented=config.augment != "none",
         )

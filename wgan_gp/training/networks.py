@@ -1,11 +1,15 @@
-"""Calls to the networks that the engine is handed, with or without labels."""
+"""The networks that the engine is handed: calls with labels, averages, networks of the user."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+
+from ..errors import explaining
+from .layer_losses import LayerLosses
 
 
 def bind_labels(
@@ -55,3 +59,126 @@ def summary_text(network: tf.keras.Model) -> str:
     lines: list[str] = []
     network.summary(print_fn=lambda line, **_: lines.append(line))
     return "\n".join(lines)
+
+
+class UserNetwork(tf.Module):
+    """A network of the user, with the part of the interface of a Keras model that the engine uses.
+
+    It wraps a Keras model, a tf.Module or another callable with `trainable_variables`.
+
+    Args:
+      network: Maps a tensor, or a list of a tensor and labels, to a tensor or a tuple of tensors.
+        It may have a `training` argument, which is then passed.
+      name: The name of the network in messages and in the graph, "generator" or "critic".
+      inputs: The specification of the inputs for a small batch.
+      origin: The network in messages, with the flag that names it. Errors of the network become a
+        UserError that begins with it.
+
+    Attributes:
+      network: The network itself.
+      layer_losses: The losses that its Keras layers add in a call.
+    """
+
+    def __init__(self, network: Any, name: str, inputs: Any, origin: str | None = None):
+        super().__init__(name)
+        self.network = network
+        self._origin = origin or name
+        self._inputs = lambda: inputs  # a list would become a part of checkpoints
+        self._takes_training = takes_training(network)
+        self.layer_losses = LayerLosses(lambda: _roots(network))
+        if not isinstance(network, tf.__internal__.tracking.Trackable):
+            self._tracked = list(_variables_of(network))  # so that checkpoints contain them
+
+    def __call__(self, inputs: Any, training: bool = False) -> Any:
+        arguments = {"training": training} if self._takes_training else {}
+        layer_losses = self.layer_losses.collected()
+        with tf.name_scope(self.name), explaining(self._origin), layer_losses:
+            return self.network(inputs, **arguments)
+
+    @property
+    def inputs(self) -> Any:
+        """The specification of the inputs for a small batch."""
+        return self._inputs()
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        """The variables that the optimizer updates."""
+        return list(self.network.trainable_variables)
+
+    @property
+    def weights(self) -> list[tf.Variable]:
+        """All variables of which the moving average has a copy, in a fixed order."""
+        return _variables_of(self.network)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables."""
+        return _variables_of(self.network)
+
+    @property
+    def layers(self) -> list[tf.keras.layers.Layer]:
+        """The outermost Keras layers in the network."""
+        return list(_outermost_layers(self.network))
+
+    @property
+    def keras_model(self) -> tf.keras.Model | None:
+        """The network if it is a Keras model, else None."""
+        return self.network if isinstance(self.network, tf.keras.Model) else None
+
+    def summary(self, print_fn: Callable[[str], None] = print) -> None:
+        """Prints Keras's table of layers, or the variables of another network."""
+        if self.keras_model is not None:
+            self.keras_model.summary(print_fn=lambda line, **_: print_fn(line))
+            return
+        for variable in self.weights:
+            print_fn(f"{variable.name}: {tuple(variable.shape)} {tf.as_dtype(variable.dtype).name}")
+
+
+def takes_training(network: Any) -> bool:
+    """Returns True if a network has a `training` argument."""
+    function = network.call if isinstance(network, tf.keras.layers.Layer) else network
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.name == "training" or each.kind == each.VAR_KEYWORD for each in parameters)
+
+
+def _variables_of(network: Any) -> list[tf.Variable]:
+    # A Keras model's `variables` also contain the states of random generators.
+    if isinstance(network, tf.keras.layers.Layer):
+        return list(network.weights)
+    return list(getattr(network, "variables", network.trainable_variables))
+
+
+def _roots(network: Any) -> list[tf.keras.layers.Layer]:
+    """Returns the Keras layers of a network that no other layer calls."""
+    is_layer = isinstance(network, tf.keras.layers.Layer)
+    return [network] if is_layer else list(_outermost_layers(network))
+
+
+def _outermost_layers(network: Any) -> Iterator[tf.keras.layers.Layer]:
+    if isinstance(network, tf.keras.Model):
+        yield from network.layers
+    elif isinstance(network, tf.keras.layers.Layer):
+        yield network
+    else:
+        # Layers of Keras 3 are no modules, so a tf.Module does not list them.
+        modules = [network, *getattr(network, "submodules", ())]
+        parts = (part for each in modules for part in _parts(getattr(each, "__dict__", {})))
+        layers = {id(part): part for part in parts if isinstance(part, tf.keras.layers.Layer)}
+        for layer in list(layers.values()):
+            for inner in layer._flatten_layers(include_self=False):
+                layers.pop(id(inner), None)
+        yield from layers.values()
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yields the elements of nested lists, tuples and dictionaries."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _parts(each)
+    else:
+        yield value

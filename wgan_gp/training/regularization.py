@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UserError
-from .adapted import AdaptedNetwork
 from .interface import Objective, Terms, generator_needs_real
+from .networks import UserNetwork
 
 TERM = "regularization"
 
@@ -108,7 +108,7 @@ def _with_term(terms: Terms, losses: Sequence[tf.Tensor]) -> Terms:
 
 def _adds_losses(network: Any) -> bool:
     """Returns True if the layers of a network add losses in training."""
-    if not isinstance(network, AdaptedNetwork):
+    if not isinstance(network, UserNetwork):
         return bool(_regularized_weights(network))
     # A layer may add losses in training only. The trace is not run.
     traced = tf.function(lambda inputs: network(inputs, training=True), autograph=False)
@@ -117,7 +117,7 @@ def _adds_losses(network: Any) -> bool:
 
 
 def _sum_of_call(network: Any) -> tf.Tensor:
-    losses = network.layer_losses.take() if isinstance(network, AdaptedNetwork) else []
+    losses = network.layer_losses.take() if isinstance(network, UserNetwork) else []
     return tf.add_n([tf.zeros([]), *(tf.reduce_mean(tf.cast(loss, tf.float32)) for loss in losses)])
 
 

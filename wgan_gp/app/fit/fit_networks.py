@@ -11,7 +11,7 @@ import tensorflow as tf
 from ...config import Config
 from ...data.spec import DataSpec
 from ...errors import UserError
-from ...training.adapted import AdaptedNetwork
+from ...training.networks import UserNetwork
 from ..user_code.user_networks import critic_inputs, generator_inputs
 
 
@@ -24,7 +24,7 @@ def first_inputs(config: Config, spec: DataSpec) -> Any:
     return [latents, tf.zeros([count], tf.int32)] if spec.classes else latents
 
 
-def adapt(generator: Any, critic: Any, config: Config, spec: DataSpec) -> dict[str, AdaptedNetwork]:
+def adapt(generator: Any, critic: Any, config: Config, spec: DataSpec) -> dict[str, UserNetwork]:
     """Returns both networks, with their variables, by name.
 
     Raises:
@@ -38,8 +38,8 @@ def adapt(generator: Any, critic: Any, config: Config, spec: DataSpec) -> dict[s
         condition_size=spec.condition_size,
     )
     networks = {
-        "generator": AdaptedNetwork(generator, "generator", generator_inputs(design)),
-        "critic": AdaptedNetwork(critic, "critic", critic_inputs(design, _count(config))),
+        "generator": UserNetwork(generator, "generator", generator_inputs(design)),
+        "critic": UserNetwork(critic, "critic", critic_inputs(design, _count(config))),
     }
     for name, network in networks.items():
         inputs = tf.nest.map_structure(
@@ -53,7 +53,7 @@ def adapt(generator: Any, critic: Any, config: Config, spec: DataSpec) -> dict[s
     return networks
 
 
-def check_fit_critic(critic: AdaptedNetwork, config: Config, spec: DataSpec, losses: Any) -> None:
+def check_fit_critic(critic: UserNetwork, config: Config, spec: DataSpec, losses: Any) -> None:
     """Checks the critic on random examples, and prints what does not prevent training.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any
 from ...config import Config, as_text
 from ...data.datasets import BUILT_IN, FILE_DATASETS, Dataset
 from ...errors import UserError, naming, shorten
+from ..library import Registry
 from ..resolve import resolve
 from . import sweep_file
 
@@ -129,7 +130,7 @@ def _changed_flags(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     ]
 
 
-def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
+def read(config: Config, given: Mapping[str, Any], models: Registry) -> Sweep:
     """Returns the sweep that --sweep describes, without importing TensorFlow.
 
     Args:
@@ -144,7 +145,7 @@ def read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
         return _read(config, given, models)
 
 
-def _read(config: Config, given: Mapping[str, Any], models: Any) -> Sweep:
+def _read(config: Config, given: Mapping[str, Any], models: Registry) -> Sweep:
     content = sweep_file.load(str(config.sweep))
     fixed = sweep_file.fixed_flags(content, given)
     config.check_parallel(fixed.get("tpu"))
@@ -180,7 +181,9 @@ def _description(
     return {"file": keys, "flags": flags}
 
 
-def _trial(values: Mapping[str, Any], flags: dict[str, Any], folder: str, models: Any) -> Trial:
+def _trial(
+    values: Mapping[str, Any], flags: dict[str, Any], folder: str, models: Registry
+) -> Trial:
     """Returns a trial.
 
     Args:
@@ -213,7 +216,7 @@ def _trial(values: Mapping[str, Any], flags: dict[str, Any], folder: str, models
     return Trial(name, setting, flags["seed"], config, flags)
 
 
-def check_files(sweep: Sweep, path: str, models: Any) -> None:
+def check_files(sweep: Sweep, path: str, models: Registry) -> None:
     """Checks the trials that have not started and whose data is in files.
 
     `read` does not open files. A dataset of tensorflow-datasets, which may have to be downloaded,
@@ -244,8 +247,8 @@ def check_files(sweep: Sweep, path: str, models: Any) -> None:
             datasets[config.conditioning] = resolve(config, models, dataset=found)[1]
 
 
-def _has_built_in_networks(config: Config, models: Any) -> bool:
-    return {None, *models.MODELS}.issuperset({config.model, config.generator_model})
+def _has_built_in_networks(config: Config, models: Registry) -> bool:
+    return {None, *models}.issuperset({config.model, config.generator_model})
 
 
 def _check_names(trials: Sequence[Trial]) -> None:

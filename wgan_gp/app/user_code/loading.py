@@ -1,4 +1,7 @@
-"""Loads code of the user (networks, datasets, objectives, writers) from a file or a module."""
+"""Loads the code of the user (networks, dataset, objective, writers) that the flags name.
+
+It comes from files, modules or installed packages, or as objects of Python.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,64 @@ import os
 import pathlib
 import sys
 import traceback
+import types
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from absl import logging
 
+from ...config import Config
+from ...config.code import CODE_SETTINGS, GROUPS, PYTHON, registered_names
+from ...data.datasets import BUILT_IN, FILE_DATASETS
 from ...errors import UserError, shorten
+from ..library import Library, Registry
 
 
 @dataclasses.dataclass(frozen=True)
 class UserCode:
+    """The networks, the dataset and the objective of the user in a run.
+
+    Attributes:
+      networks: By the value of --model and --generator_model: modules or objects with `generator`
+        and `critic`, which are networks or functions that return one.
+      dataset: A function of a split that returns the data; see `data.user_data`.
+      objective: See `Library.objective`.
+      sha256: The hashes of the files, by setting; None for code without a file.
+    """
+
+    networks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dataset: Callable[..., Any] | None = None
+    objective: Any = None
+    sha256: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    def record(self, config: Config) -> Config:
+        """Returns the configuration with the hashes of the files."""
+        hashes: dict[str, Any] = {f"{name}_sha256": value for name, value in self.sha256.items()}
+        if config.generator_model in (None, config.model):  # the file has both networks
+            hashes["generator_model_sha256"] = self.sha256.get("model")
+        return dataclasses.replace(config, **hashes)
+
+    def add_to(self, library: Library) -> Library:
+        """Returns the networks and losses of the project with those of the user."""
+        library = dataclasses.replace(library, objective=self.objective)
+        if not self.networks:
+            return library
+        from .user_networks import UserNetworks  # noqa: PLC0415
+
+        networks = {
+            name: UserNetworks(
+                "wgan_gp.train" if name == PYTHON else f"--model={name}",
+                generator=getattr(module, "generator", None),
+                critic=getattr(module, "critic", None),
+            )
+            for name, module in self.networks.items()
+        }
+        return dataclasses.replace(library, models=library.models.with_networks(networks))
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedCode:
     """A loaded module of the user.
 
     Attributes:
@@ -61,6 +112,158 @@ class UserCode:
         return getattr(self.module, name)
 
 
+def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETTINGS) -> UserCode:
+    """Loads the code that a configuration names; imports nothing if it names none.
+
+    Args:
+      config: The configuration.
+      models: The networks of the project.
+      settings: The settings to be considered.
+
+    Raises:
+      UserError: If the code cannot be imported or lacks what its flag requires.
+    """
+    if config.generator_model == config.model:
+        settings = tuple(setting for setting in settings if setting != "generator_model")
+    codes = {
+        setting: code
+        for setting in settings
+        if (code := _load(setting, getattr(config, setting), models)) is not None
+    }
+    networks = {}
+    for setting in ("model", "generator_model"):
+        if setting in codes:
+            needed = ("generator", "critic") if setting == "model" else ("generator",)
+            if setting == "model" and config.generator_model not in (None, config.model):
+                needed = ("critic",)
+            for name in needed:
+                codes[setting].get(name)
+            networks[codes[setting].reference] = codes[setting].module
+    return UserCode(
+        networks,
+        _dataset_function(codes["dataset"]) if "dataset" in codes else None,
+        codes["objective"].get() if "objective" in codes else None,
+        {setting: code.sha256 for setting, code in codes.items()},
+    )
+
+
+def from_objects(
+    config: Config,
+    models: Registry,
+    *,
+    generator: Any = None,
+    critic: Any = None,
+    data: Any = None,
+    objective: Any = None,
+) -> tuple[Config, UserCode]:
+    """Returns the user code for objects of Python, and the configuration that names it.
+
+    Args:
+      config: The configuration. Files that its other settings name are loaded.
+      models: The networks of the project.
+      generator, critic, data, objective: See `wgan_gp.train`.
+
+    Raises:
+      UserError: If a critic is given and the configuration names no generator.
+    """
+    settings: dict[str, Any] = {}
+    if critic is not None:
+        settings["model"] = PYTHON
+        settings["generator_model"] = config.generator_model or config.model
+    if generator is not None:
+        settings["generator_model"] = PYTHON
+    if critic is not None and settings["generator_model"] is None:
+        raise UserError("critic= is given without a generator", "pass generator=, or set model")
+    if data is not None:
+        settings["dataset"] = PYTHON
+    if objective is not None:
+        settings["objective"] = PYTHON
+    config = dataclasses.replace(config, **settings)
+    loaded = load(config, models, tuple(set(CODE_SETTINGS) - set(settings)))
+    networks = dict(loaded.networks)
+    if generator is not None or critic is not None:
+        networks[PYTHON] = types.SimpleNamespace(generator=generator, critic=critic)
+    return config, dataclasses.replace(
+        loaded,
+        networks=networks,
+        dataset=loaded.dataset if data is None else _as_dataset_function(data, config.split),
+        objective=loaded.objective if objective is None else objective,
+    )
+
+
+def _as_dataset_function(data: Any, training_split: str) -> Callable[..., Any]:
+    """Returns the function of a split for data that `wgan_gp.train` was given."""
+    if callable(data) and not hasattr(data, "__array__"):
+        return data
+
+    def dataset(split: str) -> Any:
+        return data if split == training_split else None
+
+    return dataset
+
+
+def is_user_code(setting: str, value: str | None, models: Registry) -> bool:
+    """Returns True if the value of a setting names code that is not a part of this project.
+
+    Args:
+      setting: A member of CODE_SETTINGS.
+      value: The value of the setting.
+      models: The networks of the project.
+    """
+    if value is None:
+        return False
+    if setting == "objective" or value == PYTHON:
+        return True
+    if setting == "dataset":
+        if value in (*BUILT_IN, *FILE_DATASETS):
+            return False
+    elif value in models:
+        return False
+    return is_reference(value) or value in registered_names(setting)
+
+
+def _load(setting: str, value: str | None, models: Registry) -> LoadedCode | None:
+    if value is None or not is_user_code(setting, value, models):
+        return None
+    if value == PYTHON:
+        raise UserError(
+            f"--{setting}={PYTHON} stands for an object that is passed to wgan_gp.train",
+            "call wgan_gp.train with it, or give a file",
+        )
+    if setting != "objective" and not is_reference(value):
+        return load_entry_point(setting, GROUPS[setting], value)
+    return load_code(setting, value)
+
+
+def _dataset_function(code: LoadedCode) -> Callable[..., Any]:
+    if code.name is None and callable(code.module):  # an entry point may name the function
+        return code.module
+    name = code.name or "dataset"
+    function = code.get(name)
+    if not callable(function):
+        raise UserError(
+            f"--dataset={code.reference}: {name} is not a function, but {type(function).__name__}",
+            f"define the function {name}(split), which returns the data",
+        )
+    return function
+
+
+def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:
+    """Warns on stderr about code that has changed since a run was started.
+
+    Args:
+      saved: The content of config.json.
+      config: The configuration with the current hashes.
+    """
+    for setting in CODE_SETTINGS:
+        before, now = saved.get(f"{setting}_sha256"), getattr(config, f"{setting}_sha256")
+        if before and now and before != now:
+            logging.warning(
+                f"--{setting}={getattr(config, setting)} has changed since the run was started "
+                f"(sha256 {before[:16]}, now {now[:16]})"
+            )
+
+
 def is_reference(value: str) -> bool:
     """Returns True if a value refers to user code, and is not the name of something built in.
 
@@ -73,7 +276,7 @@ def is_reference(value: str) -> bool:
     return path.endswith(".py") or ("." in path and _is_module_name(path))
 
 
-def load(flag: str, reference: str) -> UserCode:
+def load_code(flag: str, reference: str) -> LoadedCode:
     """Imports the code that a flag names.
 
     Args:
@@ -94,10 +297,10 @@ def load(flag: str, reference: str) -> UserCode:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise _import_error(flag, reference, error) from None
-    return UserCode(flag, reference, module, name or None, _hash(module))
+    return LoadedCode(flag, reference, module, name or None, _hash(module))
 
 
-def load_entry_point(flag: str, group: str, name: str) -> UserCode | None:
+def load_entry_point(flag: str, group: str, name: str) -> LoadedCode | None:
     """Loads the code that an installed package registers, or returns None if there is none.
 
     Raises:
@@ -111,7 +314,7 @@ def load_entry_point(flag: str, group: str, name: str) -> UserCode | None:
             raise
         except BaseException as error:
             raise _import_error(flag, name, error) from None
-        return UserCode(flag, name, found, None, None if module is None else _hash(module))
+        return LoadedCode(flag, name, found, None, None if module is None else _hash(module))
     return None
 
 

@@ -1,4 +1,4 @@
-"""Checks of the user's own networks, on a copy that is not trained."""
+"""Checks of the user's networks and of what they return, on a copy that is not trained."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from absl import logging
 from ...config import Config, NetworkSettings
 from ...data.spec import DataSpec
 from ...errors import UserError, shorten
-from ...training.adapted import AdaptedNetwork
-from .output_checks import check_scores, warn_of_range
-from .user_networks import CustomNetworks, weight_name
+from ...training.networks import UserNetwork
+from ..library import Registry
+from .user_networks import UserNetworks, weight_name
 
 _TOLERANCE = 1e-4  # relative; well below the influence of one example among many
 # Operations of a tf.random.Generator, whose state no checkpoint contains. Those of a global
@@ -32,9 +32,22 @@ _SETTINGS_OF = {
     "generator and critic": ("activation", "precision"),
 }
 
+# Operations that only change the form of their input.
+_FORM = ("Identity", "Reshape", "Squeeze", "ExpandDims", "EnsureShape", "Cast", "Transpose")
+# The values that a network can return if its last operation is one of these.
+_RANGES = {
+    "Sigmoid": (0.0, 1.0),
+    "Softmax": (0.0, 1.0),
+    "Tanh": (-1.0, 1.0),
+    "Relu": (0.0, float("inf")),
+    "Relu6": (0.0, 6.0),
+    "Softplus": (0.0, float("inf")),
+}
+_RANGE_TOLERANCE = 0.01
 
-def check_custom_network(
-    network: AdaptedNetwork,
+
+def check_user_network(
+    network: UserNetwork,
     flag: str,
     config: Config,
     spec: DataSpec,
@@ -68,8 +81,8 @@ def check_custom_network(
         if replicas > 1 and _depends_on_batch(network):
             _warn_of_batch_statistics(network, name, replicas)
     else:
-        check_scores(output, config, spec, name)
-    warn_of_range(network.name, output, config, examples, name)
+        _check_scores(output, config, spec, name)
+    _warn_of_range(network.name, output, config, examples, name)
     for layer in _random_layers(network, graph):
         logging.warning(
             f"{name}: {layer} draws random numbers of its own, so a resumed run differs from an "
@@ -77,13 +90,13 @@ def check_custom_network(
         )
 
 
-def check_settings(custom: Mapping[str, CustomNetworks], settings: NetworkSettings) -> None:
+def check_settings(user: Mapping[str, UserNetworks], settings: NetworkSettings) -> None:
     """Raises UserError if the networks of the user ignore a setting that applies to them.
 
     Sizes, such as --model_width, may be ignored.
 
     Args:
-      custom: The user's networks by role; see `custom_networks`. They have been created.
+      user: The networks of the user by role; see `find_user_networks`. They have been created.
       settings: The settings of the networks.
     """
     defaults = NetworkSettings()
@@ -91,11 +104,11 @@ def check_settings(custom: Mapping[str, CustomNetworks], settings: NetworkSettin
         affected = roles.split(" and ")
         for name in names:
             value = getattr(settings, name)
-            if value == getattr(defaults, name) or not all(role in custom for role in affected):
+            if value == getattr(defaults, name) or not all(role in user for role in affected):
                 continue
-            if not any(custom[role].has_read(role, name) for role in affected):
+            if not any(user[role].has_read(role, name) for role in affected):
                 raise UserError(
-                    f"--{name}={value} has no effect: the {roles} of {custom[affected[0]].flag} "
+                    f"--{name}={value} has no effect: the {roles} of {user[affected[0]].flag} "
                     f"{'does' if len(affected) == 1 else 'do'} not read design.{name}",
                     "omit it, or use it there",
                 )
@@ -121,7 +134,7 @@ def flatten(network: Any) -> Iterator[tf.keras.layers.Layer]:
                 yield layer
 
 
-def _check_weights(network: AdaptedNetwork, name: str) -> None:
+def _check_weights(network: UserNetwork, name: str) -> None:
     if not network.trainable_variables:
         raise UserError(
             f"{name} has no trainable weights", "add some, or set trainable=True in its layers"
@@ -143,9 +156,7 @@ def _twice(inputs: Any) -> Any:
     )
 
 
-def _trace(
-    network: AdaptedNetwork, inputs: Any, name: str, *, training: bool
-) -> tuple[tf.Graph, Any]:
+def _trace(network: UserNetwork, inputs: Any, name: str, *, training: bool) -> tuple[tf.Graph, Any]:
     """Returns the graph of a call, and its output in this graph."""
     traced = tf.function(lambda values: network(values, training=training), autograph=False)
     try:
@@ -167,7 +178,7 @@ def _trace(
     return concrete.graph, concrete.structured_outputs
 
 
-def _check_late_weights(network: AdaptedNetwork, before: set[int], name: str) -> None:
+def _check_late_weights(network: UserNetwork, before: set[int], name: str) -> None:
     late = [each for each in network.weights if id(each) not in before]
     if late:
         raise UserError(
@@ -176,7 +187,7 @@ def _check_late_weights(network: AdaptedNetwork, before: set[int], name: str) ->
         )
 
 
-def _check_samples(network: AdaptedNetwork, output: Any, expected: list[int], name: str) -> None:
+def _check_samples(network: UserNetwork, output: Any, expected: list[int], name: str) -> None:
     batch, *example_shape = expected
     shape = output.shape if isinstance(output, tf.Tensor) else None
     if shape is None or shape.rank is None or not shape.is_compatible_with(expected):
@@ -199,7 +210,7 @@ def _check_samples(network: AdaptedNetwork, output: Any, expected: list[int], na
         )
 
 
-def _layer_of_dynamic_shape(network: AdaptedNetwork) -> str:
+def _layer_of_dynamic_shape(network: UserNetwork) -> str:
     for layer in network.layers:
         shape = getattr(getattr(layer, "output", None), "shape", None)
         if shape is not None and None in tuple(shape)[1:]:
@@ -207,7 +218,7 @@ def _layer_of_dynamic_shape(network: AdaptedNetwork) -> str:
     return "it"
 
 
-def _depends_on_batch(network: AdaptedNetwork) -> bool:
+def _depends_on_batch(network: UserNetwork) -> bool:
     """Returns True if a sample of a training step depends on the other latents of the batch."""
     specs = tf.nest.flatten(network.inputs)
     latents = tf.random.stateless_normal(specs[0].shape, [0, 0])
@@ -222,7 +233,7 @@ def _depends_on_batch(network: AdaptedNetwork) -> bool:
     return bool(difference > _TOLERANCE * tf.reduce_max(tf.abs(before)))
 
 
-def _warn_of_batch_statistics(network: AdaptedNetwork, name: str, replicas: int) -> None:
+def _warn_of_batch_statistics(network: UserNetwork, name: str, replicas: int) -> None:
     layers = batch_norm_layers(network)
     if not layers and any(_is_synchronized(layer) for layer in flatten(network)):
         return
@@ -243,7 +254,7 @@ def _is_synchronized(layer: Any) -> bool:
     return bool(getattr(layer, "synchronized", type(layer).__name__ == "BatchNormalization"))
 
 
-def _random_layers(network: AdaptedNetwork, graph: tf.Graph) -> list[str]:
+def _random_layers(network: UserNetwork, graph: tf.Graph) -> list[str]:
     """Returns descriptions of the layers, or else the operations, that draw random numbers.
 
     The graph shows them: a layer with a rate of 0, or a GRU without dropout, has a generator and
@@ -279,8 +290,97 @@ def _is_stateful_random(node: Any) -> bool:
     return "seed2" in node.attr or node.op.startswith(_STATEFUL_RANDOM)
 
 
-def custom_networks(config: Config, models: Any) -> dict[str, CustomNetworks]:
+def _check_scores(output: Any, config: Config, spec: DataSpec, name: str) -> None:
+    """Checks the structure of a critic's output. `losses.check_critic` checks its scores.
+
+    Args:
+      output: The output, in a graph.
+      config: The configuration of the run.
+      spec: The data.
+      name: The critic in messages.
+
+    Raises:
+      UserError: If it is neither a tensor nor, where the objective may use more, a tuple of
+        tensors.
+    """
+    is_tuple = isinstance(output, (tuple, list))
+    parts = list(output) if is_tuple else [output]
+    if not parts or not all(isinstance(part, tf.Tensor) for part in parts):
+        raise UserError(
+            f"{name} returns {_described(output)}", "return a tensor of one score per example"
+        )
+    if config.objective is not None:
+        return
+    if config.conditioning == "acgan":
+        is_pair = is_tuple and len(parts) == 2
+        if not is_pair or parts[1].shape[1:].as_list() != [spec.classes]:
+            raise UserError(
+                f"{name} returns {_described(output)}, but --conditioning=acgan requires scores "
+                "and class logits",
+                f"return the tuple (scores, logits), with logits [B, {spec.classes}]",
+            )
+    elif is_tuple and len(parts) != 2:
+        raise UserError(
+            f"{name} returns {_described(output)}", "return a tensor of one score per example"
+        )
+
+
+def _warn_of_range(
+    role: str, output: Any, config: Config, examples: tf.Tensor | None, name: str
+) -> None:
+    """Warns if the last operation of a network limits its output in a way that harms training.
+
+    The samples of such a generator cannot be like the examples. The losses of this project are
+    for scores without limits; an objective of the user may be for others.
+
+    Args:
+      role: "generator" or "critic".
+      output: The output of the network, in a graph.
+      config: The configuration of the run.
+      examples: `[N, *example_shape]`, some examples; None if they are not known.
+      name: The network in messages.
+    """
+    last = _last_operation(output[0] if isinstance(output, (tuple, list)) else output)
+    if last not in _RANGES:
+        return
+    low, high = _RANGES[last]
+    values = f"ends in {last.lower()}, so its values are in [{low:g}, {high:g}]"
+    if role == "critic":
+        if config.objective is None:
+            logging.warning(
+                f"{name} {values} — end it in a linear layer, because the losses are for scores "
+                "without limits"
+            )
+    elif examples is not None:
+        least, most = float(tf.reduce_min(examples)), float(tf.reduce_max(examples))
+        if least < low - _RANGE_TOLERANCE or most > high + _RANGE_TOLERANCE:
+            normalized = least >= -1 - _RANGE_TOLERANCE and most <= 1 + _RANGE_TOLERANCE
+            logging.warning(
+                f"{name} {values}, but the networks get examples from {least:.3g} to {most:.3g} — "
+                f"end it in {'tanh' if normalized else 'a linear layer'}"
+            )
+
+
+def _last_operation(output: tf.Tensor) -> str:
+    """Returns the type of the last operation that changes values."""
+    operation = output.op
+    while operation.type in _FORM:
+        operation = operation.inputs[0].op
+    return operation.type
+
+
+def _described(output: Any) -> str:
+    if isinstance(output, dict):
+        return f"a dictionary of {shorten(', '.join(map(str, output)))}"
+    if isinstance(output, (tuple, list)):
+        return f"{len(output)} values in a {type(output).__name__}"
+    if isinstance(output, tf.Tensor):
+        return f"a tensor of shape {output.shape}"
+    return "None" if output is None else f"an object of type {type(output).__name__}"
+
+
+def find_user_networks(config: Config, models: Registry) -> dict[str, UserNetworks]:
     """Returns the user's networks in a configuration, by role."""
     names = {"critic": config.model, "generator": config.generator_model or config.model}
-    modules = {role: models.MODELS[name].module for role, name in names.items() if name is not None}
-    return {role: each for role, each in modules.items() if isinstance(each, CustomNetworks)}
+    modules = {role: models[name].module for role, name in names.items() if name is not None}
+    return {role: each for role, each in modules.items() if isinstance(each, UserNetworks)}

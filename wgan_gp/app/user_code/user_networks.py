@@ -1,4 +1,4 @@
-"""Creates the user's own networks, each time that the engine needs new ones."""
+"""Creates the networks of the user, each time that the engine needs new ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from ...errors import UserError, explaining, shorten
-from ...training.adapted import AdaptedNetwork
+from ...training.networks import UserNetwork
 
 # Called with a design, or without arguments.
 NetworkFactory = Callable[..., Any]
 
 
-class CustomNetworks:
+class UserNetworks:
     """The functions `generator` and `critic` of the user, in the place of a module of `models`.
 
     Args:
@@ -34,11 +34,11 @@ class CustomNetworks:
         self._read: dict[str, set[str]] = {"generator": set(), "critic": set()}
         self._created: dict[int, weakref.ref] = {}  # all trainable weights so far, by id
 
-    def generator(self, design: Any) -> AdaptedNetwork:
+    def generator(self, design: Any) -> UserNetwork:
         """Returns the generator for a `models.Design`, with its variables."""
         return self._create("generator", design, generator_inputs(design))
 
-    def critic(self, design: Any) -> AdaptedNetwork:
+    def critic(self, design: Any) -> UserNetwork:
         """Returns the critic for a `models.Design`, with its variables."""
         return self._create("critic", design, critic_inputs(design))
 
@@ -51,7 +51,7 @@ class CustomNetworks:
         """
         return attribute in self._read[role]
 
-    def _create(self, role: str, design: Any, inputs: Any) -> AdaptedNetwork:
+    def _create(self, role: str, design: Any, inputs: Any) -> UserNetwork:
         network, origin = self._networks[role], f"{self.flag}: {role}"
         if network is None:
             raise UserError(f"{self.flag} has no {role}", f"define the function {role}(design)")
@@ -71,7 +71,7 @@ class CustomNetworks:
                     "return a Keras model, a tf.Module or another callable with "
                     "trainable_variables",
                 )
-            adapted = AdaptedNetwork(network, role, inputs, origin)
+            adapted = UserNetwork(network, role, inputs, origin)
             # The first call creates the variables of networks that wait for the input's shape.
             adapted(tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), inputs))
             self._check_weights(adapted.trainable_variables, role)

@@ -1,4 +1,4 @@
-"""Creates and checks the user's own training objective."""
+"""Creates and checks the objective of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 3  # weights in a message
 
 def create_objective(
     factory: Any, flag: str, settings: Mapping[str, Any], given: Collection[str] = ()
-) -> OwnObjective:
+) -> UserObjective:
     """Returns an objective of the user; see `training.interface.Objective`.
 
     Args:
@@ -56,7 +56,7 @@ def create_objective(
                 f"--{name}={settings[name]} has no effect: {flag} has no parameter {name}",
                 "omit it, or add the parameter there",
             )
-    return OwnObjective(objective, flag)
+    return UserObjective(objective, flag)
 
 
 def _accepted(factory: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _accepted(factory: Callable[..., Any], settings: Mapping[str, Any]) -> dict[
     return {name: value for name, value in settings.items() if name in parameters}
 
 
-class OwnObjective:
+class UserObjective:
     """An objective of the user, whose errors become a UserError that names it.
 
     Args:
@@ -105,7 +105,7 @@ def check_objective(
     score: Callable[[tf.Tensor], Any],
     examples: tf.Tensor,
     labels: tf.Tensor,
-    custom: Mapping[str, str],
+    user_networks: Mapping[str, str],
 ) -> None:
     """Computes the terms of an objective once, eagerly, and checks them and their gradients.
 
@@ -117,7 +117,7 @@ def check_objective(
       score: The critic as a function of examples.
       examples: `[B, ...]`, some real examples.
       labels: Their labels or conditions.
-      custom: The user's networks by role, in messages.
+      user_networks: The user's networks by role, in messages.
 
     Raises:
       UserError: If a term cannot be computed or has another shape than `[B]`, or if a loss does
@@ -137,9 +137,9 @@ def check_objective(
         return objective.generator_terms(score, generate(), labels=labels, **real)
 
     count = len(examples)
-    _check_loss(objective, "critic", critic_terms, critic, count, custom)
+    _check_loss(objective, "critic", critic_terms, critic, count, user_networks)
     objective.constrain(critic.trainable_variables)
-    _check_loss(objective, "generator", generator_terms, generator, count, custom)
+    _check_loss(objective, "generator", generator_terms, generator, count, user_networks)
 
 
 def _check_loss(
@@ -148,10 +148,12 @@ def _check_loss(
     compute: Callable[[], Terms],
     network: Any,
     count: int,
-    custom: Mapping[str, str],
+    user_networks: Mapping[str, str],
 ) -> None:
     flag = getattr(objective, "flag", None)
-    origin = custom.get(role, next(iter(custom.values()), "")) if flag is None else flag
+    origin = (
+        user_networks.get(role, next(iter(user_networks.values()), "")) if flag is None else flag
+    )
     names = _term_names(objective, f"{role}_term_names", origin)
     weights = network.trainable_variables
     with explaining(origin):
@@ -172,7 +174,7 @@ def _check_loss(
     if unused:
         more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
         logging.warning(
-            f"{custom.get(role, f'{origin}: {role}')}: training does not change "
+            f"{user_networks.get(role, f'{origin}: {role}')}: training does not change "
             f"{', '.join(unused[:_SHOWN])}{more}, because the loss does not depend on it"
         )
 

@@ -24,8 +24,8 @@ TRACKERS = {"wandb": "WandbWriter", "mlflow": "MlflowWriter"}
 
 
 @dataclasses.dataclass(frozen=True)
-class NamedWriter:
-    """A writer that has been imported and can be opened.
+class UserWriter:
+    """A writer that --writers names, which has been imported and can be opened.
 
     Attributes:
       name: The entry of --writers.
@@ -97,7 +97,7 @@ def check(value: str | None) -> None:
             )
 
 
-def load(value: str | None) -> list[NamedWriter]:
+def load(value: str | None) -> list[UserWriter]:
     """Imports the writers that --writers names.
 
     Raises:
@@ -107,7 +107,7 @@ def load(value: str | None) -> list[NamedWriter]:
     return [_load(name) for name in _split(value)]
 
 
-def _load(name: str) -> NamedWriter:
+def _load(name: str) -> UserWriter:
     if name in TRACKERS:
         with explaining(f"--writers={name}"):
             module = importlib.import_module(f"...writers.{name}", __name__)
@@ -116,9 +116,9 @@ def _load(name: str) -> NamedWriter:
         def make_tracker(config: Config, directory: RunDirectory) -> Writer:
             return tracker(config.to_dict(), directory.path, getattr(directory, name))
 
-        return NamedWriter(name, make_tracker)
-    make = loading.load("writers", name).get()
-    return NamedWriter(name, lambda config, directory: make(config))
+        return UserWriter(name, make_tracker)
+    make = loading.load_code("writers", name).get()
+    return UserWriter(name, lambda config, directory: make(config))
 
 
 def _split(value: str | None) -> list[str]:
