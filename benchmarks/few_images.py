@@ -37,9 +37,9 @@ from wgan_gp.app.result import Result
 from wgan_gp.config.augmentation import TRANSFORMATIONS
 from wgan_gp.evaluation import classifier
 from wgan_gp.evaluation.metrics import Moments, frechet_distance
-from wgan_gp.runtime.randomness import RngStream
+from wgan_gp.runtime.randomness import RngStream, uniform
 from wgan_gp.training.ada import missing_share
-from wgan_gp.training.augmentation import Augmentation
+from wgan_gp.training.augmentation import DRAWS, Augmentation
 
 from . import outcome
 
@@ -92,13 +92,8 @@ def make_leak_detector(
       digits, "real", and of transformed digits, "transformed", to which it was not fitted.
     """
     count = len(split.others)
-    augmentation = Augmentation(policy, seed=0)
-    (transformed,) = augmentation(
-        tf.constant(to_unit(split.others)),
-        stream=RngStream.CRITIC_AUGMENTATION,
-        step=tf.constant(0, tf.int64),
-        part={"first": tf.constant(0, tf.int64), "count": count},
-    )
+    draws = uniform(0, RngStream.CRITIC_AUGMENTATION, step=0, first=0, count=count, size=DRAWS)
+    (transformed,) = Augmentation(policy)(draws, tf.constant(to_unit(split.others)))
     kinds = {"real": split.others, "transformed": (transformed.numpy() + 1) * LEVELS / 2}
     rows = {name: to_levels(images) for name, images in kinds.items()}
     fitted = sklearn.ensemble.HistGradientBoostingClassifier(random_state=0)

@@ -29,7 +29,7 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.errors import UserError
 from wgan_gp.tpu import aot, compiler, hlo, lowering, topologies
 from wgan_gp.tpu.loop_program import LoopProgram
-from wgan_gp.training.host_loop import replica_programs
+from wgan_gp.training.loop import replica_programs
 
 from . import outcome
 

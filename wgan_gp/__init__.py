@@ -78,7 +78,7 @@ def train(
         pair of such an array and labels `[N]`; a tf.data.Dataset of examples or of such pairs; or
         a function of the split ("train", "test") that returns one of these, or None.
       objective: An objective of your own in place of the losses of `config`: an object with the
-        interface of `wgan_gp.training.interface.Objective`, or a class.
+        interface of `wgan_gp.training.objective.Objective`, or a class.
       writers: Writers of scalars, images and text, in addition to those of the run directory and
         the terminal.
       hooks: Actions between loops, after those of the run.

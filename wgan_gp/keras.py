@@ -18,7 +18,8 @@ from .data.conditions import Conditions
 from .data.fit_batches import predicted_inputs, static_batch
 from .data.spec import DataSpec
 from .errors import UserError
-from .training.interface import Objective, tags_of
+from .training.objective import Objective, tags_of
+from .training.probe import diagnose_critic
 from .training.regularization import TERM
 from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
@@ -50,7 +51,7 @@ class WGANGP(CheckedModel):
       conditions: The conditions of the training data, `[M, K]` or `[M]`, in place of classes. They
         are standardized for the networks, and the generator step draws from them. `fit`, `predict`
         and calls then need conditions in the same units in place of labels.
-      objective: An object with the interface of `training.interface.Objective` in place of the
+      objective: An object with the interface of `training.objective.Objective` in place of the
         losses of `config`. It is not saved.
 
     Raises:
@@ -162,7 +163,7 @@ class WGANGP(CheckedModel):
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Computes the critic's terms on this replica's part of a batch, without training."""
-        terms, _ = self._step.diagnose_critic(*self._static(data, 1))
+        terms, _ = diagnose_critic(self._step, *self._static(data, 1))
         mean, size = self._library.losses.global_mean, self.config.batch_size
         return self._report({f"critic/{name}": mean(each, size) for name, each in terms.items()})
 

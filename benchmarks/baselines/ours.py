@@ -13,7 +13,7 @@ from wgan_gp.data.datasets import DataSpec
 from wgan_gp.data.pipeline import without_autotune
 from wgan_gp.runtime.devices import connect
 from wgan_gp.runtime.randomness import RngStream, normal, uniform
-from wgan_gp.training.host_loop import make_host_loop
+from wgan_gp.training.loop import make_host_loop
 
 from .initial_state import REPLAYED_ITERATIONS, InitialState
 from .work import Work

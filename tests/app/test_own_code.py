@@ -20,7 +20,7 @@ from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import explaining
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices
-from wgan_gp.training.gradients import dense
+from wgan_gp.training.optimizer import dense
 
 layers = tf.keras.layers
 Sequential = tf.keras.Sequential

@@ -19,8 +19,7 @@ from wgan_gp.data.datasets import Dataset, find_dataset
 from wgan_gp.data.source import InMemoryData, StreamedData
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
-from wgan_gp.training.host_loop import make_host_loop
-from wgan_gp.training.loop import TrainLoop
+from wgan_gp.training.loop import TrainLoop, make_host_loop
 from wgan_gp.training.state import TrainState
 from wgan_gp.training.step import ReplicaStep
 from wgan_gp.writers.writer import MemoryWriter

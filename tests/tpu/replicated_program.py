@@ -26,7 +26,7 @@ from wgan_gp.data.source import ExampleFormat, StoredData
 from wgan_gp.tpu import compiler, lowering
 from wgan_gp.tpu.loop_program import make_replica_program
 from wgan_gp.tpu.slice_strategy import SliceStrategy
-from wgan_gp.training.device_loop import replica_loop
+from wgan_gp.training.loop import replica_loop
 
 REPLICAS = 8
 ITERATIONS = 10

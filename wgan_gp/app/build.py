@@ -7,8 +7,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from ..config import Config, ObjectiveSettings
 from ..data.loop_input import is_resident, open_loop_input
 from ..data.pipeline import distributed_batches
@@ -16,12 +14,9 @@ from ..data.source import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
-from ..training.augmentation import Augmentation
-from ..training.consistency import ConsistentObjective
-from ..training.device_loop import make_device_loop
-from ..training.host_loop import make_host_loop
-from ..training.interface import Objective
-from ..training.loop import ReduceOverReplicas, TrainLoop
+from ..training.augmentation import Augmentation, AugmentedObjective, ConsistentObjective
+from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
+from ..training.objective import Objective
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state
 from ..training.step import ReplicaStep
@@ -168,39 +163,26 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
       library: The packages of networks and losses.
     """
     objective = with_consistency(make_objective(config, library), config)
+    objective = with_regularization(objective, state.generator, state.critic)
+    if config.augment in ("diffaugment", "ada"):
+        augmentation = Augmentation(config.transformations, state.augment_probability)
+        original = config.augment_penalty == "original"
+        objective = AugmentedObjective(objective, augmentation, original)
     return ReplicaStep(
         state=state,
-        objective=with_regularization(objective, state.generator, state.critic),
+        objective=objective,
         global_mean=library.losses.global_mean,
         optimization=config,
         latent_size=config.latent_size,
         classes=spec.classes,
         critic_takes_labels=config.critic_takes_labels,
         conditions=None if spec.conditions is None else spec.conditions.table,
-        augmentation=make_augmentation(config, state.augment_probability),
     )
-
-
-def make_augmentation(
-    config: Config, probability: tf.Variable | None = None
-) -> Augmentation | None:
-    """Returns the transformation of all examples of both steps, or None without one.
-
-    Args:
-      config: The configuration.
-      probability: The probability of each transformation; None for 1.
-    """
-    if config.augment in ("none", "bcr"):
-        return None
-    original = config.augment_penalty == "original"
-    return Augmentation(config.transformations, config.seed, probability, original)
 
 
 def with_consistency(objective: Objective, config: Config) -> Objective:
     """Returns the objective, with the term of --augment=bcr if the configuration has it."""
     if config.augment != "bcr":
         return objective
-    augmentation = Augmentation(config.transformations, config.seed)
-    return ConsistentObjective(
-        objective, augmentation, config.batch_size, config.consistency_weight
-    )
+    augmentation = Augmentation(config.transformations)
+    return ConsistentObjective(objective, augmentation, config.consistency_weight)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..data.loop_input import LoopInput, is_stored, open_loop_input
 from ..data.source import OpenedData
 from ..errors import UserError
-from ..training.device_loop import replica_loop
+from ..training.loop import replica_loop
 from ..training.step import ReplicaStep
 from . import lowering
 

@@ -1,4 +1,4 @@
-"""Random transformations of the examples that the critic sees.
+"""Random transformations of the examples that the critic sees, and objectives that use them.
 
 The transformations are those of DiffAugment (Zhao et al. 2020, arXiv:2006.10738, section 3.3 and
 the authors' code): color, translation and cutout, for images `[H, W, C]` with any number of
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..runtime.randomness import RngStream, uniform
+from .objective import ChangedObjective, Objective, Terms
 
 MAX_SHIFT = 1 / 8  # of each side
 CUTOUT = 1 / 2  # of each side
@@ -45,64 +45,127 @@ class Parameters(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Transformations whose parameters follow from (seed, stream, step, global example index).
+    """Random transformations of examples.
 
     Attributes:
       policy: The transformations, some of "color", "translation" and "cutout".
-      seed: The seed of the parameters.
       probability: A scalar variable, the probability of each transformation of an example. None
         transforms every example.
-      penalize_original: Whether the penalty takes the critic's gradient with respect to examples
-        before their transformation.
     """
 
     policy: Sequence[str]
-    seed: int
     probability: tf.Variable | None = None
-    penalize_original: bool = False
 
-    def of_critic_step(
-        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **draw: Any
-    ) -> tuple[Callable, tf.Tensor, tf.Tensor]:
-        """Returns the critic and the examples of a critic step.
-
-        Example i of both batches is transformed alike, and so is every point between them: either
-        before the step sees it or, with `penalize_original`, as a part of the critic.
-
-        Args:
-          critic: Maps `[B, ...]`, or several such batches concatenated, to scores.
-          real: `[B, H, W, C]` or `[B, T, C]`, floating point.
-          fake: The shape and dtype of `real`.
-          **draw: The keyword arguments of a call.
-        """
-        if not self.penalize_original:
-            return critic, *self(real, fake, **draw)
-
-        def after_transformation(examples: tf.Tensor) -> Any:
-            batches = tf.split(examples, examples.shape[0] // real.shape[0])
-            return critic(tf.concat(self(*batches, **draw), axis=0))
-
-        return after_transformation, real, fake
-
-    def __call__(
-        self, *batches: tf.Tensor, stream: RngStream, step: tf.Tensor, part: dict[str, Any]
-    ) -> list[tf.Tensor]:
+    def __call__(self, draws: tf.Tensor, *batches: tf.Tensor) -> list[tf.Tensor]:
         """Returns the batches, transformed with the same parameters.
 
         Args:
+          draws: `[B, DRAWS]`, uniform on [0, 1).
           *batches: `[B, H, W, C]` or `[B, T, C]`, floating point, all of the same shape.
-          stream: The stream of random numbers.
-          step: The index of the draw, scalar int64.
-          part: The arguments `first` and `count` of the random numbers; `count` is B.
         """
-        draws = uniform(self.seed, stream, step=step, size=DRAWS, **part)
+        probability = self.probability
         parameters = parameters_from(
             draws,
             batches[0].shape[1:],
             self.policy,
-            None if self.probability is None else tf.convert_to_tensor(self.probability),
+            None if probability is None else tf.convert_to_tensor(probability),
         )
         return [transform(examples, parameters) for examples in batches]
+
+
+@dataclasses.dataclass(frozen=True)
+class AugmentedObjective(ChangedObjective):
+    """An objective whose critic sees transformed examples only (--augment=diffaugment and ada).
+
+    Example i of all batches is transformed alike, and so is every point between a real and a fake
+    example.
+
+    Attributes:
+      augmentation: The transformations.
+      penalize_original: Whether the penalty takes the critic's gradient with respect to examples
+        before their transformation, which is then a part of the critic.
+    """
+
+    augmentation: Augmentation
+    penalize_original: bool = False
+
+    draws = DRAWS
+
+    def critic_terms(
+        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
+    ) -> Terms:
+        draws = inputs.pop("draws")
+        if not self.penalize_original:
+            real, fake = self.augmentation(draws, real, fake)
+            return self.objective.critic_terms(critic, real, fake, **inputs)
+
+        def after_transformation(examples: tf.Tensor) -> Any:
+            batches = tf.split(examples, examples.shape[0] // real.shape[0])
+            return critic(tf.concat(self.augmentation(draws, *batches), axis=0))
+
+        return self.objective.critic_terms(after_transformation, real, fake, **inputs)
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
+        real = [inputs["real"]] if "real" in inputs else []
+        fake, *real = self.augmentation(inputs.pop("draws"), fake, *real)
+        inputs |= dict(zip(["real"], real, strict=False))
+        return self.objective.generator_terms(critic, fake, **inputs)
+
+
+def without_transformation(objective: Objective) -> Objective:
+    """Returns the objective for a critic that sees the examples as they are."""
+    return objective.objective if isinstance(objective, AugmentedObjective) else objective
+
+
+@dataclasses.dataclass(frozen=True)
+class ConsistentObjective(ChangedObjective):
+    """An objective with a further term in the critic's loss, "consistency" (--augment=bcr).
+
+        consistency = |D(real) - D(T(real))|^2 + |D(fake) - D(T(fake))|^2
+
+    This is balanced consistency regularization (Zhao et al. 2020, arXiv:2002.04724). T transforms
+    the examples of a pair with the same random parameters (algorithm 1 of the paper). All other
+    terms, the penalty and the generator's loss see examples that are not transformed.
+
+    Attributes:
+      augmentation: T.
+      weight: The weight of the term in the critic's loss; the paper's lambda of both summands.
+    """
+
+    augmentation: Augmentation
+    weight: float
+
+    draws = DRAWS
+
+    @property
+    def critic_term_names(self) -> tuple[str, ...]:
+        return (*self.objective.critic_term_names, "consistency")
+
+    def critic_terms(
+        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
+    ) -> Terms:
+        """Returns the terms of the objective, with "consistency" `[B]` and the total loss."""
+        draws = inputs.pop("draws")
+        terms = self.objective.critic_terms(critic, real, fake, **inputs)
+        fake = tf.stop_gradient(fake)
+        transformed = self.augmentation(draws, real, fake)
+        scores = _scores(critic, tf.concat([real, fake, *transformed], axis=0))
+        before, after = tf.split(scores, 2)
+        squares = tf.reduce_sum(tf.square(after - before), axis=1)
+        consistency = tf.add_n(tf.split(squares, 2))
+        loss = terms["loss"] + tf.cast(self.weight * consistency, terms["loss"].dtype)
+        return {**terms, "consistency": consistency, "loss": loss}
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
+        del inputs["draws"]  # the generator's loss sees examples as they are
+        return self.objective.generator_terms(critic, fake, **inputs)
+
+
+def _scores(critic: Callable, examples: tf.Tensor) -> tf.Tensor:
+    """Returns the critic's scores as `[B, N]` float32, without the class logits of a pair."""
+    output = critic(examples)
+    scores = output[0] if isinstance(output, (tuple, list)) else output
+    return tf.cast(tf.reshape(scores, [examples.shape[0], -1]), tf.float32)
 
 
 def parameters_from(

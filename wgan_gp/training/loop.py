@@ -1,7 +1,9 @@
-"""The iterations of training, and what the two loops that run them have in common.
+"""The iterations of training, and the two loops that run them, one for each kind of strategy.
 
 Where the strategy permits it, the loop is a part of the program of each replica, which runs without
-the host (device_loop.py). Otherwise the host launches every step (host_loop.py).
+the host (`make_device_loop`). Otherwise the host launches every step (`make_host_loop`): with
+mirrored devices, an optimizer's update cannot be inside the control flow of a replica, so the loops
+are around `strategy.run`.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .interface import Terms, tags_of
-from .step import ReplicaStep
+from ..data.loop_input import LoopInput
+from .objective import Terms, tags_of
+from .step import ReplicaStep, replica_part
 
 
 class LoopOutput(NamedTuple):
@@ -119,6 +122,201 @@ def run_iterations(
     return totals
 
 
+def make_host_loop(
+    step: ReplicaStep,
+    strategy: tf.distribute.Strategy,
+    *,
+    jit_compile: bool,
+    reduce_over_replicas: ReduceOverReplicas,
+) -> TrainLoop:
+    """Returns a loop that launches each step on every replica.
+
+    Args:
+      step: The updates of one replica.
+      strategy: Runs them on every replica.
+      jit_compile: Whether XLA compiles each update; see `Devices.use_jit`.
+      reduce_over_replicas: (strategy, each replica's shares) -> global means, the counterpart of
+        `step.global_mean`.
+
+    Returns:
+      A tf.function. Its iterator yields distributed batches of real examples and labels, one for
+      each critic step. `LoopOutput.waited` is the time from the end of each step to the arrival of
+      the next batch.
+    """
+    critic_program, generator_program = replica_programs(step, jit_compile=jit_compile)
+
+    @tf.function(autograph=False)
+    def train_loop(real_batches: Iterator, iterations: tf.Tensor) -> LoopOutput:
+        rollbacks = step.state.rollbacks.read_value()
+
+        def critic_step(update: tf.Tensor, totals: Totals) -> tuple[Any, Any]:
+            batch, waited = receive(strategy, real_batches, (totals.critic, totals.generator))
+            real, labels = batch
+            # Nor does the generation of fakes begin while the clock counts as waiting.
+            with tf.control_dependencies([waited]):
+                update = tf.identity(update)
+            shares = strategy.run(critic_program, args=(real, labels, update, rollbacks))
+            return (reduce_over_replicas(strategy, shares), waited), batch
+
+        def generator_step(update: tf.Tensor, batch: Any) -> tf.Tensor:
+            shares = strategy.run(generator_program, args=(update, rollbacks, batch))
+            return reduce_over_replicas(strategy, shares)
+
+        totals = initial_totals(step)
+        totals = run_iterations(
+            step.state.iteration.read_value(),
+            iterations,
+            n_critic=step.optimization.n_critic,
+            critic_step=critic_step,
+            generator_step=generator_step,
+            totals=totals._replace(critic=(totals.critic, tf.constant(0.0, tf.float64))),
+            generator_needs_real=step.generator_needs_real,
+        )
+        terms, waited = totals.critic
+        return finish(
+            step,
+            totals._replace(critic=terms),
+            waited=waited,
+            iterations=iterations,
+        )
+
+    return train_loop
+
+
+def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable, Callable]:
+    """Returns the critic step and the generator step as tf.functions for one replica.
+
+    Args:
+      step: The updates of one replica.
+      jit_compile: Whether XLA compiles each function.
+
+    Returns:
+      critic_step: (real, labels, critic steps done, rollbacks) -> this replica's share of each
+        critic term, stacked in the order of the objective's `critic_term_names`.
+      generator_step: (generator steps done, rollbacks, real batch if `generator_needs_real`) ->
+        this replica's share of each generator term, stacked in the order of `generator_term_names`.
+    """
+    trace = traced(jit_compile=jit_compile)
+
+    @trace
+    def critic_step(
+        real: tf.Tensor, labels: tf.Tensor, done: tf.Tensor, rollbacks: tf.Tensor
+    ) -> tf.Tensor:
+        return stack(
+            step.critic_step(real, labels, done, rollbacks), step.objective.critic_term_names
+        )
+
+    @trace
+    def generator_step(done: tf.Tensor, rollbacks: tf.Tensor, batch: Any = None) -> tf.Tensor:
+        terms = step.generator_step(done, rollbacks, batch)
+        return stack(terms, step.objective.generator_term_names)
+
+    return critic_step, generator_step
+
+
+def make_device_loop(
+    step: ReplicaStep,
+    strategy: tf.distribute.Strategy,
+    loop_input: LoopInput,
+    *,
+    jit_compile: bool,
+    reduce_over_replicas: ReduceOverReplicas,
+) -> TrainLoop:
+    """Returns a loop that runs on every replica, with one launch for each element of its input.
+
+    Args:
+      step: The updates of one replica.
+      strategy: Runs the program on every replica.
+      loop_input: The input of the loop.
+      jit_compile: Whether XLA compiles the program; see `Devices.use_jit`.
+      reduce_over_replicas: (strategy, each replica's shares) -> global means, the counterpart of
+        `step.global_mean`. It is applied to the sums of each launch.
+
+    Returns:
+      A tf.function. Its iterator yields the elements of `loop_input`. `LoopOutput.waited` is the
+      time from the end of each launch to the arrival of the next element.
+    """
+    program = replica_loop(step, loop_input, jit_compile=jit_compile)
+    iterations_per_launch = loop_input.steps // step.optimization.n_critic
+
+    @tf.function(autograph=False)
+    def train_loop(elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
+        first = step.state.iteration.read_value()
+        rollbacks = step.state.rollbacks.read_value()
+
+        def launch(
+            done: tf.Tensor, totals: Totals, waited: tf.Tensor
+        ) -> tuple[tf.Tensor, Totals, tf.Tensor]:
+            element, seconds = receive(strategy, elements, (totals.critic, totals.generator))
+            count = tf.minimum(tf.cast(iterations_per_launch, tf.int64), iterations - done)
+            shares = strategy.run(program, args=(element, first + done, count, rollbacks))
+            critic, generator = reduce_over_replicas(strategy, (shares.critic, shares.generator))
+            totals = Totals(
+                totals.critic + critic,
+                totals.generator + generator,
+                tf.minimum(totals.critic_bad, _minimum(strategy, shares.critic_bad)),
+                tf.minimum(totals.generator_bad, _minimum(strategy, shares.generator_bad)),
+            )
+            return done + count, totals, waited + seconds
+
+        _, totals, waited = tf.while_loop(
+            lambda done, *_: done < iterations,
+            launch,
+            (tf.constant(0, tf.int64), initial_totals(step), tf.constant(0.0, tf.float64)),
+        )
+        return finish(step, totals, waited=waited, iterations=iterations)
+
+    return train_loop
+
+
+def replica_loop(step: ReplicaStep, loop_input: LoopInput, *, jit_compile: bool) -> Callable:
+    """Returns the loop of one replica as a tf.function.
+
+    Training runs it on every replica; --mode=compile compiles it for a TPU.
+
+    Args:
+      step: The updates of one replica.
+      loop_input: Reads the examples of a critic step from an element.
+      jit_compile: Whether XLA compiles the function.
+
+    Returns:
+      A function (element, iterations done, number of iterations, rollbacks) -> the sums over these
+      iterations of this replica's share of each critic term and of each generator term, in the
+      order of the objective's names, and the first bad iterations; see `Totals`.
+    """
+
+    @traced(jit_compile=jit_compile)
+    def loop(element: Any, first: tf.Tensor, count: tf.Tensor, rollbacks: tf.Tensor) -> Totals:
+        read = loop_input.reader(element)
+        batch_size, n_critic = step.optimization.batch_size, step.optimization.n_critic
+
+        def read_batch(critic_update: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            position = critic_update * batch_size + replica_part(batch_size)["first"]
+            return read(critic_update - first * n_critic, position)
+
+        def critic_step(update: tf.Tensor, _: Totals) -> tuple[tf.Tensor, None]:
+            terms = step.critic_step(*read_batch(update), update, rollbacks)
+            return stack(terms, step.objective.critic_term_names), None
+
+        def generator_step(update: tf.Tensor, _: None) -> tf.Tensor:
+            # Reading the batch of the last critic step again keeps every critic step in the loop.
+            last = update * n_critic + n_critic - 1
+            batch = read_batch(last) if step.generator_needs_real else None
+            terms = step.generator_step(update, rollbacks, batch)
+            return stack(terms, step.objective.generator_term_names)
+
+        return run_iterations(
+            first,
+            count,
+            n_critic=n_critic,
+            critic_step=critic_step,
+            generator_step=generator_step,
+            totals=initial_totals(step),
+        )
+
+    return loop
+
+
 def traced(*, jit_compile: bool) -> Callable:
     """Returns a decorator that makes a tf.function of the program of one replica."""
     return functools.partial(
@@ -210,3 +408,8 @@ def _time_of(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
     local = [strategy.experimental_local_results(each) for each in tf.nest.flatten(value)]
     with tf.control_dependencies([tensor for tensors in local for tensor in tensors]):
         return tf.timestamp()
+
+
+def _minimum(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor:
+    """Returns the smallest of the scalars of all replicas."""
+    return tf.reduce_min(tf.stack(strategy.experimental_local_results(value)))

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..runtime.randomness import RngStream
+from .augmentation import without_transformation
+from .objective import Terms
 from .step import ReplicaStep
 
 EXAMPLES = 256  # rounded down to whole batches, but at least one batch
@@ -98,7 +101,8 @@ class CriticProbe:
         self._open_held_out = held_out
         self.has_held_out = held_out is not None
         names = step.objective.critic_term_names
-        program = tf.function(step.diagnose_critic, autograph=False)  # traced once for all batches
+        # Traced once for all batches.
+        program = tf.function(functools.partial(diagnose_critic, step), autograph=False)
 
         @tf.function(autograph=False)
         def diagnose(batches: list[Any]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -136,6 +140,38 @@ class CriticProbe:
         """The examples of the training set, `[N, D]`, and their diversity."""
         real = self._gather([real for real, _ in self._training]).numpy()
         return real, diversity(real)
+
+
+def diagnose_critic(
+    step: ReplicaStep, real: tf.Tensor, labels: tf.Tensor
+) -> tuple[Terms, tf.Tensor]:
+    """Computes the critic's terms on one replica without training, in inference mode.
+
+    The noise is the same in every call, and no example is transformed.
+
+    Args:
+      step: The updates of the replica.
+      real: Real examples, as in `ReplicaStep.critic_step`.
+      labels: Their labels, as in `ReplicaStep.critic_step`.
+
+    Returns:
+      The critic terms, each `[batch_size / replicas]`, by name; and the samples for which they
+      were computed.
+    """
+    step = dataclasses.replace(step, objective=without_transformation(step.objective))
+    numbers = ("latents", "alpha", "noise", "draws")
+    keys = {name: (RngStream.PROBE, index) for index, name in enumerate(numbers)}
+    latents, noise = step.critic_noise(real, **keys)
+    fake = step.generator(labels, training=False)(latents)
+    terms = step.objective.critic_terms(
+        step.critic(labels, training=False),
+        real,
+        fake,
+        labels=labels,
+        step=tf.constant(0, tf.int64),  # a step with a penalty, also under lazy penalties
+        **noise,
+    )
+    return terms, fake
 
 
 def _flat(examples: tf.Tensor) -> tf.Tensor:

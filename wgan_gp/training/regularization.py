@@ -13,14 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UserError
-from .interface import Objective, Terms, generator_needs_real
 from .networks import UserNetwork
+from .objective import ChangedObjective, Objective, Terms
 
 TERM = "regularization"
 
 
 @dataclasses.dataclass(frozen=True)
-class RegularizedObjective:
+class RegularizedObjective(ChangedObjective):
     """An objective with a further term in the loss of a network: the losses of its layers.
 
     The term is the same number for each example, so that its mean over the examples of all replicas
@@ -35,7 +35,6 @@ class RegularizedObjective:
       generator, critic: The networks whose layers add losses; None for a network without any.
     """
 
-    objective: Objective
     generator: Any = None
     critic: Any = None
 
@@ -46,10 +45,6 @@ class RegularizedObjective:
     @property
     def generator_term_names(self) -> tuple[str, ...]:
         return (*self.objective.generator_term_names, *([TERM] if self.generator else []))
-
-    @property
-    def generator_needs_real(self) -> bool:
-        return generator_needs_real(self.objective)
 
     def critic_terms(
         self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
@@ -70,16 +65,13 @@ class RegularizedObjective:
         terms = self.objective.critic_terms(score, real, fake, **inputs)
         return _with_term(terms, [*of_call, _sum_of_weights(self.critic)])
 
-    def generator_terms(self, *arguments: Any, **inputs: Any) -> Terms:
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
         """Returns the terms of the objective, with the losses of the generator's layers."""
         if self.generator is None:
-            return self.objective.generator_terms(*arguments, **inputs)
+            return self.objective.generator_terms(critic, fake, **inputs)
         # The last call of the generator is the one that has drawn the samples.
         losses = [_sum_of_call(self.generator), _sum_of_weights(self.generator)]
-        return _with_term(self.objective.generator_terms(*arguments, **inputs), losses)
-
-    def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        self.objective.constrain(weights)
+        return _with_term(self.objective.generator_terms(critic, fake, **inputs), losses)
 
 
 def with_regularization(objective: Objective, generator: Any, critic: Any) -> Objective:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,15 @@ import tensorflow as tf
 
 from ..config import OptimizationSettings
 from ..runtime.randomness import RngStream, normal, uniform
-from .accumulation import replica_part, sum_over_micro_batches
-from .augmentation import Augmentation
-from .gradients import Gradients, dense, nan_unless_finite
-from .interface import Objective, Terms, generator_needs_real
+from .accumulation import sum_over_micro_batches
 from .networks import bind_labels, update_ema
+from .objective import Objective, Terms, draws_of, generator_needs_real
+from .optimizer import dense, nan_unless_finite
 from .schedules import ema_decay
 from .state import TrainState
+
+# A replica's shares of the means of the terms, by name, and its gradient in each weight.
+Gradients = tuple[Terms, list[tf.Tensor]]
 
 _MAX_UPDATES = 2**40  # more than a run has, so that the noise of two rollbacks never overlaps
 
@@ -52,8 +54,6 @@ class ReplicaStep:
       critic_takes_labels: Whether the critic takes labels or conditions too.
       conditions: `[M, K]` float32, standardized conditions of the data, from which the generator
         step draws; None without conditions.
-      augmentation: Transforms the examples that the critic is trained on, and the samples that
-        the generator is trained on; None for no transformation.
     """
 
     state: TrainState
@@ -64,7 +64,6 @@ class ReplicaStep:
     classes: int = 0
     critic_takes_labels: bool = False
     conditions: np.ndarray | None = None
-    augmentation: Augmentation | None = None
 
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
@@ -84,44 +83,39 @@ class ReplicaStep:
         Returns:
           This replica's share of the mean of each critic term, as scalars by name.
         """
-        state, batch_size = self.state, self.optimization.batch_size
+        state, settings = self.state, self.optimization
+        weights, names = state.critic.trainable_variables, self.objective.critic_term_names
         index = _draw_index(update, rollbacks)
-        latents, alpha, noise = self._critic_noise(
+        latents, noise = self.critic_noise(
             real,
-            (RngStream.CRITIC_LATENTS, index),
-            (RngStream.INTERPOLATION, index),
-            (RngStream.PERTURBATION, index),
+            latents=(RngStream.CRITIC_LATENTS, index),
+            alpha=(RngStream.INTERPOLATION, index),
+            noise=(RngStream.PERTURBATION, index),
+            draws=(RngStream.CRITIC_AUGMENTATION, index),
         )
         # Outside the tape: the generator's weights stay. Its batch-norm statistics, which
         # inference uses, advance with every batch it draws.
-        fake = self._generator(labels, training=True)(latents)
-        weights, names = state.critic.trainable_variables, self.objective.critic_term_names
+        fake = self.generator(labels, training=True)(latents)
 
         def differentiate(
-            real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, alpha: tf.Tensor, noise: tf.Tensor
+            real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, **noise: tf.Tensor
         ) -> Gradients:
-            critic = self._critic(labels, training=True)
-            if self.augmentation is not None:
-                part, stream = replica_part(batch_size), RngStream.CRITIC_AUGMENTATION
-                critic, real, fake = self.augmentation.of_critic_step(
-                    critic, real, fake, stream=stream, step=index, part=part
-                )
+            critic = self.critic(labels, training=True)
             with tf.GradientTape() as tape:
                 # The penalty differentiates the critic with a tape of its own.
                 terms = self.objective.critic_terms(
-                    critic,
-                    real,
-                    fake,
-                    alpha=alpha,
-                    noise=noise,
-                    step=update,
-                    labels=labels,
+                    critic, real, fake, labels=labels, step=update, **noise
                 )
-                shares = {name: self.global_mean(terms[name], batch_size) for name in names}
+                shares = {
+                    name: self.global_mean(terms[name], settings.batch_size) for name in names
+                }
             return shares, dense(tape.gradient(shares["loss"], weights), weights)
 
-        shares, gradients = self._accumulate(
-            differentiate, (real, fake, labels, alpha, noise), names, weights
+        shares, gradients = sum_over_micro_batches(
+            differentiate,
+            {"real": real, "fake": fake, "labels": labels, **noise},
+            settings.accumulate,
+            like=(dict.fromkeys(names, 0.0), list(weights)),
         )
         poison = nan_unless_finite(*shares.values(), gradients[0])
         shares["loss"] += poison
@@ -129,11 +123,6 @@ class ReplicaStep:
         state.critic_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         self.objective.constrain(weights)
         return shares
-
-    @property
-    def generator_needs_real(self) -> bool:
-        """Is True if `generator_step` needs real examples."""
-        return generator_needs_real(self.objective)
 
     def generator_step(
         self,
@@ -153,109 +142,93 @@ class ReplicaStep:
           This replica's share of the mean of each generator term, as scalars by name.
         """
         state, settings = self.state, self.optimization
-        seed, batch_size = settings.seed, settings.generator_batch
+        weights, names = state.generator.trainable_variables, self.objective.generator_term_names
+        batch_size = settings.generator_batch
         index = _draw_index(update, rollbacks)
-        part = {**replica_part(batch_size), "step": index}
-        latents = normal(seed, RngStream.GENERATOR_LATENTS, size=self.latent_size, **part)
+
+        def draw(numbers: Callable, stream: RngStream, size: int) -> tf.Tensor:
+            part = replica_part(batch_size)
+            return numbers(settings.seed, stream, step=index, size=size, **part)
+
+        inputs = {"latents": draw(normal, RngStream.GENERATOR_LATENTS, self.latent_size)}
         if self.generator_needs_real:
             if batch is None:
                 raise ValueError("the objective compares samples with real examples: pass batch")
-            *real, labels = batch
+            inputs["real"], inputs["labels"] = batch
         else:
-            position = uniform(seed, RngStream.GENERATOR_LABELS, size=1, **part)[:, 0]
-            real, labels = [], self._labels_at(position)
-        weights, names = state.generator.trainable_variables, self.objective.generator_term_names
+            positions = draw(uniform, RngStream.GENERATOR_LABELS, 1)[:, 0]
+            inputs["labels"] = self._labels_at(positions)
+        if size := draws_of(self.objective):
+            inputs["draws"] = draw(uniform, RngStream.GENERATOR_AUGMENTATION, size)
 
-        def differentiate(latents: tf.Tensor, labels: tf.Tensor, *real: tf.Tensor) -> Gradients:
+        def differentiate(latents: tf.Tensor, labels: tf.Tensor, **inputs: tf.Tensor) -> Gradients:
+            critic = self.critic(labels, training=True)
             with tf.GradientTape() as tape:
-                examples = [self._generator(labels, training=True)(latents), *real]
-                if self.augmentation is not None:
-                    stream, own = RngStream.GENERATOR_AUGMENTATION, replica_part(batch_size)
-                    examples = self.augmentation(*examples, stream=stream, step=index, part=own)
-                terms = self.objective.generator_terms(
-                    self._critic(labels, training=True),
-                    labels=labels,
-                    **dict(zip(("fake", "real"), examples, strict=False)),
-                )
+                fake = self.generator(labels, training=True)(latents)
+                terms = self.objective.generator_terms(critic, fake, labels=labels, **inputs)
                 shares = {name: self.global_mean(terms[name], batch_size) for name in names}
             # On a TPU, scaling the loss costs less here than adding to each gradient.
             poison = nan_unless_finite(*shares.values())
             gradients = tape.gradient(shares["loss"], weights, output_gradients=1.0 + poison)
             return shares, dense(gradients, weights)
 
-        shares, gradients = self._accumulate(
-            differentiate, (latents, labels, *real), names, weights
+        shares, gradients = sum_over_micro_batches(
+            differentiate,
+            inputs,
+            settings.accumulate,
+            like=(dict.fromkeys(names, 0.0), list(weights)),
         )
         shares["loss"] += nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
-            decay = ema_decay(self.optimization, update)
-            update_ema(state.generator_average, state.generator, decay)
+            update_ema(state.generator_average, state.generator, ema_decay(settings, update))
         return shares
 
-    def _accumulate(
-        self,
-        differentiate: Callable[..., Gradients],
-        inputs: tuple[tf.Tensor, ...],
-        names: Sequence[str],
-        weights: Sequence[tf.Variable],
-    ) -> Gradients:
-        """Returns the shares and gradients of a batch, computed in micro-batches."""
-        like = (dict.fromkeys(names, 0.0), list(weights))
-        return sum_over_micro_batches(
-            differentiate, inputs, self.optimization.accumulate, like=like
-        )
+    @property
+    def generator_needs_real(self) -> bool:
+        """Is True if `generator_step` needs real examples."""
+        return generator_needs_real(self.objective)
 
-    def diagnose_critic(self, real: tf.Tensor, labels: tf.Tensor) -> tuple[Terms, tf.Tensor]:
-        """Computes the critic's terms without training, with the networks in inference mode.
-
-        The noise is the same in every call, and no example is transformed.
-
-        Args:
-          real: Real examples, as in `critic_step`.
-          labels: Their labels, as in `critic_step`.
-
-        Returns:
-          The critic terms, each `[batch_size / replicas]`, by name; and the samples for which
-          they were computed.
-        """
-        latents, alpha, noise = self._critic_noise(
-            real, (RngStream.PROBE, 0), (RngStream.PROBE, 1), (RngStream.PROBE, 2)
-        )
-        fake = self._generator(labels, training=False)(latents)
-        terms = self.objective.critic_terms(
-            self._critic(labels, training=False),
-            real,
-            fake,
-            alpha=alpha,
-            noise=noise,
-            step=tf.constant(0, tf.int64),  # a step with a penalty, also under lazy penalties
-            labels=labels,
-        )
-        return terms, fake
-
-    def _critic_noise(
-        self, real: tf.Tensor, *keys: tuple[RngStream, tf.Tensor | int]
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def critic_noise(
+        self, real: tf.Tensor, **draws: tuple[RngStream, tf.Tensor | int]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Draws the random inputs of a critic step on this replica.
 
         Args:
           real: The real examples of this replica.
-          *keys: The stream and the index of the draw of the latents, alpha and the noise.
+          **draws: The stream and the index of the draw of "latents", "alpha", "noise" and "draws".
 
         Returns:
-          Latents `[B, latent_size]`, alpha `[B]`, and noise of the shape of `real`. A penalty uses
-          at most one of alpha and noise; unused values are pruned from the graph.
+          Latents `[B, latent_size]`, and the random inputs of the critic's terms by name; see
+          `Objective`. A penalty uses at most one of alpha and noise; unused values are pruned from
+          the graph.
         """
-        part, seed = replica_part(self.optimization.batch_size), self.optimization.seed
-        sizes = (self.latent_size, 1, math.prod(real.shape[1:]))
-        latents, alpha, noise = (
-            draw(seed, stream, step=tf.cast(index, tf.int64), size=size, **part)
-            for draw, size, (stream, index) in zip(
-                (normal, uniform, normal), sizes, keys, strict=True
-            )
-        )
-        return latents, alpha[:, 0], tf.reshape(noise, real.shape)
+        settings = self.optimization
+
+        def draw(numbers: Callable, name: str, size: int) -> tf.Tensor:
+            stream, index = draws[name]
+            step, part = tf.cast(index, tf.int64), replica_part(settings.batch_size)
+            return numbers(settings.seed, stream, step=step, size=size, **part)
+
+        latents = draw(normal, "latents", self.latent_size)
+        noise = draw(normal, "noise", math.prod(real.shape[1:]))
+        inputs = {
+            "alpha": draw(uniform, "alpha", 1)[:, 0],
+            "noise": tf.reshape(noise, real.shape),
+        }
+        if size := draws_of(self.objective):
+            inputs["draws"] = draw(uniform, "draws", size)
+        return latents, inputs
+
+    def generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the generator as a function of latents."""
+        labels = labels if self.classes or self.conditions is not None else None
+        return bind_labels(self.state.generator, labels, training=training)
+
+    def critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:
+        """Returns the critic as a function of examples."""
+        labels = labels if self.critic_takes_labels else None
+        return bind_labels(self.state.critic, labels, training=training)
 
     def _labels_at(self, position: tf.Tensor) -> tf.Tensor:
         """Returns labels, or conditions of the data, for numbers `[B]` uniform on [0, 1)."""
@@ -266,15 +239,13 @@ class ReplicaStep:
         row = tf.minimum(tf.cast(len(self.conditions) * position, tf.int32), last)
         return tf.gather(tf.constant(self.conditions), row)
 
-    def _generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the generator as a function of latents."""
-        labels = labels if self.classes or self.conditions is not None else None
-        return bind_labels(self.state.generator, labels, training=training)
 
-    def _critic(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], Any]:
-        """Returns the critic as a function of examples."""
-        labels = labels if self.critic_takes_labels else None
-        return bind_labels(self.state.critic, labels, training=training)
+def replica_part(global_batch_size: int) -> dict[str, Any]:
+    """Returns the arguments `first` and `count` of random numbers for this replica's examples."""
+    context = tf.distribute.get_replica_context()
+    count = global_batch_size // context.num_replicas_in_sync
+    replica = tf.cast(context.replica_id_in_sync_group, tf.int64)
+    return {"first": replica * count, "count": count}
 
 
 def _draw_index(update: tf.Tensor, rollbacks: tf.Tensor | int) -> tf.Tensor:

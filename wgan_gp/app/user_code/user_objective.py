@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from ...errors import UserError, explaining, shorten
-from ...training.interface import Objective, Terms, generator_needs_real
+from ...training.objective import Objective, Terms, generator_needs_real
 from .user_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
@@ -20,7 +20,7 @@ _SHOWN = 3  # weights in a message
 def create_objective(
     factory: Any, flag: str, settings: Mapping[str, Any], given: Collection[str] = ()
 ) -> UserObjective:
-    """Returns an objective of the user; see `training.interface.Objective`.
+    """Returns an objective of the user; see `training.objective.Objective`.
 
     Args:
       factory: A class or a function that returns an objective, or an objective.

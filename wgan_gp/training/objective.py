@@ -1,9 +1,10 @@
-"""The interface of training objectives."""
+"""The interface of training objectives, and of objectives that change another one."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -21,9 +22,10 @@ class Objective(Protocol):
       critic_term_names, generator_term_names: The names of the terms, in any order. The
         loop needs them before it runs.
 
-    An objective may have a further attribute, `generator_needs_real`. If it is true,
+    An objective may have two further attributes. If `generator_needs_real` is true,
     `generator_terms` also gets `real`, the real examples of the last critic step, and `fake` is
-    generated for their labels.
+    generated for their labels. If `draws` is not 0, the terms of both networks also get `draws`,
+    random numbers `[B, draws]` uniform on [0, 1).
     """
 
     @property
@@ -57,7 +59,7 @@ class Objective(Protocol):
         """
 
     def generator_terms(
-        self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor, **real: tf.Tensor
+        self, critic: Callable, fake: tf.Tensor, *, labels: tf.Tensor, **inputs: tf.Tensor
     ) -> Terms:
         """Returns the terms of a generator step; `fake` was generated for `labels`."""
 
@@ -65,9 +67,52 @@ class Objective(Protocol):
         """Enforces constraints on the critic's weights, in place, after each update."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ChangedObjective:
+    """The base class of objectives that change another one, to which they leave all the rest.
+
+    Attributes:
+      objective: The objective that is changed.
+    """
+
+    objective: Objective
+
+    @property
+    def critic_term_names(self) -> tuple[str, ...]:
+        return tuple(self.objective.critic_term_names)
+
+    @property
+    def generator_term_names(self) -> tuple[str, ...]:
+        return tuple(self.objective.generator_term_names)
+
+    @property
+    def generator_needs_real(self) -> bool:
+        return generator_needs_real(self.objective)
+
+    @property
+    def draws(self) -> int:
+        return draws_of(self.objective)
+
+    def critic_terms(
+        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
+    ) -> Terms:
+        return self.objective.critic_terms(critic, real, fake, **inputs)
+
+    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
+        return self.objective.generator_terms(critic, fake, **inputs)
+
+    def constrain(self, weights: Sequence[tf.Variable]) -> None:
+        self.objective.constrain(weights)
+
+
 def generator_needs_real(objective: Objective) -> bool:
     """Returns whether the terms of a generator step depend on real examples."""
     return bool(getattr(objective, "generator_needs_real", False))
+
+
+def draws_of(objective: Objective) -> int:
+    """Returns the number of random numbers that an objective needs for each example."""
+    return getattr(objective, "draws", 0)
 
 
 def tags_of(objective: Objective) -> list[str]:
