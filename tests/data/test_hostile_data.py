@@ -19,6 +19,7 @@ from wgan_gp.data import downloads, listing, pipeline_errors, pixels, prepared, 
 from wgan_gp.data.folder import list_images
 from wgan_gp.data.pipeline import first_examples
 from wgan_gp.errors import UserError, printable
+from wgan_gp.runtime.tensorflow_patches import limit_requests
 
 SIDE = 8
 
@@ -311,9 +312,9 @@ def sent(monkeypatch):
         raise requests.ConnectionError("no network")
 
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
-    downloads._limit_requests.cache_clear()
+    limit_requests.cache_clear()
     yield requests_sent
-    downloads._limit_requests.cache_clear()
+    limit_requests.cache_clear()
 
 
 def test_downloads_have_timeouts(sent, tmp_path):
