@@ -171,7 +171,7 @@ def check_lines(
 
     A record later than `start` must equal that of the reference. An earlier record, which is not
     computed again, may also be unchanged: a changed digit cannot be detected. Undamaged earlier
-    records must not be lost.
+    records must not be lost; they may be moved aside with damaged ones.
 
     Args:
       name: The name of the file.
@@ -196,7 +196,8 @@ def check_lines(
     undamaged = {
         step for step, values in earlier if step is not None and values == expected.get(step)
     }
-    if lost := {step for step in undamaged if step <= start} - set(steps):
+    aside = {step for step, _ in _records(path / f"{name}.damaged")}
+    if lost := {step for step in undamaged if step <= start} - set(steps) - aside:
         problems.append(f"{name} has lost the iterations {sorted(lost)}")
     return problems
 

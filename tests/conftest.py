@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wgan_gp.runtime.log import show_log_lines
+from wgan_gp.runtime.streams import show_log_lines
 from wgan_gp.training import probe
 
 show_log_lines()

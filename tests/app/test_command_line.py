@@ -1,7 +1,6 @@
 """The program as a user starts it: its errors, its exit status, and what it imports."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -19,6 +18,7 @@ from tests.helpers.runs import call_main, lean_path, resolved
 from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.runtime.signals import StopRequest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -306,7 +306,7 @@ def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_contin
     earlier |= {"generator_model": "dcgan", "generator_width": 64}
     directory = f"--model_dir={tmp_path}"
     saved = {**parse(directory).to_dict(), **earlier}
-    (tmp_path / "config.json").write_text(json.dumps(saved))
+    write_object(str(tmp_path / "config.json"), saved)
     with pytest.raises(UserError, match=r"--model: dcgan -> mlp") as caught:
         RunDirectory(str(tmp_path)).check(parse(directory))
     remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
@@ -319,7 +319,7 @@ def test_a_run_begun_with_earlier_defaults_is_refused_with_the_flags_that_contin
         RunDirectory(str(tmp_path)).check(parse(directory, "--model_depth=4"))
     with pytest.raises(UserError, match=r" — omit --model_depth to continue it, or give"):
         RunDirectory(str(tmp_path)).check(parse(directory, *remedy, "--model_depth=4"))
-    (tmp_path / "config.json").write_text(json.dumps({**saved, "newer": 1}))
+    write_object(str(tmp_path / "config.json"), {**saved, "newer": 1})
     with pytest.raises(UserError, match="continue it with the version that wrote it"):
         RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
 
@@ -329,7 +329,7 @@ def test_switches_of_an_earlier_run_are_words_and_compare_equal(tmp_path):
     directory = f"--model_dir={tmp_path}"
     words = {"random_flips": "on", "dequantization": "on", "download": "off"}
     saved = {**parse(directory).to_dict(), **words}
-    (tmp_path / "config.json").write_text(json.dumps(saved))
+    write_object(str(tmp_path / "config.json"), saved)
     RunDirectory(str(tmp_path)).check(parse(directory, "--random_flips"))
     RunDirectory(str(tmp_path)).check(parse(directory, "--random_flips", "--download"))
     with pytest.raises(UserError) as caught:
@@ -338,7 +338,7 @@ def test_switches_of_an_earlier_run_are_words_and_compare_equal(tmp_path):
     remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
     assert remedy == ["--random_flips=on", "--dequantization=on"]
     RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
-    (tmp_path / "config.json").write_text(json.dumps({**saved, "random_flips": "maybe"}))
+    write_object(str(tmp_path / "config.json"), {**saved, "random_flips": "maybe"})
     with pytest.raises(UserError, match="newer version: --random_flips='maybe' is not true or"):
         RunDirectory(str(tmp_path)).check(parse(directory))
 

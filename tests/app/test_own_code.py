@@ -678,7 +678,7 @@ def test_an_exit_in_a_writer_is_an_error(tmp_path, method):
         ({"generator": 5}, "wgan_gp.train: generator is 5 — define"),
         ({"critic": "mlp"}, "wgan_gp.train: critic is 'mlp' — define"),
         ({"objective": 5}, "--objective=python is neither a class nor a function"),
-        ({"data": 5}, "data returns an object of type int"),
+        ({"data": 5}, "data gives an object of type int"),
     ],
 )
 def test_arguments_of_train_are_checked(tmp_path, arguments, message):

@@ -31,9 +31,10 @@ from tests.helpers.runs import (
 from wgan_gp.app import saved_run, training
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
-from wgan_gp.run_directory import files
+from wgan_gp.run_directory import files, lock
 from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training import checkpoint_files, checkpoint_manifest, checkpointing
 from wgan_gp.training.checkpointing import Checkpoints
@@ -58,7 +59,7 @@ def program(model_dir, *arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [pytest.param(3, 4), pytest.param(5, 7, marks=pytest.mark.slow)]
+    ("count", "seed"), [pytest.param(1, 4), pytest.param(5, 7, marks=pytest.mark.slow)]
 )
 def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
@@ -142,14 +143,17 @@ def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path):
     assert call_main("--mode=sample", f"--model_dir={path}", "--num_samples=4") == 0
 
 
-def test_a_run_directory_does_not_match_its_neighbors(tmp_path):
-    settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
-    settings["sample_interval"] = 0
-    train_tiny(tmp_path / "star_a", train_steps=15, **settings)
-    kept = sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir())
-    for train_steps in (5, 20):
-        train_tiny(tmp_path / "star*", train_steps=train_steps, **settings)
-    assert sorted(file.name for file in (tmp_path / "star_a" / "checkpoints").iterdir()) == kept
+def test_a_run_directory_does_not_match_its_neighbors(saved, tmp_path):
+    run, original = saved
+    shutil.copytree(original, tmp_path / "star_a")
+    (tmp_path / "star*").mkdir()
+    checkpoints = Checkpoints(run.state, f"{tmp_path}/star*", keep=1)
+    for iteration in (15, 20):
+        run.state.iteration.assign(iteration)
+        checkpoints.save()
+    assert {path.stem for path in (tmp_path / "star*").glob("ckpt-*.json")} == {"ckpt-20"}
+    names = sorted(file.name for file in original.iterdir())
+    assert sorted(file.name for file in (tmp_path / "star_a").iterdir()) == names
 
 
 def test_files_are_flushed_to_the_disk_in_order(tmp_path, monkeypatch):
@@ -180,47 +184,43 @@ def test_only_a_missing_support_of_fsync_is_ignored(tmp_path, monkeypatch):
             files.fsync(str(tmp_path))
 
 
-def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(tmp_path):
-    run, _ = train_tiny(tmp_path / "a", train_steps=5)
-    unfinished = tmp_path / "b"
-    shutil.copytree(tmp_path / "a" / "checkpoints", unfinished)
-    (unfinished / "ckpt-5.json").unlink()
-    (unfinished / "checkpoint").unlink()
-    (unfinished / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
-    (unfinished / "ckpt-2_temp").mkdir()
-    fresh = open_run(run.config)
-    checkpoints = Checkpoints(fresh.state, str(unfinished))
+def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(saved, tmp_path):
+    run, original = saved
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    for name in ("ckpt-5.json", "ckpt-10.json", "ckpt-15.json", "checkpoint"):
+        (tmp_path / name).unlink()
+    (tmp_path / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
+    (tmp_path / "ckpt-2_temp").mkdir()
+    checkpoints = Checkpoints(run.state, str(tmp_path))
     assert checkpoints.restore_latest() == 0
-    fresh.state.iteration.assign(7)
+    run.state.iteration.assign(7)
     checkpoints.save()
-    assert {path.name.partition(".")[0] for path in unfinished.iterdir()} == {
-        "checkpoint",
-        "ckpt-7",
-    }
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"checkpoint", "ckpt-7"}
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
+def test_a_checkpoint_of_a_newer_version_is_refused(saved, tmp_path, monkeypatch):
+    state = saved[0].state
+    state.iteration.assign(15)
+    checkpoints = Checkpoints(state, str(tmp_path))
     monkeypatch.setattr(checkpoint_manifest, "FORMAT", 2)
-    run, _ = train_tiny(tmp_path, train_steps=5)
+    checkpoints.save()
     monkeypatch.setattr(checkpoint_manifest, "FORMAT", 1)
-    with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
-        run.checkpoints.restore_latest()
+    with pytest.raises(UserError, match=r"ckpt-15 was saved by a newer version .* — install that"):
+        checkpoints.restore_latest()
 
 
-def test_some_checkpoints_are_kept_permanently(tmp_path):
-    settings = {"keep_checkpoints": 2, "keep_checkpoint_interval": 15, "checkpoint_interval": 5}
-    for train_steps in (45, 55):  # also by a resumed run
-        train_tiny(
-            tmp_path,
-            train_steps=train_steps,
-            learning_rate_schedule="constant",
-            **settings,
-        )
-    names = {path.stem for path in (tmp_path / "checkpoints").glob("ckpt-*.json")}
+def test_some_checkpoints_are_kept_permanently(saved, tmp_path):
+    state = saved[0].state
+    for iterations in (range(5, 50, 5), range(50, 60, 5)):  # also by a resumed run
+        checkpoints = Checkpoints(state, str(tmp_path), keep=2, keep_interval=15)
+        for iteration in iterations:
+            state.iteration.assign(iteration)
+            checkpoints.save()
+    names = {path.stem for path in tmp_path.glob("ckpt-*.json")}
     assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
 
 
-@pytest.mark.parametrize("which", ["", "/checkpoints", "/checkpoints/ckpt-5"])
+@pytest.mark.parametrize("which", ["", "/checkpoints/ckpt-5"])
 def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path, which):
     shutil.copytree(saved[1].parent, tmp_path / "a")
     settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
@@ -230,7 +230,7 @@ def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path, which):
     # Once the run has its own checkpoint, it no longer needs the other run.
     shutil.rmtree(tmp_path / "a")
     config = Config(model_dir=f"{tmp_path}/b", train_steps=20, **TINY, **EVERY_5, **settings)
-    (tmp_path / "b" / "config.json").write_text(json.dumps(resolved(config).to_dict()))
+    write_object(str(tmp_path / "b" / "config.json"), resolved(config).to_dict())
     assert train_config(resolved(config)) is None
     assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (20 - begun) // 5
 
@@ -260,18 +260,18 @@ def test_tensorboard_shows_repeated_iterations_once(tmp_path):
     assert not (tmp_path / "train" / "cut.new").exists()
 
 
-def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path):
+def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path, capsys):
     """A limit on the size of files simulates it, because a checkpoint is the largest file."""
     arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=512"]
     arguments += ["--learning_rate_schedule=constant", "--sample_interval=0"]
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=5")) == 0
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
-
-    with program(tmp_path, *arguments, "--train_steps=20", preexec_fn=limit) as run:
-        *_, error = run.stderr.read().splitlines()
-        assert run.wait(timeout=120) == 2
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, most))
+    try:
+        assert call_main(*tiny(tmp_path, *arguments, "--train_steps=20")) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    *_, error = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"error: \S+/ckpt-10 cannot be saved \(.*\) — free disk space .*", error)
     assert call_main(*tiny(tmp_path, *arguments, "--train_steps=10")) == 0
     # A run that had started from scratch would have removed the line of iteration 5.
@@ -450,6 +450,31 @@ def test_a_damaged_configuration_is_refused_or_unchanged(saved, tmp_path, seed):
             assert restored.fixed_settings() == run.config.fixed_settings()
 
 
+# Records the first signal like a run, while the interpreter waits as in a loop on the device.
+WAITING = """
+import threading
+from wgan_gp.runtime.signals import StopRequest
+with StopRequest() as request:
+    print("waiting", flush=True)
+    while request.signal is None:
+        threading.Event().wait(0.01)
+    print("recorded", flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_a_second_signal_ends_the_program_at_once():
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as waiting:
+        for line in ("waiting\n", "recorded\n"):
+            assert waiting.stdout.readline() == line
+            assert waiting.poll() is None
+            waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(timeout=60) == 143
+
+
+@pytest.mark.slow
 def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
     arguments = ["--train_steps=1000000", "--learning_rate_schedule=constant"]
     assert call_main(*tiny(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5")) == 0
@@ -466,20 +491,20 @@ def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
 
 
 def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
-    with program(tmp_path, "--train_steps=1000000", "--steps_per_loop=5") as first:
+    record, config = DataRecord((8, 8, 1), 0), Config(model_dir=str(tmp_path), **TINY)
+    with subprocess.Popen(["sleep", "600"]) as first:
         try:
-            first.stderr.readline()
-            settings = {**TINY, "dataset": "digits"}
-            config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
-            config = resolved(config)
+            holder = {"host": socket.gethostname(), "pid": first.pid}
+            holder["started"] = lock._start_time(first.pid)
+            (tmp_path / "owner.json").write_text(json.dumps(holder))
             with pytest.raises(
                 UserError, match=f"process {first.pid} on this machine is writing to"
             ):
-                RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
+                RunDirectory(str(tmp_path)).claim(config, record)
         finally:
             first.kill()
     # The lock file of the killed process does not block the next process.
-    RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
+    RunDirectory(str(tmp_path)).claim(config, record)
 
 
 @pytest.mark.parametrize(
@@ -496,10 +521,10 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
 )
 def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp_path, other):
     (tmp_path / "owner.json").write_text(json.dumps(other))
-    lock = RunLock(f"{tmp_path}/owner.json")
-    lock.acquire()
-    lock.check()
-    lock.release()
+    own = RunLock(f"{tmp_path}/owner.json")
+    own.acquire()
+    own.check()
+    own.release()
     assert not (tmp_path / "owner.json").exists()
 
 

@@ -17,6 +17,7 @@ from wgan_gp.app.sweep import sweep_file, sweep_plan
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results
+from wgan_gp.run_directory.json_files import write_object
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY_FLAGS = {**TINY, "train_steps": 40, "summary_interval": 5, "evaluate_samples": 50}
@@ -265,7 +266,7 @@ def test_files_are_read_once_and_not_for_trials_that_have_started(tmp_path, monk
     for trial in sweep.trials:
         folder = pathlib.Path(trial.config.run_directory)
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
+        write_object(str(folder / "config.json"), {})
     sweep_plan.check_files(sweep, "FILE", models)
 
 

@@ -15,10 +15,11 @@ import tensorflow as tf
 
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config
-from wgan_gp.data import downloads, listing, pixels, prepared, write_tfrecords
+from wgan_gp.data import downloads, listing, pipeline_errors, pixels, prepared, write_tfrecords
 from wgan_gp.data.folder import list_images
 from wgan_gp.data.pipeline import first_examples
 from wgan_gp.errors import UserError, printable
+from wgan_gp.runtime.tensorflow_patches import limit_requests
 
 SIDE = 8
 
@@ -35,7 +36,7 @@ def put(path, content=None):
 
 
 def listed(folder):
-    return list_images(str(folder)).files
+    return list_images(str(folder), f"--data_dir={folder}").files
 
 
 def test_links_to_folders_are_followed_once(tmp_path, capsys):
@@ -241,16 +242,30 @@ def test_unused_labels_may_have_any_type(tmp_path):
     assert data.size == 1
 
 
-@pytest.mark.parametrize("label", [2**40, -1])
-@pytest.mark.parametrize("cache", ["on", "off"])
-def test_labels_are_checked_before_they_are_cast(tmp_path, label, cache):
+@pytest.mark.parametrize(
+    ("label", "cache", "flag"),
+    [(2**40, "on", "data"), (-1, "off", "data"), (2**40, "off", "data"), (-1, "off", "test_data")],
+)
+def test_labels_are_checked_before_they_are_cast(tmp_path, label, cache, flag):
     """The label 2**40 would be the valid label 0 as int32."""
-    path = write_records(tmp_path / "x", {"image": IMAGE, "label": feature("int64", label)})
-    config = Config(dataset="tfrecord", data_dir=path, num_classes=2, batch_size=1, cache=cache)
-    with pytest.raises((UserError, tf.errors.InvalidArgumentError)) as caught:
-        first_examples(open_data(config), 1)
-    says = f"labels {label} ... {label}, but" if cache == "on" else "a label is out of range"
-    assert f"--data_dir={path}" in str(caught.value) and says in str(caught.value)
+    wrong = write_records(tmp_path / "x", {"image": IMAGE, "label": feature("int64", label)})
+    right = write_records(tmp_path / "y", {"image": IMAGE, "label": feature("int64", 1)})
+    paths = {"data_dir": right, "test_data_dir": right, f"{flag}_dir": wrong}
+    settings = {"num_classes": 2, "batch_size": 1, "cache": cache, "conditioning": "projection"}
+    dataset = find_data(Config(dataset="tfrecord", **paths, **settings))
+    opened = {"data": lambda: dataset.open(batch_size=1), "test_data": dataset.open_held_out}[flag]
+    says = f"^--{flag}_dir={wrong} has labels {label} ... {label}, but its classes are 0 ... 1 — "
+    with pytest.raises(UserError, match=says), pipeline_errors.raising_user_errors():
+        first_examples(opened(), 1)
+
+
+def test_other_errors_of_a_pipeline_are_not_replaced():
+    failing = tf.data.Dataset.range(1).map(lambda x: tf.debugging.check_numerics(1 / x, "odd"))
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="odd"),
+        pipeline_errors.raising_user_errors(),
+    ):
+        next(iter(failing))
 
 
 def test_pipes_among_records_are_skipped(tmp_path, capsys):
@@ -297,9 +312,9 @@ def sent(monkeypatch):
         raise requests.ConnectionError("no network")
 
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
-    downloads._limit_requests.cache_clear()
+    limit_requests.cache_clear()
     yield requests_sent
-    downloads._limit_requests.cache_clear()
+    limit_requests.cache_clear()
 
 
 def test_downloads_have_timeouts(sent, tmp_path):

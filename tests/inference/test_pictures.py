@@ -26,6 +26,7 @@ from wgan_gp.data.pipeline import first_examples, replica_batches
 from wgan_gp.data.resizing import central_window
 from wgan_gp.data.user_data import UserReader
 from wgan_gp.errors import UserError
+from wgan_gp.run_directory.json_files import write_object
 
 
 def ramp(height, width, channels=3, levels=256):
@@ -123,7 +124,7 @@ def test_a_run_on_rectangles_of_the_user_keeps_its_recorded_height(tmp_path):
     assert new.image_size == "8x4"
     saved = {**new.to_dict(), "image_size": 8}
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
+    write_object(str(tmp_path / "run" / "config.json"), saved)
     for given in ({}, {"image_size": 8}):
         old, _ = resolve(Config(**settings, **given), LIBRARY.models, function)
         assert old.image_size == 8 and old.differences(saved) == []
@@ -236,7 +237,7 @@ def test_a_run_of_an_earlier_version_keeps_its_square(rectangles, tmp_path):
     assert saved["image_size"] == 6
     del saved["crop"]
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
+    write_object(str(tmp_path / "run" / "config.json"), saved)
     config = resolved(Config(**settings))
     assert config.image_size == 6 and config.differences(saved) == []
     assert resolved(Config(**{**settings, "model_dir": f"{tmp_path}/new"})).image_size == "12x6"
@@ -320,7 +321,8 @@ def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
             for size in sizes:
                 writer.write(write_tfrecords._example(encoded(ramp(*size)), 0))
     config = settings_of(f"{tmp_path}/[ab]", dataset="tfrecord", crop="none", cache="off")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"record 1 of {tmp_path}/b"):
+    message = rf"^--data_dir=.*: record 1 of {tmp_path}/b has another aspect ratio, and --crop=none"
+    with pytest.raises(UserError, match=message), explaining_errors(config):
         first_examples(open_data(config), 4)
 
 

@@ -13,8 +13,7 @@ import types
 import numpy as np
 import pytest
 
-from wgan_gp.runtime.notebook import in_notebook
-from wgan_gp.runtime.signals import StopRequest
+from wgan_gp.runtime.signals import StopRequest, in_notebook
 from wgan_gp.writers.notebook import NotebookWriter
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -69,7 +68,7 @@ def test_a_terminal_is_not_a_notebook(notebook, monkeypatch):
 
 def test_detection_does_not_import_ipython():
     program = (
-        "import sys; from wgan_gp.runtime.notebook import in_notebook\n"
+        "import sys; from wgan_gp.runtime.signals import in_notebook\n"
         "assert not in_notebook() and 'IPython' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -1,13 +1,12 @@
 """Tests of benchmarks/sample_quality.py with samples of known quality."""
 
-import json
-
 import numpy as np
 import sklearn.datasets
 
 from benchmarks.sample_quality import classify_digits, main
 from tests.helpers.runs import resolved, train_tiny
 from wgan_gp.config import Config
+from wgan_gp.run_directory.json_files import write_object
 
 
 def test_real_digits_are_recognized_and_gray_images_are_not():
@@ -24,7 +23,7 @@ def test_runs_that_cannot_be_checked_are_reported(tmp_path, capsys):
     untrained = tmp_path / "untrained"
     untrained.mkdir()
     config = resolved(Config(model_width=4))
-    (untrained / "config.json").write_text(json.dumps({**config.to_dict(), "unknown": 1}))
+    write_object(str(untrained / "config.json"), {**config.to_dict(), "unknown": 1})
     train_tiny(tmp_path / "roll", dataset="swiss_roll", train_steps=5)
     paths = [str(tmp_path / name) for name in ("nowhere", "untrained", "roll")]
     assert main(paths) == 2

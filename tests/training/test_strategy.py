@@ -9,8 +9,8 @@ from tests.helpers.runs import TINY, resolved, strategy_over, train_config
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
-from wgan_gp.runtime.deadline import deadline
 from wgan_gp.runtime.devices import Devices, connect, find_platform
+from wgan_gp.runtime.tpu_connection import deadline
 
 
 def devices_over(strategy, platform="CPU"):

@@ -19,8 +19,6 @@ from tests.training.worker import weights_of
 from wgan_gp.app import training
 from wgan_gp.app.run_errors import explain_error
 from wgan_gp.config import Config, as_text
-from wgan_gp.data.encoded_images import LABEL_OUT_OF_RANGE
-from wgan_gp.data.substitution import TOO_MANY_UNREADABLE
 from wgan_gp.errors import UserError
 from wgan_gp.runtime import cluster as workers
 from wgan_gp.runtime.devices import connect
@@ -242,41 +240,16 @@ def test_a_peer_that_does_not_start_is_named(tmp_path):
             tf.errors.ResourceExhaustedError(None, None, "OOM when"),
             "does not fit in memory .* smaller --batch_size",
         ),
-        (
-            tf.errors.InvalidArgumentError(None, None, f"x: {TOO_MANY_UNREADABLE}"),
-            "--data_dir=/pictures: too many consecutive images cannot be read",
-        ),
-        (
-            tf.errors.InvalidArgumentError(
-                None, None, f"[--data_dir=/held/out: {TOO_MANY_UNREADABLE}]"
-            ),
-            "--test_data_dir=/held/out: too many consecutive images cannot be read",
-        ),
-        (
-            tf.errors.InvalidArgumentError(
-                None, None, f"--data_dir=/held/out: {LABEL_OUT_OF_RANGE}"
-            ),
-            r"--test_data_dir=/held/out has a label outside the range 0 to 1 of --num_classes=2",
-        ),
         (tf.errors.UnavailableError(None, None, "reset by peer"), None),
         (tf.errors.InvalidArgumentError(None, None, "shapes differ"), None),
     ],
 )
 def test_errors_of_tensorflow_that_a_user_can_correct_are_explained(error, message):
-    config = Config(
-        dataset="tfrecord", data_dir="/pictures", test_data_dir="/held/out", num_classes=2
-    )
-    explained = explain_error(error, config, workers.SINGLE_PROCESS)
+    explained = explain_error(error, Config(), workers.SINGLE_PROCESS)
     assert (explained is None) == (message is None)
     if message is not None:
         with pytest.raises(UserError, match=message):
             raise explained
-
-
-def test_a_wrong_label_of_a_prepared_dataset_does_not_name_num_classes():
-    error = tf.errors.InvalidArgumentError(None, None, f"--dataset=mnist: {LABEL_OUT_OF_RANGE}")
-    explained = explain_error(error, Config(dataset="mnist"), workers.SINGLE_PROCESS)
-    assert str(explained).startswith("--dataset=mnist has a label outside its classes — ")
 
 
 def test_a_process_that_cannot_use_its_address_is_refused():

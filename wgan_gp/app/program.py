@@ -13,7 +13,7 @@ from typing import Any
 from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
-from ..runtime.log import show_log_lines
+from ..runtime.streams import show_log_lines
 from . import tpu_environment
 from .library import Library, Registry
 from .resolve import resolve

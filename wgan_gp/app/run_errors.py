@@ -9,9 +9,7 @@ import tensorflow as tf
 
 from ..config import Config
 from ..config.code import PYTHON, registered_names
-from ..data.decoding import explain_cropping
-from ..data.encoded_images import LABEL_OUT_OF_RANGE
-from ..data.substitution import TOO_MANY_UNREADABLE
+from ..data.pipeline_errors import user_error_of
 from ..errors import UserError, reason
 from ..runtime.cluster import Cluster, find_cluster
 from .user_code.loading import is_reference
@@ -36,7 +34,7 @@ def explaining_errors(config: Config) -> Iterator[None]:
     except (tf.errors.OpError, StopIteration) as error:
         if isinstance(error, (tf.errors.OutOfRangeError, StopIteration)):
             raise UserError(
-                f"{_origin('', config)} has no examples when it is read again",
+                f"{_origin(config.dataset)} has no examples when it is read again",
                 "return a dataset that can be read several times",
             ) from error
         if explained := explain_error(error, config, find_cluster(config)):
@@ -67,37 +65,18 @@ def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) ->
             "use a smaller --batch_size or --model_width; for a TPU, --mode=compile reports the "
             "required memory",
         )
-    origin = _origin(error.message, config)
-    if LABEL_OUT_OF_RANGE in error.message and config.num_classes is not None:
-        return UserError(
-            f"{origin} has a label outside the range 0 to {config.num_classes - 1} of "
-            f"--num_classes={config.num_classes}",
-            "set --num_classes to the number of classes in the data",
-        )
-    if LABEL_OUT_OF_RANGE in error.message:
-        return UserError(f"{origin} has a label outside its classes", "prepare the dataset again")
-    if TOO_MANY_UNREADABLE in error.message:
-        return UserError(
-            f"{origin}: {TOO_MANY_UNREADABLE}",
-            "check the disk or the network, delete the damaged files, and start again",
-        )
-    return _explain_own_data(error, origin, config.dataset) or explain_cropping(error, origin)
-
-
-def _explain_own_data(error: tf.errors.OpError, origin: str, name: str) -> UserError | None:
-    """Returns a UserError for an error in reading a tf.data.Dataset of the user, else None."""
-    is_own = name == PYTHON or is_reference(name) or name in registered_names("dataset")
-    if is_own and "GetNext" in error.message:
-        return UserError(f"{origin} failed ({reason(error)})", "correct it")
+    if explained := user_error_of(error):
+        return explained
+    # TensorFlow's text of an error in reading a tf.data.Dataset, here one of the user.
+    if _is_user_code(config.dataset) and "GetNext" in error.message:
+        return UserError(f"{_origin(config.dataset)} failed ({reason(error)})", "correct it")
     return None
 
 
-def _origin(message: str, config: Config) -> str:
-    """Returns the flag of the data to which an error message refers."""
-    if config.dataset == PYTHON:
-        return "data"
-    if config.dataset not in ("image_folder", "tfrecord"):
-        return f"--dataset={config.dataset}"
-    if config.test_data_dir is not None and f"--data_dir={config.test_data_dir}: " in message:
-        return f"--test_data_dir={config.test_data_dir}"
-    return f"--data_dir={config.data_dir}"
+def _is_user_code(dataset: str) -> bool:
+    return dataset == PYTHON or is_reference(dataset) or dataset in registered_names("dataset")
+
+
+def _origin(dataset: str) -> str:
+    """Returns the argument or the flag of the data, for messages."""
+    return "data" if dataset == PYTHON else f"--dataset={dataset}"

@@ -18,7 +18,7 @@ from ..errors import UserError, reason
 from ..inference import export, sample_files
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
-from ..run_directory.folders import check_inside
+from ..run_directory.files import check_inside
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing

@@ -13,8 +13,7 @@ from ..data import scored
 from ..errors import UserError
 from ..inference import score_files
 from ..inference.scoring import Scorer, SearchSettings
-from ..run_directory.files import convert_file_errors
-from ..run_directory.folders import check_inside
+from ..run_directory.files import check_inside, convert_file_errors
 from ..runtime.devices import Devices, connect
 from .saved_run import SavedRun, find_checkpoint, restore
 

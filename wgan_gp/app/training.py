@@ -22,7 +22,7 @@ from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
 from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
 from ..runtime.devices import Devices
-from ..runtime.notebook import in_notebook
+from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.health import HealthMonitor
 from ..training.hooks import Hook, ReportingHook

@@ -51,12 +51,12 @@ class ArrayReader:
 
     resizable = False  # see `Dataset.resizable`
 
-    def __init__(self, settings: DataSettings, flag: str = "data_dir"):
+    def __init__(self, settings: DataSettings, flag: str = "--data_dir"):
         if settings.data_dir is None:
             raise UserError(
                 "--dataset=array needs --data_dir", "give a .npy, .npz or .csv file, or a folder"
             )
-        self._flag = f"--{flag}={settings.data_dir}"
+        self._flag = f"{flag}={settings.data_dir}"
         self._data = open_arrays(settings.data_dir, self._flag)
         array_checks.check_scaling(self._flag, self._data, settings)
         self.scaling, self._valid, self._content = self._examine(settings)

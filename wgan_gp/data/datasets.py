@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
 
 FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
+_DATA_DIR = "--data_dir"
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
     "array": "give a .npz file with labels or conditions, or a .csv file with a column named label",
@@ -154,7 +155,7 @@ class Dataset:
         No example is decoded, but TFRecord files are read to count their records. See `open` for
         the argument and the error.
         """
-        with _reporting(self.settings):
+        with _reporting(_DATA_DIR, self.settings):
             data = self._reader.open_unread(self.settings, devices=self._devices)
         self._check_batch_size(batch_size, data)
         return data
@@ -167,7 +168,7 @@ class Dataset:
     def with_image_size(self, image_size: int | str) -> Dataset:
         """Returns a dataset that has a `square_side` with another --image_size."""
         settings = dataclasses.replace(self.settings, image_size=image_size)
-        with _reporting(settings):
+        with _reporting(_DATA_DIR, settings):
             reader = self._reader.resized(settings)
         return Dataset(settings, reader, self._conditioning, self._devices)
 
@@ -197,7 +198,7 @@ class Dataset:
         Raises:
           UserError: If the dataset is not prepared or cannot be reached.
         """
-        with _reporting(self.settings):
+        with _reporting(_DATA_DIR, self.settings):
             return self._reader.fingerprint(self.settings)
 
     def _check_batch_size(self, batch_size: int, data: OpenedData) -> None:
@@ -208,8 +209,10 @@ class Dataset:
                 f"use at most {data.size}",
             )
 
-    def _open(self, reader: DatasetReader, settings: DataSettings) -> InMemoryData | StreamedData:
-        with _reporting(settings):
+    def _open(
+        self, reader: DatasetReader, settings: DataSettings, flag: str = _DATA_DIR
+    ) -> InMemoryData | StreamedData:
+        with _reporting(flag, settings):
             return reader.open(settings, classes=self._classes, devices=self._devices)
 
     def _open_test_data_dir(self, path: str) -> InMemoryData | StreamedData:
@@ -224,19 +227,13 @@ class Dataset:
             settings = dataclasses.replace(
                 settings, image_size=image_size_of(height, width), image_channels=channels
             )
-        try:
-            with _reporting(settings):
-                reader: Any = _find_reader(settings)
-            if self.scaling is not None:
-                reader.use_scaling(self.scaling)
-                reader.use_conditions(self.conditions)
-                reader.use_classes(self.spec.class_names)
-            return self._open(reader, settings)
-        except UserError as error:
-            what, remedy = (
-                text.replace("--data_dir", "--test_data_dir") for text in (error.what, error.remedy)
-            )
-            raise UserError(what, remedy) from error
+        flag = "--test_data_dir"
+        reader: Any = _find_reader(settings, flag)
+        if self.scaling is not None:
+            reader.use_scaling(self.scaling)
+            reader.use_conditions(self.conditions)
+            reader.use_classes(self.spec.class_names)
+        return self._open(reader, settings, flag)
 
 
 def find_dataset(
@@ -268,7 +265,8 @@ def find_dataset(
     return Dataset(settings, reader, conditioning, devices)
 
 
-def _find_reader(settings: DataSettings) -> DatasetReader:
+def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader:
+    """Finds the reader of a dataset whose files `flag` names."""
     if settings.num_classes is not None and settings.dataset not in ("tfrecord", "array"):
         raise UserError(
             f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and array",
@@ -281,19 +279,21 @@ def _find_reader(settings: DataSettings) -> DatasetReader:
         return BuiltInReader(settings)
     from . import arrays, folder, prepared, records  # noqa: PLC0415
 
-    finders: dict[str, Callable[[DataSettings], Any]] = {
+    finders: dict[str, Callable[[DataSettings, str], Any]] = {
         "array": arrays.ArrayReader,
         "image_folder": folder.find_reader,
         "tfrecord": records.find_reader,
     }
-    with _reporting(settings):
-        return finders.get(settings.dataset, prepared.find_reader)(settings)
+    with _reporting(flag, settings):
+        if settings.dataset in finders:
+            return finders[settings.dataset](settings, flag)
+        return prepared.find_reader(settings)
 
 
 @contextlib.contextmanager
-def _reporting(settings: DataSettings) -> Iterator[None]:
-    """Turns file errors into a UserError that names --data_dir."""
+def _reporting(flag: str, settings: DataSettings) -> Iterator[None]:
+    """Turns file errors into a UserError that names the flag of the files."""
     from .listing import reading  # noqa: PLC0415
 
-    with reading(f"--data_dir={settings.data_dir}"):
+    with reading(f"{flag}={settings.data_dir}"):
         yield

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import abc
-import contextlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -14,8 +12,8 @@ from absl import logging
 from ..errors import UserError, printable
 from . import pixels
 from .headers import ImageForm, cropping_error
+from .pipeline_errors import check
 
-WOULD_BE_CROPPED = "the image would be cropped"
 _MAX_NAMED = 20  # unreadable images named in a warning; the others are only counted
 
 
@@ -54,10 +52,6 @@ class EncodedImages(abc.ABC):
     def name(self, index: int) -> str:
         """Returns the name of an image for messages."""
 
-    @abc.abstractmethod
-    def name_in_graph(self, index: tf.Tensor) -> tf.Tensor:
-        """Returns `name` as a scalar string, without calling Python."""
-
 
 def no_readable_image(images: EncodedImages) -> UserError:
     """Returns the error of a dataset of which no image can be read."""
@@ -80,8 +74,7 @@ def warn_of_unreadable(images: EncodedImages, indices: Iterable[int], outcome: s
 def decode_readable(images: EncodedImages, form: ImageForm, parallel: int) -> tf.data.Dataset:
     """Returns the readable images in order, as (index, image, label).
 
-    Under --crop=none, it raises an error that contains WOULD_BE_CROPPED at an image that would be
-    cropped; see `explain_cropping`.
+    Under --crop=none, an image that would be cropped is an error; see `pipeline_errors`.
     """
     decoded = (
         images.in_order()
@@ -92,13 +85,13 @@ def decode_readable(images: EncodedImages, form: ImageForm, parallel: int) -> tf
         )
         .ignore_errors()
     )
-    return check_cropping(decoded, images.origin, form)
+    return check_cropping(decoded, images, form)
 
 
 def decode_element(
     images: EncodedImages, index: tf.Tensor, payload: Any, form: ImageForm
 ) -> tuple[tf.Tensor, ...]:
-    """Returns an image, its label and, under --crop=none, its name if it would be cropped, or "".
+    """Returns an image, its label and, under --crop=none, its index if it would be cropped, or -1.
 
     The label is int64; as int32, a label of 2**40 would become 0.
     """
@@ -106,19 +99,18 @@ def decode_element(
     decoded = pixels.decode(file, form), tf.cast(label, tf.int64)
     if form.crop != "none":
         return decoded
-    is_cropped = pixels.is_cropped(file, form)
-    return *decoded, tf.cond(
-        is_cropped, lambda: images.name_in_graph(index), lambda: tf.constant("")
-    )
+    return *decoded, tf.where(pixels.is_cropped(file, form), index, tf.constant(-1, tf.int64))
 
 
 def blank_element(form: ImageForm, dtype: tf.DType) -> tuple[tf.Tensor, ...]:
     """Returns a tuple like that of `decode_element` without an image."""
     blank = tf.zeros(form.shape, dtype), tf.constant(0, tf.int64)
-    return blank if form.crop != "none" else (*blank, tf.constant(""))
+    return blank if form.crop != "none" else (*blank, tf.constant(-1, tf.int64))
 
 
-def check_cropping(decoded: tf.data.Dataset, origin: str, form: ImageForm) -> tf.data.Dataset:
+def check_cropping(
+    decoded: tf.data.Dataset, images: EncodedImages, form: ImageForm
+) -> tf.data.Dataset:
     """Returns (key, image, label) of elements (key, *decode_element) that may be cropped.
 
     This is not a part of `decode_element`, whose errors are ignored: it is an unreadable image.
@@ -126,26 +118,12 @@ def check_cropping(decoded: tf.data.Dataset, origin: str, form: ImageForm) -> tf
     if form.crop != "none":
         return decoded
 
-    def check(key: Any, image: tf.Tensor, label: tf.Tensor, name: tf.Tensor) -> tuple:
-        message = tf.strings.join([f"{origin}: {WOULD_BE_CROPPED}: ", name])
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(name, ""), [message])]):
+    def error_of(index: int) -> UserError:
+        name = printable(images.name(index))
+        return cropping_error(images.origin, f"{name} has another aspect ratio")
+
+    def refuse(key: Any, image: tf.Tensor, label: tf.Tensor, cropped: tf.Tensor) -> tuple:
+        with tf.control_dependencies([check(cropped < 0, error_of, cropped)]):
             return key, tf.identity(image), label
 
-    return decoded.map(check)
-
-
-def explain_cropping(error: tf.errors.OpError, origin: str) -> UserError | None:
-    """Returns a UserError for an error that contains WOULD_BE_CROPPED, and None for another one."""
-    found = re.search(rf"{WOULD_BE_CROPPED}: (.*?)\]", error.message)
-    return cropping_error(origin, f"{found[1]} has another aspect ratio") if found else None
-
-
-@contextlib.contextmanager
-def refusing_to_crop(origin: str) -> Iterator[None]:
-    """Turns an error that contains WOULD_BE_CROPPED into a UserError."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        if explained := explain_cropping(error, origin):
-            raise explained from error
-        raise
+    return decoded.map(refuse)

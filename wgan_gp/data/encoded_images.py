@@ -22,11 +22,11 @@ from .decoding import (
     decode_element,
     decode_readable,
     no_readable_image,
-    refusing_to_crop,
     warn_of_unreadable,
 )
 from .headers import ImageForm
 from .pipeline import without_autotune
+from .pipeline_errors import check, raising_user_errors
 from .source import (
     MAX_CACHE_BYTES,
     ExampleFormat,
@@ -39,7 +39,6 @@ from .source import (
 # The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
 # aborts the process.
 _MAX_SENT_BYTES = 2**31 - 2**20
-LABEL_OUT_OF_RANGE = "a label is out of range"
 _MAX_MISSING = 1000
 _BATCH_SIZE = 64  # decoded images per batch
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -132,7 +131,7 @@ def load(images: EncodedImages, form: ImageForm) -> tuple[np.ndarray, np.ndarray
     is_unreadable = np.ones([images.size], bool)
     end = 0
     with (
-        refusing_to_crop(images.origin),
+        raising_user_errors(),
         tqdm.tqdm(
             total=images.size,
             desc=f"reading {images.origin}",
@@ -154,12 +153,16 @@ def load(images: EncodedImages, form: ImageForm) -> tuple[np.ndarray, np.ndarray
         warn_of_unreadable(images, np.flatnonzero(is_unreadable), "left out")
     labels = labels[:end]
     if images.classes and not (labels.min() >= 0 and labels.max() < images.classes):
-        raise UserError(
-            f"{images.origin} has labels {labels.min()} ... {labels.max()}, but "
-            f"--num_classes={images.classes} allows 0 ... {images.classes - 1}",
-            "set --num_classes to the number of classes of the data",
-        )
+        raise _label_error(images, labels.min(), labels.max())
     return levels[:end], labels.astype(np.int32)
+
+
+def _label_error(images: EncodedImages, smallest: int, largest: int) -> UserError:
+    return UserError(
+        f"{images.origin} has labels {smallest} ... {largest}, but its classes are "
+        f"0 ... {images.classes - 1}",
+        "set --num_classes to the number of classes of the data, or prepare the dataset again",
+    )
 
 
 class StreamedImages(StreamedData):
@@ -196,7 +199,7 @@ class StreamedImages(StreamedData):
             .map(self._decode_marked, num_parallel_calls=_PARALLEL_DECODES, deterministic=True)
             .ignore_errors()
         )
-        checked = check_cropping(decoded, self._images.origin, self._form)
+        checked = check_cropping(decoded, self._images, self._form)
         filled = substitution.fill(
             checked.batch(_BATCH_SIZE),
             self._images.origin,
@@ -219,13 +222,10 @@ class StreamedImages(StreamedData):
         return mark, tf.ensure_shape(image, self._form.shape), *rest
 
     def _check_labels(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        classes = tf.constant(self._images.classes, tf.int64)
-        message = f"{self._images.origin}: {LABEL_OUT_OF_RANGE}"
-        checks = [
-            tf.debugging.assert_non_negative(labels, message),
-            tf.debugging.assert_less(labels, classes, message),
-        ]
-        with tf.control_dependencies(checks):
+        smallest, largest = tf.reduce_min(labels), tf.reduce_max(labels)
+        is_valid = tf.logical_and(smallest >= 0, largest < self._images.classes)
+        error_of = functools.partial(_label_error, self._images)
+        with tf.control_dependencies([check(is_valid, error_of, smallest, largest)]):
             return images, tf.identity(labels)
 
     def _warn_of_missing(self, indices: np.ndarray) -> None:
@@ -238,6 +238,6 @@ class StreamedImages(StreamedData):
 
 def check_readable(images: EncodedImages, form: ImageForm) -> None:
     """Raises UserError if no image can be read."""
-    with refusing_to_crop(images.origin):
+    with raising_user_errors():
         if not any(True for _ in decode_readable(images, form, 1).take(1)):
             raise no_readable_image(images)

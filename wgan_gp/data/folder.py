@@ -33,6 +33,7 @@ class ImageFolder:
     """The images of a folder.
 
     Attributes:
+      origin: The flag and the path, for messages.
       path: The path of the folder.
       files: The paths of the images relative to the folder, in the order of the dataset.
       labels: The label of each image, which is the index of its subfolder in `class_names`.
@@ -40,6 +41,7 @@ class ImageFolder:
         image is not in a subfolder.
     """
 
+    origin: str
     path: str
     files: list[str]
     labels: list[int]
@@ -64,8 +66,7 @@ class FolderReader:
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
         folder = self._folder
-        origin, count = f"--data_dir={folder.path}", len(folder.files)
-        return unread_images(origin, count, self._form, settings, devices)
+        return unread_images(folder.origin, len(folder.files), self._form, settings, devices)
 
     @property
     def square_side(self) -> int:
@@ -87,7 +88,7 @@ class FolderImages(EncodedImages):
     classes = 0
 
     def __init__(self, folder: ImageFolder, seed: int):
-        self.origin = f"--data_dir={folder.path}"
+        self.origin = folder.origin
         self.size = len(folder.files)
         self._files = folder.files
         self._paths = tf.constant([posixpath.join(folder.path, file) for file in folder.files])
@@ -110,32 +111,32 @@ class FolderImages(EncodedImages):
     def name(self, index: int) -> str:
         return self._files[index]
 
-    def name_in_graph(self, index: tf.Tensor) -> tf.Tensor:
-        return tf.gather(self._paths, index)
-
     def _elements(self, indices: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         return indices, (tf.gather(self._paths, indices), tf.gather(self._labels, indices))
 
 
-def find_reader(settings: DataSettings) -> FolderReader:
-    """Lists the images of --data_dir; see `list_images` for errors."""
-    folder = list_images(settings.data_dir)
+def find_reader(settings: DataSettings, flag: str) -> FolderReader:
+    """Lists the images of `flag`, --data_dir or --test_data_dir; see `list_images` for errors."""
+    if settings.data_dir is None:
+        raise UserError("--dataset=image_folder requires a folder", "add --data_dir=FOLDER")
+    folder = list_images(settings.data_dir, f"{flag}={settings.data_dir}")
     return FolderReader(folder, read_headers(folder), settings)
 
 
-def list_images(path: str | None) -> ImageFolder:
+def list_images(path: str, origin: str) -> ImageFolder:
     """Lists the images in a folder at any depth.
 
     The label of an image is its top-level subfolder.
+
+    Args:
+      path: The path of the folder.
+      origin: The flag and the path, for messages.
 
     Raises:
       UserError: If the folder does not exist, cannot be reached, contains no images or contains BMP
         files.
       tf.errors.OpError, OSError: If the folder cannot be listed.
     """
-    if path is None:
-        raise UserError("--dataset=image_folder requires a folder", "add --data_dir=FOLDER")
-    origin = f"--data_dir={path}"
     listing.check_path(origin, path)
     if not tf.io.gfile.isdir(path):
         raise UserError(f"{origin} is not a folder", "give the folder of the images")
@@ -154,7 +155,7 @@ def list_images(path: str | None) -> ImageFolder:
     subfolders = [file.partition("/")[0] if "/" in file else "" for file in files]
     class_names = sorted(set(subfolders))
     labels = {name: label for label, name in enumerate(class_names)}
-    return ImageFolder(path, files, [labels[name] for name in subfolders], class_names)
+    return ImageFolder(origin, path, files, [labels[name] for name in subfolders], class_names)
 
 
 def _refuse_bmp(origin: str, files: list[str]) -> None:
@@ -167,15 +168,10 @@ def _refuse_bmp(origin: str, files: list[str]) -> None:
         )
 
 
-def find_form(
-    folder: ImageFolder,
-    headers: list[Header],
-    settings: DataSettings,
-    flag: str = "--data_dir",
-) -> ImageForm:
+def find_form(folder: ImageFolder, headers: list[Header], settings: DataSettings) -> ImageForm:
     """Returns the form into which the images of a folder are decoded; see `choose_form`."""
     has_tiff = any(file.lower().endswith(tiff.EXTENSIONS) for file in folder.files)
-    return choose_form(f"{flag}={folder.path}", headers, settings, has_tiff=has_tiff)
+    return choose_form(folder.origin, headers, settings, has_tiff=has_tiff)
 
 
 def read_headers(folder: ImageFolder) -> list[Header]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from ..errors import UserError
+from ..runtime.tensorflow_patches import no_autotune_of_copies
 from .source import InMemoryData, StreamedData
 
 # The dtypes that the infeed of a TPU supports.
@@ -45,21 +44,8 @@ def distribute(
     strategy: tf.distribute.Strategy,
     make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
 ) -> Iterator:
-    """Returns an iterator over a dataset of each host, with one element for each replica at a time.
-
-    TensorFlow copies the elements to each replica through a dataset of its own, which has
-    autotuning (see `without_autotune`) and no public options. Each would delay the end of training.
-    """
-    copied = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
-    if copied is None:  # another version of TensorFlow
-        return iter(strategy.distribute_datasets_from_function(make_dataset))
-
-    def copied_without_autotune(*args: Any, **kwargs: Any) -> tf.data.Dataset:
-        return without_autotune(copied(*args, **kwargs))
-
-    with mock.patch.object(
-        multi_device_iterator_ops, "_create_device_dataset", copied_without_autotune
-    ):
+    """Returns an iterator over each host's dataset, with one element for each replica at a time."""
+    with no_autotune_of_copies():
         return iter(strategy.distribute_datasets_from_function(make_dataset))
 
 

@@ -66,9 +66,14 @@ class RecordReader:
         return compute_fingerprint("", self._shards.files, self._shards.classes)
 
 
-def find_reader(settings: DataSettings) -> RecordReader:
-    """Finds the files of --data_dir; see `find_shards` for errors."""
-    shards = find_shards(settings.data_dir, settings.num_classes)
+def find_reader(settings: DataSettings, flag: str) -> RecordReader:
+    """Finds the files of `flag`, --data_dir or --test_data_dir; see `find_shards` for errors."""
+    pattern = settings.data_dir
+    if pattern is None:
+        raise UserError(
+            "--dataset=tfrecord requires files", "add --data_dir='PATTERN', such as DIR/*.tfrecord"
+        )
+    shards = find_shards(pattern, f"{flag}={pattern}", settings.num_classes)
     return RecordReader(shards, settings)
 
 
@@ -95,8 +100,6 @@ class RecordImages(EncodedImages):
         self._offsets = tf.constant([segment.offset for segment in self._segments], tf.int64)
         self._counts = tf.constant(counts, tf.int64)
         self._starts = tf.constant(list(itertools.accumulate(counts[:-1], initial=0)), tf.int64)
-        names = [record_name(self._segments, start) for start in self._starts.numpy()]
-        self._firsts = tf.constant([int(name.split()[1]) for name in names], tf.int64)
         mean_bytes = sum(segment.bytes for segment in self._segments) / self.size
         self._buffer_size = max(1, min(self.size, int(_SHUFFLE_BYTES / mean_bytes)))
 
@@ -126,12 +129,6 @@ class RecordImages(EncodedImages):
 
     def name(self, index: int) -> str:
         return record_name(self._segments, index)
-
-    def name_in_graph(self, index: tf.Tensor) -> tf.Tensor:
-        segment = tf.searchsorted(self._starts, [index], side="right")[0] - 1
-        number = tf.gather(self._firsts, segment) + index - tf.gather(self._starts, segment)
-        file = tf.gather(self._files, segment)
-        return tf.strings.join(["record ", tf.strings.as_string(number), " of ", file])
 
     def _records(self, segment: tf.Tensor) -> tf.data.Dataset:
         """Returns the records of a segment with their indices."""

@@ -121,14 +121,9 @@ def _read_folder(
     settings = DataSettings(
         dequantization=False, image_size=image_size_of(height, width), image_channels=channels
     )
-    try:
-        folder = list_images(path)
-        form = find_form(folder, read_headers(folder), settings, "--score_data")
-    except UserError as error:
-        texts = (text.replace("--data_dir", "--score_data") for text in (error.what, error.remedy))
-        raise UserError(*texts) from error
+    folder = list_images(path, f"--score_data={path}")
+    form = find_form(folder, read_headers(folder), settings)
     images = FolderImages(folder, seed=0)
-    images.origin = f"--score_data={path}"
     has_labels = "" not in folder.class_names
     missing = np.ones([len(folder.files)], bool)
     batches = decode_readable(images, form, tf.data.AUTOTUNE).batch(batch_size)
@@ -150,11 +145,7 @@ def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[Example
     flag = f"--score_data={path}"
     settings = DataSettings(dequantization=False)
     value = _load(path, flag)
-    try:
-        arrays = convert(value, settings, flag)
-    except UserError as error:  # it describes the result of a function
-        what, remedy = error.what.replace("returns", "contains"), error.remedy
-        raise UserError(what, remedy.replace("return ", "give ")) from error
+    arrays = convert(value, settings, flag)
     examples = arrays.examples
     if examples.shape[1:] != spec.example_shape:
         raise UserError(

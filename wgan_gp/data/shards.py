@@ -71,24 +71,18 @@ class Segment:
     bytes: int
 
 
-def find_shards(pattern: str | None, classes: int | None) -> Shards:
-    """Finds the files that match --data_dir and the features of their examples.
-
-    The result is cached.
+def find_shards(pattern: str, origin: str, classes: int | None) -> Shards:
+    """Finds the files that match a pattern and the features of their examples.
 
     Args:
       pattern: A glob pattern, or the path of one file.
+      origin: The flag and the pattern, for messages.
       classes: The value of --num_classes. None ignores the labels.
 
     Raises:
       UserError: If no file matches, a file cannot be reached, or the first examples lack a valid
         image or label.
     """
-    if pattern is None:
-        raise UserError(
-            "--dataset=tfrecord requires files", "add --data_dir='PATTERN', such as DIR/*.tfrecord"
-        )
-    origin = f"--data_dir={pattern}"
     listing.check_path(origin, pattern)
     # A path that exists is not a pattern, even if it contains wildcards.
     exists = tf.io.gfile.exists(pattern)

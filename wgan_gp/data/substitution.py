@@ -12,8 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from ..errors import UserError
+from .pipeline_errors import check
+
 MAX_NAMED = 20  # in a sequence of missing images, only the last MAX_NAMED are reported
-TOO_MANY_UNREADABLE = "too many consecutive images cannot be read"
 
 # The position of an image; the indices of the MAX_NAMED images before it, which are reported if
 # they are missing; and True if it is an image, False if it is the end of a batch.
@@ -53,11 +55,16 @@ def fill(
     Args:
       batches: The batches of `mark`, decoded and rebatched, without unreadable images.
       origin: The flag for messages.
-      max_missing: The number of consecutive missing images that raises the error
-        TOO_MANY_UNREADABLE.
+      max_missing: The number of consecutive missing images that is an error.
       on_missing: Receives the indices of missing images, int64, with the last MAX_NAMED of each
         consecutive sequence. None reports nothing.
     """
+
+    def error_of(count: int) -> UserError:
+        return UserError(
+            f"{origin}: {count} consecutive images cannot be read",
+            "check the disk or the network, delete the damaged files, and start again",
+        )
 
     def step(expected: tf.Tensor, batch: tuple) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         """Fills all positions from `expected` on with the next image that is not missing."""
@@ -67,8 +74,7 @@ def fill(
         end = image_positions[-1] + 1
         chosen = tf.gather(rows, tf.searchsorted(image_positions[1:], tf.range(expected, end)))
         missing = positions[-1] - end
-        message = f"{origin}: {TOO_MANY_UNREADABLE}"
-        checks = [tf.debugging.assert_less(missing, np.int64(max_missing), message)]
+        checks = [check(missing < max_missing, error_of, missing)]
         if on_missing is not None:
             gaps = image_positions[1:] - image_positions[:-1] - 1
             checks.append(_report(on_missing, gaps, tf.gather(before, rows)))

@@ -16,8 +16,8 @@ from .precision import in_words, warn_if_coarse
 from .source import MAX_CACHE_BYTES
 
 _BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
-_RETURN = "return an array, a pair of arrays (examples, labels), or a tf.data.Dataset of these"
-_NUMBERS = "return numbers of shape [N, H, W, C] or [N, D]"
+_RETURN = "give an array, a pair of arrays (examples, labels), or a tf.data.Dataset of these"
+_NUMBERS = "give numbers of shape [N, H, W, C] or [N, D]"
 MAX_IMAGE = 1.001  # images are in [-1, 1], up to rounding
 # A part of the error of a streamed dataset.
 OUT_OF_RANGE = "it has an image outside [-1, 1], or a row with NaN or infinity"
@@ -41,7 +41,7 @@ def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | tf.data.D
     Args:
       value: What it returned.
       settings: --cache decides whether a dataset is read into memory.
-      flag: The flag that names the function, for messages.
+      flag: The flag that names the function or the file, for messages.
 
     Raises:
       UserError: If the value is not usable.
@@ -53,7 +53,7 @@ def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | tf.data.D
             return _streamed(dataset, flag)
     else:
         if isinstance(value, tuple) and len(value) != 2:
-            raise UserError(f"{flag} returns a tuple of {len(value)} values", _RETURN)
+            raise UserError(f"{flag} gives a tuple of {len(value)} values", _RETURN)
         examples, labels = value if isinstance(value, tuple) else (value, None)
         arrays = Arrays(
             _as_array(examples, flag), None if labels is None else _as_array(labels, flag)
@@ -68,14 +68,14 @@ def _as_array(value: Any, flag: str) -> np.ndarray:
       UserError: If the value cannot be converted without a loss.
     """
     if np.ma.is_masked(value):
-        raise UserError(f"{flag} returns an array with masked elements", "fill or remove them")
+        raise UserError(f"{flag} gives an array with masked elements", "fill or remove them")
     with explaining(flag):
         try:
             array = np.asarray(value)
         except (ValueError, TypeError) as error:
-            raise UserError(f"{flag} returns {shorten(str(error))}", _RETURN) from None
+            raise UserError(f"{flag} gives {shorten(str(error))}", _RETURN) from None
     if not array.ndim:
-        raise UserError(f"{flag} returns an object of type {type(value).__name__}", _RETURN)
+        raise UserError(f"{flag} gives an object of type {type(value).__name__}", _RETURN)
     return array
 
 
@@ -90,19 +90,19 @@ def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
     spec = dataset.element_spec
     is_tuple = isinstance(spec, tuple) and len(spec) in (1, 2)
     if not is_tuple or not all(isinstance(each, tf.TensorSpec) for each in spec):
-        raise UserError(f"{flag} returns a dataset of {shorten(str(spec))}", _RETURN)
+        raise UserError(f"{flag} gives a dataset of {shorten(str(spec))}", _RETURN)
     for what, each in zip(("examples", "labels"), spec, strict=False):
         if not (each.dtype.is_floating or each.dtype.is_integer or each.dtype == tf.bool):
-            raise UserError(f"{flag} returns a dataset of {what} of {each.dtype.name}", _NUMBERS)
+            raise UserError(f"{flag} gives a dataset of {what} of {each.dtype.name}", _NUMBERS)
     shape = spec[0].shape
     if not shape.is_fully_defined() or shape.rank not in (1, 2, 3) or not shape.num_elements():
         raise UserError(
-            f"{flag} returns a dataset of examples of shape {shape}",
+            f"{flag} gives a dataset of examples of shape {shape}",
             "give each example the same shape, [H, W, C] or [D], without batching the dataset",
         )
     if len(spec) == 2 and not (spec[1].shape.is_fully_defined() and spec[1].shape.rank < 2):
         raise UserError(
-            f"{flag} returns a dataset of labels of shape {spec[1].shape}",
+            f"{flag} gives a dataset of labels of shape {spec[1].shape}",
             "give each example one integer from 0, or a condition of K numbers",
         )
     return dataset
@@ -118,7 +118,7 @@ def _streamed(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
     with explaining(flag):
         is_empty = next(dataset.take(1).as_numpy_iterator(), None) is None
     if is_empty:
-        raise UserError(f"{flag} returns a dataset without examples", "correct it")
+        raise UserError(f"{flag} gives a dataset without examples", "correct it")
     return dataset
 
 
@@ -168,21 +168,21 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
         examples = examples[..., None]
     if not examples.size or examples.ndim not in (2, 4) or examples.dtype.kind not in "fiub":
         raise UserError(
-            f"{flag} returns examples of shape {examples.shape} and dtype {examples.dtype}",
+            f"{flag} gives examples of shape {examples.shape} and dtype {examples.dtype}",
             _NUMBERS,
         )
     if not (examples.ndim == 4 and examples.dtype == np.uint8):
         if not np.isfinite(examples).all():
             bad = int((~np.isfinite(examples)).reshape(len(examples), -1).any(1).sum())
             raise UserError(
-                f"{flag} returns NaN or infinity in {bad} of {len(examples)} examples",
+                f"{flag} gives NaN or infinity in {bad} of {len(examples)} examples",
                 "leave them out",
             )
         examples = _to_float32(examples, flag)
         if examples.ndim == 4 and np.abs(examples).max() > MAX_IMAGE:
             raise UserError(
-                f"{flag} returns images from {examples.min():g} to {examples.max():g}",
-                "scale them to [-1, 1], or return uint8",
+                f"{flag} gives images from {examples.min():g} to {examples.max():g}",
+                "scale them to [-1, 1], or give uint8",
             )
     return Arrays(examples, _check_labels(labels, len(examples), flag))
 
@@ -196,7 +196,7 @@ def _to_float32(examples: np.ndarray, flag: str) -> np.ndarray:
     low, high = (each.astype(np.float64) for each in (examples.min(axis=0), examples.max(axis=0)))
     if (largest := max(-low.min(), high.max())) > np.finfo(np.float32).max:
         raise UserError(
-            f"{flag} returns examples of up to {largest:.3g} in size, which float32 cannot hold",
+            f"{flag} gives examples of up to {largest:.3g} in size, which float32 cannot hold",
             "scale them to values near 1",
         )
     if examples.ndim == 2:  # pixels may be almost constant
@@ -216,12 +216,12 @@ def _check_labels(labels: np.ndarray | None, count: int, flag: str) -> np.ndarra
         labels = labels[:, 0]
     if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise UserError(
-            f"{flag} returns labels of shape {labels.shape} and dtype {labels.dtype} for {count} "
+            f"{flag} gives labels of shape {labels.shape} and dtype {labels.dtype} for {count} "
             "examples",
-            "return one integer from 0 for each example, or conditions [N, K] of numbers",
+            "give one integer from 0 for each example, or conditions [N, K] of numbers",
         )
     if labels.max() >= 1_000_000:
-        raise UserError(f"{flag} returns the label {labels.max()}", "number the classes from 0")
+        raise UserError(f"{flag} gives the label {labels.max()}", "number the classes from 0")
     return labels.astype(np.int64)
 
 
@@ -235,14 +235,14 @@ def check_conditions(conditions: np.ndarray, count: int, flag: str) -> np.ndarra
     conditions = conditions[:, None] if conditions.ndim == 1 else conditions
     if conditions.ndim != 2 or not conditions.size or len(conditions) != count:
         raise UserError(
-            f"{flag} returns conditions of shape {shape} for {count} examples",
-            "return one number, or K numbers, for each example: [N] or [N, K]",
+            f"{flag} gives conditions of shape {shape} for {count} examples",
+            "give one number, or K numbers, for each example: [N] or [N, K]",
         )
     if conditions.dtype.kind not in "fiub":
-        raise UserError(f"{flag} returns conditions of {conditions.dtype}", "return numbers")
+        raise UserError(f"{flag} gives conditions of {conditions.dtype}", "give numbers")
     if bad := int((~np.isfinite(conditions)).any(axis=1).sum()):
         raise UserError(
-            f"{flag} returns NaN or infinity in the conditions of {bad} of {count} examples",
+            f"{flag} gives NaN or infinity in the conditions of {bad} of {count} examples",
             "leave these examples out",
         )
     return conditions

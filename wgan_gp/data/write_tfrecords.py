@@ -24,7 +24,7 @@ from ..config import sides_of
 from ..config.image_size import parse_image_size
 from ..errors import UserError, printable, reason
 from ..run_directory.files import list_prefix
-from ..runtime.log import show_log_lines
+from ..runtime.streams import show_log_lines
 from . import listing, pixels, tiff
 from .folder import ImageFolder, list_images
 from .headers import ImageForm, read_header
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
             shape = (*size, given.image_channels or 3)
         write(given.folder, given.prefix, given.images_per_file, shape)
     except UserError as error:
-        print(f"error: {error}".replace("--data_dir=", ""), file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -89,7 +89,7 @@ def write(path: str, prefix: str, images_per_file: int, shape: tuple[int, int, i
         written, or files of an earlier call with another number of files exist.
     """
     with listing.reading(path):
-        folder = list_images(path)
+        folder = list_images(path, path)
     order = list(range(len(folder.files)))
     random.Random(0).shuffle(order)  # so that each part of a file has images of all classes
     count = math.ceil(len(order) / images_per_file)

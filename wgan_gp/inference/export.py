@@ -18,8 +18,7 @@ from absl import logging
 
 from ..data.conditions import Conditions
 from ..data.scaling import Scaling
-from ..run_directory.files import convert_file_errors, write_durable
-from ..run_directory.folders import check_new_folder, new_folder
+from ..run_directory.files import check_new_folder, convert_file_errors, new_folder, write_durable
 from .signatures import condition_spec, conditional_signatures, signatures, traced
 
 SAVED_MODEL = "saved_model"

@@ -16,8 +16,14 @@ from ..data.scaling import Scaling
 from ..data.spec import DataSpec
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
-from ..run_directory.files import convert_file_errors, write_atomic, write_durable
-from ..run_directory.folders import check_inside, check_new_folder, new_folder
+from ..run_directory.files import (
+    check_inside,
+    check_new_folder,
+    convert_file_errors,
+    new_folder,
+    write_atomic,
+    write_durable,
+)
 from .grids import GRID_SIDE, column_conditions, grid_columns, interpolations, transitions
 from .images import to_pixels
 from .pictures import overview, presentation

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -60,8 +59,6 @@ def _finite(spelled: str) -> float:
 def read_object(path: str, check: Check | None = None) -> dict[str, Any] | None:
     """Reads an object and checks its checksum, which is not part of the result.
 
-    A file without a checksum, from an earlier version of this program, is accepted.
-
     Args:
       path: The path of the file.
       check: A check of the content; see schema.py.
@@ -70,8 +67,8 @@ def read_object(path: str, check: Check | None = None) -> dict[str, Any] | None:
       The object, or None if the file does not exist.
 
     Raises:
-      UserError: If the file does not contain a JSON object, its checksum differs, or the content
-        does not pass the check.
+      UserError: If the file does not contain a JSON object, it has no checksum or another one, or
+        the content does not pass the check.
       tf.errors.OpError, OSError: If the file cannot be read; see `read_file`.
     """
     if not tf.io.gfile.exists(path):
@@ -80,8 +77,8 @@ def read_object(path: str, check: Check | None = None) -> dict[str, Any] | None:
     content, is_equal = None, False
     try:
         content = parse(raw)
-        checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
-        is_equal = checksum is None or checksum == digest(content)
+        if isinstance(content, dict):
+            is_equal = content.pop(_CHECKSUM, None) == digest(content)
     except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
         pass
     if not isinstance(content, dict):
@@ -108,13 +105,13 @@ class Log:
     content: bytes
 
 
-def read_log(path: str, *, ascending: bool = True) -> Log:
+def read_log(path: str, *, ascending: bool = True, until: int | None = None) -> Log:
     """Reads a log; a missing file is treated as empty.
 
     Args:
       path: The path of the file.
-      ascending: Whether each step must be larger than the previous one. Lines outside the longest
-        ascending sequence then count as damaged.
+      ascending: Whether a line whose step is not larger than that of the line before is damaged.
+      until: Lines of later steps are left out.
     """
     if not tf.io.gfile.exists(path):
         return Log([], [], b"")
@@ -122,40 +119,15 @@ def read_log(path: str, *, ascending: bool = True) -> Log:
     *lines, last = log.content.split(b"\n")
     if _step_of(last) is not None:  # only its line break is missing
         lines.append(last)
-    steps = [_step_of(line) for line in lines]
-    valid = [index for index, step in enumerate(steps) if step is not None]
-    if ascending:
-        valid = [valid[i] for i in longest_ascending([steps[index] for index in valid])]
-    kept = set(valid)
-    for index, (step, line) in enumerate(zip(steps, lines, strict=True)):
-        if step is not None and index in kept:
-            log.lines.append((step, line + b"\n"))
+    for number, line in enumerate(lines, 1):
+        step = _step_of(line)
+        if step is not None and until is not None and step > until:
+            continue
+        if step is None or (ascending and log.lines and step <= log.lines[-1][0]):
+            log.damaged.append((number, line + b"\n"))
         else:
-            log.damaged.append((index + 1, line + b"\n"))
+            log.lines.append((step, line + b"\n"))
     return log
-
-
-def longest_ascending(numbers: Sequence[Any]) -> list[int]:
-    """Returns the indices of a longest strictly ascending subsequence of some numbers.
-
-    If one number of an ascending sequence was changed, exactly that number is left out, whether it
-    became too large or too small.
-    """
-    # The smallest last number of an ascending subsequence of each length, and its index.
-    last_numbers: list[Any] = []
-    last_indices: list[int] = []
-    predecessors: list[int | None] = []
-    for index, number in enumerate(numbers):
-        length = bisect.bisect_left(last_numbers, number)
-        last_numbers[length : length + 1] = [number]
-        last_indices[length : length + 1] = [index]
-        predecessors.append(last_indices[length - 1] if length else None)
-    reversed_result: list[int] = []
-    current = last_indices[-1] if last_indices else None
-    while current is not None:
-        reversed_result.append(current)
-        current = predecessors[current]
-    return reversed_result[::-1]
 
 
 def _step_of(line: bytes) -> int | None:

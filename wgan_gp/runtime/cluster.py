@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,6 @@ import tensorflow as tf
 from ..config import Config, DeviceSettings, as_text
 from ..errors import UserError, reason, shorten
 from ..run_directory.json_files import digest
-from .deadline import deadline_from_outside
 
 _EXAMPLE = (
     '{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]}, "task": {"type": "worker", "index": 0}}'
@@ -288,3 +291,39 @@ def _differ(values: np.ndarray) -> bool:
 
 def _distinct(values: np.ndarray) -> list[int]:
     return sorted(set(values.tolist()))
+
+
+# Kills the parent process after a time limit, and ends when the parent has ended.
+_WATCHDOG = """
+import os, signal, sys, time
+parent, seconds, line = os.getppid(), float(sys.argv[1]), sys.argv[2]
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    time.sleep(0.2)
+    if os.getppid() != parent:
+        sys.exit()
+print(line, file=sys.stderr, flush=True)
+os.kill(parent, signal.SIGKILL)
+"""
+
+
+@contextlib.contextmanager
+def deadline_from_outside(seconds: float, what: str, remedy: str) -> Iterator[None]:
+    """Ends the program with an error if the code inside the context takes too long.
+
+    Another process limits the time, because TensorFlow waits here while it holds Python's global
+    interpreter lock, so that no thread of this process can run. The program is killed, so its exit
+    status is that of SIGKILL.
+
+    Args:
+      seconds: The time limit.
+      what: See `UserError`.
+      remedy: See `UserError`.
+    """
+    line = f"error: {UserError(what, remedy)}"
+    watchdog = subprocess.Popen([sys.executable, "-S", "-c", _WATCHDOG, str(seconds), line])
+    try:
+        yield
+    finally:
+        watchdog.send_signal(signal.SIGKILL)
+        watchdog.wait()

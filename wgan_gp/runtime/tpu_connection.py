@@ -1,14 +1,46 @@
-"""The connection to a TPU."""
+"""The connection to a TPU, with a time limit."""
 
 from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from ..config import DeviceSettings
 from ..errors import UserError
 from . import tpu_machine
-from .deadline import deadline
 from .tpu_errors import explain, unresponsive_error
+
+
+def end_program(message: str) -> None:
+    """Prints an error and ends the program with status 2, even if a thread waits in TensorFlow."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(2)  # sys.exit would not end such a thread
+
+
+@contextlib.contextmanager
+def deadline(
+    seconds: float, what: str, remedy: str, *, end: Callable[[str], None] = end_program
+) -> Iterator[None]:
+    """Ends the program with an error if the code inside the context takes too long.
+
+    Args:
+      seconds: The time limit.
+      what: See `UserError`.
+      remedy: See `UserError`.
+      end: Ends the program with a message.
+    """
+    timer = threading.Timer(seconds, end, [str(UserError(what, remedy))])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def connect_tpu(settings: DeviceSettings) -> tf.distribute.Strategy:

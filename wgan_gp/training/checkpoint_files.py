@@ -13,8 +13,8 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import UserError
-from ..run_directory import folders
 from ..run_directory.files import convert_file_errors, list_prefix
+from ..run_directory.files import delete as delete_file
 from .checkpoint_manifest import complete_checkpoints, describe_damage, list_checkpoints
 
 RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
@@ -155,7 +155,7 @@ def delete(path: str) -> None:
     The manifest is deleted first, so that a partly deleted checkpoint does not appear complete.
     """
     for file in files_of(path):
-        folders.delete(file)
+        delete_file(file)
 
 
 def files_of(path: str) -> Iterator[str]:

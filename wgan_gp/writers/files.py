@@ -30,11 +30,11 @@ class JsonlWriter(Writer):
         """Removes lines later than `step` and an incomplete last line.
 
         An earlier process wrote the lines later than `step` after its last checkpoint; they will
-        be computed again. Damaged lines are moved to a file with the suffix .damaged, with a
-        warning on stderr.
+        be computed again. Damaged lines, and lines whose step is not larger than that of the line
+        before, are moved to a file with the suffix .damaged, with a warning on stderr.
         """
-        log = read_log(self._path, ascending=self._ascending)
-        kept = b"".join(line for line_step, line in log.lines if line_step <= step)
+        log = read_log(self._path, ascending=self._ascending, until=step)
+        kept = b"".join(line for _, line in log.lines)
         if log.damaged:
             damaged_path = f"{self._path}.damaged"
             _append(damaged_path, b"".join(line for _, line in log.damaged))

@@ -19,8 +19,7 @@ from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from ..config import Config
-from ..run_directory.files import check_regular, list_prefix
-from ..run_directory.folders import delete
+from ..run_directory.files import check_regular, delete, list_prefix
 from .writer import Writer
 
 

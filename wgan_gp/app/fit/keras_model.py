@@ -11,11 +11,12 @@ from ...data.fit_batches import fit_batches
 from ...data.fit_data import as_array, as_dataset, is_list_of_arrays, split
 from ...data.spec import DataSpec
 from ...errors import UserError, naming
+from ...runtime.tensorflow_patches import NoSymbolicBuild
 from .keras_arguments import refuse, require_end, usable_callbacks
 
 
-class CheckedModel(tf.keras.Model):
-    """A base class of `WGANGP` with the methods of Keras that take data.
+class CheckedModel(NoSymbolicBuild, tf.keras.Model):
+    """A base class of `WGANGP` with the methods of Keras that take data; `prepare` builds it.
 
     Attributes:
       config: The settings of the training.
@@ -107,9 +108,6 @@ class CheckedModel(tf.keras.Model):
         """Returns the critic's terms on an array of batch_size examples."""
         kwargs = refuse("test_on_batch", kwargs)
         return super().test_on_batch(*self._one_batch("test_on_batch", x, y, 1), **kwargs)
-
-    def _maybe_symbolic_build(self, *_: Any, **__: Any) -> None:
-        """Does nothing: `prepare` builds all, and Keras would discard batches of an iterator."""
 
     def _require_compile(self, method: str) -> None:
         if not hasattr(self, "critic_optimizer"):
