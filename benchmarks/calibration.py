@@ -124,7 +124,7 @@ class Drawn:
     """
 
     batch_size = 100
-    truncation = conditions = None
+    conditions = None
 
     def __init__(
         self,

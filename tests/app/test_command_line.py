@@ -76,7 +76,6 @@ def parse(*arguments):
             "--adversarial_loss=gan is unknown — use one of wasserstein, logistic, hinge",
         ),
         (["--penalty_interval=0"], "--penalty_interval=0 is too small — give at least 1"),
-        (["--penalty_noise=-1"], "--penalty_noise=-1.0 is too small — give at least 0"),
         (["--clip_value=0"], "--clip_value=0.0 is too small — give more than 0"),
         (["--drift_weight=-1"], "--drift_weight=-1.0 is too small — give at least 0"),
         (

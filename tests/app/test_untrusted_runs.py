@@ -29,7 +29,7 @@ FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 # The settings that only the command line decides: paths, code, connections, and what a mode does.
 _NAMES = """
 data_dir test_data_dir download fused_resampling objective stop_step on_nonfinite
-max_rollbacks tpu tpu_zone tpu_project tpu_cores start_timeout cpu_replicas jit_compile device_loop
+tpu tpu_zone tpu_project tpu_cores start_timeout cpu_replicas jit_compile device_loop
 model_dir summary_interval sample_interval checkpoint_interval keep_checkpoints
 keep_checkpoint_interval writers compare restore_from restore evaluate_interval profile_steps
 sample_format num_samples sample_class sample_conditions output score_data score_examples

@@ -255,8 +255,6 @@ class FakeExamples:
 class FakeSampler:
     """A sampler of given samples, or of examples that equal their labels plus noise."""
 
-    truncation = None
-
     def __init__(self, samples, classes=0, condition_size=0):
         self.samples, self.classes = samples.astype(np.float32), classes
         self.conditions = Conditions.of(np.zeros([1, condition_size])) if condition_size else None

@@ -229,7 +229,6 @@ def tiny_evaluator(replicas=1, folder=None, draw=None, **settings):
 
     class Sampler:
         classes = dataset.spec.classes
-        truncation = None
 
         def sample(self, count):
             shape = (count, *dataset.spec.example_shape)

@@ -1,19 +1,15 @@
 """Samples that depend on (weights, seed, index) only, and pictures of them."""
 
-import json
-
 import numpy as np
 import pytest
-import scipy.stats
 import tensorflow as tf
 
 import models
-from tests.helpers.runs import DCGAN, call_main, open_data, strategy_over, train_tiny
+from tests.helpers.runs import DCGAN, open_data, strategy_over, train_tiny
 from wgan_gp.config import Config
 from wgan_gp.inference.grids import make_sample_images, real_images
 from wgan_gp.inference.images import GAP_GRAY, PLOT_PIXELS, image_grid, point_plot
 from wgan_gp.inference.sampling import Sampler
-from wgan_gp.runtime.randomness import truncate
 
 
 def make_sampler(replicas, batch_size=8, classes=0, **choices):
@@ -73,46 +69,6 @@ def test_given_noise_is_drawn_as_the_same_noise_of_the_seed(replicas, label):
     np.testing.assert_allclose(
         sampler.generate(latents, labels), sampler.sample(13, label), atol=1e-6
     )
-
-
-@pytest.mark.parametrize("threshold", [0.3, 1.0, 5.0])
-def test_truncated_latents_have_the_normal_distribution_within_the_threshold(threshold):
-    values = np.concatenate([np.linspace(-9, 9, 181), np.random.default_rng(0).normal(size=2000)])
-    found = truncate(tf.constant(values, tf.float32), threshold).numpy()
-    low, high = scipy.stats.norm.cdf([-threshold, threshold])
-    expected = scipy.stats.norm.ppf(low + scipy.stats.norm.cdf(values) * (high - low))
-    is_exact = np.abs(values) < 6  # where SciPy's distribution function is not rounded to 1
-    np.testing.assert_allclose(found[is_exact], expected[is_exact], atol=1e-5 + 1e-4 * threshold)
-    assert np.abs(found).max() <= threshold
-    assert (np.diff(found[:181]) >= 0).all()
-    assert (
-        scipy.stats.kstest(found[181:], scipy.stats.truncnorm(-threshold, threshold).cdf)[1] > 0.01
-    )
-
-
-def test_a_truncated_sampler_draws_similar_samples_on_any_number_of_replicas():
-    plain, truncated = make_sampler(1), make_sampler(1).truncated(0.5)
-    latents, labels = truncated.noise(13)
-    assert np.abs(latents).max() <= 0.5 < np.abs(plain.noise(13)[0]).max()
-    np.testing.assert_array_equal(np.sign(latents), np.sign(plain.noise(13)[0]))
-    expected = truncated.sample(13)
-    np.testing.assert_allclose(truncated.generate(latents, labels), expected, atol=1e-6)
-    np.testing.assert_allclose(make_sampler(4).truncated(0.5).sample(13), expected, atol=1e-6)
-    assert np.abs(plain.sample(13) - expected).max() > 0.01
-
-
-def test_every_sample_of_a_run_is_truncated(tmp_path, capsys):
-    train_tiny(tmp_path, train_steps=1)
-    flags = [f"--model_dir={tmp_path}", "--sample_truncation=0.25"]
-    assert call_main("--mode=sample", *flags, "--sample_format=npz") == 0
-    path = capsys.readouterr().out.splitlines()[-1]
-    assert path.endswith("-truncation-0.25-npz-64.npz")
-    with np.load(path) as archive:
-        assert np.abs(archive["latents"]).max() <= 0.25 == archive["truncation"]
-    assert call_main("--mode=evaluate", *flags) == 0
-    assert "samples of latents within 0.25:" in capsys.readouterr().out
-    (line,) = (tmp_path / "evaluation.jsonl").read_text().splitlines()
-    assert json.loads(line)["truncation"] == 0.25
 
 
 def test_a_conditional_grid_has_a_column_for_each_class():

@@ -119,10 +119,8 @@ AVERAGE = {
 SCHEDULED = {
     "learning_rate_schedule": "cosine",
     "learning_rate_end": 0.25,
-    "warmup_steps": 7,
     "beta_2_end": 0.99,
-    "critic_beta_1": 0.5,
-    "generator_beta_2": 0.95,
+    "beta_1": 0.5,
     "penalty_weight_end": 0.1,
     "schedule_steps": 9,
 }

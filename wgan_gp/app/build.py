@@ -73,7 +73,7 @@ def network_builder(
 
 def make_sampler(config: Config, devices: Devices, state: TrainState, spec: DataSpec) -> Sampler:
     """Returns the sampler of a run's generator, or of the moving average if there is one."""
-    sampler = Sampler(
+    return Sampler(
         state.sampling_generator,
         devices.strategy,
         latent_size=config.latent_size,
@@ -81,8 +81,6 @@ def make_sampler(config: Config, devices: Devices, state: TrainState, spec: Data
         classes=spec.classes,
         conditions=spec.conditions,
     )
-    truncation = config.sample_truncation
-    return sampler if truncation is None else sampler.truncated(truncation)
 
 
 def make_objective(config: Config, library: Library) -> Objective:

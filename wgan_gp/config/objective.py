@@ -125,12 +125,6 @@ class ObjectiveSettings(Section):
         minimum=1,
         of_run=True,
     )
-    penalty_noise: float = setting(
-        0.25,
-        "Standard deviation of dragan's noise, in the units of the data.",
-        minimum=0,
-        of_run=True,
-    )
     clip_value: float = setting(
         0.01,
         "Largest absolute weight that weight_clipping permits in the critic.",

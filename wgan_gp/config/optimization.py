@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from .settings import Seeded, setting
-
-
-def _of_network(network: str, name: str) -> Any:
-    """Declares a value of one network in place of a setting of both."""
-    text = f"Value of --{name} for the {network} alone. Default: --{name}."
-    return setting(None, text, minimum=0, below=1, stays_none=True, of_run=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,10 +77,6 @@ class OptimizationSettings(Seeded):
         below=1,
         of_run=True,
     )
-    critic_beta_1: float | None = _of_network("critic", "beta_1")
-    generator_beta_1: float | None = _of_network("generator", "beta_1")
-    critic_beta_2: float | None = _of_network("critic", "beta_2")
-    generator_beta_2: float | None = _of_network("generator", "beta_2")
     beta_2_end: float | None = setting(
         None,
         "Value that beta_2 of both networks reaches after --schedule_steps, along half a cosine. "
@@ -119,13 +108,6 @@ class OptimizationSettings(Seeded):
         stays_none=True,
         of_run=True,
     )
-    warmup_steps: int = setting(
-        0,
-        "Iterations in which a factor of the learning rates increases linearly to 1. 0: no "
-        "warm-up.",
-        minimum=0,
-        of_run=True,
-    )
     generator_ema_decay: float = setting(
         0.0,
         "Decay per generator step of an exponential moving average of the generator (0.999), from "
@@ -152,12 +134,9 @@ class OptimizationSettings(Seeded):
     on_nonfinite: str = setting(
         "stop",
         "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
-        "the last checkpoint with new noise.",
+        "the last checkpoint with new noise, at most three times.",
         choices=("stop", "rollback"),
         changeable_on_resume=True,
-    )
-    max_rollbacks: int = setting(
-        3, "Number of rollbacks after which a run stops.", minimum=1, changeable_on_resume=True
     )
 
     @property
@@ -179,8 +158,3 @@ class OptimizationSettings(Seeded):
     def averages_generator(self) -> bool:
         """True if a moving average of the generator is computed."""
         return bool(self.generator_ema_decay or self.generator_ema_half_life)
-
-    def of_network(self, network: str, name: str) -> float:
-        """Returns beta_1 or beta_2 of the critic or the generator."""
-        own = getattr(self, f"{network}_{name}")
-        return getattr(self, name) if own is None else own

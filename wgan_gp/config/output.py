@@ -133,15 +133,6 @@ class OutputSettings(Section):
         changeable_on_resume=True,
         of_run=True,
     )
-    sample_truncation: float | None = setting(
-        None,
-        "Largest absolute value of the latents of samples, which have the normal distribution "
-        "within it: typical samples instead of all. It applies to all samples, also those that "
-        "are evaluated. Default: no limit.",
-        above=0,
-        changeable_on_resume=True,
-        of_run=True,
-    )
     sample_class: int | None = setting(
         None,
         "Class of the samples of a conditional run. Default: all classes in turn.",

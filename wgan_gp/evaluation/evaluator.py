@@ -33,8 +33,7 @@ class Evaluator(Protocol):
 
     Attributes:
       metadata: The entries of evaluation.jsonl in addition to the metrics: "samples", the number of
-        samples, and "extractor", the name of the feature extractor, and "truncation", that of the
-        latents if there is one. `evaluate` may change them.
+        samples, and "extractor", the name of the feature extractor. `evaluate` may change them.
     """
 
     metadata: dict[str, Any]
@@ -87,10 +86,7 @@ def make_evaluator(
         data.
     """
     sampler = _with_all_conditions(sampler, examples.dataset)
-    evaluator = _choose_evaluator(settings, strategy, sampler, examples, folder)
-    if sampler.truncation is not None:
-        evaluator.metadata["truncation"] = sampler.truncation
-    return evaluator
+    return _choose_evaluator(settings, strategy, sampler, examples, folder)
 
 
 def _choose_evaluator(

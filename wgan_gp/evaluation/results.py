@@ -64,9 +64,7 @@ def table(step: int, values: Mapping[str, float], metadata: Mapping[str, Any]) -
       metadata: See `evaluator.Evaluator`.
     """
     extractor = f", features of {metadata['extractor']}" if metadata["extractor"] else ""
-    limit = metadata.get("truncation")
-    truncated = "" if limit is None else f" of latents within {limit:g}"
-    lines = [f"after {step} iterations, {metadata['samples']} samples{truncated}{extractor}:"]
+    lines = [f"after {step} iterations, {metadata['samples']} samples{extractor}:"]
     width = max([26, *(len(tag.partition("/")[2]) for tag in values)])
     for tag, value in values.items():
         name = tag.partition("/")[2]

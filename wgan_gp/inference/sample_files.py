@@ -195,8 +195,6 @@ def _default_name(
 ) -> str:
     """Returns a name that is unique to the samples, so that only equal samples are overwritten."""
     parts = ["ckpt", iteration, "seed", seed]
-    if settings.sample_truncation is not None:
-        parts += ["truncation", settings.sample_truncation]
     if settings.sample_class is not None:
         parts += ["class", settings.sample_class]
     if conditions is not None:
@@ -264,7 +262,6 @@ def _archive(
         "latents": latents,
         "seed": np.int64(sampler.seed),
         "iteration": np.int64(iteration),
-        **({} if sampler.truncation is None else {"truncation": np.float64(sampler.truncation)}),
         **({"labels": labels} if sampler.classes else {}),
         **({} if known is None else {"conditions": sampler.conditions_of(count, conditions)}),
     }

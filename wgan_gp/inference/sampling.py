@@ -12,7 +12,7 @@ import tqdm
 
 from ..data.conditions import Conditions
 from ..errors import UserError
-from ..runtime.randomness import RngStream, normal, truncate
+from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
 
 
@@ -22,9 +22,6 @@ class Sampler:
     The generator is called in inference mode. With accumulated batch-norm statistics, samples do
     not depend on each other. With batch statistics (--sampling_statistics=batch), samples depend
     on their batch of `batch_size` samples over all replicas.
-
-    Attributes:
-      truncation: The largest absolute value of latents, see `truncated`; None if there is none.
 
     Args:
       generator: `[B, latent_size]` -> `[B, *example_shape]`. A conditional generator takes a
@@ -54,7 +51,6 @@ class Sampler:
         self.seed = seed
         self.classes = classes
         self.conditions = conditions
-        self.truncation: float | None = None
         self._used = None if conditions is None else conditions.recorded()
         self._table = None if self._used is None else self._used.table
         self._generator = generator
@@ -135,21 +131,8 @@ class Sampler:
 
     def with_conditions(self, conditions: Conditions) -> Sampler:
         """Returns a sampler of the same generator that uses all given conditions in turn."""
-        other = self._copy()
-        other.conditions, other._used, other._table = conditions, conditions, conditions.table
-        return other
-
-    def truncated(self, threshold: float) -> Sampler:
-        """Returns a sampler of the same generator whose latents have no larger absolute value.
-
-        Sample i has the latents that `runtime.randomness.truncate` makes of those of sample i.
-        """
-        other = self._copy()
-        other.truncation = threshold
-        return other
-
-    def _copy(self) -> Sampler:
         other = copy.copy(self)
+        other.conditions, other._used, other._table = conditions, conditions, conditions.table
         other._trace()
         return other
 
@@ -195,10 +178,9 @@ class Sampler:
 
     def _latents(self, first: int | tf.Tensor, count: int) -> tf.Tensor:
         """Returns the latents of samples `first` ... `first + count - 1`."""
-        latents = normal(
+        return normal(
             self.seed, RngStream.SAMPLES, step=0, first=first, count=count, size=self._latent_size
         )
-        return latents if self.truncation is None else truncate(latents, self.truncation)
 
     def _first_of_replica(self) -> tf.Tensor:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group

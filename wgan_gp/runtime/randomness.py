@@ -135,25 +135,3 @@ def normal(
     radius = tf.sqrt(-2.0 * tf.math.log(1.0 - u[:, :pairs]))  # 1 - u is in (0, 1]
     angle = 2.0 * math.pi * u[:, pairs:]
     return tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=1)[:, :size]
-
-
-def truncate(values: tf.Tensor, threshold: float) -> tf.Tensor:
-    """Maps standard normal values to values of the normal distribution within +-threshold.
-
-    The map is the increasing function between the two distributions, so each value keeps its rank,
-    unlike in the truncation trick of Brock et al. 2018 (arXiv:1809.11096, section 3.1), which
-    draws values beyond the threshold again. The distribution is the same.
-
-    Args:
-      values: Standard normal values of any shape, float32.
-      threshold: The largest absolute value of the result, > 0.
-    """
-
-    def upper_tail(size: tf.Tensor | float) -> tf.Tensor:
-        return 0.5 * tf.math.erfc(size / math.sqrt(2))
-
-    # Of absolute values, because float32 represents a small upper tail, but not 1 minus it.
-    beyond = upper_tail(tf.constant(threshold, values.dtype))
-    tail = beyond + upper_tail(tf.abs(values)) * (1 - 2 * beyond)
-    size = -tf.math.ndtri(tail)
-    return tf.sign(values) * tf.clip_by_value(size, 0.0, threshold)

@@ -35,23 +35,18 @@ def learning_rate(
         cosine:    e + (1 - e) (1 - cos(pi r)) / 2 (Loshchilov and Hutter 2017, arXiv:1608.03983,
                    equation 5, without restarts)
 
-    times min(1, (iteration + 1) / warmup_steps). The warm-up does not shift the schedule.
-
     Args:
       settings: The settings of the schedule.
       initial: The initial learning rate of the network.
       iteration: The iteration, an integer or a scalar float32 tensor.
     """
-    rate = initial
-    if settings.learning_rate_schedule != "constant":
-        remaining = _remaining(iteration, settings.schedule_length)
-        if settings.learning_rate_schedule == "cosine":
-            remaining = _half_cosine(remaining)
-        end = settings.learning_rate_end
-        rate = initial * (end + (1.0 - end) * remaining)
-    if settings.warmup_steps:
-        rate *= _library(iteration).minimum(1.0, (iteration + 1) / settings.warmup_steps)
-    return rate
+    if settings.learning_rate_schedule == "constant":
+        return initial
+    remaining = _remaining(iteration, settings.schedule_length)
+    if settings.learning_rate_schedule == "cosine":
+        remaining = _half_cosine(remaining)
+    end = settings.learning_rate_end
+    return initial * (end + (1.0 - end) * remaining)
 
 
 class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -84,17 +79,16 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 def beta_2(
     settings: OptimizationSettings,
-    network: str,
     updates_per_iteration: int,
     iteration: tf.Variable | None = None,
 ) -> float | Callable[[tf.Tensor], tf.Tensor]:
-    """Returns Adam's beta_2 of the critic or the generator, or a function of the updates done.
+    """Returns Adam's beta_2, or a function of the updates done.
 
     It goes from its initial value to beta_2_end as (1 - cos(pi p)) / 2 goes from 0 to 1, where
     p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441). With the
     variable `iteration`, it is a function of this variable instead of the updates.
     """
-    initial, end = settings.of_network(network, "beta_2"), settings.beta_2_end
+    initial, end = settings.beta_2, settings.beta_2_end
     if end is None:
         return initial
 

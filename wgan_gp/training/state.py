@@ -147,21 +147,20 @@ def make_optimizers(
         follows from the number of updates of each optimizer.
     """
     return (
-        _adam(settings, "generator", 1, iteration),
-        _adam(settings, "critic", settings.n_critic, iteration),
+        _adam(settings, settings.generator_learning_rate, 1, iteration),
+        _adam(settings, settings.critic_learning_rate, settings.n_critic, iteration),
     )
 
 
 def _adam(
     settings: OptimizationSettings,
-    network: str,
+    initial_rate: float,
     updates_per_iteration: int,
     iteration: tf.Variable | None,
 ) -> tf.keras.optimizers.Optimizer:
-    initial_rate = getattr(settings, f"{network}_learning_rate")
     return GuardedAdam(
         IterationSchedule(settings, initial_rate, updates_per_iteration, iteration),
-        beta_1=settings.of_network(network, "beta_1"),
-        beta_2=beta_2(settings, network, updates_per_iteration, iteration),
+        beta_1=settings.beta_1,
+        beta_2=beta_2(settings, updates_per_iteration, iteration),
         epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
     )

@@ -18,6 +18,8 @@ from .checkpointing import Checkpoints
 from .hooks import Hook, LoopResult
 from .loop import TrainLoop
 
+MOST_ROLLBACKS = 3
+
 
 class Trainer:
     """Trains until `train_steps` iterations are done, or the loop that reaches `stop_step` ends.
@@ -100,14 +102,12 @@ class Trainer:
 
     def _roll_back(self, error: NotFiniteError) -> int:
         """Restores the last checkpoint and returns its iteration, or raises NotFiniteError."""
-        limit = self._settings.max_rollbacks
         if self._settings.on_nonfinite == "stop":
             raise error
-        if self._checkpoints.rollbacks >= limit:
+        if self._checkpoints.rollbacks >= MOST_ROLLBACKS:
             raise NotFiniteError(
-                f"after {limit} rollbacks again: {error.what}",
-                "lower the learning rates, with another --model_dir and --restore_from, or "
-                "give more --max_rollbacks",
+                f"after {MOST_ROLLBACKS} rollbacks again: {error.what}",
+                "lower the learning rates, with another --model_dir and --restore_from",
             ) from error
         iteration = self._checkpoints.roll_back()
         logging.warning(f"{error.what}; going back to iteration {iteration}, with other noise")

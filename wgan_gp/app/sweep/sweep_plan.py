@@ -22,7 +22,7 @@ _OF_FIGURES: tuple[str, ...] = (
     "evaluate_samples",
     "feature_extractor",
 )
-_OF_FIGURES += ("sample_seed", "sample_truncation", *sweep_file.INITIAL_WEIGHTS)
+_OF_FIGURES += ("sample_seed", *sweep_file.INITIAL_WEIGHTS)
 # The settings on which the figures of a trial depend.
 _FIXED = tuple(
     name
