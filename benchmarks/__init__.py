@@ -1,4 +1,4 @@
-"""Programs that measure speed, memory, sample quality and reliability."""
+"""Programs that measure speed, memory and sample quality."""
 
 from wgan_gp.app.program import prepare_environment
 

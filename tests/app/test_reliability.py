@@ -1,4 +1,4 @@
-"""Tests of kills, damaged checkpoints, full disks and two processes in one directory."""
+"""Tests of damaged checkpoints, full disks and two processes in one directory."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from benchmarks import corruptions, forks, fuzz, fuzz_checks, kills
+from tests.fuzz import results
 from tests.helpers.runs import (
     TINY,
     call_main,
@@ -56,27 +56,6 @@ def program(model_dir, *arguments, **options):
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
     environment = {**os.environ, "PYTHONPATH": lean_path()}
     return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
-
-
-@pytest.mark.parametrize(
-    ("count", "seed"), [pytest.param(1, 4), pytest.param(5, 7, marks=pytest.mark.slow)]
-)
-def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
-    """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
-    assert kills.survive(tmp_path, count, random.Random(seed)) == []
-    last = 20 * count
-    whole, killed = tmp_path / "reference", tmp_path / "killed"
-    # A difference is detected.
-    for name in ("metrics.jsonl", "train"):
-        path = killed / name
-        shutil.rmtree(path) if path.is_dir() else path.write_text('{"step": 2}\n')
-    assert kills.differences(whole, killed, last) == ["metrics.jsonl", "TensorBoard"]
-    for suffix in ("index", "data-00000-of-00001"):
-        path = killed / "checkpoints" / f"ckpt-{last - 2}.{suffix}"
-        shutil.copy(path, path.with_stem(f"ckpt-{last}"))
-    found = kills.differences(whole, killed, last)
-    assert "iteration/.ATTRIBUTES/VARIABLE_VALUE" in found
-    assert any("critic" in name for name in found)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +235,7 @@ def test_tensorboard_shows_repeated_iterations_once(tmp_path):
     events = next((tmp_path / "train").glob("events.*"))
     events.write_bytes(events.read_bytes()[:-3])  # truncated by the crash
     train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
-    assert [step for step, _ in kills.curve(tmp_path)] == [5, 10, 15, 20]
+    assert [step for step, _ in results.curve(tmp_path)] == [5, 10, 15, 20]
     assert not (tmp_path / "train" / "cut.new").exists()
 
 
@@ -539,72 +518,3 @@ def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
     assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
     newcomer.check()
     newcomer.release()
-
-
-@pytest.mark.slow
-def test_a_damaged_run_directory_gives_the_same_results_or_a_line(tmp_path):
-    """Runs 8 seeds of `python -m benchmarks.fuzz`."""
-    failures = [failure for failure in fuzz.Fuzz(tmp_path).run(range(8)) if failure is not None]
-    assert not failures, "\n".join(failures)
-
-
-def test_the_fuzz_test_detects_wrong_results(tmp_path):
-    error = "error: config.json is damaged — restore it\n"
-    assert fuzz_checks.check_process(forks.ProcessResult(2, "", f"warning: odd\n{error}")) == []
-    for status, err in (
-        (0, error),
-        (1, error),
-        (2, ""),
-        (2, error * 2),
-        (2, error + "warning: odd\n"),
-        (0, "WARNING:tensorflow:odd\n"),
-        (0, "Traceback (most recent call last):\n"),
-        (None, ""),
-    ):
-        assert fuzz_checks.check_process(forks.ProcessResult(status, "", err))
-    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 2]}) == []
-    assert fuzz_checks.compare_values({"a": [1, 2]}, {"a": [1, 3]}) and fuzz_checks.compare_values(
-        {"a": 1}, {}
-    )
-    whole = ['{"step": 5, "loss": 1}', '{"step": 10, "loss": 2}', '{"step": 15, "loss": 3}']
-
-    def problems(found, before):
-        for name, lines in (("found", found), ("before", before), ("whole", whole)):
-            (tmp_path / name).mkdir(exist_ok=True)
-            (tmp_path / name / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-        paths = (tmp_path / "found", tmp_path / "before", tmp_path / "whole")
-        return fuzz_checks.check_lines("metrics.jsonl", *paths, start=10)
-
-    assert problems(whole, whole[:2]) == problems(whole[1:], whole[1:2]) == []
-    other = '{"step": 5, "loss": 4}'
-    assert problems([other, *whole[1:]], [other, whole[1]]) == []  # this change cannot be detected
-    for found, before in (
-        (whole[1:], whole[:2]),
-        (whole[:2], whole[:2]),
-        ([other, *whole[1:]], whole[:2]),
-        ([*whole[:2], '{"step": 15, "loss": 4}'], whole[:2]),
-        ([whole[0], *whole], whole[:2]),
-        (["{", *whole], ["{", *whole[:2]]),
-    ):
-        assert problems(found, before)
-
-
-def test_corruptions_are_a_function_of_their_seed(saved, tmp_path):
-    _, checkpoints = saved
-    said = set()
-    for seed in range(30):
-        copies = [tmp_path / f"{seed}{name}" for name in "ab"]
-        words = []
-        for copy in copies:
-            shutil.copytree(checkpoints.parent, copy)
-            words.append(corruptions.corrupt(copy, random.Random(seed)))
-        files = [
-            {
-                path.relative_to(copy): path.is_file() and path.read_bytes()
-                for path in copy.rglob("*")
-            }
-            for copy in copies
-        ]
-        assert words[0] == words[1] and files[0] == files[1]
-        said.add(words[0])
-    assert len(said) > 20

@@ -153,7 +153,7 @@ def test_two_sample_accuracy_does_not_depend_on_labels_that_both_sets_share():
     examples = np.eye(10)[labels]
     assert learned.two_sample_accuracy(examples, examples) == 0.5
     noise = [examples + 0.1 * normal(300, 10, seed=seed) for seed in (1, 2)]
-    error = np.sqrt(1 / (4 * 300))  # see benchmarks/calibration.py
+    error = np.sqrt(1 / (4 * 300))  # see studies/calibration.py
     assert abs(learned.two_sample_accuracy(*noise) - 0.5) < 4 * error
 
 

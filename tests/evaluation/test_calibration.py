@@ -1,6 +1,6 @@
 """Tests that metrics of new draws of the data are unbiased, and that planted defects move them.
 
-benchmarks/calibration.py derives the sampling error of each metric.
+studies/calibration.py derives the sampling error of each metric.
 """
 
 import itertools
@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.calibration import (
+from studies.calibration import (
     COUNTS,
     DEFECTS,
     LIMIT,

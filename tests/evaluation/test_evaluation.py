@@ -13,7 +13,7 @@ import pytest
 import scipy.linalg
 import tensorflow as tf
 
-from benchmarks.calibration import PICTURES, Drawn
+from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, open_data, strategy_over, train_tiny
 from wgan_gp.config import Config
 from wgan_gp.data import datasets, toys

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import critic_layers, critic_layers_list, loop_overhead, outcome, tpu_loop
+from benchmarks import loop_overhead, outcome, tpu_loop
 from benchmarks.baselines import keras_fit, ours, process
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
+from studies import critic_layers
 from wgan_gp.config import Config
 
 SMALL = {"width": 8, "batch_size": 8, "generator_batch_size": 16, "n_critic": 2, "latent_size": 6}
@@ -113,10 +114,10 @@ def test_every_layer_of_keras_is_tried_or_left_out_with_a_reason():
     for name, value in vars(tf.keras.layers).items():
         if isinstance(value, type) and issubclass(value, tf.keras.layers.Layer):
             names.setdefault(value, set()).add(name)
-    tried = {name.partition(" (")[0] for name in critic_layers_list.LAYERS}
-    known = tried | critic_layers_list.LEFT_OUT.keys()
+    tried = {name.partition(" (")[0] for name in critic_layers.LAYERS}
+    known = tried | critic_layers.LEFT_OUT.keys()
     assert names and [each for each in names.values() if not each & known] == []
-    assert not tried & critic_layers_list.LEFT_OUT.keys()
+    assert not tried & critic_layers.LEFT_OUT.keys()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def documented_layers():
 
 def test_the_page_of_losses_has_a_verdict_for_each_layer():
     documented = documented_layers()
-    assert documented.keys() == critic_layers_list.LAYERS.keys()
+    assert documented.keys() == critic_layers.LAYERS.keys()
     assert all(len(verdict) == 3 for verdict in documented.values())
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from benchmarks import ctgan_comparison
-from benchmarks.ctgan_comparison import Table
+from studies import ctgan_comparison
+from studies.ctgan_comparison import Table
 
 
 def test_the_halves_of_a_table_have_the_same_shares_of_classes():

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import losses
-from benchmarks import mnist_quality
-from benchmarks.baselines import mnist_keras
-from benchmarks.baselines.turns import Turns, to_levels
+from studies import mnist_quality
+from studies.baselines import mnist_keras
+from studies.baselines.turns import Turns, to_levels
 
 
 class FakeProgram:

@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import outcome, synthetic
+from benchmarks import outcome
+from studies import synthetic
 
 
 def test_a_fit_finds_frequency_and_decay():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import thousand_modes
+from studies import thousand_modes
 
 
 def test_examples_have_equally_frequent_triples_that_the_classifier_finds():

@@ -8,7 +8,7 @@ import sklearn.datasets
 import tensorflow as tf
 
 import losses
-from benchmarks import few_images
+from studies import few_images
 from tests.helpers.runs import (
     TINY,
     call_main,

@@ -1,7 +1,7 @@
 """Kills a run at random moments and compares its result with that of an uninterrupted run.
 
-  python -m benchmarks.kills             200 kills
-  python -m benchmarks.kills --kills=20
+  python -m tests.fuzz.kills             200 kills
+  python -m tests.fuzz.kills --kills=20
 
 Weights, optimizers, metrics.jsonl and TensorBoard's curves must be equal, bit for bit.
 """
@@ -9,9 +9,7 @@ Weights, optimizers, metrics.jsonl and TensorBoard's curves must be equal, bit f
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import multiprocessing
 import multiprocessing.process
 import os
 import pathlib
@@ -20,11 +18,12 @@ import sys
 import tempfile
 import time
 
-import numpy as np
-import tensorflow as tf
 import tqdm
 
 import train
+
+from .forks import forkserver
+from .results import differences
 
 # The run writes after every loop, so that many kills interrupt a write.
 RUN = ["--model=mlp", "--model_width=4", "--model_depth=1", "--latent_size=8"]
@@ -75,9 +74,7 @@ def survive(folder: pathlib.Path, kills: int, rng: random.Random) -> list[str]:
 
 def start(model_dir: pathlib.Path, arguments: list[str]) -> multiprocessing.process.BaseProcess:
     """Starts the program in a process that has already imported TensorFlow."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks", "tensorflow", "train", "wgan_gp.app.training"])
-    run = context.Process(target=_run, args=([f"--model_dir={model_dir}", *arguments],))
+    run = forkserver().Process(target=_run, args=([f"--model_dir={model_dir}", *arguments],))
     run.start()
     return run
 
@@ -101,50 +98,6 @@ def newest(model_dir: pathlib.Path) -> int:
     """Returns the number of the newest complete checkpoint, or 0 if there is none."""
     numbers = [int(path.stem[5:]) for path in (model_dir / "checkpoints").glob("ckpt-*.json")]
     return max(numbers, default=0)
-
-
-def differences(one: pathlib.Path, other: pathlib.Path, step: int) -> list[str]:
-    """Returns the names of values and files that differ in two runs after `step` iterations."""
-    mine, theirs = (_values(run, step) for run in (one, other))
-    found = sorted(mine.keys() ^ theirs.keys())
-    found += [
-        name
-        for name in mine.keys() & theirs.keys()
-        if not np.array_equal(mine[name], theirs[name], equal_nan=True)
-    ]
-    for name, read in (("metrics.jsonl", metrics), ("TensorBoard", curve)):
-        if read(one) != read(other):
-            found.append(name)
-    return found
-
-
-def _values(model_dir: pathlib.Path, step: int) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(model_dir / "checkpoints" / f"ckpt-{step}"))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
-    }
-
-
-def metrics(model_dir: pathlib.Path) -> list[dict]:
-    """Returns the lines of metrics.jsonl without the measurements of speed."""
-    lines = (model_dir / "metrics.jsonl").read_text().splitlines()
-    return [
-        {tag: value for tag, value in json.loads(line).items() if "throughput" not in tag}
-        for line in lines
-    ]
-
-
-def curve(model_dir: pathlib.Path) -> list[tuple[int, float]]:
-    """Returns the critic's losses in TensorBoard in the order of writing: (step, value)."""
-    return [
-        (event.step, float(tf.make_ndarray(value.tensor)))
-        for path in sorted((model_dir / "train").glob("events.*"))
-        for event in tf.compat.v1.train.summary_iterator(str(path))
-        for value in event.summary.value
-        if value.tag == "critic/loss"
-    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Checks of a process that used a damaged run directory, and of its results."""
+"""Checks of what a process printed, and of the results in a run directory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from . import kills
 from .forks import ProcessResult
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 SUMMARY_INTERVAL = 5  # iterations between summaries and between checkpoints
 TRAIN_STEPS = 30
 # Lines on stderr that are not failures.
@@ -140,10 +139,10 @@ def check_resumed(
             problems += compare_values(tensors(path / saved), tensors(reference / saved))
     for name in ("metrics.jsonl", "evaluation.jsonl"):
         problems += check_lines(name, path, before, reference, start)
-    curve, expected = kills.curve(path), kills.curve(reference)
-    if len(set(curve)) < len(curve) or not set(curve) <= set(expected):
+    found, expected = curve(path), curve(reference)
+    if len(set(found)) < len(found) or not set(found) <= set(expected):
         problems.append("TensorBoard has other values")
-    elif {pair for pair in expected if pair[0] > start} > set(curve):
+    elif {pair for pair in expected if pair[0] > start} > set(found):
         problems.append("TensorBoard lacks values")
     return problems
 
@@ -223,3 +222,38 @@ def _records(path: pathlib.Path) -> list[tuple[int | None, Values]]:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             records.append((None, {}))
     return records
+
+
+def differences(one: pathlib.Path, other: pathlib.Path, step: int) -> list[str]:
+    """Returns the names of values and files that differ in two runs after `step` iterations."""
+    mine, theirs = (tensors(run / "checkpoints" / f"ckpt-{step}") for run in (one, other))
+    found = sorted(mine.keys() ^ theirs.keys())
+    found += [
+        name
+        for name in mine.keys() & theirs.keys()
+        if not np.array_equal(mine[name], theirs[name], equal_nan=True)
+    ]
+    for name, read in (("metrics.jsonl", metrics), ("TensorBoard", curve)):
+        if read(one) != read(other):
+            found.append(name)
+    return found
+
+
+def metrics(model_dir: pathlib.Path) -> list[dict]:
+    """Returns the lines of metrics.jsonl without the measurements of speed."""
+    lines = (model_dir / "metrics.jsonl").read_text().splitlines()
+    return [
+        {tag: value for tag, value in json.loads(line).items() if "throughput" not in tag}
+        for line in lines
+    ]
+
+
+def curve(model_dir: pathlib.Path) -> list[tuple[int, float]]:
+    """Returns the critic's losses in TensorBoard in the order of writing: (step, value)."""
+    return [
+        (event.step, float(tf.make_ndarray(value.tensor)))
+        for path in sorted((model_dir / "train").glob("events.*"))
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == "critic/loss"
+    ]

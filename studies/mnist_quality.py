@@ -1,8 +1,8 @@
 """Trains this project and two other programs on MNIST for equal times, and compares the samples.
 
   make setup-bench
-  python -m benchmarks.mnist_quality --data_dir=DIR                     60 minutes each
-  python -m benchmarks.mnist_quality --data_dir=DIR --minutes=5 --mark=1
+  python -m studies.mnist_quality --data_dir=DIR                     60 minutes each
+  python -m studies.mnist_quality --data_dir=DIR --minutes=5 --mark=1
 
 DIR is the folder in which tensorflow-datasets has prepared MNIST. The programs are this project
 with configs/mnist_fast.flags ("ours") and with configs/mnist.flags ("paper"), Keras's WGAN-GP
@@ -36,7 +36,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from . import outcome
+from benchmarks import outcome
 
 SAMPLES = 10_000
 SHOWN_MINUTES = (15, 30, 60)
@@ -81,7 +81,7 @@ class Program:
         kind = name if name in ("keras", "torch") else "ours"
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "benchmarks.baselines.mnist_worker"),
+                *(sys.executable, "-m", "studies.baselines.mnist_worker"),
                 *(",".join(map(str, cores)), kind, str(folder / "state"), *arguments),
             ],
             stdin=subprocess.PIPE,

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.context
 import os
 import pathlib
 import resource
@@ -18,10 +19,10 @@ import tqdm
 
 import train
 
-# `benchmarks` comes first because it sets variables that TensorFlow reads on import. None of these
+# `tests.fuzz` comes first because it sets variables that TensorFlow reads on import. None of these
 # modules may start TensorFlow's threads, because a fork does not copy threads.
-_PRELOADED = ["benchmarks", "train", "tensorflow", "losses", "benchmarks.kills", "h5py"]
-_PRELOADED += ["benchmarks.forks", "wgan_gp.app.training", "wgan_gp.app.saved_run"]
+_PRELOADED = ["tests.fuzz", "train", "tensorflow", "losses", "tests.fuzz.results"]
+_PRELOADED += ["wgan_gp.app.training", "wgan_gp.app.saved_run"]
 _PRELOADED += ["wgan_gp.evaluation.evaluator", "wgan_gp.evaluation.results"]
 # Starting a process polls all others. If two threads polled the same process, one would miss its
 # exit status.
@@ -45,6 +46,13 @@ class ProcessResult:
     err: str
 
 
+def forkserver() -> multiprocessing.context.ForkServerContext:
+    """Returns the context whose processes have already imported what the program needs."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
 def run_in_fork(
     arguments: list[str], target: Callable[[list[str]], int] | None = None
 ) -> ProcessResult:
@@ -56,8 +64,7 @@ def run_in_fork(
       arguments: The flags.
       target: [program name, *flags] -> exit status. None stands for `train.main`.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context = forkserver()
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder, name) for name in ("out", "err")]
         child_arguments = (target or train.main, ["train.py", *arguments], files)

@@ -1,9 +1,9 @@
 """Writes datasets with known truth, and measures the truth in samples.
 
-  python -m benchmarks.synthetic make sines sines.npy
-  python -m benchmarks.synthetic make ar2 ar2.npy
-  python -m benchmarks.synthetic make detector detector.npz --count=20000
-  python -m benchmarks.synthetic measure sines SAMPLES.npz
+  python -m studies.synthetic make sines sines.npy
+  python -m studies.synthetic make ar2 ar2.npy
+  python -m studies.synthetic make detector detector.npz --count=20000
+  python -m studies.synthetic measure sines SAMPLES.npz
 
 The second command of each pair is training; `--mode=sample --sample_format=npz` writes the samples.
 They must be in the units of the data. Each measure is printed for the samples and for as many new
@@ -28,7 +28,7 @@ import numpy as np
 import scipy.signal
 import scipy.stats
 
-from . import outcome
+from benchmarks import outcome
 
 LENGTH = 128
 FREQUENCIES, DECAYS = (0.03, 0.15), (0.01, 0.05)  # cycles, and e-folds, per time step

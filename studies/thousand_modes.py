@@ -1,7 +1,7 @@
 """Counts the modes that samples cover, of 1,000: three digits as the channels of one picture.
 
-  python -m benchmarks.thousand_modes                            both recipes
-  python -m benchmarks.thousand_modes --updates=1800 --recipes=wgan_gp
+  python -m studies.thousand_modes                            both recipes
+  python -m studies.thousand_modes --updates=1800 --recipes=wgan_gp
 
 Each example has three of scikit-learn's digits, drawn independently, as its red, green and blue
 channel, so each of the 1,000 triples of classes is equally frequent (as in Metz et al. 2016,
@@ -25,9 +25,8 @@ import numpy as np
 import sklearn.datasets
 
 import wgan_gp
-
-from . import outcome
-from .sample_quality import fit_classifier
+from benchmarks import outcome
+from benchmarks.sample_quality import fit_classifier
 
 CHANNELS = 3
 CLASSES = 10

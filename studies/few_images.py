@@ -1,8 +1,8 @@
 """Trains on 100 of scikit-learn's 1,797 digits with each augmentation, and compares the samples.
 
-  python -m benchmarks.few_images                          five seeds, all augmentations
-  python -m benchmarks.few_images --seeds=2 --steps=1500   a smaller comparison
-  python -m benchmarks.few_images --augment=none,diffaugment --policy=translation
+  python -m studies.few_images                          five seeds, all augmentations
+  python -m studies.few_images --seeds=2 --steps=1500   a smaller comparison
+  python -m studies.few_images --augment=none,diffaugment --policy=translation
 
 Each seed trains on 100 other digits, with equal steps for all augmentations. The runs are kept in
 --folder, so the same command continues after an interruption. For each run the program prints:
@@ -33,6 +33,7 @@ import sklearn.ensemble
 import tensorflow as tf
 
 import wgan_gp
+from benchmarks import outcome
 from wgan_gp.app.result import Result
 from wgan_gp.config.augmentation import TRANSFORMATIONS
 from wgan_gp.evaluation import classifier
@@ -40,8 +41,6 @@ from wgan_gp.evaluation.metrics import Moments, frechet_distance
 from wgan_gp.runtime.randomness import RngStream, uniform
 from wgan_gp.training.ada import missing_share
 from wgan_gp.training.augmentation import DRAWS, Augmentation
-
-from . import outcome
 
 FEW = 100
 LEVELS = 16  # scikit-learn's digits have the gray levels 0 ... 16

@@ -1,4 +1,4 @@
-"""The program of a `mnist_quality.Program`: `python -m benchmarks.baselines.mnist_worker`.
+"""The program of a `mnist_quality.Program`: `python -m studies.baselines.mnist_worker`.
 
 Its arguments are the cores, a name, a folder for the state, and the folder of the data: images.npy,
 `[N, 28, 28, 1]` uint8, or the folder of tensorflow-datasets for this project. Further arguments are

@@ -1,7 +1,7 @@
 """Damages run directories at random and checks how the program uses them.
 
-  python -m benchmarks.fuzz                       300 seeds
-  python -m benchmarks.fuzz --first=17 --seeds=1  seed 17 again
+  python -m tests.fuzz.damage                       300 seeds
+  python -m tests.fuzz.damage --first=17 --seeds=1  seed 17 again
 
 For each seed, one to three random corruptions damage a copy of a small run. The program then
 resumes, samples, evaluates or exports it. It must either produce the result of the undamaged run,
@@ -25,8 +25,6 @@ import tempfile
 import unittest.mock
 from collections.abc import Callable, Iterable
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # train.py sets this too late for this program
-
 import tensorflow as tf
 import tqdm
 
@@ -34,7 +32,7 @@ import train
 
 from .corruptions import corrupt
 from .forks import ProcessResult, run_in_fork
-from .fuzz_checks import (
+from .results import (
     READ_VALUES,
     SUMMARY_INTERVAL,
     TRAIN_STEPS,

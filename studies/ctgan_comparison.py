@@ -1,7 +1,7 @@
 """Compares samples of tables with those of CTGAN, after equal time.
 
   python -m venv /tmp/ctgan && /tmp/ctgan/bin/pip install ctgan
-  python -m benchmarks.ctgan_comparison --ctgan_python=/tmp/ctgan/bin/python
+  python -m studies.ctgan_comparison --ctgan_python=/tmp/ctgan/bin/python
 
 CTGAN (Xu et al. 2019, arXiv:1907.00503) is the usual GAN for tables. Both programs learn half of
 each of scikit-learn's tables breast_cancer and wine with its classes, on the same cores, one after
@@ -33,9 +33,8 @@ import sklearn.datasets
 import sklearn.model_selection
 
 import wgan_gp
+from benchmarks import outcome
 from wgan_gp.evaluation import learned
-
-from . import outcome
 
 TABLES = {
     "breast_cancer": sklearn.datasets.load_breast_cancer,

@@ -1,6 +1,6 @@
 """Measures the metrics of an evaluation whose result is known: new draws, and planted defects.
 
-  python -m benchmarks.calibration
+  python -m studies.calibration
 
 A perfect generator draws from the distribution of the data. Each metric of its samples must differ
 from its floor, or from its known expectation, only by its own sampling error. The table has the
@@ -39,13 +39,12 @@ import scipy.stats
 import tensorflow as tf
 
 import wgan_gp
+from benchmarks import outcome
 from wgan_gp.data import toys
 from wgan_gp.data.datasets import DataSpec
 from wgan_gp.evaluation import evaluator, learned, metrics, points
 from wgan_gp.evaluation.examples import ArrayCache
 from wgan_gp.evaluation.extractors import Extractor, make_extractor, quantize
-
-from . import outcome
 
 COUNTS = (200, 500, 2000)
 SIZES = (8, 64, 256, 1024)

@@ -1,0 +1,5 @@
+"""One-off experiments whose results the documentation quotes."""
+
+from wgan_gp.app.program import prepare_environment
+
+prepare_environment(None)  # for this process and, through the environment, for all that it starts

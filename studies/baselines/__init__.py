@@ -1,0 +1,1 @@
+"""Programs that the studies compare with, and the turns in which they train."""
