@@ -1,6 +1,7 @@
 """Tests of the benchmarks and of the implementations that they compare."""
 
 import dataclasses
+import io
 import json
 import pathlib
 import sys
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import loop_overhead, outcome, tpu_loop
-from benchmarks.baselines import keras_fit, ours, process
+from benchmarks.baselines import keras_fit, process, worker
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
 from studies import critic_layers
@@ -25,12 +26,16 @@ WORKS = [dataclasses.replace(work, **SMALL) for work in (DCGAN, RESNET)]
     [WORKS[0], pytest.param(WORKS[1], marks=pytest.mark.slow)],
     ids=lambda work: work.model,
 )
-def test_the_keras_baseline_computes_our_losses_from_our_weights(work, tmp_path):
+def test_the_keras_baseline_computes_our_losses_from_our_weights(work, tmp_path, monkeypatch):
     """Compares two iterations; the second depends on the gradients and optimizer of the first."""
-    mine = ours.Trainer(work, f"{tmp_path}/initial_state").replay()
+    requests, answers = [dataclasses.asdict(work), "replay", 1, "memory"], io.StringIO()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(json.dumps, requests))))
+    monkeypatch.setattr(sys, "stdout", answers)
+    worker.main("ours", f"{tmp_path}/initial_state")
+    ready, mine, seconds, peak = map(json.loads, answers.getvalue().splitlines())
+    assert ready == "ready" and seconds > 0 and 1e8 < peak < 1e11
     theirs = keras_fit.Trainer(work, f"{tmp_path}/initial_state", jit_compile=False)
-    losses = theirs.replay()
-    check_losses("keras", mine, losses)
+    check_losses("keras", mine, theirs.replay())
     assert mine[0] != pytest.approx(mine[1], rel=0.01)
     theirs.run(1)  # with `fit`
     assert int(theirs._model.critic_optimizer.iterations) == 3 * work.n_critic
@@ -44,6 +49,7 @@ def test_different_losses_are_an_error():
         check_losses("it", same, [(1.0, 2.0), (3.0, 4.1)])
 
 
+@pytest.mark.slow
 def test_a_trainer_process_trains_and_answers_requests():
     with process.start_processes(["ours"], WORKS[0]) as (trainer,):
         replayed = trainer.replay()

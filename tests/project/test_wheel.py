@@ -96,11 +96,13 @@ def test_the_wheel_holds_wgan_gp_and_nothing_of_a_generic_name(wheel):
 
 def test_installed_names(installed):
     output = installed(
-        "import importlib.util, wgan_gp.losses, wgan_gp.models\n"
-        "generic = 'losses', 'models', 'flags', 'train'\n"
-        "print([importlib.util.find_spec(name) for name in generic], wgan_gp.losses.__file__)"
+        "import importlib.util\n"
+        "names = 'losses', 'models', 'flags', 'train', 'wgan_gp.losses', 'wgan_gp.models'\n"
+        "found = [importlib.util.find_spec(name) for name in names]\n"
+        "print([spec and spec.origin for spec in found])"
     )
-    assert output.startswith("[None, None, None, None] ") and "site-packages" in output
+    assert output.startswith("[None, None, None, None, ")
+    assert output.count("site-packages/wgan_gp/") == 2
 
 
 def test_the_flags_and_all_experiments_are_in_the_wheel(wheel):
@@ -109,23 +111,14 @@ def test_the_flags_and_all_experiments_are_in_the_wheel(wheel):
     assert names >= {"wgan_gp/flags.py", *(f"wgan_gp/configs/{path.name}" for path in CONFIGS)}
 
 
-def test_the_wheel_alone_trains_resumes_and_samples(installed, tmp_path):
-    """Uses the console script, and `python -m wgan_gp` with an experiment given by its name."""
+def test_the_wheel_alone_trains_and_samples(installed, tmp_path):
+    """Uses the console script with an experiment given by its name, and `python -m wgan_gp`."""
     settings = ["--flagfile=configs/gaussians_8.flags", f"--model_dir={tmp_path}"]
-    settings += [
-        "--model_width=4",
-        "--model_depth=1",
-        "--steps_per_loop=5",
-        "--learning_rate_schedule=constant",
-    ]
-    assert "checkpoints are in" in installed("wgan-gp", *settings, "--train_steps=5")
+    settings += ["--model_width=4", "--model_depth=1", "--steps_per_loop=5", "--train_steps=5"]
+    assert "checkpoints are in" in installed("wgan-gp", *settings, "--sample_interval=0")
     assert '"dataset": "gaussians_8"' in (tmp_path / "config.json").read_text()
-    installed("python", "-m", "wgan_gp", *settings, "--train_steps=10")
-    assert {path.stem for path in (tmp_path / "checkpoints").glob("*.json")} == {
-        "ckpt-5",
-        "ckpt-10",
-    }
-    path = installed("wgan-gp", f"--model_dir={tmp_path}", "--mode=sample").strip()
+    sample = ["--mode=sample", f"--model_dir={tmp_path}"]
+    path = installed("python", "-m", "wgan_gp", *sample).strip()
     assert path.endswith(".png") and pathlib.Path(path).stat().st_size > 0
 
 
@@ -209,10 +202,11 @@ def test_program_of_the_documentation_does_what_it_says(installed, title):
     assert EXPECTED[title](*map(float, figures)), figures
 
 
-def test_the_checks_print_what_the_documentation_shows(installed):
+def test_the_checks_print_what_the_documentation_shows(capsys):
     text = (ROOT / "docs" / "losses.md").read_text()
     shown = re.findall(r"^    (\w+: .*)$", text[text.index(CHECKS) :], re.MULTILINE)
-    assert installed(PROGRAMS[CHECKS]).splitlines() == shown
+    exec(PROGRAMS[CHECKS], {})
+    assert shown and capsys.readouterr().out.splitlines() == shown
 
 
 @pytest.mark.slow
