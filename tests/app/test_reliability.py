@@ -30,9 +30,10 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import saved_run, training
 from wgan_gp.config import Config
+from wgan_gp.data.data_record import DataRecord
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import files
-from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training import checkpoint_files, checkpoint_manifest, checkpointing
@@ -472,14 +473,15 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
             settings = {**TINY, "dataset": "digits"}
             config = Config(model_dir=str(tmp_path), train_steps=10**6, **settings)
             config = resolved(config)
+            data = DataRecord(DataSpec((8, 8, 1), 0)).to_dict()
             with pytest.raises(
                 UserError, match=f"process {first.pid} on this machine is writing to"
             ):
-                RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
+                RunDirectory(str(tmp_path)).claim(config, data)
         finally:
             first.kill()
     # The lock file of the killed process does not block the next process.
-    RunDirectory(str(tmp_path)).claim(config, DataRecord((8, 8, 1), 0))
+    RunDirectory(str(tmp_path)).claim(config, data)
 
 
 @pytest.mark.parametrize(

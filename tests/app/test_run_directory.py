@@ -11,12 +11,13 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import TINY, call_main, find_data, open_run, train_tiny
-from wgan_gp.app import saved_run, training
+from wgan_gp.app import saved_run_modes, training
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint
+from wgan_gp.data.data_record import DataRecord, check_data, describe_changes
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import directory as module
-from wgan_gp.run_directory.data_record import DataRecord, describe_changes
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import read_log
 from wgan_gp.run_directory.lock import RunLock
@@ -136,9 +137,9 @@ def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
 
     def start():
         """Uses the directory as a start of training does, and returns the output on stderr."""
-        data = DataRecord((8, 8, 3), 0, fingerprint=fingerprint_of(pictures))
-        directory.check_data(config, data)
-        directory.claim(config, data).release()
+        data = DataRecord(DataSpec((8, 8, 3), 0), fingerprint=fingerprint_of(pictures))
+        check_data(directory, config, data)
+        directory.claim(config, data.to_dict()).release()
         return capsys.readouterr().err
 
     assert start() == ""
@@ -292,10 +293,10 @@ def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch
     for name in ("read_object", "read_log"):
         read = getattr(module, name)
         monkeypatch.setattr(module, name, lambda path, read=read: paths.append(path) or read(path))
-    data = DataRecord((2,), 0)
+    data = DataRecord(DataSpec((2,), 0))
     directory.check(config)
-    directory.check_data(config, data)
-    directory.claim(config, data)
+    check_data(directory, config, data)
+    directory.claim(config, data.to_dict())
     assert paths == [f"{run}/config.json", f"{run}/metrics.jsonl"]
 
 
@@ -316,7 +317,7 @@ def test_missing_checkpoints_are_an_error_only_if_they_must_have_been_saved(
 ):
     config = Config(model_dir=str(tmp_path), **settings)
     directory = RunDirectory(str(tmp_path))
-    directory.claim(config, DataRecord((8, 8, 1), 0)).release()
+    directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
     (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {s}}}\n' for s in steps))
     if not refused:
         directory.check(config)
@@ -383,8 +384,8 @@ def test_an_edit_is_detected_and_a_file_without_a_checksum_is_accepted(run, caps
     assert call_main("--mode=sample", f"--model_dir={run}") == 0
     config = Config.from_dict(RunDirectory(str(run)).saved_config())
     data = RunDirectory(str(run)).find_run()[1]
-    RunDirectory(str(run)).check_data(config, data)
-    RunDirectory(str(run)).claim(config, data)  # adds the checksum
+    check_data(RunDirectory(str(run)), config, data)
+    RunDirectory(str(run)).claim(config, data.to_dict())  # adds the checksum
     assert "checksum" in json.loads(path.read_text())
 
 
@@ -422,7 +423,8 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
 )
 def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):
     saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
-    assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, 2, None)
+    spec = DataSpec((2,), 0, bounded=False)
+    assert DataRecord.from_dict(saved, "data.json") == DataRecord(spec, 2)
     with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
         DataRecord.from_dict({**saved, **change}, "data.json")
 
@@ -529,6 +531,6 @@ def test_an_error_while_a_run_is_used_is_one_line(run, capsys, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     for mode in ("sample", "export", "evaluate"):
-        monkeypatch.setattr(saved_run, f"_{mode}", fail)
+        monkeypatch.setattr(saved_run_modes, f"_{mode}", fail)
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert "error: the run does not fit in memory (OOM" in capsys.readouterr().err

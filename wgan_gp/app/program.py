@@ -76,9 +76,9 @@ def run(
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
         library = Library(models, load_losses())
-        from . import saved_run  # noqa: PLC0415
+        from . import saved_run_modes  # noqa: PLC0415
 
-        saved_run.use(config.mode, config.run_directory, given, library)
+        saved_run_modes.use(config.mode, config.run_directory, given, library)
         return 2 if streams.stdout_failed() else 0  # the result is on stdout
     extended = extensions.load(config, models)
     devices = connect_for(config, extended)
