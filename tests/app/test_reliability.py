@@ -30,9 +30,10 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import saved_run, training
 from wgan_gp.config import Config
+from wgan_gp.data.data_record import DataRecord
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import files, lock
-from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.run_directory.lock import RunLock
@@ -470,7 +471,10 @@ def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
 
 
 def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
-    record, config = DataRecord((8, 8, 1), 0), Config(model_dir=str(tmp_path), **TINY)
+    record, config = (
+        DataRecord(DataSpec((8, 8, 1), 0)).to_dict(),
+        Config(model_dir=str(tmp_path), **TINY),
+    )
     with subprocess.Popen(["sleep", "600"]) as first:
         try:
             holder = {"host": socket.gethostname(), "pid": first.pid}

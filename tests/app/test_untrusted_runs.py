@@ -1,5 +1,6 @@
 """Tests of run directories of other people: they decide what is drawn, but not what is touched."""
 
+import base64
 import dataclasses
 import json
 import os
@@ -13,10 +14,11 @@ import tensorflow as tf
 from tests.helpers.runs import LIBRARY, call_main, train_tiny
 from wgan_gp.app import saved_run
 from wgan_gp.config import EXTRACTORS, Config, value_type
+from wgan_gp.data.data_record import DataRecord
+from wgan_gp.data.whitening import Whitening
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import examples
 from wgan_gp.run_directory import files, schema
-from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.files import write_atomic
 from wgan_gp.run_directory.json_files import digest, parse, read_log, read_object, write_object
 from wgan_gp.run_directory.lock import RunLock
@@ -259,7 +261,10 @@ SCALING = {
     "names": ["a", "b"],
     "whitening": None,
 }
-CONDITIONS = {"mean": [0.0], "deviation": [1.0], "examples": [[0.5]]}
+CONDITIONS = {"mean": [0.0], "deviation": [1.0], "examples": [[0.5]], "dtype": "float32"}
+ZERO, NAN = (base64.b64encode(np.array([x]).tobytes()).decode() for x in (0.0, np.nan))
+WHITENING = dataclasses.asdict(Whitening.of(np.zeros(1), np.eye(1)))
+NONE = dict.fromkeys(("order", "fingerprint", "class_names"))
 RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": CONDITIONS}
 
 
@@ -282,12 +287,20 @@ RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": 
                 {"names": ["a"]},
                 {"names": ["\ud800", "b"]},
                 {"whitening": {"mean": 1}},
+                {"whitening": WHITENING},
+                {"method": "whiten"},
+                {"method": "whiten", "whitening": {**WHITENING, "root": "AAAA"}},
+                {"method": "whiten", "whitening": {**WHITENING, "root": "é"}},
+                {"method": "whiten", "whitening": dict.fromkeys(("mean", "root"), ZERO)},
+                {"method": "whiten", "whitening": dict.fromkeys(("mean", "root"), "")},
+                {"method": "whiten", "whitening": {**WHITENING, "mean": NAN}},
             )
         ),
         *(
             {"conditions": {**CONDITIONS, **entry}}
             for entry in (
                 {"mean": []},
+                {"dtype": "int8"},
                 {"deviation": [0.0]},
                 {"deviation": [True]},
                 {"examples": []},
@@ -302,7 +315,10 @@ RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": 
     ],
 )
 def test_a_data_record_is_checked_to_its_last_entry(change):
-    assert DataRecord.from_dict(RECORD, "data.json").condition_size == 1
+    record = DataRecord.from_dict(RECORD, "data.json")
+    assert json.loads(json.dumps(record.to_dict())) == {**NONE, **RECORD}
+    whitened = {**SCALING, "method": "whiten", "whitening": WHITENING}
+    assert DataRecord.from_dict({**RECORD, "scaling": whitened}, "data.json").spec.scaling.whitening
     with pytest.raises(UserError, match=r"^data.json is missing or damaged"):
         DataRecord.from_dict({**RECORD, **change}, "data.json")
 

@@ -9,14 +9,14 @@ import tensorflow as tf
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, strategy_over
 from wgan_gp.app import build, resolve, saved_run
-from wgan_gp.app.data_records import use_record
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.conditions import Conditions
+from wgan_gp.data.data_record import use_record
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.pipeline import first_examples
 from wgan_gp.data.user_arrays import convert
 from wgan_gp.errors import UserError
-from wgan_gp.inference.grids import transitions
+from wgan_gp.inference.sampling import transitions
 from wgan_gp.keras import WGANGP
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.runtime.devices import Devices

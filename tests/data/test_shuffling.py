@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import open_run, resolved
-from wgan_gp.app import training
 from wgan_gp.config import Config
 from wgan_gp.data import shuffling
+from wgan_gp.data.data_record import DataRecord, check_data
 from wgan_gp.data.shuffling import shuffled
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.runtime.randomness import RngStream, bits
@@ -156,18 +156,19 @@ def test_examples_do_not_depend_on_the_batch():
 def test_a_run_with_the_old_order_prints_one_warning(tmp_path, capsys, dataset):
     config = resolved(Config(dataset=dataset, model_width=4, model_dir=str(tmp_path)))
     directory = RunDirectory(str(tmp_path))
-    data = training.data_record(open_run(config))
+    run = open_run(config)
+    data = DataRecord.of(run.dataset, run.data.size)
     assert data.order == (2 if dataset == "digits" else None)  # points are generated
 
     def start():
         """Checks and claims the directory as training does; returns the number of warnings."""
-        directory.check_data(config, data)
-        directory.claim(config, data).release()
+        check_data(directory, config, data)
+        directory.claim(config, data.to_dict()).release()
         return capsys.readouterr().err.count("read the examples in a different order")
 
     assert start() == 0
     (tmp_path / "checkpoints" / "ckpt-5.json").write_text("{}")
     assert start() == 0
-    saved = {"example_shape": data.example_shape, "classes": 0}  # as in an earlier version
+    saved = {"example_shape": data.spec.example_shape, "classes": 0}  # as in an earlier version
     (tmp_path / "data.json").write_text(json.dumps(saved))
     assert [start(), start()] == ([1, 0] if dataset == "digits" else [0, 0])

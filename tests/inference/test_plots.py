@@ -1,105 +1,119 @@
-"""Tests of the pictures of signals, tables and images with any number of channels."""
+"""Tests of the pictures of points, signals, tables and images with any number of channels."""
 
+import importlib.util
 import io
+import sys
+import threading
 import types
 import warnings
 
+import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib.colors import to_hex
 from PIL import Image
 
-from tests.helpers.runs import call_main
+from wgan_gp import inference
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import DataSpec
+from wgan_gp.data.scaling import Scaling
 from wgan_gp.data.source import ExampleFormat, StoredData
 from wgan_gp.errors import UserError
-from wgan_gp.inference import canvas, grids, images, sample_files, signal_plots, table_plots
-from wgan_gp.inference.pictures import overview
-
-BLUE, ORANGE = (np.array(color) for color in canvas.COLORS[:2])
+from wgan_gp.inference import images, plots, sample_files
+from wgan_gp.inference.pictures import make_sample_images, overview, real_images
 
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def is_color(picture, color, tolerance=60):
-    return np.abs(picture.astype(int) - color).sum(axis=-1) < tolerance
+def scaling_of(offset, scale, size, names=None):
+    """Returns the scaling of features or channels x to (x - offset) / scale."""
+    numbers = [(float(each),) * size for each in (offset, scale, offset - scale, offset + scale)]
+    used, constants = tuple(range(size)), (0.0,) * size
+    return Scaling("standard", *numbers, used, constants, False, "float32", names)
 
 
-def test_ticks_are_round_numbers_inside_the_range():
-    assert canvas.ticks(-1.05, 1.05) == [-1.0, 0.0, 1.0]
-    assert canvas.ticks(0, 1) == [0.0, 0.5, 1.0]
-    for low, high in ((0, 1), (-3e-7, 5e-7), (1e6, 1e6 + 2), (-250, 1250), (99.5, 99.9)):
-        found = canvas.ticks(low, high)
-        assert 2 <= len(found) <= 5
-        assert low - 1e-6 * (high - low) <= found[0] and found[-1] <= high * (1 + 1e-9)
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that were drawn."""
+    drawn, canvas = [], plots.FigureCanvasAgg
+
+    def record(figure):
+        drawn.append(figure)
+        return canvas(figure)
+
+    monkeypatch.setattr(plots, "FigureCanvasAgg", record)
+    return drawn
+
+
+def texts_of(figure):
+    """Returns all texts of a figure that are drawn."""
+    found = figure.findobj(matplotlib.text.Text)
+    return {line for each in found if each.get_visible() for line in each.get_text().split("\n")}
 
 
 def test_a_value_range_has_a_length_and_ignores_what_is_not_finite():
-    assert canvas.value_range(np.array([3.0, np.nan, -np.inf, 5])) == (3, 5)
-    assert canvas.value_range(np.array([np.nan])) == (-1, 1)
-    assert canvas.value_range(np.zeros(3)) == (-0.5, 0.5)
-    assert canvas.value_range(np.full(3, -8.0)) == (-12, -4)
-    assert canvas.range_text(-1e-17, 12.5) == "0 to 12.5"
+    assert images.value_range(np.array([3.0, np.nan, -np.inf, 5])) == (3, 5)
+    assert images.value_range(np.array([np.nan])) == (-1, 1)
+    assert images.value_range(np.zeros(3)) == (-0.5, 0.5)
+    assert images.value_range(np.full(3, -8.0)) == (-12, -4)
+    assert images.range_text(-1e-17, 12.5) == "0 to 12.5"
 
 
-def test_a_signal_is_drawn_at_its_place_on_the_scale_of_the_data():
+def test_points_lie_over_data_that_sets_the_scale():
+    real = np.array([[1.0, 100], [-1, -100]])
+    samples = np.array([[1.0, -100], [1e9, 0], [np.nan, 0], [0, np.inf]])
+    (axes,) = plots.plot_points(samples, real, ["x", "y"]).axes
+    behind, front = axes.lines
+    np.testing.assert_array_equal(behind.get_xydata(), real)
+    np.testing.assert_array_equal(front.get_xydata(), samples[:1])  # the others are outside
+    assert (behind.get_color(), front.get_color()) == (plots.GRAY, plots.BLUE)
+    np.testing.assert_allclose([*axes.get_xlim(), *axes.get_ylim()], [-1.2, 1.2, -120, 120])
+    (alone,) = plots.plot_points(samples, None, ["x", "y"]).axes
+    assert alone.get_xlim()[1] > 1e9
+
+
+def test_signals_have_one_scale_which_the_data_sets():
     real = np.stack([np.full([50, 1], value) for value in (-1.0, 1.0)])
     ramp = np.linspace(-1, 1, 50)[:, None]
-    picture = overview(np.stack([ramp, -ramp, 0 * ramp]), 2, real=real)
-    assert picture.dtype == np.uint8 and picture.shape[2] == 3
-    grid = signal_plots._Grid(3, 2, 50, (-1.1, 1.1))
-    drawn = is_color(picture, BLUE)
-    for index, signal in enumerate((ramp, -ramp, 0 * ramp)):
-        for time in (5, 25, 40):
-            x, y = (
-                round(float(each))
-                for each in (
-                    grid._x(index, np.array(time)),
-                    grid._y(index, signal[time, 0]),
-                )
-            )
-            assert drawn[y - 1 : y + 2, x - 1 : x + 2].any()
-            assert drawn[:, x].sum() < 12  # only the lines of this column
-    left, top, right, bottom = grid._box(3)
-    assert not drawn[top:bottom, left:right].any()  # there is no fourth signal
+    signals = np.stack([ramp, -ramp, 5 * ramp])
+    panels = plots.plot_signals(signals, real, ["channel 0"], 2).axes
+    assert len(panels) == 3
+    for axes, signal in zip(panels, signals, strict=True):
+        (line,) = axes.lines
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(50))
+        np.testing.assert_allclose(line.get_ydata(), np.clip(signal[:, 0], -1.1, 1.1))
+        np.testing.assert_allclose(axes.get_ylim(), (-1.1, 1.1))
+    (left, top), (right, _), (_, below) = (axes.get_position().p0 for axes in panels)
+    assert left < right and below < top
 
 
 def test_channels_have_colors_and_gaps_interrupt_lines():
     signals = np.stack([np.full([40, 2], (-0.5, 0.5))] * 2)
     signals[1, 10:30, 0] = np.nan
+    signals[1, 20, 0] = 0
     signals[1, :, 1] = np.inf
-    picture = overview(signals, 2, real=np.ones([1, 40, 2]) * (-1, 1), names=["a", "b"])
-    grid = signal_plots._Grid(2, 2, 40, (-1.1, 1.1))
-    first, second = (
-        picture[top:bottom, left:right] for left, top, right, bottom in (grid._box(0), grid._box(1))
-    )
-    assert is_color(first, BLUE).any(axis=0).mean() > 0.9
-    assert is_color(first, ORANGE).any(axis=0).mean() > 0.9
-    assert 0.3 < is_color(second, BLUE).any(axis=0).mean() < 0.6
-    assert not is_color(second, ORANGE).any()
-
-
-def test_long_signals_keep_their_extremes():
-    signal = np.zeros(5000)
-    signal[1234], signal[4321], signal[7] = 5, -3, np.nan
-    times, values = signal_plots._thinned(signal, 200)
-    assert len(times) <= 200 and values[times == 1234] == 5 and values[times == 4321] == -3
-    assert (np.diff(times) > 0).all()
+    figure = plots.plot_signals(signals, np.ones([1, 40, 2]), ["_a", "$b$"], 2)
+    (first, second), (gaps, nothing) = (axes.lines for axes in figure.axes)
+    assert len({to_hex(line.get_color()) for line in (first, second)}) == 2
+    assert np.isfinite(first.get_ydata()).all() and list(first.get_markevery()) == []
+    expected = [*range(10), 20, *range(30, 40)]
+    np.testing.assert_array_equal(np.isfinite(gaps.get_ydata()).nonzero()[0], expected)
+    assert gaps.get_markevery() == [20]  # a point alone would be an invisible line
+    assert np.isnan(nothing.get_ydata()).all()
+    assert len({to_hex(color) for color in plots.COLORS}) == 20
 
 
 @pytest.mark.parametrize(
     ("shape", "columns"),
     [
         ((3, 1, 1), 4),
-        ((200, 9, 1), 8),
-        ((64, 30, 12), 16),
+        ((20, 9, 12), 16),
         ((2, 3000, 2), 100),
         ((300, 1), 8),
-        ((50, 3), 8),
-        ((20, 700), 8),
+        ((20, 450), 8),
         ((1, 5), 8),
         ((40, 2), 8),
         ((64, 8, 8, 1), 8),
@@ -111,65 +125,119 @@ def test_long_signals_keep_their_extremes():
 )
 def test_pictures_of_all_shapes_are_small_and_survive_any_values(shape, columns):
     real = normal(*shape, seed=1)
-    samples = normal(*shape).astype(np.float32)
+    broken, scaling = normal(*shape).astype(np.float32), scaling_of(0, 1, shape[-1])
+    broken.reshape(-1)[:5] = np.array([np.nan, np.inf, -np.inf, 1e30, -1e-30])[: broken.size]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for bad in (np.nan, np.inf, -np.inf, 1e30):
-            broken = samples.copy()
-            broken[0] = bad
-            for behind in (None, real):
-                picture = overview(broken, columns, real=behind, bounded=False)
-                assert picture.dtype == np.uint8 and picture.shape[2] in (1, 3)
-                assert max(picture.shape) <= canvas.MAX_SIDE or len(shape) == 4
-                assert max(picture.shape) <= 1.1 * canvas.MAX_SIDE
-            overview(np.full_like(samples, bad), columns, real=real)
-        overview(0 * samples, columns, real=0 * real)
+        pictures = [
+            overview(broken, columns, scaling=scaling),
+            overview(np.full_like(broken, np.nan), columns, real=real, scaling=scaling),
+            overview(0 * real, columns, real=0 * real, scaling=scaling),
+        ]
+    for picture in pictures:
+        assert picture.dtype == np.uint8 and picture.shape[2] in (1, 3)
+        assert max(picture.shape) <= images.MAX_SIDE or len(shape) == 4
+        assert max(picture.shape) <= 1.1 * images.MAX_SIDE
+
+
+def test_a_plot_has_as_many_signals_as_fit():
+    figure = plots.plot_signals(normal(300, 2, 1), None, ["channel 0"], 2)
+    assert len(figure.axes) == 30 and figure.bbox.height <= images.MAX_SIDE
+
+
+def test_texts_do_not_change_the_size_of_a_picture():
+    """TensorBoard compares the pictures of a run."""
+    for shape in ((40, 2), (40, 5), (4, 30, 3)):
+        sizes = {
+            overview(normal(*shape), 4, scaling=scaling_of(*numbers, shape[-1], names)).shape
+            for numbers in ((0, 1), (1e30, 1e25), (0, 1e-30))
+            for names in (None, ("m" * 99,) * shape[-1])
+        }
+        assert len(sizes) == 1
+
+
+def test_no_setting_of_the_user_changes_a_picture():
+    """Neither a matplotlibrc nor a program that draws in its own way, at the same time or not."""
+    examples = {shape: normal(*shape) for shape in ((40, 2), (40, 3), (4, 30, 2))}
+    expected = {shape: overview(each, 2) for shape, each in examples.items()}
+    before = dict(matplotlib.rcParams)
+    style = {"axes.facecolor": "black", "font.size": 30, "lines.linewidth": 9, "axes.grid": True}
+    style |= {"text.usetex": True, "xtick.bottom": False, "axes.unicode_minus": False}
+    found = {shape: [] for shape in examples}
+    with matplotlib.rc_context(style):
+        threads = [
+            threading.Thread(target=lambda s=shape: found[s].append(overview(examples[s], 2)))
+            for shape in examples
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert matplotlib.rcParams["axes.facecolor"] == "black"
+    assert dict(matplotlib.rcParams) == before
+    for shape, pictures in found.items():
+        assert len(pictures) == 2
+        for picture in pictures:
+            np.testing.assert_array_equal(picture, expected[shape])
 
 
 def test_a_histogram_shows_the_data_in_gray_behind_the_samples():
-    real, samples = np.linspace(0, 1, 900)[:, None], np.full([50, 1], 0.5)
-    picture = table_plots.table_plot(samples, real)
-    panel = picture[canvas.LINE_PIXELS + 32 :, : table_plots._PANEL_WIDTH]
-    gray = is_color(panel, np.array(canvas.GRAY), 1)
-    width = table_plots._PANEL_WIDTH - 10
-    assert gray.any(axis=0).sum() > 0.9 * width  # every bin of the data
-    tall = is_color(panel, BLUE, 1).sum(axis=0) > 40
-    assert 1 <= tall.sum() <= 2 and abs(np.flatnonzero(tall).mean() - 10 - width / 2) < 6
-    outside = table_plots._shares(np.array([-9.0, 0.5, 9.0, np.nan, np.inf]), 0.0, 1.0)
+    real, samples = np.linspace(0, 1, 900)[:, None], np.array([[0.51]] * 49 + [[7.0]])
+    panel = plots.plot_table(samples, real, ["feature 0"]).axes[0]
+    behind, front = panel.patches
+    np.testing.assert_allclose(behind.get_data().values, [1 / plots.BINS] * plots.BINS)
+    expected = np.zeros(plots.BINS)
+    expected[[15, -1]] = 0.98, 0.02  # the sample outside is counted at the edge
+    np.testing.assert_allclose(front.get_data().values, expected)
+    np.testing.assert_array_equal(front.get_data().edges, behind.get_data().edges)
+    assert to_hex(behind.get_facecolor()) == plots.GRAY
+    assert to_hex(front.get_edgecolor()) == plots.BLUE
+    outside = plots.shares(np.array([-9.0, 0.5, 9.0, np.nan, np.inf]), 0.0, 1.0)
     assert outside[0] == 0.2 and outside[-1] == 0.4 and outside.sum() == pytest.approx(0.8)
 
 
-def test_names_and_units_are_those_of_the_data(monkeypatch):
-    texts = []
-    monkeypatch.setattr(
-        canvas, "draw_text", lambda draw, place, text, anchor="la": texts.append(text)
-    )
+def test_names_and_units_are_those_of_the_data(figures):
     real = np.array([[-1.0, -1, -1], [1, 1, 1]])
-    overview(
-        real, 8, real=real, restore=lambda rows: 50 * rows + 50, names=["age", "a" * 99, "pay"]
-    )
-    assert {"age", "pay", "0 to 100", "correlations: real"} <= set(texts)
+    overview(real, 8, real=real, scaling=scaling_of(50, 50, 3, ("$a_1$", "a" * 99, "_größe 価")))
+    texts = texts_of(figures.pop())
+    assert {"$a_1$", "_größe \ufffd", "0 to 100", "correlations: real"} <= texts
     assert any(text.startswith("aaa") and text.endswith("...") for text in texts)
     assert "real (gray) and samples (blue)" in texts
-    texts.clear()
-    overview(real[:, :, None], 1, restore=lambda signals: signals * 1000, names=["volts"])
-    assert {"volts", "-1000", "1000", "0", "2"} <= set(texts)
-    texts.clear()
-    overview(real, 8, names=["too", "few"])
-    assert {"feature 0", "-1 to 1"} <= set(texts)
-    texts.clear()
-    overview(np.zeros([1, 4, 4, 2]), 8, real=np.full([1, 4, 4, 2], 3.0), names=["red", "infra"])
-    assert texts == ["red: 1.5 to 4.5", "infra: 1.5 to 4.5"]
+    overview(real[:, :2], 8, scaling=scaling_of(50, 50, 2, ("$x$", "_y")))
+    assert {"$x$", "_y", "samples (blue)", "0", "100"} <= texts_of(figures.pop())
+    overview(real[:, :, None], 1, scaling=scaling_of(0, 1000, 1, ("_volts",)))
+    assert {"_volts", "\N{MINUS SIGN}1000", "1000", "0", "2"} <= texts_of(figures.pop())
+    overview(np.zeros([2, 9, 30]), 1, scaling=scaling_of(0, 1, 30))
+    assert {"channel 0", "and 28 more"} <= texts_of(figures.pop())
+    overview(real, 8)
+    assert {"feature 0", "-1 to 1"} <= texts_of(figures.pop())
+
+
+def test_images_are_drawn_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wgan_gp.inference.plots", None)
+    monkeypatch.delattr(inference, "plots")
+    spec = importlib.util.find_spec("wgan_gp.inference.pictures")
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    for channels in (1, 3, 4):
+        assert pictures.overview(np.zeros([4, 8, 8, channels]), 2).shape[:2] > (64, 64)
+    with pytest.raises(ImportError):
+        pictures.overview(np.zeros([4, 2]), 2)
 
 
 def test_the_heatmap_shows_correlations():
-    table = normal(500, 3)
-    table[:, 1] = table[:, 0]
-    table[:, 2] = -table[:, 0]
+    table = normal(500, 4) * [1, 1, 1, 0]
+    table[:, 1] = 1e-200 * table[:, 0]
+    table[:, 2] = -1e200 * table[:, 0]
     table[0] = np.nan
-    np.testing.assert_allclose(table_plots._correlations(table)[0], [1, 1, -1])
-    colors = table_plots._diverging(np.array([-1.0, 0, 1, np.nan]))
-    assert colors.tolist() == [[30, 80, 190], [255] * 3, [190, 30, 40], [255] * 3]
+    np.testing.assert_allclose(plots.correlations(table)[0], [1, 1, -1, 0])
+    axes = plots.plot_table(table, table, list("abcd")).axes
+    (image,) = axes[4].images
+    np.testing.assert_array_equal(image.get_array(), plots.correlations(table))
+    assert image.get_clim() == (-1, 1)
+    red, blue, white = (image.to_rgba(np.array([[value]]))[0, 0] for value in (1, -1, 0))
+    assert red[0] > red[2] and blue[0] < blue[2] and white.min() > 0.95
 
 
 def test_each_channel_has_a_gray_grid_of_its_own():
@@ -177,7 +245,7 @@ def test_each_channel_has_a_gray_grid_of_its_own():
     batch[..., 2] = 1
     batch[0, ..., 3] = np.nan
     real = np.stack([np.zeros([16, 16, 4]), np.ones([16, 16, 4])])
-    picture = images.channel_grids(batch, 2, real=real)
+    picture = overview(batch, 2, real=real)
     wide, tall = picture.shape[1] // 2, picture.shape[0] // 2
     grids = [
         picture[row * tall + 15 : (row + 1) * tall, column * wide : (column + 1) * wide]
@@ -187,11 +255,14 @@ def test_each_channel_has_a_gray_grid_of_its_own():
     levels = [grid[3, 3].tolist() for grid in grids]
     assert levels == [[0] * 3, [0] * 3, [255] * 3, [0] * 3]
     assert grids[2][40, 40].tolist() == [255] * 3
+    assert (picture[:12] < 100).any()  # the title
+    named = overview(batch, 2, real=real, scaling=scaling_of(0, 1, 4, ("red",) * 4))
+    assert named.shape == picture.shape and (named != picture).any()
 
 
 def test_images_of_any_range_are_scaled_by_the_data():
     real = np.array([100.0, 300]).reshape(2, 1, 1, 1) * np.ones([1, 8, 8, 1])
-    picture = overview(real + 50.0, 2, real=real, bounded=False)
+    picture = overview(real + 50.0, 2, real=real, scaling=scaling_of(0, 1, 1))
     assert picture[0, 0, 0] == 64 and picture[0, 40, 0] == 255
     np.testing.assert_array_equal(overview(real / 300, 2), images.image_grid(real / 300, 2))
 
@@ -199,6 +270,7 @@ def test_images_of_any_range_are_scaled_by_the_data():
 class FakeSampler:
     classes = 0
     conditions = None
+    seed = 0
 
     def __init__(self, shape):
         self.shape = shape
@@ -221,9 +293,10 @@ def test_training_draws_samples_of_every_shape(shape):
         normal(70, *shape).astype(np.float32),
         np.zeros(70, np.int32),
     )
-    drawn = grids.make_sample_images(FakeSampler(shape), data, bounded=False)()
+    scaling = scaling_of(0, 1, shape[-1])
+    drawn = make_sample_images(FakeSampler(shape), data, scaling)()
     assert set(drawn) == ({"samples"} if len(shape) == 1 else {"samples", "interpolation"})
-    real = grids.real_images(data, bounded=False)
+    real = real_images(data, scaling)
     assert set(real) == (set() if len(shape) == 1 else {"real"})
     for picture in (*drawn.values(), *real.values()):
         assert picture.dtype == np.uint8 and Image.open(io.BytesIO(sample_files._png(picture)))
@@ -246,16 +319,15 @@ def test_formats_of_samples_that_are_not_pictures():
     sample_files.check(settings, DataSpec((8, 6, 3), 0), directory)
 
 
-def test_a_table_is_drawn_in_training_and_by_mode_sample(tmp_path, capsys):
-    (tmp_path / "table.py").write_text(
-        "import numpy as np\n\n"
-        "def dataset():\n"
-        "    return np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)\n"
+def test_mode_sample_draws_plots(tmp_path, figures):
+    scaling = scaling_of(50, 50, 3, tuple("abc"))
+    path = sample_files.write(
+        Config(num_samples=20, output=f"{tmp_path}/plot.png"),
+        types.SimpleNamespace(),
+        FakeSampler((3,)),
+        5,
+        DataSpec((3,), 0, scaling=scaling),
+        None,
     )
-    flags = [f"--dataset={tmp_path}/table.py", f"--model_dir={tmp_path}/run"]
-    training = ["--model_width=4", "--latent_size=4", "--batch_size=8", "--n_critic=1"]
-    assert call_main(*flags, *training, "--train_steps=2", "--steps_per_loop=2") == 0
-    capsys.readouterr()
-    assert call_main(*flags, "--mode=sample") == 0
-    for path in (tmp_path / "run/samples/step_00000002.png", capsys.readouterr().out.strip()):
-        assert Image.open(path).size[0] > 300
+    assert {"a", "b", "c", "correlations: samples"} <= texts_of(figures.pop())
+    assert Image.open(path).size[0] > 300

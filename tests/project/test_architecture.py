@@ -36,6 +36,8 @@ ALLOWED = {
         "tqdm",
     },
     "wgan_gp/tpu": {"absl", "tensorflow", "numpy", "jax", "jaxlib"},
+    # Pictures of images are drawn without Matplotlib, whose import takes a second.
+    "wgan_gp/inference/plots.py": {"matplotlib", "numpy"},
     # Each of these is optional, and only one module imports it.
     "wgan_gp/writers/mlflow.py": {"mlflow", "numpy"},
     "wgan_gp/writers/notebook.py": {"IPython", "numpy", "tensorflow", "tqdm"},

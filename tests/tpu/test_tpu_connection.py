@@ -17,8 +17,9 @@ from tests.helpers import google_api
 from tests.helpers.runs import LIBRARY, resolved
 from wgan_gp.app.saved_run import find_run
 from wgan_gp.config import Config
+from wgan_gp.data.data_record import DataRecord
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError, reason
-from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.runtime import tpu_errors, tpu_machine
 from wgan_gp.runtime.devices import connect
@@ -344,7 +345,7 @@ def test_a_run_of_a_named_tpu_can_be_used_without_it(tmp_path):
     settings = {"tpu": "local", "tpu_zone": "z", "tpu_project": "p", "tpu_cores": 2}
     config = resolved(Config(**settings, model_dir=str(tmp_path)))
     directory.check(config)
-    directory.claim(config, DataRecord((8, 8, 1), 0)).release()
+    directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
     found = find_run(str(tmp_path), {}, LIBRARY).config
     assert [getattr(found, name) for name in settings] == [None] * 4
 

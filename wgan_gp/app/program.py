@@ -72,9 +72,9 @@ def run(
     if config.tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
-        from . import saved_run  # noqa: PLC0415
+        from . import saved_run_modes  # noqa: PLC0415
 
-        saved_run.use(config.mode, config.run_directory, given, library)
+        saved_run_modes.use(config.mode, config.run_directory, given, library)
         return 2 if streams.stdout_failed() else 0  # the result is on stdout
     user_code = loading.load(config, library.models)
     devices = connect_for(config, user_code)

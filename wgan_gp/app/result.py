@@ -16,6 +16,7 @@ from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
 from . import saved_run
 from .run import Run
+from .saved_run_modes import write_export
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +118,7 @@ class Result:
             saved = saved_run.SavedRun(run.config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
             state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
-        saved_run.write_export(
-            folder, run.config, state, run.dataset.spec, run.library, run.dataset.scaling
-        )
+        write_export(folder, run.config, state, run.dataset.spec, run.library)
         return folder
 
 

@@ -11,13 +11,12 @@ from typing import Any
 from absl import logging
 
 from ..config import Config
+from ..data.data_record import DataRecord, check_data, use_record
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError
-from ..inference import grids
-from ..inference.pictures import presentation
-from ..run_directory.data_record import DataRecord
+from ..inference.pictures import make_sample_images, real_images
 from ..run_directory.directory import RunDirectory
 from ..run_directory.lock import RunLock
 from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
@@ -47,7 +46,6 @@ from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
 from .build import make_loop, make_objective, make_step
-from .data_records import data_record, use_record
 from .library import Library
 from .result import Result
 from .run import Run, open_run
@@ -123,9 +121,9 @@ def make_trainer(
     """
     config, strategy, cluster = run.config, run.devices.strategy, run.devices.cluster
     check_critic(run)
-    record = data_record(run)
+    record = DataRecord.of(run.dataset, run.data.size)
     if cluster.is_chief:
-        run.directory.check_data(config, record)
+        check_data(run.directory, config, record)
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()
     step = make_step(
@@ -182,7 +180,7 @@ def make_trainer(
 
 def _claim(run: Run, record: DataRecord, newest: int) -> RunLock:
     """Locks the run directory, and restores what another process has saved since `newest`."""
-    lock = run.directory.claim(run.config, record)
+    lock = run.directory.claim(run.config, record.to_dict())
     if run.checkpoints.newest != newest:  # the former owner was not done yet
         if run.devices.cluster.has_peers:
             lock.release()
@@ -203,7 +201,7 @@ def make_hooks(
 ) -> list[Hook]:
     """Returns the actions between the loops of a run, in their order."""
     config, check_lock = run.config, lock.check if lock else None
-    shown = presentation(run.dataset.scaling)
+    scaling = run.dataset.scaling
     hooks: list[Hook] = [ProgressHook(writer)]
     rates: Callable[[int], Mapping[str, float]] = functools.partial(learning_rates, config)
     if run.state.augment_probability is not None:
@@ -226,8 +224,8 @@ def make_hooks(
         SampleHook(
             config.sample_interval,
             writer,
-            sample_images=grids.make_sample_images(run.sampler, run.data, **shown),
-            real_images=functools.partial(grids.real_images, run.data, **shown),
+            sample_images=make_sample_images(run.sampler, run.data, scaling),
+            real_images=functools.partial(real_images, run.data, scaling),
             check_lock=check_lock,
         )
     )

@@ -13,9 +13,8 @@ from .image_size import image_size_of, sides_of
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXTRACTORS, OutputSettings
+from .output import EXTRACTORS, OutputSettings, ScoreSettings
 from .resume import settings_of_run
-from .scoring import ScoreSettings
 from .settings import Seeded, as_text, has_flag, value_type
 from .sweep import SweepSettings
 

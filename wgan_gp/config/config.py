@@ -15,8 +15,7 @@ from .devices import DeviceSettings
 from .networks import NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import OutputSettings
-from .scoring import ScoreSettings
+from .output import OutputSettings, ScoreSettings
 from .settings import has_flag, setting
 from .sweep import SweepSettings
 

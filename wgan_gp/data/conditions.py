@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import UserError
+from ..run_directory.schema import list_of, number, object_of, one_of
 from .precision import in_words, needs_float64, warn_if_coarse
 
 # The generator step draws from these. They are a constant of the compiled program, of which a TPU
@@ -198,11 +199,28 @@ class Conditions:
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Conditions:
-        """Returns the distribution that `to_dict` described."""
-        return cls(
-            np.array(saved["mean"], np.float64),
-            np.array(saved["deviation"], np.float64),
-            np.array(saved["examples"], np.float64),
-            saved["dtype"] if saved.get("dtype") in _SMALL_TYPES else "float64",
+    def from_dict(cls, saved: Any) -> Conditions:
+        """Returns the distribution that `to_dict` described.
+
+        Raises:
+          ValueError: If the entry is damaged.
+        """
+        if not _is_entry(saved):
+            raise ValueError("the conditions have other entries")
+        size = len(saved["mean"])
+        if any(len(row) != size for row in (saved["deviation"], *saved["examples"])):
+            raise ValueError("the conditions differ in their length")
+        mean, deviation, examples = (
+            np.array(saved[name], np.float64) for name in ("mean", "deviation", "examples")
         )
+        return cls(mean, deviation, examples, saved["dtype"])
+
+
+_is_entry = object_of(
+    {
+        "mean": list_of(number(), 1),
+        "deviation": list_of(number(above=0), 1),
+        "examples": list_of(list_of(number()), 1),
+        "dtype": one_of(*_SMALL_TYPES, "float64"),
+    }
+)

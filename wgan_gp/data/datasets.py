@@ -100,7 +100,7 @@ class Dataset:
         conditions = None if self._conditioning == "none" else self.conditions
         shape, names = self._reader.example_shape, getattr(self._reader, "class_names", None)
         bounded = getattr(self._reader, "bounded", is_normalized(shape))
-        return DataSpec(shape, self._classes, bounded, conditions, names)
+        return DataSpec(shape, self._classes, bounded, conditions, names, self.scaling)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -122,10 +122,10 @@ class Dataset:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
 
-    def use_recorded(self, scaling: Scaling | None, spec: DataSpec) -> None:
+    def use_recorded(self, spec: DataSpec) -> None:
         """Scales examples and conditions, and numbers classes, as at the beginning of the run."""
-        if scaling is not None and self.scaling is not None:
-            self._reader.use_scaling(scaling)
+        if spec.scaling is not None and self.scaling is not None:
+            self._reader.use_scaling(spec.scaling)
         if spec.class_names is not None:
             self._reader.use_classes(spec.class_names)
         current, conditions = self.conditions, spec.conditions

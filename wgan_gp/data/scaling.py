@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import DataSettings
-from ..errors import UserError
+from ..run_directory.schema import (
+    boolean,
+    integer,
+    list_of,
+    number,
+    object_of,
+    one_of,
+    optional,
+    text,
+)
 from .dequantization import MOST_LEVELS, normalize_levels, to_levels
 from .precision import needs_float64
 from .whitening import Whitening
@@ -71,6 +81,11 @@ class Scaling:
     def unused(self) -> np.ndarray:
         """The indices of the features that are not used."""
         return np.setdiff1d(np.arange(len(self.constants)), self.used)
+
+    def fits(self, example_shape: tuple[int, ...]) -> bool:
+        """Returns True if normalized examples can have this shape."""
+        size = None if self.whitening is None else self.whitening.size
+        return len(self.used) == example_shape[-1] and size in (None, math.prod(example_shape))
 
     def to_stored(self, examples: np.ndarray, *, get_noise: bool = True) -> np.ndarray:
         """Returns examples of the data as they are stored: uint8 or float32.
@@ -178,26 +193,47 @@ class Scaling:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any], path: str) -> Scaling:
-        """Returns the scaling for the entry `saved` of the file `path`.
+    def from_dict(cls, saved: Any) -> Scaling:
+        """Returns the scaling that `to_dict` described.
 
         Raises:
-          UserError: If it is damaged.
+          ValueError: If the entry is damaged.
         """
-        names = {field.name for field in dataclasses.fields(cls)}
-        try:
-            values: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in saved.items()
-                if name in names
-            }
-            if values.get("whitening") is not None:
-                values["whitening"] = Whitening(**values["whitening"])
-            return cls(**values)
-        except TypeError:
-            raise UserError(
-                f"{path} is damaged", "start the run's training again, which writes the file"
-            ) from None
+        if not _is_entry(saved):
+            raise ValueError("the scaling has other entries")
+        values = {field.name: saved.get(field.name) for field in dataclasses.fields(cls)}
+        lengths = {len(values[name]) for name in ("offset", "scale", "minimum", "maximum", "used")}
+        count = len(values["constants"])
+        if (
+            len(lengths) != 1
+            or not all(index < count for index in values["used"])
+            or len(values["names"] or values["constants"]) != count
+            or (values["method"] == "whiten") != (values["whitening"] is not None)
+        ):
+            raise ValueError("the entries of the scaling do not fit each other")
+        if values["whitening"] is not None:
+            values["whitening"] = Whitening.from_dict(values["whitening"])
+        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+        return cls(**{**values, **lists})
+
+
+_numbers = list_of(number())
+_FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
+_INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+_is_entry = object_of(
+    {
+        "method": one_of("minmax", "standard", "whiten", "none"),
+        "offset": _numbers,
+        "scale": list_of(number(above=0)),
+        "minimum": _numbers,
+        "maximum": _numbers,
+        "used": list_of(integer()),
+        "constants": _numbers,
+        "dequantized": boolean,
+        "dtype": one_of(*_FLOATS, *_INTEGERS),
+        "names": optional(list_of(text)),
+    }
+)
 
 
 class Statistics:

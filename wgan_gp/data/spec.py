@@ -7,6 +7,7 @@ import typing
 
 if typing.TYPE_CHECKING:
     from .conditions import Conditions
+    from .scaling import Scaling
 
 
 def is_normalized(example_shape: tuple[int, ...]) -> bool:
@@ -24,6 +25,7 @@ class DataSpec:
       bounded: Whether all training examples are in [-1, 1].
       conditions: The distribution of the conditions of a run with conditions, else None.
       class_names: The names of the classes of a table whose labels are texts, else None.
+      scaling: The scaling of an array; None for other data.
     """
 
     example_shape: tuple[int, ...]
@@ -31,6 +33,7 @@ class DataSpec:
     bounded: bool = True
     conditions: Conditions | None = None
     class_names: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
 
     @property
     def condition_size(self) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..run_directory.schema import object_of, text
+
 MAX_VALUES = 1024  # of an example; data.json has a matrix with the square of this number
 # Directions of less variance, as a share of the largest one, are not enlarged to variance 1: there
 # the data are constant up to rounding, and samples would have to be so, too.
@@ -40,6 +42,29 @@ class Whitening:
         roots = np.sqrt(np.maximum(variances, _SMALLEST_VARIANCE * variances[-1]))
         return cls(_encode(mean), _encode((directions * roots) @ directions.T))
 
+    @classmethod
+    def from_dict(cls, saved: Any) -> Whitening:
+        """Returns the whitening for an entry of data.json.
+
+        Raises:
+          ValueError: If the entry is damaged.
+        """
+        if not object_of({"mean": text, "root": text})(saved):
+            raise ValueError("the whitening has other entries")
+        whitening = cls(saved["mean"], saved["root"])
+        try:
+            is_usable = all(np.isfinite(each).all() for each in whitening._arrays)
+        except np.linalg.LinAlgError:
+            is_usable = False
+        if not is_usable:
+            raise ValueError("the whitening is not a finite matrix that has an inverse")
+        return whitening
+
+    @property
+    def size(self) -> int:
+        """The number D of values of an example."""
+        return len(self._arrays[0])
+
     def apply(self, examples: Any) -> Any:
         """Returns whitened examples; an array or a tensor `[N, *shape]` of float64, D values."""
         mean, _, inverse = self._arrays
@@ -54,7 +79,7 @@ class Whitening:
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mean, the root, and its inverse."""
         mean = _decode(self.mean)
-        root = _decode(self.root).reshape(len(mean), -1)
+        root = _decode(self.root).reshape(len(mean), len(mean))
         return mean, root, np.linalg.inv(root)
 
 
@@ -112,5 +137,5 @@ def _encode(values: np.ndarray) -> str:
     return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")
 
 
-def _decode(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), "<f8")
+def _decode(encoded: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(encoded, validate=True), "<f8")

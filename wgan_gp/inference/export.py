@@ -1,11 +1,13 @@
 """Exports a run's networks as a SavedModel, which needs TensorFlow only, and as Keras files.
 
-The SavedModel has three signatures: the critic's, and the two of the generator in signatures.py.
+The SavedModel has the signature "critic" and two of the generator. `latents` is the generator
+itself. `seed` also draws the noise; for the same seed, its samples are those of --mode=sample. Both
+return a dictionary {"samples": `[B, ...]`}, in the units of the data. Samples and conditions are
+float32, or float64 if float32 is too coarse for the data.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 import posixpath
@@ -18,13 +20,17 @@ from absl import logging
 
 from ..data.conditions import Conditions
 from ..data.scaling import Scaling
+from ..data.spec import DataSpec
 from ..run_directory.files import check_new_folder, convert_file_errors, new_folder, write_durable
-from .signatures import condition_spec, conditional_signatures, signatures, traced
+from ..runtime.randomness import RngStream, normal
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
 CRITIC_FILE = "critic.keras"
 REMEDY = "free disk space or check the permissions, or give another --output"
+
+Score = Callable[[Callable, tf.Tensor], tf.Tensor]
+Signatures = dict[str, Callable[..., dict[str, tf.Tensor]]]
 
 
 def check(folder: str, flag: str) -> None:
@@ -38,69 +44,15 @@ def check(folder: str, flag: str) -> None:
         check_new_folder(flag, folder)
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportedCritic:
-    """The critic of an export.
-
-    Attributes:
-      network: The critic, created under the default strategy.
-      score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
-      example_shape: The shape of an example.
-      takes_labels: Whether the critic takes labels or conditions.
-      scaling: The scaling of an array, whose units the exported functions use; None for other data.
-      conditions: The standardization of conditions; None without conditions.
-    """
-
-    network: Any
-    score: Callable[[Callable, tf.Tensor], tf.Tensor]
-    example_shape: tuple[int, ...]
-    takes_labels: bool
-    scaling: Scaling | None = None
-    conditions: Conditions | None = None
-
-    def signature(self) -> Callable[..., dict[str, tf.Tensor]]:
-        """Returns the signature "critic": examples `[B, ...]` -> {"scores": `[B]` float32}.
-
-        A critic that takes labels has a second argument, labels `[B]` int32, or conditions
-        `[B, K]` in the data's units. Examples and conditions are float32, or float64 if float32
-        is too coarse for the data.
-        """
-
-        def score(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-            def critic(inputs: tf.Tensor) -> tf.Tensor:
-                output = self.network(
-                    [inputs, labels] if self.takes_labels else inputs, training=False
-                )
-                return output[0] if isinstance(output, tuple | list) else output
-
-            if self.scaling is not None:
-                examples = self.scaling.normalize(examples)
-            return {"scores": self.score(critic, examples)}
-
-        shape, dtype = self.example_shape, tf.float32
-        if self.scaling is not None:
-            shape = (*shape[:-1], len(self.scaling.constants))
-            dtype = self.scaling.signature_dtype
-        examples = tf.TensorSpec([None, *shape], dtype, "examples")
-        if not self.takes_labels:
-            return traced(score, examples)
-        known = self.conditions
-        if known is None:
-            return traced(score, examples, tf.TensorSpec([None], tf.int32, "labels"))
-        return traced(
-            lambda examples, values: score(examples, known.standardize_tensor(values)),
-            examples,
-            condition_spec(known),
-        )
-
-
 def write(
     folder: str,
     generator: Any,
+    critic: Any,
     *,
     latent_size: int,
-    classes: int,
-    critic: ExportedCritic,
+    spec: DataSpec,
+    score: Score,
+    labeled_critic: bool,
 ) -> None:
     """Writes both networks as a SavedModel, and each as a Keras file.
 
@@ -108,10 +60,11 @@ def write(
 
     Args:
       folder: The folder of the export.
-      generator: The generator, created under the default strategy.
+      generator, critic: The networks, created under the default strategy.
       latent_size: The length of a latent vector.
-      classes: The number of classes of a conditional generator; 0 for an unconditional one.
-      critic: The critic.
+      spec: The properties of the data, whose units the exported functions use.
+      score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
+      labeled_critic: Whether the critic takes labels or conditions.
 
     Raises:
       UserError: If the files cannot be written.
@@ -119,16 +72,14 @@ def write(
     with convert_file_errors(folder, "written", REMEDY), new_folder(folder) as inside:
         functions = {
             **(
-                signatures(generator, latent_size, classes, critic.scaling)
-                if critic.conditions is None
-                else conditional_signatures(
-                    generator, latent_size, critic.conditions, critic.scaling
-                )
+                signatures(generator, latent_size, spec.classes, spec.scaling)
+                if spec.conditions is None
+                else conditional_signatures(generator, latent_size, spec.conditions, spec.scaling)
             ),
-            "critic": critic.signature(),
+            "critic": critic_signature(critic, spec, score, labeled_critic),
         }
         module = tf.Module()
-        networks = {KERAS_FILE: generator, CRITIC_FILE: critic.network}
+        networks = {KERAS_FILE: generator, CRITIC_FILE: critic}
         # Only the weights are tracked, because a program without this package and Keras cannot
         # use the layers.
         module.weights = [
@@ -144,6 +95,41 @@ def write(
                 write_durable(posixpath.join(inside, file), _keras_file(model))
 
 
+def critic_signature(
+    network: Any, spec: DataSpec, score: Score, labeled_critic: bool
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the signature "critic": examples `[B, ...]` -> {"scores": `[B]` float32}.
+
+    A critic that takes labels has a second argument, labels `[B]` int32, or conditions `[B, K]` in
+    the data's units. Examples and conditions are float32, or float64 if float32 is too coarse for
+    the data. The arguments are those of `write`.
+    """
+    scaling, conditions = spec.scaling, spec.conditions
+
+    def scores(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        def critic(inputs: tf.Tensor) -> tf.Tensor:
+            output = network([inputs, labels] if labeled_critic else inputs, training=False)
+            return output[0] if isinstance(output, tuple | list) else output
+
+        if scaling is not None:
+            examples = scaling.normalize(examples)
+        return {"scores": score(critic, examples)}
+
+    shape, dtype = spec.example_shape, tf.float32
+    if scaling is not None:
+        shape, dtype = (*shape[:-1], len(scaling.constants)), scaling.signature_dtype
+    examples = tf.TensorSpec([None, *shape], dtype, "examples")
+    if not labeled_critic:
+        return traced(scores, examples)
+    if conditions is None:
+        return traced(scores, examples, tf.TensorSpec([None], tf.int32, "labels"))
+    return traced(
+        lambda examples, values: scores(examples, conditions.standardize_tensor(values)),
+        examples,
+        condition_spec(conditions),
+    )
+
+
 def _plain(weight: tf.Variable) -> tf.Variable:
     """Returns the tf.Variable of a weight, which Keras 3 wraps in its own class."""
     return weight if isinstance(weight, tf.Variable) else weight.value
@@ -155,3 +141,106 @@ def _keras_file(generator: tf.keras.Model) -> bytes:
         path = os.path.join(folder, KERAS_FILE)
         generator.save(path)
         return pathlib.Path(path).read_bytes()
+
+
+def signatures(
+    generator: Any, latent_size: int, classes: int, scaling: Scaling | None = None
+) -> Signatures:
+    """Returns the signatures of a generator with or without classes, by name.
+
+    Args:
+      generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
+      latent_size: The length of a latent vector.
+      classes: The number of classes of a conditional generator; 0 for an unconditional one.
+      scaling: The scaling of an array, in whose units the samples are; None for other data.
+
+    Returns:
+      "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> B samples.
+      "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, label, scalar int32 ->
+        `count` samples of the class `label`, or of all classes in turn for -1.
+      Only a conditional generator has the arguments labels and label.
+    """
+
+    def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs = [latents, labels] if classes else latents
+        return _in_units(generator(inputs, training=False), scaling)
+
+    def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+        # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
+        # subset of all samples. Without the check, a gather on a GPU would return zeros.
+        with tf.control_dependencies([tf.debugging.assert_less(label, max(1, classes))]):
+            first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
+        places = first + stride * tf.range(count)
+        latents = _noise(seed, count * stride, latent_size)
+        return of_latents(tf.gather(latents, places), places % max(1, classes))
+
+    some_latents, seed = _latent_spec(latent_size), _seed_spec()
+    some_labels = tf.TensorSpec([None], tf.int32, "labels")
+    count, label = tf.TensorSpec([], tf.int32, "count"), tf.TensorSpec([], tf.int32, "label")
+    if classes:
+        return {
+            "latents": traced(of_latents, some_latents, some_labels),
+            "seed": traced(of_seed, seed, count, label),
+        }
+    return {
+        "latents": traced(lambda latents: of_latents(latents, tf.constant(0)), some_latents),
+        "seed": traced(lambda seed, count: of_seed(seed, count, tf.constant(-1)), seed, count),
+    }
+
+
+def conditional_signatures(
+    generator: Any, latent_size: int, conditions: Conditions, scaling: Scaling | None = None
+) -> Signatures:
+    """Returns the signatures of a generator that takes conditions, by name.
+
+    Args:
+      generator: `[B, latent_size]` and standardized conditions `[B, K]` -> `[B, ...]`.
+      latent_size: The length of a latent vector.
+      conditions: The standardization of the conditions.
+      scaling: The scaling of an array, in whose units the samples are; None for other data.
+
+    Returns:
+      "latents": latents `[B, latent_size]` float32, conditions `[B, K]` -> B samples.
+      "seed": seed, scalar int64 in [0, 2^31), conditions `[B, K]` -> B samples, one for each
+        condition.
+      The conditions are in the units of the data; see `condition_spec` for their dtype.
+    """
+
+    def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs = [latents, conditions.standardize_tensor(values)]
+        return _in_units(generator(inputs, training=False), scaling)
+
+    def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
+        return of_latents(_noise(seed, tf.shape(values)[0], latent_size), values)
+
+    values = condition_spec(conditions)
+    return {
+        "latents": traced(of_latents, _latent_spec(latent_size), values),
+        "seed": traced(of_seed, _seed_spec(), values),
+    }
+
+
+def condition_spec(conditions: Conditions) -> tf.TensorSpec:
+    """Returns the spec of the argument "conditions" of a signature."""
+    return tf.TensorSpec([None, conditions.size], conditions.signature_dtype, "conditions")
+
+
+def traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
+    """Returns a function with one signature, whose argument names are those of the specs."""
+    return tf.function(function, input_signature=inputs, autograph=False)
+
+
+def _in_units(samples: tf.Tensor, scaling: Scaling | None) -> dict[str, tf.Tensor]:
+    return {"samples": samples if scaling is None else scaling.restore_tensor(samples)}
+
+
+def _noise(seed: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:
+    return normal(seed, RngStream.SAMPLES, step=0, first=0, count=count, size=size)
+
+
+def _latent_spec(latent_size: int) -> tf.TensorSpec:
+    return tf.TensorSpec([None, latent_size], tf.float32, "latents")
+
+
+def _seed_spec() -> tf.TensorSpec:
+    return tf.TensorSpec([], tf.int64, "seed")

@@ -1,4 +1,4 @@
-"""Grids of images and plots of points, as arrays."""
+"""Grids of images as arrays, without Matplotlib."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageDraw
-
-from . import canvas
+from PIL import Image, ImageDraw, ImageFont
 
 TILE_PIXELS = 32  # smaller samples are enlarged in a grid
 GAP_PIXELS = 2  # to the right of and below each sample
 GAP_GRAY = 96
-PLOT_PIXELS = 512  # side of a plot
+MAX_SIDE = 2000  # pixels of the grids of channels, and of a plot
+_TITLE_PIXELS = 16  # the height of the title of a channel
+_LARGEST = 1e300  # the distance of larger numbers can overflow
 
 
 def to_pixels(images: np.ndarray) -> np.ndarray:
@@ -45,80 +45,68 @@ def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
 
 
 def channel_grids(
-    images: np.ndarray,
-    columns: int,
-    *,
-    real: np.ndarray | None = None,
-    restore: canvas.Restore | None = None,
-    names: Sequence[str] | None = None,
+    images: np.ndarray, real: np.ndarray | None, names: Sequence[str], columns: int
 ) -> np.ndarray:
     """Arranges each channel of images in a gray grid of its own, with its name and its range.
 
     Black is the smallest and white the largest value of the channel in the real images. Grids are
-    reduced so that the result has at most about canvas.MAX_SIDE pixels a side.
+    reduced so that the result has at most about MAX_SIDE pixels a side.
 
     Args:
-      images: `[N, H, W, C]`, normalized, with any number of channels.
-      columns: The number of images in a row of a grid.
+      images: `[N, H, W, C]` with any number of channels, in the units of the data.
       real: Images of the dataset, `[M, H, W, C]`, which set the ranges. Without them, `images` do.
-      restore: Converts normalized images to the units of the data, in which ranges are written.
       names: The names of the channels.
+      columns: The number of images in a row of a grid.
 
     Returns:
       uint8 `[H', W', 3]`.
     """
-    values, scale = (
-        np.asarray(each if restore is None else restore(each), np.float64)
-        for each in (images, images if real is None else real)
-    )
-    channels = values.shape[3]
+    channels = images.shape[3]
     across = math.ceil(math.sqrt(channels))
-    side = canvas.MAX_SIDE // across - canvas.LINE_PIXELS - GAP_PIXELS
+    side = MAX_SIDE // across - _TITLE_PIXELS - GAP_PIXELS
     tiles = []
-    for channel in range(channels):
-        low, high = canvas.value_range(scale[..., channel])
-        gray = (values[..., channel : channel + 1] - low) / (high - low) * 2 - 1
+    for channel, name in enumerate(names):
+        low, high = value_range((images if real is None else real)[..., channel])
+        gray = (images[..., channel : channel + 1] - low) / (high - low) * 2 - 1
         grid = Image.fromarray(image_grid(gray, columns)[..., 0])
         grid = grid.reduce(max(1, math.ceil(max(grid.size) / side)))
-        name = canvas.name_of(names, channel, channels, "channel")
-        tiles.append((f"{name}: {canvas.range_text(low, high)}", grid))
+        tiles.append((f"{name}: {range_text(low, high)}", grid))
     wide = max(tiles[0][1].width, 90) + 3 * GAP_PIXELS
-    tall = tiles[0][1].height + canvas.LINE_PIXELS + GAP_PIXELS
-    down = math.ceil(channels / across)
-    picture = Image.new("RGB", (across * wide, down * tall), "white")
-    draw = ImageDraw.Draw(picture)
+    tall = tiles[0][1].height + _TITLE_PIXELS + GAP_PIXELS
+    picture = Image.new("RGB", (across * wide, math.ceil(channels / across) * tall), "white")
+    font = ImageFont.load_default(12)
     for index, (title, grid) in enumerate(tiles):
         row, column = divmod(index, across)
-        left, top = column * wide, row * tall
-        canvas.draw_text(draw, (left, top), canvas.shorten_to(title, wide))
-        picture.paste(grid, (left, top + canvas.LINE_PIXELS))
+        tile = Image.new("RGB", (wide, tall), "white")  # the title ends at its edge
+        ImageDraw.Draw(tile).text((0, 0), " ".join(title.split()), "black", font)
+        tile.paste(grid, (0, _TITLE_PIXELS))
+        picture.paste(tile, (column * wide, row * tall))
     return np.asarray(picture)
 
 
 def rescale(images: np.ndarray, real: np.ndarray | None = None) -> np.ndarray:
     """Scales images of any range to [-1, 1], the range of real images or of the images."""
-    low, high = canvas.value_range(images if real is None else real)
+    low, high = value_range(images if real is None else real)
     return (images - low) / (high - low) * 2 - 1
 
 
-def point_plot(points: np.ndarray, real: np.ndarray | None = None) -> np.ndarray:
-    """Plots 2-D samples in blue over real points in gray, on a white background.
+def value_range(values: np.ndarray) -> tuple[float, float]:
+    """Returns the smallest and the largest finite value, with a distance between them.
 
-    Args:
-      points: The samples, `[N, 2]`. Points outside the plot are not drawn.
-      real: Points of the dataset, `[M, 2]`, which set the scale. Without them, the samples set
-        the scale.
-
-    Returns:
-      uint8 `[PLOT_PIXELS, PLOT_PIXELS, 3]`, with the y axis upward.
+    Without finite values, the range is -1 to 1.
     """
-    plot = np.full((PLOT_PIXELS, PLOT_PIXELS, 3), 255, np.uint8)
-    real, scale = (points[:0], points) if real is None else (real, real)
-    reach = 1.2 * (np.abs(scale[np.isfinite(scale)]).max(initial=0) or 1)
-    for cloud, color in ((real, (190, 190, 190)), (points, (31, 90, 200))):
-        pixels = np.rint((cloud / reach + 1) / 2 * (PLOT_PIXELS - 1))
-        inside = ((pixels > 0) & (pixels < PLOT_PIXELS)).all(axis=1)  # False for NaN
-        pixels = pixels[inside].astype(int)
-        for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):  # dots of 2x2 pixels
-            plot[PLOT_PIXELS - 1 - pixels[:, 1] + down, pixels[:, 0] - 1 + right] = color
-    return plot
+    values = np.asarray(values, np.float64)
+    finite = values[np.abs(values) < _LARGEST]
+    if not finite.size:
+        return -1.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        margin = 0.5 * abs(low) or 0.5
+        return low - margin, high + margin
+    return low, high
+
+
+def range_text(low: float, high: float) -> str:
+    """Returns a range in four digits, such as "0 to 12.5"."""
+    tiny = 1e-9 * (high - low)  # the error of a 0 that was normalized and restored
+    return " to ".join(f"{0 if abs(end) < tiny else end:.4g}" for end in (low, high))

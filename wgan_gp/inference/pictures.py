@@ -1,32 +1,24 @@
-"""Pictures of examples of any shape: images, signals, points and tables."""
+"""Pictures of samples and of real examples of any shape."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import math
+from collections.abc import Callable
 
 import numpy as np
 
+from ..data.pipeline import first_examples
 from ..data.scaling import Scaling
-from .canvas import Restore
-from .images import channel_grids, image_grid, point_plot, rescale
-from .signal_plots import signal_grid
-from .table_plots import table_plot
+from ..data.source import InMemoryData, StreamedData
+from .images import channel_grids, image_grid, rescale
+from .sampling import Sampler, interpolations
 
-
-def presentation(scaling: Scaling | None) -> dict[str, Any]:
-    """Returns the arguments restore, names and bounded of `overview`.
-
-    Args:
-      scaling: The scaling of an array; None for other data.
-    """
-    if scaling is None:
-        return {}
-    return {
-        "restore": scaling.restore,
-        "names": scaling.names,
-        "bounded": scaling.bounded,
-    }
+# Images; a grid of samples for classes has a column for each of up to 2 * GRID_SIDE classes.
+GRID_SIDE = 8
+SIGNAL_ROWS = 4  # rows of plots of signals, which are larger than images
+PLOT_POINTS = 2500
+MAX_PLOT_VALUES = 2**24  # numbers in the real examples behind a plot
 
 
 def overview(
@@ -34,9 +26,7 @@ def overview(
     columns: int,
     *,
     real: np.ndarray | None = None,
-    restore: Restore | None = None,
-    names: Sequence[str] | None = None,
-    bounded: bool = True,
+    scaling: Scaling | None = None,
 ) -> np.ndarray:
     """Draws examples as one picture, which depends on their shape.
 
@@ -51,22 +41,103 @@ def overview(
     Args:
       examples: Normalized examples, usually samples.
       columns: The number of signals or images in a row.
-      real: Examples of the dataset, `[M, ...]`, which set the scales and are shown in gray by plots
-        of points and of features. Without them, `examples` set the scales.
-      restore: Converts normalized examples to the units of the data.
-      names: The names of the features or channels.
-      bounded: Whether examples of the dataset lie in [-1, 1]. Gray and color images then keep
-        their brightness.
+      real: Normalized examples of the dataset, `[M, ...]`, which set the scales and are shown in
+        gray by plots of points and of features. Without them, `examples` set the scales.
+      scaling: The scaling of an array, which gives the units and the names of plots; None for other
+        data, whose gray and color images are in [-1, 1].
 
     Returns:
       uint8 `[H', W', 1 or 3]`.
     """
-    if examples.ndim == 2:
-        if examples.shape[1] == 2:
-            return point_plot(examples, real)
-        return table_plot(examples, real, restore=restore, names=names)
-    if examples.ndim == 3:
-        return signal_grid(examples, columns, real=real, restore=restore, names=names)
-    if examples.shape[3] not in (1, 3):
-        return channel_grids(examples, columns, real=real, restore=restore, names=names)
-    return image_grid(examples if bounded else rescale(examples, real), columns)
+    if examples.shape[3:] in ((1,), (3,)):
+        is_bounded = scaling is None or scaling.bounded
+        return image_grid(examples if is_bounded else rescale(examples, real), columns)
+    samples = _in_units(examples, scaling)
+    real = None if real is None else _in_units(real, scaling)
+    size, kind = samples.shape[-1], "feature" if samples.ndim == 2 else "channel"
+    names = [f"{kind} {index}" for index in range(size)]
+    if scaling is not None and scaling.names is not None:
+        names = list(scaling.names)
+    if samples.ndim == 4:
+        return channel_grids(samples, real, names, columns)
+    from . import plots  # noqa: PLC0415  (imports Matplotlib, which images do not need)
+
+    if samples.ndim == 3:
+        return plots.render(plots.plot_signals, samples, real, names, columns)
+    return plots.render(plots.plot_points if size == 2 else plots.plot_table, samples, real, names)
+
+
+def _in_units(examples: np.ndarray, scaling: Scaling | None) -> np.ndarray:
+    """Returns normalized examples in the units of the data, float64."""
+    return np.asarray(examples if scaling is None else scaling.restore(examples), np.float64)
+
+
+def grid_columns(classes: int, side: int = GRID_SIDE) -> int:
+    """Returns the number of columns of a grid: one per class, or `side` for too many classes."""
+    return classes if 1 < classes <= 2 * GRID_SIDE else side
+
+
+def column_conditions(sampler: Sampler, columns: int) -> np.ndarray | None:
+    """Returns a condition for each column of a grid, or None if the generator takes none."""
+    return None if sampler.conditions is None else sampler.conditions.spread(columns)
+
+
+def make_sample_images(
+    sampler: Sampler, data: InMemoryData | StreamedData, scaling: Scaling | None = None
+) -> Callable[[], dict[str, np.ndarray]]:
+    """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag.
+
+    Args:
+      sampler: Draws the samples.
+      data: The training data, which sets the scales of plots.
+      scaling: The scaling of an array; None for other data.
+    """
+    rank = len(data.example_shape)
+    is_bounded = scaling is None or scaling.bounded
+    needs_no_scale = is_bounded and data.example_shape[2:] in ((1,), (3,))
+    real = None if needs_no_scale else _first_for_plots(data)
+    draw = functools.partial(overview, real=real, scaling=scaling)
+    if rank == 1:
+        return lambda: {"samples": draw(sampler.sample(PLOT_POINTS), GRID_SIDE)}
+    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
+    return functools.partial(_sample_grids, sampler, rows, draw)
+
+
+def _sample_grids(
+    sampler: Sampler, rows: int, draw: Callable[[np.ndarray, int], np.ndarray]
+) -> dict[str, np.ndarray]:
+    columns = grid_columns(sampler.classes, rows)
+    between = interpolations(sampler, rows, GRID_SIDE)
+    samples = sampler.sample(rows * columns, conditions=column_conditions(sampler, columns))
+    return {
+        "samples": draw(samples, columns),
+        "interpolation": draw(between, GRID_SIDE),
+    }
+
+
+def real_images(
+    data: InMemoryData | StreamedData, scaling: Scaling | None = None
+) -> dict[str, np.ndarray]:
+    """Returns a grid of the first real images or signals, by tag, or nothing for points and tables.
+
+    Real points and features are plotted together with the samples instead.
+
+    Args:
+      data: The training data.
+      scaling: The scaling of an array; None for other data.
+    """
+    rank = len(data.example_shape)
+    if rank == 1:
+        return {}
+    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
+    examples = first_examples(data, rows**2)[0].numpy()
+    return {"real": overview(examples, rows, scaling=scaling)}
+
+
+def _first_for_plots(data: InMemoryData | StreamedData) -> np.ndarray:
+    """Returns the first examples of training: each at most once, unless there are few points."""
+    shape = data.example_shape
+    count = max(GRID_SIDE**2, min(PLOT_POINTS, MAX_PLOT_VALUES // math.prod(shape)))
+    if shape != (2,) and data.size is not None:
+        count = min(count, data.size)
+    return first_examples(data, count)[0].numpy()

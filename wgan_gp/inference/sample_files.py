@@ -24,10 +24,9 @@ from ..run_directory.files import (
     write_atomic,
     write_durable,
 )
-from .grids import GRID_SIDE, column_conditions, grid_columns, interpolations, transitions
 from .images import to_pixels
-from .pictures import overview, presentation
-from .sampling import Sampler
+from .pictures import GRID_SIDE, column_conditions, grid_columns, overview
+from .sampling import Sampler, interpolations, transitions
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv"}
@@ -143,8 +142,8 @@ def write(
     directory: RunDirectory,
     sampler: Sampler,
     iteration: int,
-    scaling: Scaling | None = None,
-    conditions: np.ndarray | None = None,
+    spec: DataSpec,
+    conditions: np.ndarray | None,
 ) -> str:
     """Draws and writes the samples, and returns the path of the file or folder.
 
@@ -153,13 +152,14 @@ def write(
       directory: The directory of the run, where the samples are written unless --output is given.
       sampler: Draws the samples.
       iteration: The number of iterations of training done.
-      scaling: The scaling of an array, in whose units the samples are; None for other data.
-      conditions: The conditions of the samples, in turn; see `read_conditions`. Default: those of
-        the data.
+      spec: The properties of the run's data, in whose units the samples are.
+      conditions: The conditions of the samples, in turn; see `read_conditions`. None: those of the
+        data.
 
     Raises:
       UserError: If the samples cannot be written.
     """
+    scaling = spec.scaling
     path = settings.output or posixpath.join(
         directory.sampled, _default_name(settings, sampler.seed, iteration, conditions)
     )
@@ -230,7 +230,7 @@ def _overview(
         samples = interpolations(
             sampler, rows, columns, settings.sample_class, conditions=conditions
         )
-    return overview(samples, columns, **presentation(scaling))
+    return overview(samples, columns, scaling=scaling)
 
 
 def _image_files(samples: np.ndarray) -> Iterator[tuple[str, bytes]]:

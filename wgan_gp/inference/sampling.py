@@ -25,14 +25,13 @@ class Sampler:
 
     Args:
       generator: `[B, latent_size]` -> `[B, *example_shape]`. A conditional generator takes a
-        list of latents and labels.
+        list of latents and labels. Also an attribute, as are all but batch_size.
       strategy: The strategy in whose scope the generator was created.
       latent_size: The length of a latent vector.
-      seed: The seed of the latents; also an attribute.
-      classes: The number of classes of a conditional generator, 0 for an unconditional one;
-        also an attribute.
+      seed: The seed of the latents.
+      classes: The number of classes of a conditional generator, 0 for an unconditional one.
       conditions: The conditions of the run's data, of which those that data.json records are used
-        in turn; also an attribute. None if the generator takes none.
+        in turn. None if the generator takes none.
       batch_size: The number of samples per call over all replicas, rounded up to a multiple of
         the number of replicas.
     """
@@ -53,9 +52,9 @@ class Sampler:
         self.conditions = conditions
         self._used = None if conditions is None else conditions.recorded()
         self._table = None if self._used is None else self._used.table
-        self._generator = generator
-        self._strategy = strategy
-        self._latent_size = latent_size
+        self.generator = generator
+        self.strategy = strategy
+        self.latent_size = latent_size
         self._share = -(-batch_size // strategy.num_replicas_in_sync)
         self._per_call = self._share * strategy.num_replicas_in_sync
         self._trace()
@@ -172,14 +171,14 @@ class Sampler:
 
         @tf.function(autograph=False)
         def run(*arguments: tf.Tensor) -> tf.Tensor:
-            return self._strategy.gather(self._strategy.run(function, args=arguments), axis=0)
+            return self.strategy.gather(self.strategy.run(function, args=arguments), axis=0)
 
         return run
 
     def _latents(self, first: int | tf.Tensor, count: int) -> tf.Tensor:
         """Returns the latents of samples `first` ... `first + count - 1`."""
         return normal(
-            self.seed, RngStream.SAMPLES, step=0, first=first, count=count, size=self._latent_size
+            self.seed, RngStream.SAMPLES, step=0, first=first, count=count, size=self.latent_size
         )
 
     def _first_of_replica(self) -> tf.Tensor:
@@ -199,14 +198,14 @@ class Sampler:
     def _generate_on_replica(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns this replica's part of the samples for the inputs of all replicas."""
         first = self._first_of_replica()
-        latents = tf.slice(latents, [first, 0], [self._share, self._latent_size])
+        latents = tf.slice(latents, [first, 0], [self._share, self.latent_size])
         labels = tf.gather(labels, first + tf.range(self._share, dtype=tf.int64))
         labels = tf.ensure_shape(labels, [self._share, *labels.shape[1:]])
         return self._call(latents, labels)
 
     def _call(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         labels = labels if self.classes or self._table is not None else None
-        return bind_labels(self._generator, labels, training=False)(latents)
+        return bind_labels(self.generator, labels, training=False)(latents)
 
     def _places(self, label: int | None) -> tuple[int, int]:
         """Returns the index of the first sample of a class, and the distance to the next one."""
@@ -219,3 +218,55 @@ class Sampler:
         return tqdm.tqdm(
             calls, unit="batch", delay=1, leave=False, disable=None if show_progress else True
         )
+
+
+def interpolations(
+    sampler: Sampler,
+    rows: int,
+    columns: int,
+    label: int | None = None,
+    *,
+    conditions: Any = None,
+) -> np.ndarray:
+    """Interpolates between pairs of latent vectors, `[rows * columns, *example_shape]`.
+
+    Row r starts with sample r and ends with the latents of sample `rows` + r. All samples of the
+    row have the class or the condition of the first.
+
+    Args:
+      sampler: Draws the samples.
+      rows: The number of pairs of latents.
+      columns: The number of samples in a row, including both ends.
+      label: The class of the samples, as in `Sampler.sample`.
+      conditions: The conditions of the rows, in turn, as in `Sampler.sample`. Default: spread over
+        those of the data.
+    """
+    if conditions is None and sampler.conditions is not None:
+        conditions = sampler.conditions.spread(rows)
+    latents, labels = sampler.noise(2 * rows, label, conditions=conditions)
+    begins, ends = latents[:rows, None], latents[rows:, None]
+    # The path is an arc: for independent z0 and z1 from N(0, I), cos(t) z0 + sin(t) z1 is also
+    # from N(0, I), because cos^2 + sin^2 = 1. The generator was trained on this distribution.
+    # Halfway along a straight line, the variance would be 1/2.
+    t = np.linspace(0, np.pi / 2, columns)[:, None]
+    between = (np.cos(t) * begins + np.sin(t) * ends).astype(np.float32)
+    return sampler.generate(
+        between.reshape(rows * columns, -1), labels[:rows].repeat(columns, axis=0)
+    )
+
+
+def transitions(sampler: Sampler, rows: int, columns: int, conditions: np.ndarray) -> np.ndarray:
+    """Interpolates between conditions, `[rows * columns, *example_shape]`.
+
+    Row r has the latents of sample r. Its conditions move along straight lines from the first given
+    condition to the last.
+
+    Args:
+      sampler: Draws the samples.
+      rows, columns: The numbers of latents, and of samples for each of them.
+      conditions: `[M, K]` in the units of the data, M >= 2.
+    """
+    stops = np.linspace(0, len(conditions) - 1, columns)
+    between = [np.interp(stops, np.arange(len(conditions)), column) for column in conditions.T]
+    latents, labels = sampler.noise(rows * columns, conditions=np.stack(between, axis=1))
+    return sampler.generate(latents[:rows].repeat(columns, axis=0), labels)

@@ -1,4 +1,4 @@
-"""Computes critic values of examples, and their distances to the nearest samples.
+"""Scores examples by the critic and by their distances to the nearest samples (--mode=score).
 
 The search for the nearest sample follows AnoGAN (Schlegl et al. 2017, arXiv:1703.05921): gradient
 descent on the latent vector. It starts from the latents of the samples that are nearest to the
@@ -7,14 +7,20 @@ example among many random samples.
 
 from __future__ import annotations
 
-import dataclasses
+import csv
+import io
 import math
-from collections.abc import Callable
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ..config import ScoreSettings
+from ..data.score_data import ExampleBatch
+from ..errors import UserError
+from ..run_directory.files import convert_file_errors, write_atomic
 from ..training.networks import bind_labels
 from .sampling import Sampler
 
@@ -25,21 +31,7 @@ _EPSILON = 1e-8
 # A vector of N(0, I) in d dimensions is longer than sqrt(d) + 3 with a probability below 0.012.
 # Longer latents are shortened, because the generator was not trained on them.
 _LONGER = 3.0
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchSettings:
-    """The search for the nearest sample.
-
-    Attributes:
-      starts: The number of latent vectors to start from; 0 disables the search.
-      steps: The number of steps of Adam.
-      latent_size: The length of a latent vector.
-    """
-
-    starts: int
-    steps: int
-    latent_size: int
+_REMEDY = "free disk space or check the permissions, or give another --output"
 
 
 class Scorer:
@@ -49,31 +41,28 @@ class Scorer:
     for rounding.
 
     Args:
-      sampler: Draws the samples among which the search selects its starts.
-      generator: The generator of the sampler.
+      settings: The number of latent vectors from which the search starts, 0 for no search, and of
+        steps of Adam.
+      sampler: Draws the samples among which the search selects its starts. Its generator is
+        searched, and its strategy runs all computations.
       critic: The critic.
       score: (function from examples to the critic's scores, examples) -> scores `[B]`.
-      strategy: The strategy in whose scope the networks were created.
-      search: The settings of the search.
       labeled_critic: Whether the critic takes labels or conditions.
     """
 
     def __init__(
         self,
+        settings: ScoreSettings,
         sampler: Sampler,
-        generator: Any,
         critic: Any,
         score: Callable[[Callable, tf.Tensor], tf.Tensor],
-        strategy: tf.distribute.Strategy,
-        search: SearchSettings,
+        *,
         labeled_critic: bool,
     ):
+        self._settings = settings
         self._sampler = sampler
-        self._generator = generator
         self._critic = critic
         self._score = score
-        self._strategy = strategy
-        self._search = search
         self._labeled_critic = labeled_critic
         self._share = 0
         self._run = tf.function(self._run_on_replicas, autograph=False)
@@ -94,7 +83,7 @@ class Scorer:
           batch_size: The number of examples per call, to which smaller batches are filled up. It is
             rounded up to a multiple of the number of replicas.
         """
-        count, replicas = len(examples), self._strategy.num_replicas_in_sync
+        count, replicas = len(examples), self._sampler.strategy.num_replicas_in_sync
         self._share = -(-batch_size // replicas)
         rows = np.arange(self._share * replicas) % count  # one shape, so one trace
         labels = np.zeros([count], np.int32) if labels is None else labels
@@ -104,9 +93,9 @@ class Scorer:
 
     def _starts(self, examples: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Returns the latents to start from, `[B, starts, latent_size]`."""
-        starts, classes = self._search.starts, self._sampler.classes
+        starts, classes = self._settings.score_starts, self._sampler.classes
         if not starts:
-            return np.zeros([len(examples), 0, self._search.latent_size], np.float32)
+            return np.zeros([len(examples), 0, self._sampler.latent_size], np.float32)
         if self._pool is None:
             size = max(_POOL, starts * classes)
             samples = self._sampler.sample(size).reshape(size, -1)
@@ -128,8 +117,8 @@ class Scorer:
             rows = replica * self._share + tf.range(self._share)
             return self._score_on_replica(*(tf.gather(each, rows) for each in arguments))
 
-        outputs = self._strategy.run(on_replica, args=(examples, labels, starts))
-        return {name: self._strategy.gather(each, axis=0) for name, each in outputs.items()}
+        outputs = self._sampler.strategy.run(on_replica, args=(examples, labels, starts))
+        return {name: self._sampler.strategy.gather(each, axis=0) for name, each in outputs.items()}
 
     def _score_on_replica(
         self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor
@@ -142,19 +131,20 @@ class Scorer:
             return output[0] if isinstance(output, tuple | list) else output
 
         scores = {"critic": self._score(critic, examples)}
-        if self._search.starts:
+        if self._settings.score_starts:
             scores["distance"] = self._distance(examples, labels, starts)
         return scores
 
     def _distance(self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Searches the nearest sample and returns the distance to it, `[B]`."""
-        count, settings = self._search.starts, self._search
+        count, steps = self._settings.score_starts, self._settings.score_steps
+        latent_size = self._sampler.latent_size
         searches = self._share * count
-        latents = tf.reshape(starts, [searches, settings.latent_size])
+        latents = tf.reshape(starts, [searches, latent_size])
         targets = tf.repeat(examples, count, axis=0)
         is_conditional = self._sampler.classes or self._sampler.conditions is not None
         labels = tf.repeat(labels, count, axis=0) if is_conditional else None
-        generate = bind_labels(self._generator, labels, training=False)
+        generate = bind_labels(self._sampler.generator, labels, training=False)
 
         def squares(latents: tf.Tensor) -> tf.Tensor:
             difference = tf.cast(generate(latents), tf.float32) - targets
@@ -175,17 +165,60 @@ class Scorer:
             mean = _BETAS[0] * mean + (1 - _BETAS[0]) * gradient
             square = _BETAS[1] * square + (1 - _BETAS[1]) * gradient**2
             scale = tf.sqrt(square / (1 - _BETAS[1] ** (time + 1))) + _EPSILON
-            rate = _RATE * 0.5 * (1 + tf.cos(math.pi * time / settings.steps))
+            rate = _RATE * 0.5 * (1 + tf.cos(math.pi * time / steps))
             moved = latents - rate / (1 - _BETAS[0] ** (time + 1)) * mean / scale
-            moved = tf.clip_by_norm(moved, math.sqrt(settings.latent_size) + _LONGER, axes=[1])
+            moved = tf.clip_by_norm(moved, math.sqrt(latent_size) + _LONGER, axes=[1])
             return number + 1, moved, mean, square, tf.minimum(best, losses)
 
         zeros = tf.zeros_like(latents)
         _, latents, _, _, best = tf.while_loop(
-            lambda number, *_: number < settings.steps,
+            lambda number, *_: number < steps,
             step,
             (tf.constant(0), latents, zeros, zeros, tf.fill([searches], math.inf)),
-            maximum_iterations=settings.steps,
+            maximum_iterations=steps,
         )
         best = tf.minimum(best, squares(latents))
         return tf.sqrt(tf.reduce_min(tf.reshape(best, [self._share, count]), axis=1))
+
+
+def check_output(path: str) -> None:
+    """Raises UserError unless the value of --output is a new file whose name ends in .csv."""
+    flag = f"--output={path}"
+    if not path.endswith(".csv"):
+        raise UserError(
+            f"{flag} does not end in .csv, which --mode=score requires",
+            "give a file name that ends in .csv",
+        )
+    with convert_file_errors(flag, "read", _REMEDY):
+        if tf.io.gfile.isdir(path):
+            raise UserError(f"{flag} is a folder", "give the name of a file")
+        if tf.io.gfile.exists(path):
+            raise UserError(f"{flag} already exists", "give another file name, or delete the file")
+
+
+def write(path: str, scored: Iterable[tuple[ExampleBatch, Mapping[str, np.ndarray]]]) -> None:
+    """Writes a line for each example: its index, file and label, if known, and its scores.
+
+    Args:
+      path: The path of the file.
+      scored: The examples and their scores by name; see `Scorer.score`.
+
+    Raises:
+      UserError: If the file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    header: list[str] = []
+    for batch, scores in scored:
+        classes = batch.labels if batch.labels is not None and batch.labels.ndim == 1 else None
+        columns = {"index": batch.indices, "file": batch.files, "label": classes}
+        present = {name: column for name, column in columns.items() if column is not None}
+        if not header:
+            header = [*present, *scores]
+            writer.writerow(header)
+        values = [[f"{value:.9g}" for value in column] for column in scores.values()]
+        writer.writerows(zip(*present.values(), *values, strict=True))
+    with convert_file_errors(path, "written", _REMEDY):
+        if folder := posixpath.dirname(path):
+            tf.io.gfile.makedirs(folder)
+        write_atomic(path, text.getvalue())

@@ -6,9 +6,9 @@ All access is through tf.io.gfile, so the directory may be local, gs:// or ram:/
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import posixpath
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,6 @@ from absl import logging
 from ..config import Config
 from ..config.resume import resume_remedy
 from ..errors import UserError
-from .data_record import DataRecord, describe_changes
 from .files import convert_file_errors, list_prefix
 from .json_files import read_log, read_object, write_object
 from .lock import RunLock
@@ -26,15 +25,15 @@ from .lock import RunLock
 class RunDirectory:
     """The files of one run, and the checks before a process writes to them.
 
-    A start of training creates one object and calls `check`, `check_data` and `claim`, in this
-    order. The constructor neither reads nor writes files.
+    A start of training creates one object and calls `check`, `check_data` of data/data_record.py,
+    and `claim`, in this order. The constructor neither reads nor writes files.
 
     Args:
       path: The run directory; also an attribute.
 
     Attributes:
       config: The path of config.json, the resolved configuration.
-      data: The path of data.json, a `DataRecord`.
+      data: The path of data.json, what the run knows of its data.
       metrics: The path of metrics.jsonl, one object per summary.
       evaluation: The path of evaluation.jsonl, one object per evaluation.
       evaluations: The folder of --mode=evaluate's event files and cached statistics of the data.
@@ -112,51 +111,13 @@ class RunDirectory:
                 "--model_dir",
             )
 
-    def check_data(self, config: Config, data: DataRecord) -> None:
-        """Compares the data with the data on which the run was trained.
-
-        Changes that do not prevent training are printed as warnings on stderr. Calls `check` if
-        it has not been called with this configuration.
-
-        Raises:
-          UserError: If the shape or the number of classes of the data has changed, or `check`
-            raises the error.
-        """
+    def check_once(self, config: Config) -> None:
+        """Calls `check` unless it was the last to be called with this configuration."""
         if self._checked != config:
             self.check(config)
-        with self.convert_file_errors("read"):
-            if not self.has_checkpoints():
-                self._warn_of_new_start()
-                return
-            saved = self.saved_data()
-        if saved is None:
-            return
-        for name in ("example_shape", "classes", "condition_size"):
-            before, now = getattr(saved, name), getattr(data, name)
-            if before != now:
-                raise UserError(
-                    f"--model_dir={self.path} was trained on data with {name}={before}, but "
-                    f"--dataset has {name}={now}",
-                    "give the same data as before, or another --model_dir",
-                )
-        if saved.order != data.order:
-            logging.warning(
-                f"--model_dir={self.path} was started by a version that read the examples in a "
-                "different order — training continues in the new order; a run started from scratch "
-                "will give different results"
-            )
-        self._warn_of_changes(saved, data.fingerprint)
 
-    def warn_of_other_data(self, fingerprint: dict[str, Any] | None) -> None:
-        """Warns on stderr if the run was trained on data with another fingerprint."""
-        if saved := self.saved_data():
-            self._warn_of_changes(saved, fingerprint)
-
-    def _warn_of_changes(self, saved: DataRecord, fingerprint: dict[str, Any] | None) -> None:
-        if changes := describe_changes(saved.fingerprint, fingerprint):
-            logging.warning(f"the data differs from the data of --model_dir={self.path}: {changes}")
-
-    def _warn_of_new_start(self) -> None:
+    def warn_of_new_start(self) -> None:
+        """Warns that training starts again although there are summaries of the run."""
         if last_step := max(self._summary_steps, default=0):
             logging.warning(
                 f"--model_dir={self.path} contains summaries up to iteration {last_step} but no "
@@ -168,10 +129,12 @@ class RunDirectory:
         """The iterations of the summaries in metrics.jsonl, read at most once."""
         return [step for step, _ in read_log(self.metrics).lines]
 
-    def claim(self, config: Config, data: DataRecord) -> RunLock:
+    def claim(self, config: Config, data: Mapping[str, Any]) -> RunLock:
         """Creates and locks the directory, and writes config.json and data.json.
 
-        Call `check_data` first, which does not change the directory.
+        Args:
+          config: The configuration of the run.
+          data: The content of data.json.
 
         Returns:
           The lock on the directory.
@@ -185,7 +148,7 @@ class RunDirectory:
                 tf.io.gfile.makedirs(folder)
             lock.acquire()
             write_object(self.config, config.to_dict())
-            write_object(self.data, dataclasses.asdict(data))
+            write_object(self.data, data)
         return lock
 
     def has_checkpoints(self) -> bool:
@@ -206,23 +169,11 @@ class RunDirectory:
         content = read_object(self.config)
         return None if content is None else (content, Config.from_dict(content, origin=self.config))
 
-    def saved_data(self) -> DataRecord | None:
-        """Returns the content of data.json, or None if it is missing or damaged.
-
-        A damaged file causes a warning on stderr.
-        """
-        try:
-            saved = read_object(self.data)
-            return None if saved is None else DataRecord.from_dict(saved, self.data)
-        except UserError as error:
-            logging.warning(f"{error.what}; training writes the file again")
-            return None
-
-    def find_run(self) -> tuple[dict[str, Any], DataRecord]:
-        """Returns the content of config.json and data.json.
+    def find_run(self) -> dict[str, Any]:
+        """Returns the content of config.json of a run.
 
         Raises:
-          UserError: If the directory does not contain a run, or one of the files is damaged.
+          UserError: If the directory does not contain a run, or the file is damaged.
         """
         with self.convert_file_errors("read"):
             saved = self.saved_config()
@@ -232,7 +183,7 @@ class RunDirectory:
                     "the configuration of a run)",
                     "train a run there, or give the directory of a run",
                 )
-            return saved, DataRecord.from_dict(read_object(self.data) or {}, self.data)
+            return saved
 
     def convert_file_errors(self, done: str) -> contextlib.AbstractContextManager[None]:
         """Returns a context that converts file errors to a UserError that names the directory.

@@ -88,25 +88,54 @@ def read_path(
     path: str,
     spec: DataSpec,
     batch_size: int,
-    scaling: Scaling | None = None,
 ) -> Iterator[ExampleBatch]:
     """Yields all examples of a folder or a file of arrays, see `check_path`.
 
     Args:
       path: The value of --score_data.
       spec: The data of the run. Images of a folder are cropped and resized to its shape; arrays
-        must have it.
+        must have it, and examples for a run on an array are in its units.
       batch_size: The maximum number of examples per batch.
-      scaling: The scaling of an array, in whose units the examples are; None for other runs.
 
     Raises:
       UserError: If the examples cannot be read or do not fit the run.
     """
-    if scaling is not None:
-        return _read_scaled(path, spec, batch_size, scaling)
+    if spec.scaling is not None:
+        return _read_scaled(path, spec, batch_size, spec.scaling)
     if tf.io.gfile.isdir(path):
         return _read_folder(path, spec.example_shape, batch_size)
     return _read_arrays(path, spec, batch_size)
+
+
+def require_labels(
+    batches: Iterator[ExampleBatch], spec: DataSpec, model_dir: str
+) -> Iterator[ExampleBatch]:
+    """Yields batches that have the labels or conditions that a conditional run needs.
+
+    Args:
+      batches: The batches.
+      spec: The data of the run.
+      model_dir: The run directory, for messages.
+
+    Raises:
+      UserError: If a batch has no labels of the run's classes, or no conditions.
+    """
+    classes, conditions = spec.classes, spec.conditions
+    for batch in batches:
+        if classes and (batch.labels is None or not np.all(batch.labels < classes)):
+            raise UserError(
+                f"--mode=score needs a label from 0 to {classes - 1} for each example, because "
+                f"--model_dir={model_dir} is a conditional run",
+                "give --score_data a .npz file of examples and labels",
+            )
+        if conditions is not None and (batch.labels is None or batch.labels.ndim != 2):
+            raise UserError(
+                f"--mode=score needs {conditions.size} number{'s' if conditions.size > 1 else ''} "
+                f"as the condition of each example, because --model_dir={model_dir} is a run with "
+                "conditions",
+                "give --score_data a .npz file of examples and conditions",
+            )
+        yield batch
 
 
 def _read_folder(

@@ -1,0 +1,183 @@
+"""The modes that use a saved run: sample, evaluate, score and export."""
+
+from __future__ import annotations
+
+import collections
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from ..config import Config
+from ..data import score_data
+from ..data.data_record import warn_of_other_data
+from ..data.spec import DataSpec
+from ..errors import reason
+from ..inference import export, sample_files, scoring
+from ..run_directory.files import check_inside, convert_file_errors
+from ..runtime.cluster import SINGLE_PROCESS
+from ..runtime.devices import Devices, connect, find_platform
+from ..training.state import TrainState
+from .library import Library
+from .run_errors import explaining_errors
+from .saved_run import SavedRun, find_checkpoint, find_run, restore
+
+_BATCH_SIZE = 128  # examples that are scored together
+
+
+def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
+    """Runs a mode that uses a saved run: sample, score, export or evaluate.
+
+    Args:
+      mode: A member of SAVED_RUN_MODES.
+      path: The run directory.
+      given: The settings of the command line; see `find_run`.
+      library: The packages of networks and losses.
+
+    Raises:
+      UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
+    """
+    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
+    needed: tuple[str, ...] = ("model", "generator_model")
+    if mode == "evaluate":
+        needed += ("dataset", "data_dir", "test_data_dir", "feature_extractor")
+    elif mode == "score" and given.get("score_data") is None:
+        needed += ("dataset", "data_dir")
+    saved = find_run(path, given, library, needed)
+    with explaining_errors(saved.config):
+        modes[mode](saved)
+
+
+def _sample(saved: SavedRun) -> None:
+    """Writes samples in the format of --sample_format and prints their path."""
+    sample_files.check(saved.config, saved.spec, saved.directory)
+    conditions = sample_files.read_conditions(saved.config, saved.spec)
+    checkpoint = find_checkpoint(saved)
+    run = restore(saved, checkpoint, connect(saved.config))
+    path = sample_files.write(
+        saved.config, saved.directory, run.sampler, run.iteration, saved.spec, conditions
+    )
+    print(path)
+
+
+def _export(saved: SavedRun) -> None:
+    """Writes the generator as a SavedModel and a Keras file, and prints their path.
+
+    The export uses one device of this machine, regardless of the devices of training.
+    """
+    output = saved.config.output
+    folder = output or saved.directory.exported
+    if output is None:
+        check_inside(saved.directory.path, folder)
+    export.check(folder, f"--output={output}" if output else folder)
+    checkpoint = find_checkpoint(saved)
+    platform = find_platform(saved.config)
+    run = restore(
+        saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
+    )
+    write_export(folder, saved.config, run.state, saved.spec, saved.library)
+    print(folder)
+
+
+def write_export(
+    folder: str, config: Config, state: TrainState, spec: DataSpec, library: Library
+) -> None:
+    """Writes both networks of a run; see `export.write`.
+
+    Args:
+      folder: The folder of the export.
+      config: The configuration of the run.
+      state: The networks, created under the default strategy.
+      spec: The properties of the data.
+      library: The packages of networks and losses.
+    """
+    export.write(
+        folder,
+        state.sampling_generator,
+        state.critic,
+        latent_size=config.latent_size,
+        spec=spec,
+        score=library.losses.score,
+        labeled_critic=config.critic_takes_labels,
+    )
+
+
+def _score(saved: SavedRun) -> None:
+    """Writes the scores of examples to a CSV file and prints its path."""
+    config, directory = saved.config, saved.directory
+    if config.output is not None:
+        scoring.check_output(config.output)
+    else:
+        check_inside(directory.path, directory.scored)
+    if config.score_data is not None:
+        with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
+            score_data.check_path(config.score_data, is_array=saved.spec.scaling is not None)
+    checkpoint = find_checkpoint(saved)
+    devices = connect(config)
+    run = restore(saved, checkpoint, devices)
+    scorer = scoring.Scorer(
+        config,
+        run.sampler,
+        run.state.critic,
+        saved.library.losses.score,
+        labeled_critic=config.critic_takes_labels,
+    )
+    name = posixpath.basename((config.score_data or config.dataset).rstrip("/"))
+    name = posixpath.splitext(name)[0] or "examples"
+    path = config.output or posixpath.join(directory.scored, f"ckpt-{run.iteration}-{name}.csv")
+    batches = score_data.require_labels(_examples(saved, devices), saved.spec, directory.path)
+    scores = (
+        (batch, scorer.score(batch.examples, batch.labels, batch_size=_BATCH_SIZE))
+        for batch in batches
+    )
+    if devices.cluster.is_chief:
+        scoring.write(path, scores)
+        print(path)
+    else:  # it takes part in the computation on all replicas
+        collections.deque(scores, maxlen=0)
+
+
+def _examples(saved: SavedRun, devices: Devices) -> Iterator[score_data.ExampleBatch]:
+    config = saved.config
+    if config.score_data is not None:
+        with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
+            yield from score_data.read_path(config.score_data, saved.spec, _BATCH_SIZE)
+        return
+    dataset = saved.find_dataset()
+    if devices.cluster.is_chief:
+        warn_of_other_data(saved.directory, dataset.fingerprint())
+    yield from score_data.read_dataset(dataset, config.score_examples, _BATCH_SIZE)
+
+
+def _evaluate(saved: SavedRun) -> None:
+    """Evaluates samples, prints a table and records the metrics in the run directory."""
+    # These import SciPy and scikit-learn, for which the other modes should not wait.
+    from ..evaluation import results  # noqa: PLC0415
+    from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
+    from ..evaluation.examples import Examples  # noqa: PLC0415
+
+    config, directory = saved.config, saved.directory
+    for path in (directory.evaluations, directory.evaluation):
+        check_inside(directory.path, path)
+    checkpoint = find_checkpoint(saved)
+    devices = connect(config)
+    run = restore(saved, checkpoint, devices)
+    # Without --conditioning: a conditional run may be compared with images that have no labels.
+    dataset = saved.find_dataset()
+    examples = Examples(dataset, devices.strategy, config.batch_size)
+    evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
+    is_chief = devices.cluster.is_chief
+    if is_chief:
+        warn_of_other_data(directory, dataset.fingerprint())
+    values = evaluator.evaluate()
+    if is_chief:
+        print(results.table(run.iteration, values, evaluator.metadata), flush=True)
+        try:  # a run in a read-only directory can be evaluated, too
+            results.record(directory, run.iteration, values, evaluator.metadata)
+        except (tf.errors.OpError, OSError) as error:
+            logging.warning(
+                f"--model_dir={directory.path} cannot be written ({reason(error)}), so "
+                "these figures are not recorded there"
+            )
