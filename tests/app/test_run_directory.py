@@ -14,7 +14,7 @@ from tests.helpers.runs import TINY, call_main, find_data, open_run, train_tiny
 from wgan_gp.app import saved_run_modes, training
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint
-from wgan_gp.data.data_record import DataRecord, check_data, describe_changes
+from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import directory as module
@@ -152,7 +152,7 @@ def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
     # The run of an earlier version has no fingerprint; it is added.
     (tmp_path / "run" / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0}')
     assert start() == ""
-    assert directory.find_run()[1].fingerprint == fingerprint_of(pictures)
+    assert find_record(directory).fingerprint == fingerprint_of(pictures)
 
 
 def test_remote_copies_are_compared_by_their_names_only(monkeypatch, tmp_path):
@@ -383,7 +383,7 @@ def test_an_edit_is_detected_and_a_file_without_a_checksum_is_accepted(run, caps
     path.write_text(json.dumps(saved))
     assert call_main("--mode=sample", f"--model_dir={run}") == 0
     config = Config.from_dict(RunDirectory(str(run)).saved_config())
-    data = RunDirectory(str(run)).find_run()[1]
+    data = find_record(RunDirectory(str(run)))
     check_data(RunDirectory(str(run)), config, data)
     RunDirectory(str(run)).claim(config, data.to_dict())  # adds the checksum
     assert "checksum" in json.loads(path.read_text())
