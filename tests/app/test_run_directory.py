@@ -13,7 +13,7 @@ from tests.helpers.runs import call_main, find_data, train_tiny
 from wgan_gp.app import saved_run_modes
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint
-from wgan_gp.data.data_record import DataRecord, check_data, describe_changes
+from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import directory as module
@@ -150,7 +150,7 @@ def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
     (tmp_path / "run" / "data.json").write_text('{"example_shape": [8, 8, 3], "classes": 0}')
     assert "data.json is damaged" in start()
     assert start() == ""
-    assert directory.find_run()[1].fingerprint == fingerprint_of(pictures)
+    assert find_record(directory).fingerprint == fingerprint_of(pictures)
 
 
 def test_remote_copies_are_compared_by_their_names_only(monkeypatch, tmp_path):

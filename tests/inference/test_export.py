@@ -1,11 +1,10 @@
 """--mode=sample and --mode=export: what a saved run gives, to this program and to others."""
 
-import contextlib
-import io
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,44 +13,18 @@ import pytest
 import tensorflow as tf
 
 import models
-from tests.helpers.runs import DCGAN, LIBRARY, TINY, call_main, train_tiny
+from tests.helpers.runs import LIBRARY, TINY, call_main
 from wgan_gp.app import saved_run
 from wgan_gp.errors import UserError
 from wgan_gp.inference import export, sample_files
-from wgan_gp.inference.grids import interpolations
 from wgan_gp.inference.images import to_pixels
-from wgan_gp.inference.sampling import Sampler
+from wgan_gp.inference.sampling import Sampler, interpolations
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.runtime.devices import connect
 
 ROOT = pathlib.Path(__file__).parents[2]
-SETTINGS = {
-    "digits": DCGAN,
-    "classes": {**DCGAN, "conditioning": "acgan", "generator_ema_decay": 0.5},
-    "points": {"dataset": "gaussians_8"},
-}
 SHAPES = {"digits": (8, 8, 1), "classes": (8, 8, 1), "points": (2,)}
-
-
-class Runs(dict):
-    """Run directories by name, each trained when it is first asked for."""
-
-    def __init__(self, folder):
-        super().__init__()
-        self._folder = folder
-
-    def __missing__(self, name):
-        with contextlib.redirect_stderr(io.StringIO()):  # tests look at what is said
-            train_tiny(self._folder / name, train_steps=5, **SETTINGS[name])
-        self[name] = self._folder / name
-        return self[name]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Run directories by name: images, images of classes, points."""
-    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 def use(mode, run, output, *arguments):
@@ -93,51 +66,25 @@ def elsewhere(program, tmp_path, *arguments):
     assert done.returncode == 0, done.stderr
 
 
-# Draws by both signatures of the SavedModel in the first argument, and with the file of Keras.
-OTHER_PROGRAM = """
-import importlib.util, sys
-import numpy as np, tensorflow as tf
-
-assert not any(map(importlib.util.find_spec, ["models", "wgan_gp", "train"]))
-folder, noise, result, root = sys.argv[1:]
-signatures = tf.saved_model.load(folder + "/saved_model").signatures
-noise = dict(np.load(noise))
-latents, labels = tf.constant(noise["latents"]), tf.constant(noise["labels"])
-of_seed = signatures["seed"](
-    seed=tf.constant(5, tf.int64), count=tf.constant(23), label=tf.constant(-1)
-)
-of_latents = signatures["latents"](latents=latents, labels=labels)
-sys.path.insert(0, root)
-import models
-of_keras = models.load(folder + "/generator.keras")([latents, labels])
-found = {"seed": of_seed["samples"], "latents": of_latents["samples"], "keras": of_keras}
-np.savez(result, **found)
-"""
-
-
-def test_a_fresh_process_draws_the_samples_of_this_program(runs, tmp_path):
-    """However many replicas there are while it is written."""
-    expected = draw(runs["classes"], tmp_path, "--sample_seed=5", "--num_samples=23")
-    use("export", runs["classes"], tmp_path / "out", "--cpu_replicas=2")
-    files = (tmp_path / "out", tmp_path / "samples.npz", tmp_path / "result.npz")
-    elsewhere(OTHER_PROGRAM, tmp_path, *files, ROOT)
-    found = np.load(tmp_path / "result.npz")
-    assert expected["samples"].shape == (23, *SHAPES["classes"])
-    assert set(found.files) == {"seed", "latents", "keras"}
-    for samples in found.values():
-        np.testing.assert_allclose(samples, expected["samples"], atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["digits", "points"])
-def test_the_signatures_draw_the_samples_of_this_program(name, runs, tmp_path):
+@pytest.mark.parametrize("name", ["classes", "points"])
+def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
+    """By both signatures and the Keras file, on whatever devices the export was written."""
     expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
-    folder = use("export", runs[name], tmp_path / "out")
+    folder = use("export", runs[name], tmp_path / "out", "--cpu_replicas=2")
     signatures = tf.saved_model.load(f"{folder}/saved_model").signatures
-    of_seed = signatures["seed"](seed=tf.constant(5, tf.int64), count=tf.constant(23))
-    of_latents = signatures["latents"](latents=tf.constant(expected["latents"]))
+    seed = {"seed": tf.constant(5, tf.int64), "count": tf.constant(23)}
+    noise = {"latents": tf.constant(expected["latents"])}
+    if name == "classes":
+        seed["label"] = tf.constant(-1)
+        noise["labels"] = tf.constant(expected["labels"])
+    network = models.load(f"{folder}/generator.keras")
+    of_keras = network([*noise.values()] if name == "classes" else noise["latents"])
     assert expected["samples"].shape == (23, *SHAPES[name])
-    for found in (of_seed, of_latents):
-        np.testing.assert_allclose(found["samples"], expected["samples"], atol=1e-6)
+    drawn = [
+        signatures[key](**each)["samples"] for key, each in (("seed", seed), ("latents", noise))
+    ]
+    for found in (*drawn, of_keras):
+        np.testing.assert_allclose(found, expected["samples"], atol=1e-6)
 
 
 def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
@@ -174,14 +121,24 @@ def test_samples_are_of_the_moving_average(runs, tmp_path):
     assert np.abs(found["samples"] - last).max() > 1e-4
 
 
+def test_labels_change_samples_after_a_short_run(runs):
+    """The scales and offsets of all classes are equal before training."""
+    generator = restored(runs["classes"]).state.generator
+    latents = tf.constant(np.random.default_rng(0).standard_normal([16, 8]), tf.float32)
+    zeros, ones = (np.array(generator([latents, tf.fill([16], label)])) for label in (0, 1))
+    assert np.abs(zeros - ones).reshape(16, -1).max(axis=1).min() > 1e-5
+
+
 def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
     """docs/sampling.md: one call is one batch, where this program draws 128 at a time."""
     of_batch = "--sampling_statistics=batch"
-    expected = draw(runs["digits"], tmp_path, of_batch, "--num_samples=128")["samples"]
-    folder = use("export", runs["digits"], tmp_path / "out", of_batch)
+    expected = draw(runs["classes"], tmp_path, of_batch, "--num_samples=128")["samples"]
+    folder = use("export", runs["classes"], tmp_path / "out", of_batch)
     signature = tf.saved_model.load(str(folder / "saved_model")).signatures["seed"]
     whole, part = (
-        signature(seed=tf.constant(0, tf.int64), count=tf.constant(count))["samples"]
+        signature(seed=tf.constant(0, tf.int64), count=tf.constant(count), label=tf.constant(-1))[
+            "samples"
+        ]
         for count in (128, 16)
     )
     np.testing.assert_allclose(whole, expected, atol=1e-5)
@@ -214,7 +171,7 @@ def test_the_programs_of_the_documentation_run(runs, tmp_path):
         ("dcgan", 28, {"precision": "mixed_bfloat16"}),
         ("dcgan", 8, {"generator_normalization": "none", "activation": "tanh"}),
         ("resnet", 32, {"classes": 3, "conditioning": "acgan", "fused_resampling": True}),
-        ("resnet", 32, {"sampling_statistics": "batch"}),
+        ("dcgan", 8, {"sampling_statistics": "batch"}),
         ("resnet101", 32, {"classes": 3, "conditioning": "acgan", "model_depth": 1}),
     ],
 )
@@ -277,7 +234,7 @@ def test_a_picture_for_each_sample(runs, tmp_path):
         np.testing.assert_array_equal(decoded(folder / f"{number:05d}.png"), to_pixels(sample))
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_grid_by_default_is_in_the_run_and_named_last(name, runs, capsys):
     assert call_main("--mode=sample", f"--model_dir={runs[name]}", "--num_samples=80") == 0
     path = capsys.readouterr().out.splitlines()[-1]
@@ -288,8 +245,9 @@ def test_the_grid_by_default_is_in_the_run_and_named_last(name, runs, capsys):
     elif name == "digits":
         assert decoded(path).shape == (10 * 34, 8 * 34, 1)
     else:
-        blue = (decoded(path) == (31, 90, 200)).all(axis=2).sum()
-        assert 80 < blue <= 80 * 4
+        picture = decoded(path).astype(int)
+        is_blue = picture[..., 2] > picture[..., 0] + 80
+        assert 80 < is_blue.sum() <= 80 * 9  # a dot touches up to nine pixels
 
 
 def test_an_interpolation_goes_from_samples_to_samples(runs, tmp_path):
@@ -401,9 +359,9 @@ def test_a_directory_without_a_saved_run_is_one_line(mode, files, message, runs,
     assert {path.name for path in tmp_path.iterdir()} == files.keys()
 
 
-def test_a_run_that_trains_on_is_left_as_it_is(tmp_path, capsys):
+def test_a_run_that_trains_on_is_left_as_it_is(runs, tmp_path, capsys):
     """Not its files, nor the marker of the process that writes them; its data need not be there."""
-    train_tiny(tmp_path, train_steps=5, dataset="digits")
+    shutil.copytree(runs["digits"], tmp_path, dirs_exist_ok=True)
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
@@ -438,10 +396,15 @@ def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
     use("export", run, tmp_path / "out")
 
 
-def test_a_run_need_not_be_on_this_machine():
+def test_a_run_need_not_be_on_this_machine(runs, tmp_path):
     """ram:// stands for gs://: what only TensorFlow can open."""
-    run = "ram://somewhere/run"
-    train_tiny(run, train_steps=5, dataset="digits")
+    run = f"ram://{tmp_path.name}/run"
+    shutil.rmtree(shutil.copytree(runs["digits"], tmp_path / "run") / "sampled", True)
+    for path in (tmp_path / "run").rglob("*"):
+        if path.is_file():
+            copy = f"{run}/{path.relative_to(tmp_path / 'run')}"
+            tf.io.gfile.makedirs(os.path.dirname(copy))
+            tf.io.gfile.copy(str(path), copy)
     for sample_format in ("grid", "npz", "png"):
         assert (
             call_main("--mode=sample", f"--model_dir={run}", f"--sample_format={sample_format}")
@@ -506,14 +469,12 @@ def test_failed_pictures_are_not_in_the_way_of_the_next(runs, tmp_path, monkeypa
     assert sorted(os.listdir(tmp_path / "out")) == ["00000.png", "00001.png"]
 
 
-def test_another_checkpoint_can_be_named(tmp_path):
-    train_tiny(tmp_path / "run", train_steps=10, checkpoint_interval=5)
-    path = tmp_path / "run" / "checkpoints" / "ckpt-5"
+def test_another_checkpoint_can_be_named(runs, tmp_path):
     earlier, later = (
-        draw(tmp_path / "run", tmp_path, *arguments)
-        for arguments in ([f"--restore_from={path}"], [])
+        draw(runs["points"], tmp_path, *arguments)
+        for arguments in ([f"--restore_from={runs['points']}/checkpoints/ckpt-3"], [])
     )
-    assert (earlier["iteration"], later["iteration"]) == (5, 10)
-    assert np.abs(earlier["samples"] - later["samples"]).max() > 1e-3
+    assert (earlier["iteration"], later["iteration"]) == (3, 5)
+    assert np.abs(earlier["samples"] - later["samples"]).max() > 1e-4
     np.testing.assert_array_equal(earlier["latents"], later["latents"])
     assert earlier["latents"].shape == (64, TINY["latent_size"])

@@ -263,7 +263,7 @@ def test_images_of_another_ratio_are_refused(tmp_path, dataset):
         assert write_tfrecords.main([folder, f"{tmp_path}/r"]) == 0
         folder = f"{tmp_path}/r-*"
     config = settings_of(folder, dataset=dataset, crop="none")
-    for image_size in ("48x24", "24x12", "10x5"):
+    for image_size in ("48x24", "10x5"):
         size = Config(**{**config.to_dict(), "image_size": image_size, "batch_size": 2})
         assert open_data(size).size == 2
     message = r"has 48x24 pixels, and --crop=none .* — use --image_size=48x24, or"
@@ -271,8 +271,7 @@ def test_images_of_another_ratio_are_refused(tmp_path, dataset):
         find_data(config)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF"])
+@pytest.mark.parametrize(("cache", "kind"), [("on", "PNG"), ("off", "JPEG"), ("off", "TIFF")])
 def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, kind):
     """Headers are read only at the start of a large folder, and the other images at decoding."""
     ending = kind.lower()
@@ -403,8 +402,9 @@ def test_metadata_after_other_segments_are_found():
 DEEP = np.random.default_rng(0).integers(0, 2**16, [6, 5]).astype(np.uint16)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
-@pytest.mark.parametrize("kind", ["gray PNG", "color PNG", "gray TIFF"])
+@pytest.mark.parametrize(
+    ("cache", "kind"), [("on", "gray PNG"), ("off", "color PNG"), ("off", "gray TIFF")]
+)
 def test_16_bits_are_kept(tmp_path, kind, cache):
     image = np.stack([DEEP, DEEP[::-1], DEEP[:, ::-1]], -1) if "color" in kind else DEEP[..., None]
     if kind == "gray TIFF":
@@ -510,7 +510,7 @@ def test_records_keep_16_bits(tmp_path):
     assert write_tfrecords.main([folder, f"{tmp_path}/bad", "--image_size=6x"]) == 2
 
 
-@pytest.mark.parametrize("channels", [1, 2, 4])
+@pytest.mark.parametrize("channels", [1, 4])
 def test_records_have_the_channels_of_their_flag(tmp_path, capsys, channels):
     folder = put(tmp_path / "x", a_png=encoded(ramp(6, 5, 4)))
     flags = ["--image_size=6x5", f"--image_channels={channels}"]
@@ -540,8 +540,9 @@ def test_records_do_not_lose_channels(tmp_path, monkeypatch, capsys, flags):
 MODES = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("L", "PNG"), ("LA", "TIFF"), ("RGB", "TIFF"), ("RGBA", "PNG")]
+)
 def test_channels_are_kept_dropped_and_added(tmp_path, kind, mode):
     image = ramp(6, 5, MODES[mode])
     image = image[..., 0] if mode == "L" else image
@@ -594,8 +595,7 @@ def install(monkeypatch, image, axes):
     monkeypatch.setitem(sys.modules, "tifffile", module)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
-@pytest.mark.parametrize("axes", ["YXS", "SYX"])
+@pytest.mark.parametrize(("axes", "cache"), [("YXS", "on"), ("SYX", "off")])
 def test_many_channels_are_read_by_tifffile(tmp_path, monkeypatch, axes, cache):
     install(monkeypatch, EIGHT if axes == "YXS" else np.moveaxis(EIGHT, -1, 0), axes)
     folder = put(tmp_path / "x", a_tiff=raw_tiff(EIGHT, orientation=6))

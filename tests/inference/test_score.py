@@ -8,23 +8,17 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from tests.helpers.runs import LIBRARY, call_main, train_tiny
+from wgan_gp.app import saved_run
+from wgan_gp.config import Config
 from wgan_gp.data.toys import mode_centers
 from wgan_gp.inference.sampling import Sampler
-from wgan_gp.inference.scoring import Scorer, SearchSettings
+from wgan_gp.inference.scoring import Scorer
+from wgan_gp.runtime.devices import connect
 
 
-@pytest.fixture(scope="module")
-def points(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("points")
-    trained, _ = train_tiny(folder, dataset="gaussians_8", train_steps=5)
-    return folder, trained
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("digits")
-    train_tiny(folder, dataset="digits", conditioning="projection", train_steps=5)
-    return folder
+@pytest.fixture
+def digits(runs):
+    return runs["projection"]
 
 
 def score(run, output, *arguments):
@@ -53,13 +47,11 @@ def test_the_search_finds_the_nearest_sample_of_a_linear_generator():
 
     sampler = Sampler(generator, strategy, latent_size=2, seed=0)
     scorer = Scorer(
+        Config(score_starts=2, score_steps=100),
         sampler,
-        generator,
         lambda inputs, training: inputs[:, :1],
         LIBRARY.losses.score,
-        strategy,
-        SearchSettings(starts=2, steps=100, latent_size=2),
-        False,
+        labeled_critic=False,
     )
     examples = np.array([[0.3, 2.0], [-1.0, 0.5], [2.0, 0.0]], np.float32)
     found = scorer.score(examples, None, batch_size=4)
@@ -67,8 +59,10 @@ def test_the_search_finds_the_nearest_sample_of_a_linear_generator():
     np.testing.assert_allclose(found["distance"], [2.0, 0.5, 0.0], atol=2e-3)
 
 
-def test_scores_do_not_depend_on_the_replicas(points, tmp_path):
-    folder, trained = points
+def test_scores_do_not_depend_on_the_replicas(runs, tmp_path):
+    folder = runs["points"]
+    saved = saved_run.find_run(str(folder), {}, LIBRARY)
+    trained = saved_run.restore(saved, saved_run.find_checkpoint(saved), connect(saved.config))
     examples = np.random.default_rng(0).normal(size=(21, 2)).astype(np.float32)
     np.save(tmp_path / "examples.npy", examples)
     flag = f"--score_data={tmp_path / 'examples.npy'}"
@@ -100,8 +94,8 @@ def test_images_of_a_folder_are_named(digits, tmp_path):
     assert found["file"] == [f"{label}/a.png" for label in range(10)]
 
 
-def test_mistakes_are_one_line(points, digits, tmp_path, capsys):
-    folder, _ = points
+def test_mistakes_are_one_line(runs, digits, tmp_path, capsys):
+    folder = runs["points"]
     path = tmp_path / "wrong.npy"
     np.save(path, np.zeros([3, 5], np.float32))
     (tmp_path / "old.csv").write_text("old")

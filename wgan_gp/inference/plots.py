@@ -108,7 +108,7 @@ def plot_signals(
       columns: The number of panels in a row.
     """
     columns = max(1, min(columns, (MAX_SIDE - _LEFT) // 40))
-    rows = min(math.ceil(len(signals) / columns), (MAX_SIDE - _LINE - _BOTTOM) // _PANEL_HEIGHT)
+    rows = min(math.ceil(len(signals) / columns), (MAX_SIDE - 2 * _LINE - _BOTTOM) // _PANEL_HEIGHT)
     wide = min(_PANEL_WIDTH, (MAX_SIDE - _LEFT) // columns)
     figure = _figure(_LEFT + columns * wide, 2 * _LINE + rows * _PANEL_HEIGHT + _BOTTOM)
     low, high = value_range(signals if real is None else real)
