@@ -15,13 +15,14 @@ import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, strategy_over
 from wgan_gp.app import build
 from wgan_gp.app.start_checks import check_user_code
-from wgan_gp.app.user_code import loading, user_objective
+from wgan_gp.app.user_code import loading, user_objective, user_writers
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import explaining
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices
 from wgan_gp.training.gradients import dense
+from wgan_gp.training.hooks import ReportingHook
 
 layers = tf.keras.layers
 Sequential = tf.keras.Sequential
@@ -646,24 +647,32 @@ def test_only_ctrl_c_passes():
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("method", ["begin", "before_loop", "after_loop", "end", "close"])
-def test_an_exit_in_a_hook_is_an_error(tmp_path, method):
-    def leave(self, *args):
-        sys.exit(0)
+def leave(self, *args):
+    sys.exit(0)
 
-    hook = type("Leave", (wgan_gp.Hook,), {method: leave})()
+
+@pytest.mark.parametrize("method", ["begin", "before_loop", "after_loop", "end", "close"])
+def test_an_exit_in_a_hook_is_an_error(method):
+    hook = ReportingHook(type("Leave", (wgan_gp.Hook,), {method: leave})())
+    arguments = {"before_loop": (0, 5), "close": ()}.get(method, (0,))
     with pytest.raises(wgan_gp.UserError, match=r"^the hook Leave failed \(SystemExit: 0\)"):
-        wgan_gp.train(config(tmp_path), hooks=[hook])
+        getattr(hook, method)(*arguments)
 
 
 @pytest.mark.parametrize("method", ["begin", "scalars", "close"])
-def test_an_exit_in_a_writer_is_an_error(tmp_path, method):
-    def leave(self, *args):
-        sys.exit(0)
-
-    writer = type("Leave", (wgan_gp.Writer,), {method: leave})()
+def test_an_exit_in_a_writer_is_an_error(method):
+    writer = user_writers.report_errors(type("Leave", (wgan_gp.Writer,), {method: leave})())
+    arguments = {"begin": (0,), "scalars": (5, {}), "close": ()}[method]
     with pytest.raises(wgan_gp.UserError, match=r"^the writer Leave failed \(SystemExit: 0\)"):
-        wgan_gp.train(config(tmp_path), writers=[writer])
+        getattr(writer, method)(*arguments)
+
+
+@pytest.mark.parametrize("given", ["hooks", "writers"])
+def test_an_exit_at_the_end_of_a_run_is_an_error(tmp_path, given):
+    kind = {"hooks": wgan_gp.Hook, "writers": wgan_gp.Writer}[given]
+    leaving = type("Leave", (kind,), {"close": leave})()
+    with pytest.raises(wgan_gp.UserError, match=r"Leave failed \(SystemExit: 0\)"):
+        wgan_gp.train(config(tmp_path), **{given: [leaving]})
 
 
 @pytest.mark.parametrize(
