@@ -158,7 +158,7 @@ class Registry(Mapping[str, Model]):
         if critic_normalization not in critic.critic_normalizations:
             raise DesignError(
                 f"--critic_normalization={critic_normalization} does not apply to --model={model}",
-                f"use {' or '.join(critic.critic_normalizations)}",
+                f"use {', '.join(critic.critic_normalizations)}",
             )
         if minibatch_stddev < 0 or minibatch_stddev == 1:
             raise DesignError(

@@ -86,7 +86,7 @@ def parse(*arguments):
         (["--critic_normalization=weight"], "use one of none, layer, group, instance, spectral"),
         (
             ["--dataset=swiss_roll", "--model=mlp", "--critic_normalization=instance"],
-            "requires feature maps, which mlp does not have — use --critic_normalization=layer",
+            "instance does not apply to --model=mlp — use none, layer, group, spectral",
         ),
         (
             ["--conditioning=acgan", "--critic_class_weight=0"],

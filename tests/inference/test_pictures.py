@@ -24,7 +24,6 @@ from wgan_gp.data.pipeline import first_examples, replica_batches
 from wgan_gp.data.resizing import central_window
 from wgan_gp.data.user_data import UserReader
 from wgan_gp.errors import UserError
-from wgan_gp.run_directory.json_files import write_object
 
 
 def ramp(height, width, channels=3, levels=256):
@@ -206,19 +205,6 @@ def test_rectangles_are_read_whole(rectangles, cache):
     images, _ = first_examples(open_data(settings_of(rectangles, batch_size=4, cache=cache)), 4)
     found = {image.tobytes() for image in levels_of(images)}
     assert found == {(ramp(12, 6) + number).astype(int).tobytes() for number in range(4)}
-
-
-def test_a_run_of_an_earlier_version_keeps_its_square(rectangles, tmp_path):
-    """An earlier version cropped the same images to 6x6 pixels and recorded image_size 6."""
-    settings = {**RECTANGLES, "data_dir": rectangles, "model_dir": f"{tmp_path}/run"}
-    saved = resolved(Config(**settings, image_size=6)).to_dict()
-    assert saved["image_size"] == 6
-    del saved["crop"]
-    (tmp_path / "run").mkdir()
-    write_object(str(tmp_path / "run" / "config.json"), saved)
-    config = resolved(Config(**settings))
-    assert config.image_size == 6 and config.differences(saved) == []
-    assert resolved(Config(**{**settings, "model_dir": f"{tmp_path}/new"})).image_size == "12x6"
 
 
 def test_networks_without_rectangles_get_the_square(rectangles, capsys):

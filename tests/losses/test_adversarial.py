@@ -50,7 +50,11 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
+@pytest.mark.parametrize(
+    ("compute", "dtype", "tolerance"),
+    [("eager", "float64", 1e-12), ("xla", "float32", 1e-5)],
+    indirect=["compute"],
+)
 @pytest.mark.parametrize("name", losses.ADVERSARIAL_LOSSES)
 def test_values_and_slopes_are_those_of_the_formula(name, dtype, tolerance, compute):
     _, critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]

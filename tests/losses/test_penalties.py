@@ -120,7 +120,11 @@ def test_every_gradient_penalty_is_tested():
     assert set(GRADIENT_PENALTIES) == registered
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-6), ("float32", 1e-4)])
+@pytest.mark.parametrize(
+    ("compute", "dtype", "tolerance"),
+    [("eager", "float64", 1e-6), ("graph", "float32", 1e-4), ("xla", "float32", 1e-4)],
+    indirect=["compute"],
+)
 @pytest.mark.parametrize("name", GRADIENT_PENALTIES)
 def test_values_and_weight_gradients_are_those_of_numpy(name, dtype, tolerance, compute):
     call, points, (function, slope) = GRADIENT_PENALTIES[name]
@@ -358,6 +362,7 @@ def test_norm_of_half_precision_gradients_is_computed_in_float32(dtype, compute)
     np.testing.assert_allclose(norm, 1.0, rtol=1e-3)
 
 
+@pytest.mark.parametrize("compute", ["eager", "graph", "xla"], indirect=True)
 def test_penalty_in_mixed_bfloat16_is_close_to_float32(compute):
     def critic(policy):
         tf.keras.mixed_precision.set_global_policy(policy)

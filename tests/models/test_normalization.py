@@ -170,7 +170,7 @@ def test_critic_normalization_and_its_gradients_are_those_of_numpy(kind, groups,
     design = Design(
         example_shape=(8, 8, 1),
         latent_size=4,
-        width=8,
+        model_width=8,
         generator_width=8,
         critic_normalization=kind,
     )

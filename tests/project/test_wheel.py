@@ -223,7 +223,7 @@ def test_the_wheel_alone_trains_compiles_and_exports_the_files_of_custom_md(inst
     flags += [f"--objective={paths['my_losses.py']}:SmallWeights"]
     flags += ["--steps_per_loop=5", "--sample_interval=0", "--learning_rate_schedule=constant"]
     run = f"--model_dir={tmp_path}/run"
-    # tests/app/test_custom.py resumes such a run.
+    # tests/app/test_user_code.py resumes such a run.
     installed("wgan-gp", *flags, run, "--train_steps=5")
     assert [path.stem for path in (tmp_path / "run" / "checkpoints").glob("*.json")] == ["ckpt-5"]
     installed("wgan-gp", "--mode=export", run, flags[0])

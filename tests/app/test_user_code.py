@@ -104,36 +104,89 @@ def checkpoint_values(path):
     }
 
 
-def test_a_file_of_networks_data_and_losses_trains_and_resumes_exactly(write, tmp_path, capsys):
-    """Also samples, evaluates and exports the run, each only if the files are named."""
-    model = f"--model={write('networks.py', NETWORKS)}"
-    data = f"--dataset={write('data.py', DATA)}"
-    objective = f"--objective={write('losses.py', OBJECTIVE)}:Doubled"
-    flags = [model, data, objective, "--generator_ema_decay=0.9", *FLAGS]
-    once, twice = tmp_path / "once", tmp_path / "twice"
-    assert call_main(*flags, f"--model_dir={once}", "--train_steps=10") == 0
-    assert call_main(*flags, f"--model_dir={twice}", "--train_steps=5") == 0
-    assert call_main(*flags, f"--model_dir={twice}", "--train_steps=10") == 0
-    a, b = (checkpoint_values(f"{each}/checkpoints/ckpt-10") for each in (once, twice))
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns a folder with files of networks, data and losses, and the run "once" of them."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, text in (("networks", NETWORKS), ("data", DATA), ("losses", OBJECTIVE)):
+        (folder / f"{name}.py").write_text(text)
+    assert call_main(*flags_of(folder), f"--model_dir={folder}/once", "--train_steps=10") == 0
+    return folder
+
+
+def flags_of(folder):
+    return [
+        f"--model={folder}/networks.py",
+        f"--dataset={folder}/data.py",
+        f"--objective={folder}/losses.py:Doubled",
+        "--generator_ema_decay=0.9",
+        *FLAGS,
+    ]
+
+
+def assert_same_checkpoints(one, other):
+    a, b = (checkpoint_values(f"{each}/checkpoints/ckpt-10") for each in (one, other))
     assert a.keys() == b.keys()
     assert all(np.array_equal(a[name], b[name]) for name in a)
-    saved = json.loads((once / "config.json").read_text())
-    for name, file in (("model", "networks.py"), ("dataset", "data.py")):
-        assert saved[name] == str(tmp_path / file)
-        assert saved[f"{name}_sha256"] == loading.load(name, saved[name]).sha256
-    assert saved["objective_sha256"] is not None
-    terms = json.loads((once / "metrics.jsonl").read_text().splitlines()[-1])
-    assert "probe/held_out_gap" in terms or any("held_out" in name for name in terms)
 
-    run = f"--model_dir={once}"
-    for mode, needed in (("sample", [model]), ("export", [model]), ("evaluate", [model, data])):
+
+def test_a_file_of_networks_data_and_losses_resumes_exactly(trained, tmp_path):
+    assert call_main(*flags_of(trained), f"--model_dir={tmp_path}", "--train_steps=5") == 0
+    assert call_main(*flags_of(trained), f"--model_dir={tmp_path}", "--train_steps=10") == 0
+    assert_same_checkpoints(trained / "once", tmp_path)
+
+
+def test_config_json_records_the_files(trained):
+    saved = json.loads((trained / "once" / "config.json").read_text())
+    for name, file in (("model", "networks.py"), ("dataset", "data.py")):
+        assert saved[name] == str(trained / file)
+        assert saved[f"{name}_sha256"] == loading.load_code(name, saved[name]).sha256
+    assert saved["objective_sha256"] is not None
+    terms = json.loads((trained / "once" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert any("held_out" in name for name in terms)
+
+
+def test_modes_use_the_files_only_if_they_are_named(trained, capsys):
+    run, (model, data, *_) = f"--model_dir={trained}/once", flags_of(trained)
+    saved = json.loads((trained / "once" / "config.json").read_text())
+    for mode, needed, extra in (
+        ("sample", [model], ["--num_samples=4"]),
+        ("export", [model], []),
+        ("evaluate", [model, data], ["--evaluate_samples=40"]),
+    ):
         error = error_of(capsys, f"--mode={mode}", run)
         assert f"uses code from {model} (sha256 {saved['model_sha256'][:16]})" in error
-        extra = ["--num_samples=4"] if mode == "sample" else []
-        extra = ["--evaluate_samples=40"] if mode == "evaluate" else extra
         assert call_main(f"--mode={mode}", run, *needed, *extra) == 0
     error = error_of(capsys, "--mode=evaluate", run, model)
     assert f"uses code from {data}" in error
+
+
+def test_the_command_line_and_python_give_identical_weights(trained, tmp_path):
+    networks, data, objective = (
+        loading.load_code("model", str(trained / f"{name}.py")).module
+        for name in ("networks", "data", "losses")
+    )
+    result = wgan_gp.train(
+        wgan_gp.Config(
+            model_dir=str(tmp_path),
+            train_steps=10,
+            batch_size=8,
+            n_critic=2,
+            steps_per_loop=5,
+            summary_interval=5,
+            checkpoint_interval=5,
+            sample_interval=0,
+            latent_size=4,
+            generator_ema_decay=0.9,
+            **CONSTANT,
+        ),
+        generator=networks.generator,
+        critic=networks.critic,
+        data=data.dataset,
+        objective=objective.Doubled,
+    )
+    assert_same_checkpoints(trained / "once", tmp_path)
+    assert result.iteration == 10 and result.generator.name.startswith("sequential")
 
 
 @pytest.mark.slow
@@ -151,31 +204,6 @@ def test_a_changed_or_moved_file_is_reported_on_a_resume(write, tmp_path, capsys
     assert "cannot be restored" in error_of(capsys, f"--model={moved}", *flags, "--train_steps=20")
     error = error_of(capsys, *flags, "--train_steps=20")
     assert f"give --generator_model={moved} --model={moved}" in error or f"--model={moved}" in error
-
-
-def test_the_command_line_and_python_give_identical_weights(write, tmp_path):
-    path = write("networks.py", NETWORKS)
-    assert call_main(f"--model={path}", *FLAGS, f"--model_dir={tmp_path}/a", "--train_steps=5") == 0
-    module = loading.load("model", path).module
-    result = wgan_gp.train(
-        wgan_gp.Config(
-            model_dir=f"{tmp_path}/b",
-            train_steps=5,
-            batch_size=8,
-            n_critic=2,
-            steps_per_loop=5,
-            summary_interval=5,
-            checkpoint_interval=5,
-            sample_interval=0,
-            latent_size=4,
-            **CONSTANT,
-        ),
-        generator=module.generator,
-        critic=module.critic,
-    )
-    a, b = (checkpoint_values(f"{tmp_path}/{each}/checkpoints/ckpt-5") for each in "ab")
-    assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-    assert result.iteration == 5 and result.generator.name.startswith("sequential")
 
 
 def test_python_objects_train_and_the_result_samples_evaluates_and_exports(tmp_path):
@@ -219,9 +247,9 @@ def test_python_objects_train_and_the_result_samples_evaluates_and_exports(tmp_p
 
 def test_a_generator_alone_replaces_that_of_the_configuration(tmp_path):
     # Without an input layer, a Sequential has no weights before its first call.
-    generator = tf.keras.Sequential([layers.Dense(64), layers.Reshape([8, 8, 1])])
-    result = wgan_gp.train(config(tmp_path, dataset="digits"), generator=generator)
-    assert result.run.state.critic.name == "critic" and len(result.generator.layers) == 2
+    generator = tf.keras.Sequential([layers.Dense(2)])
+    result = wgan_gp.train(config(tmp_path), generator=generator)
+    assert result.run.state.critic.name == "critic" and len(result.generator.layers) == 1
     with pytest.raises(wgan_gp.UserError, match="critic= is given without a generator"):
         wgan_gp.train(config(tmp_path / "other", model=None), critic=generator)
 
