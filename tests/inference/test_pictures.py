@@ -535,7 +535,7 @@ def test_records_keep_16_bits(tmp_path):
     assert write_tfrecords.main([folder, f"{tmp_path}/bad", "--image_size=6x"]) == 2
 
 
-@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("channels", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_records_have_the_channels_of_their_flag(tmp_path, capsys, channels):
     folder = put(tmp_path / "x", a_png=encoded(ramp(6, 5, 4)))
     flags = ["--image_size=6x5", f"--image_channels={channels}"]
