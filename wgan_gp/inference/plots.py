@@ -74,8 +74,8 @@ def plot_points(samples: np.ndarray, real: np.ndarray | None, names: Sequence[st
       names: The names of the two features.
     """
     figure = _figure(POINT_PIXELS, POINT_PIXELS)
-    side = POINT_PIXELS - 72
-    axes = _add_axes(figure, (58, 24, side, side))
+    wide, tall = POINT_PIXELS - 84, POINT_PIXELS - 66
+    axes = _add_axes(figure, (70, 24, wide, tall))
     axes.set_title(_describe_colors(real), loc="right", y=1)  # an exponent may be on the left
     ranges = [value_range(column) for column in (samples if real is None else real).T]
     low, high = np.transpose([(a - 0.1 * (b - a), b + 0.1 * (b - a)) for a, b in ranges])
@@ -84,7 +84,7 @@ def plot_points(samples: np.ndarray, real: np.ndarray | None, names: Sequence[st
             inside = points[((points > low) & (points < high)).all(axis=1)]  # False for NaN
             axes.plot(*inside.T, "o", color=color, markersize=2.5, markeredgewidth=0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    axes.set(xlabel=_fit(names[0], side), ylabel=_fit(names[1], side))
+    axes.set(xlabel=_fit(names[0], wide), ylabel=_fit(names[1], tall))
     axes.yaxis.labelpad = 0
     return figure
 
