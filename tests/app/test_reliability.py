@@ -171,6 +171,7 @@ def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(saved, tmp_path):
         (tmp_path / name).unlink()
     (tmp_path / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
     (tmp_path / "ckpt-2_temp").mkdir()
+    run.state.iteration.assign(0)
     checkpoints = Checkpoints(run.state, str(tmp_path))
     assert checkpoints.restore_latest() == 0
     run.state.iteration.assign(7)
