@@ -126,9 +126,11 @@ def test_a_file_of_networks_data_and_losses_trains_and_resumes_exactly(write, tm
     assert "probe/held_out_gap" in terms or any("held_out" in name for name in terms)
 
     run = f"--model_dir={once}"
-    for mode, needed in (("sample", [model]), ("export", [model]), ("evaluate", [model, data])):
+    for mode, needed in (("sample", [model]), ("export", [model]), ("evaluate", [data, model])):
         error = error_of(capsys, f"--mode={mode}", run)
-        assert f"uses code from {model} (sha256 {saved['model_sha256'][:16]})" in error
+        name = needed[0].removeprefix("--").partition("=")[0]
+        digest = saved[f"{name}_sha256"][:16]
+        assert f"uses code from {needed[0]} (sha256 {digest})" in error
         extra = ["--num_samples=4"] if mode == "sample" else []
         extra = ["--evaluate_samples=40"] if mode == "evaluate" else extra
         assert call_main(f"--mode={mode}", run, *needed, *extra) == 0

@@ -1,6 +1,5 @@
 """Tests of commands on a run directory whose files or data have changed since the last command."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -10,8 +9,8 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from tests.helpers.runs import TINY, call_main, find_data, open_run, train_tiny
-from wgan_gp.app import saved_run, training
+from tests.helpers.runs import TINY, call_main, find_data, train_tiny
+from wgan_gp.app import saved_run
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint
 from wgan_gp.errors import UserError
@@ -501,26 +500,6 @@ def test_an_impossible_configuration_is_a_one_line_error(run, capsys, change, sa
         capsys.readouterr()
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert says in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_run_with_booleans_saved_as_words_is_resumed_and_sampled(tmp_path, capsys):
-    """The file has no checksum, as in earlier versions."""
-    settings = {"dataset": "digits", "dequantization": False, "train_steps": 5}
-    run, _ = train_tiny(tmp_path, **settings, learning_rate_schedule="constant")
-    path = tmp_path / "config.json"
-    saved = json.loads(path.read_text())
-    assert (saved["random_flips"], saved["dequantization"]) == (False, False)
-    del saved["checksum"]
-    path.write_text(json.dumps({**saved, "random_flips": "off", "dequantization": "off"}))
-    arguments = (f"--model_dir={tmp_path}", f"--output={tmp_path}/samples.npz", "--num_samples=2")
-    assert call_main("--mode=sample", "--sample_format=npz", *arguments) == 0
-    assert call_main("--mode=sample", *arguments[:1], "--dequantization") == 2
-    assert "(--dequantization: off -> on)" in capsys.readouterr().err
-    run = open_run(dataclasses.replace(run.config, train_steps=10))
-    assert training.make_trainer(run).run() is None
-    assert int(run.state.iteration) == 10
-    saved = json.loads(path.read_text())
-    assert (saved["random_flips"], saved["dequantization"]) == (False, False)
 
 
 def test_an_error_while_a_run_is_used_is_one_line(run, capsys, monkeypatch):

@@ -14,10 +14,8 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
-from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, open_data, resolved, train_tiny
-from wgan_gp.app.resolve import resolve
+from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.app.run_errors import explaining_errors
-from wgan_gp.app.user_code import extensions
 from wgan_gp.config import Config
 from wgan_gp.data import pixels, shapes, tiff, write_tfrecords
 from wgan_gp.data.headers import ImageForm, read_header
@@ -107,26 +105,6 @@ def test_a_function_of_the_user_gets_a_pair_for_a_rectangle():
     assert received == [8, (8, 4)]
     with pytest.raises(UserError, match=r"--image_size=8x5, but the examples of data have shape"):
         UserReader(Config(image_size="8x5"), lambda: np.zeros([4, 8, 4, 1], np.uint8), "data")
-
-
-def test_a_run_on_rectangles_of_the_user_keeps_its_recorded_height(tmp_path):
-    """An earlier version recorded image_size 8 for arrays of 8x4 pixels."""
-    code = tmp_path / "own.py"
-    code.write_text(
-        "import numpy\ndef dataset():\n    return numpy.zeros([64, 8, 4, 1], numpy.uint8)\n"
-    )
-    function = extensions.load(
-        Config(**{**TINY, "dataset": str(code)}), LIBRARY.models, ("dataset",)
-    ).dataset
-    settings = {**TINY, "dataset": str(code), "model_dir": f"{tmp_path}/run"}
-    new, _ = resolve(Config(**settings), LIBRARY.models, function)
-    assert new.image_size == "8x4"
-    saved = {**new.to_dict(), "image_size": 8}
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
-    for given in ({}, {"image_size": 8}):
-        old, _ = resolve(Config(**settings, **given), LIBRARY.models, function)
-        assert old.image_size == 8 and old.differences(saved) == []
 
 
 # Windows and rectangles
@@ -227,19 +205,6 @@ def test_rectangles_are_read_whole(rectangles, cache):
     images, _ = first_examples(open_data(settings_of(rectangles, batch_size=4, cache=cache)), 4)
     found = {image.tobytes() for image in levels_of(images)}
     assert found == {(ramp(12, 6) + number).astype(int).tobytes() for number in range(4)}
-
-
-def test_a_run_of_an_earlier_version_keeps_its_square(rectangles, tmp_path):
-    """An earlier version cropped the same images to 6x6 pixels and recorded image_size 6."""
-    settings = {**RECTANGLES, "data_dir": rectangles, "model_dir": f"{tmp_path}/run"}
-    saved = resolved(Config(**settings, image_size=6)).to_dict()
-    assert saved["image_size"] == 6
-    del saved["crop"]
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
-    config = resolved(Config(**settings))
-    assert config.image_size == 6 and config.differences(saved) == []
-    assert resolved(Config(**{**settings, "model_dir": f"{tmp_path}/new"})).image_size == "12x6"
 
 
 def test_networks_without_rectangles_get_the_square(rectangles, capsys):

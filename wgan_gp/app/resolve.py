@@ -68,7 +68,7 @@ def resolve(
     resolved = dataclasses.replace(
         config,
         model_dir=config.run_directory,
-        image_size=_image_size(config, shape),
+        image_size=image_size_of(shape[0], shape[1]) if len(shape) == 3 else None,
         model=model_name,
         generator_model=generator_name,
         model_width=width,
@@ -92,46 +92,17 @@ def check_keras() -> None:
 def _with_usable_size(config: Config, dataset: Dataset, models: Any) -> Dataset:
     """Returns a dataset whose default size is a rectangle with a size that the run can use.
 
-    A run that was started before, by a version that cropped every image to a square, keeps the size
-    in its config.json. If the networks do not support the rectangle, the default is the central
-    square.
+    If the networks do not support the rectangle, the default is the central square.
     """
     shape = dataset.spec.example_shape
     side = dataset.square_side
     if side is None or config.image_size is not None or shape[0] == shape[1]:
         return dataset
-    saved = _saved_image_size(config)
-    if saved is not None:
-        return dataset.with_image_size(saved)
     try:
         check_networks(config, dataset.spec, models)
     except UserError:
         return dataset.with_image_size(side)
     return dataset
-
-
-def _image_size(config: Config, shape: tuple[int, ...]) -> int | str | None:
-    """Returns the value of --image_size for examples `shape`.
-
-    An earlier version recorded only the height of rectangles that are arrays of the user. A run
-    that it started keeps this value.
-    """
-    if len(shape) != 3:
-        return None
-    size = image_size_of(shape[0], shape[1])
-    if isinstance(size, int) or isinstance(config.image_size, str):
-        return size
-    return shape[0] if shape[0] in (config.image_size, _saved_image_size(config)) else size
-
-
-def _saved_image_size(config: Config) -> int | str | None:
-    """Returns the image size of the run in --model_dir, or None if there is no run."""
-    # It imports TensorFlow, which most datasets of rectangles do.
-    from ..run_directory.directory import RunDirectory  # noqa: PLC0415
-
-    directory = RunDirectory(config.run_directory)
-    with directory.convert_file_errors("read"):
-        return (directory.saved_config() or {}).get("image_size")
 
 
 def network_settings(settings: NetworkSettings, models: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ..config import Config
-from ..config.code import PYTHON, registered_names
+from ..config import PYTHON, Config, registered_names
 from ..data.decoding import explain_cropping
 from ..data.encoded_images import LABEL_OUT_OF_RANGE
 from ..data.substitution import TOO_MANY_UNREADABLE

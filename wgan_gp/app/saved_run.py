@@ -9,8 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config
-from ..config.code import CODE_SETTINGS
+from ..config import CODE_SETTINGS, Config
 from ..data.datasets import Dataset, find_dataset
 from ..data.scaling import Scaling
 from ..data.spec import DataSpec
@@ -24,11 +23,11 @@ from ..runtime.devices import Devices, connect, find_platform
 from ..training import checkpointing
 from ..training.checkpoint_files import latest_checkpoint, resolve_restore_path, restore_found
 from ..training.state import TrainState
-from . import saved_config
 from .build import make_sampler, make_state
 from .data_records import recorded_scaling, recorded_spec
 from .library import Library
 from .run_errors import explaining_errors
+from .saved_config import SavedConfig, needed_settings
 from .user_code import extensions
 
 
@@ -45,12 +44,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
-    needed: tuple[str, ...] = ("model", "generator_model")
-    if mode == "evaluate":
-        needed += ("dataset", "data_dir", "test_data_dir", "feature_extractor")
-    elif mode == "score" and given.get("score_data") is None:
-        needed += ("dataset", "data_dir")
-    saved = find_run(path, given, library, needed)
+    saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
 
@@ -86,29 +80,30 @@ def find_run(
     path: str,
     given: Mapping[str, Any],
     library: Library,
-    needed: tuple[str, ...] = ("model", "generator_model"),
+    mode: str = "sample",
 ) -> SavedRun:
     """Returns a run, without reading its data.
 
     Args:
       path: The run directory.
-      given: The settings of the command line; see `saved_config.merge`.
+      given: The settings of the command line; see `saved_config.SavedConfig`. Code and paths that
+        they do not name are never imported or read.
       library: The packages of networks and losses.
-      needed: The settings that the mode uses and that may name code or a path, which is then
-        imported or read. What `given` does not name is never imported or read.
+      mode: The mode that uses the run.
 
     Raises:
-      UserError: If the run does not exist, `given` contradicts its configuration, or needed code
-        is not named or cannot be imported.
+      UserError: If the run does not exist, `given` contradicts its configuration, or code that the
+        mode needs is not named or cannot be imported.
     """
     directory = RunDirectory(path)
     saved, record = directory.find_run()
-    config = saved_config.merge(path, saved, given, needed, library.models, directory.config)
-    code = tuple(setting for setting in needed if setting in CODE_SETTINGS)
+    saved_config = SavedConfig(path, saved, directory.config, given, library.models)
+    config = saved_config.merge(mode)
+    code = tuple(name for name in needed_settings(mode, given) if name in CODE_SETTINGS)
     extended = extensions.load(config, library.models, code)
     config = extended.record(config)
     extensions.warn_of_changes(saved, config)
-    saved_config.check(path, config, saved, given)
+    saved_config.check(config)
     library = dataclasses.replace(library, models=extended.add_to(library.models))
     scaling = recorded_scaling(record, directory.data)
     spec = recorded_spec(record, scaling)

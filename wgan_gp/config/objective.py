@@ -24,7 +24,7 @@ class ObjectiveSettings(Section):
         "Adversarial loss: wasserstein, logistic (non-saturating), hinge, least_squares or "
         "relativistic (R3GAN).",
         choices=ADVERSARIAL_LOSSES,
-        of_run=True,
+        affects="training",
     )
     penalty: str = setting(
         "two_sided",
@@ -35,57 +35,60 @@ class ObjectiveSettings(Section):
         choices=PENALTIES,
         open_ended=True,
         parse=parse_penalty,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     penalty_weight: float | str = setting(
         10.0,
         "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2). Of several "
         "penalties, one number for each, such as 5,5, or one for all.",
         parse=parse_weight,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     penalty_weight_end: float = setting(
         1.0,
         "Fraction of the penalty's weight that remains after --schedule_steps, along half a "
         "cosine. 1: the weight is constant.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     penalty_target: float = setting(
         1.0,
         "Target of the gradient norm for two_sided, one_sided and dragan.",
         minimum=0,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     penalty_interval: int = setting(
         1,
         "Apply the penalty only in every k-th critic step, with k times its weight.",
         minimum=1,
-        of_run=True,
+        affects="training",
     )
     clip_value: float = setting(
         0.01,
         "Largest absolute weight that weight_clipping permits in the critic.",
         above=0,
-        of_run=True,
+        affects="training",
     )
     drift_weight: float = setting(
         0.0,
         "Weight of D(real)^2, which keeps scores near 0 (0.001 in ProGAN).",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     critic_class_weight: float = setting(
         1.0,
         "Weight of acgan's cross-entropy on real images in the critic's loss.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     generator_class_weight: float = setting(
         0.1,
         "Weight of acgan's cross-entropy on samples in the generator's loss.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
 
     def __post_init__(self):

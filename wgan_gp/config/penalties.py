@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import UserError, printable, shorten
-from . import validation
+from .settings import check_value
 
 PENALTIES = (
     "two_sided",
@@ -32,7 +32,7 @@ def parse_penalty(name: str, value: Any) -> str:
     Raises:
       UserError: If it is not text, a name is unknown, or the penalties cannot be combined.
     """
-    validation.check(name, value, str, {**_LIMITS, "minimum": None}, optional=False)
+    check_value(name, value, str, {**_LIMITS, "minimum": None})
     names = [part.strip() for part in value.split(",")]
     flag = f"--{name}={printable(shorten(value))}"
     for each in names:
@@ -67,7 +67,7 @@ def parse_weight(name: str, value: Any) -> float | str:
                 number = float(part)
             except ValueError:
                 number = part  # which the check names
-        validation.check(name, number, float, _LIMITS, optional=False)
+        check_value(name, number, float, _LIMITS)
         numbers.append(float(number))
     return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
