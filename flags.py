@@ -14,7 +14,7 @@ from typing import Any
 from absl import app, flags
 
 from wgan_gp.config import GROUPS, Config, has_flag, registered_names, value_type
-from wgan_gp.config.validation import KINDS, expand_home, largest
+from wgan_gp.config.settings import KINDS, expand_home, largest
 from wgan_gp.errors import UserError, shorten
 
 _DEFINE: dict[type, Callable] = {

@@ -9,8 +9,8 @@ from absl import flags as absl_flags
 import flags
 import losses
 import models
-from wgan_gp.config import Config, value_type
-from wgan_gp.config.validation import LARGEST, largest
+from wgan_gp.config import SAVED_RUN_MODES, Config, has_flag, value_type
+from wgan_gp.config.settings import AFFECTS, LARGEST, largest, setting
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 
@@ -77,6 +77,38 @@ def test_a_saved_value_is_checked_as_a_flag_is(name, value, message):
     assert str(caught.value).startswith(start)
     assert " — restore the file, or use the version that wrote it" in str(caught.value)
     assert caught.match(f"newer version: {message}")
+
+
+@pytest.mark.parametrize("field", filter(has_flag, FIELDS), ids=lambda field: field.name)
+def test_what_a_setting_declares_is_consistent(field):
+    declared = field.metadata
+    assert declared["affects"] in AFFECTS
+    changes_weights = declared["affects"] in ("data", "networks", "training")
+    if not declared["changeable_on_resume"]:
+        assert changes_weights
+    if declared["path"]:  # a place, whose content decides
+        assert declared["changeable_on_resume"] and declared["of_run"] is not True
+    else:
+        assert not declared["on_tpu"]
+    if declared["per_process"]:  # places, and what is done or shown there
+        assert declared["path"] or declared["affects"] == "nothing"
+    if declared["compared"] or declared["used_by"]:
+        assert changes_weights
+    assert set(declared["used_by"]) <= {"generator", "critic"}
+    assert set(declared["needed_by"]) <= set(SAVED_RUN_MODES)
+    # What a mode needs is code or a place, or the extractor, which may be either.
+    needed = bool(declared["needed_by"])
+    assert needed <= bool(declared["user_code"] or declared["path"])
+    if declared["user_code"]:
+        assert needed or not declared["of_run"]
+        assert f"{field.name}_sha256" in {each.name for each in FIELDS}
+    else:
+        assert declared["entry_points"] is None
+
+
+def test_a_setting_must_say_what_depends_on_it():
+    with pytest.raises(TypeError, match="affects"):
+        setting(0, "A number.")
 
 
 def test_a_saved_configuration_may_lack_settings_and_have_others():
@@ -160,14 +192,11 @@ def test_every_number_is_one_in_float32_too(field):
             parse(f"--{field.name}=0.99999999999")
 
 
-PATHS = ["data_dir", "test_data_dir", "model_dir", "restore_from", "output", "feature_extractor"]
-PATHS += ["score_data", "sweep"]
-
-
 def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     monkeypatch.setenv("HOME", "/home/of me")
-    assert {field.name for field in FIELDS if field.metadata["path"]} == set(PATHS)
-    for name in PATHS:
+    paths = {field.name for field in FIELDS if field.metadata["path"]}
+    assert paths >= {field.name for field in FIELDS if field.name.endswith("_dir")} | {"output"}
+    for name in paths:
         mode = ["--mode=sweep"] if name == "sweep" else []
         assert getattr(parse(f"--{name}=~/a/~b", *mode), name) == "/home/of me/a/~b"
         assert getattr(parse(f"--{name}=gs://b/~/a", *mode), name) == "gs://b/~/a"

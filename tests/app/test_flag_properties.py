@@ -107,7 +107,7 @@ def arguments(draw, bad):
     return line
 
 
-@settings(repeatable, max_examples=150)
+@settings(repeatable, max_examples=100)
 @given(line=arguments(bad=True))
 def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
@@ -182,10 +182,10 @@ def is_trained(combination, path):
     return True
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_accepted_combinations_train(tmp_path_factory, request, count):
     # Two iterations take less time than their tracing.
-    tf.config.run_functions_eagerly(count > 2)
+    tf.config.run_functions_eagerly(True)
     request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     trained = []
 

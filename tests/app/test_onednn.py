@@ -52,7 +52,10 @@ on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is enabled only 
 @on_x86
 @pytest.mark.parametrize(
     ("given", "on"),
-    [(None, True), pytest.param("1", True, marks=pytest.mark.slow), ("0", False)],
+    [
+        (None, True),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("1", True), ("0", False)]),
+    ],
 )
 def test_a_new_process_uses_onednn_unless_it_is_disabled(given, on):
     variables = {"ONEDNN_VERBOSE": "1"} | ({} if given is None else {onednn.VARIABLE: given})
@@ -60,6 +63,18 @@ def test_a_new_process_uses_onednn_unless_it_is_disabled(given, on):
     assert said == f"{given or '1'} {on}"
     # oneDNN prints a line for each of its operations.
     assert any(",convolution," in line for line in primitives) == on
+
+
+@pytest.mark.parametrize(("given", "after"), [(None, "1"), ("1", "1"), ("0", "0")])
+def test_onednn_is_enabled_unless_the_variable_is_set(monkeypatch, given, after):
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    monkeypatch.setenv(onednn.VARIABLE, "unset")  # restores what `enable` writes
+    os.environ.pop(onednn.VARIABLE)
+    if given is not None:
+        os.environ[onednn.VARIABLE] = given
+    onednn.enable()
+    assert os.environ[onednn.VARIABLE] == after
 
 
 def test_a_warning_names_the_variable_if_tensorflow_was_imported_first(monkeypatch, capsys):

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tests.helpers.runs import LIBRARY, call_main, train_tiny
 from wgan_gp.app import saved_run
-from wgan_gp.config import EXTRACTORS, Config, value_type
+from wgan_gp.app.saved_config import needed_settings
+from wgan_gp.config import EXTRACTORS, SAVED_RUN_MODES, Config, value_type
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.whitening import Whitening
 from wgan_gp.errors import UserError
@@ -28,16 +29,8 @@ from wgan_gp.writers.tensorboard import truncate_events
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 
-# The settings that only the command line decides: paths, code, connections, and what a mode does.
-_NAMES = """
-data_dir test_data_dir download fused_resampling objective stop_step on_nonfinite
-tpu tpu_zone tpu_project tpu_cores start_timeout cpu_replicas jit_compile device_loop
-model_dir summary_interval sample_interval checkpoint_interval keep_checkpoints
-keep_checkpoint_interval writers compare restore_from restore evaluate_interval profile_steps
-sample_format num_samples sample_class sample_conditions output score_data score_examples
-score_starts score_steps sweep sweep_parallel mode compile_topology
-"""
-COMMAND_LINE = _NAMES.split()
+# The settings that only the command line decides.
+COMMAND_LINE = [name for name, field in FIELDS.items() if not field.metadata["of_run"]]
 # Some values are only valid together.
 COMPANIONS = {
     "sweep": {"mode": "sweep"},
@@ -74,15 +67,20 @@ def error_of(capsys, *arguments):
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_each_setting_describes_the_run_or_is_left_to_the_command_line():
-    of_run = {name for name, field in FIELDS.items() if field.metadata["of_run"]}
-    assert of_run | set(COMMAND_LINE) == FIELDS.keys()
-    assert not of_run & set(COMMAND_LINE)
-    fixed = {name for name, field in FIELDS.items() if not field.metadata["changeable_on_resume"]}
-    assert fixed - of_run == {"objective"}  # which is code, and training alone needs it
-    paths = {name for name, field in FIELDS.items() if field.metadata["path"]}
-    assert paths & of_run == {"feature_extractor"}
+def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_written():
+    """Names of networks and datasets are an exception: code among them must be named."""
+    assert {
+        *("data_dir", "test_data_dir", "score_data", "restore_from", "sweep", "sample_conditions"),
+        *("objective", "writers", "tpu", "tpu_zone", "tpu_project", "download", "cpu_replicas"),
+        *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile_steps"),
+    } <= set(COMMAND_LINE)
     assert FIELDS["feature_extractor"].metadata["of_run"] == EXTRACTORS
+    code = {name for name, field in FIELDS.items() if field.metadata["user_code"]}
+    assert code - set(COMMAND_LINE) == {"model", "generator_model", "dataset"}
+    for mode in SAVED_RUN_MODES:
+        assert {"model", "generator_model"} <= set(needed_settings(mode, {}))
+    assert "dataset" in needed_settings("score", {})
+    assert "dataset" not in needed_settings("score", {"score_data": "x.npy"})
 
 
 def planted_value(field):

@@ -61,21 +61,19 @@ def run(
       UserError: If the run is impossible; the message says why.
     """
     if config.mode == "doctor":
-        from .doctor import doctor  # noqa: PLC0415
-
-        # Chips of this machine are checked without --tpu as well.
-        prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
-        return doctor.report(doctor.examine(config))
+        return run_doctor(config)
     if config.mode == "sweep":
         return run_sweep(config, given, library.models)
     prepare_environment(config.tpu)
     if config.tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
-        from . import saved_run_modes  # noqa: PLC0415
+        return use_saved_run(config, given, library)
+    return train_or_compile(config, library)
 
-        saved_run_modes.use(config.mode, config.run_directory, given, library)
-        return 2 if streams.stdout_failed() else 0  # the result is on stdout
+
+def train_or_compile(config: Config, library: Library) -> int:
+    """Trains a run or compiles it for a TPU slice, and returns the exit status; see `run`."""
     user_code = loading.load(config, library.models)
     devices = connect_for(config, user_code)
     library = user_code.add_to(library)
@@ -90,6 +88,23 @@ def run(
     stopped_by = train(config, dataset, library, devices=devices).stopped_by
     print(f"samples, curves and checkpoints are in {config.run_directory}")
     return 0 if stopped_by is None else 128 + stopped_by
+
+
+def use_saved_run(config: Config, given: Mapping[str, Any], library: Library) -> int:
+    """Runs a member of SAVED_RUN_MODES, whose result is on stdout, and returns the exit status."""
+    from . import saved_run_modes  # noqa: PLC0415
+
+    saved_run_modes.use(config.mode, config.run_directory, given, library)
+    return 2 if streams.stdout_failed() else 0
+
+
+def run_doctor(config: Config) -> int:
+    """Reports the state of the machine, and returns the exit status."""
+    from .doctor import doctor  # noqa: PLC0415
+
+    # Chips of this machine are checked without --tpu as well.
+    prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
+    return doctor.report(doctor.examine(config))
 
 
 def run_sweep(config: Config, given: Mapping[str, Any], models: Registry) -> int:

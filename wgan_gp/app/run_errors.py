@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ..config import Config
-from ..config.code import PYTHON, registered_names
+from ..config import PYTHON, Config, registered_names
 from ..data.pipeline_errors import user_error_of
 from ..errors import UserError, reason
 from ..runtime.cluster import Cluster, find_cluster

@@ -14,122 +14,130 @@ from typing import Any
 
 from absl import logging
 
-from ..config import EXTRACTORS, Config, settings_of_run
-from ..config.code import CODE_SETTINGS, PYTHON
+from ..config import CODE_SETTINGS, EXTRACTORS, PYTHON, Config, settings_of_run, settings_with
 from ..data.datasets import BUILT_IN, FILE_DATASETS
 from ..errors import UserError
 from .library import Registry
 from .user_code import loading
 
-_OPTIONAL = "test_data_dir"  # an evaluation without it has fewer or other figures
+_OPTIONAL = "test_data_dir"  # an evaluation without it has fewer or other metrics
 # The names of tensorflow-datasets, without a namespace, which may name a server.
 _PREPARED_NAME = re.compile(r"[A-Za-z]\w*(/\w[\w.+-]*)?(:[\d.*]+)?", re.ASCII)
 
 
-def merge(
-    path: str,
-    saved: Mapping[str, Any],
-    given: Mapping[str, Any],
-    needed: tuple[str, ...],
-    models: Registry,
-    origin: str,
-) -> Config:
-    """Returns the configuration with which a mode uses a saved run.
+@dataclasses.dataclass(frozen=True)
+class SavedConfig:
+    """The configuration of a saved run and the command line that uses the run.
 
-    Args:
+    Attributes:
       path: The run directory.
-      saved: The content of config.json, whose values are valid.
-      given: The settings of the command line. They override those of the run.
-      needed: The settings that must be named on the command line if they name code or a path.
-      models: The networks of the project.
+      content: The content of config.json, whose values are valid.
       origin: The path of config.json, for messages.
-
-    Raises:
-      UserError: If `given` lacks such a setting or contradicts the run.
+      given: The settings of the command line. They override those of the run.
+      models: The package `models`.
     """
-    _require_named(path, saved, given, needed, models)
-    if "model" in given and saved.get("generator_model") == saved.get("model"):
-        saved_elsewhere = {"generator_model": given["model"]}  # the file may have been moved
-        given = {**saved_elsewhere, **given}
-    of_run = settings_of_run(Config, dict(saved))
-    return Config.from_dict({**of_run, "model_dir": path, **given}, origin=origin)
+
+    path: str
+    content: Mapping[str, Any]
+    origin: str
+    given: Mapping[str, Any]
+    models: Registry
+
+    def merge(self, mode: str) -> Config:
+        """Returns the configuration with which a mode uses the run.
+
+        Raises:
+          UserError: If the mode needs code or a path that `given` does not name, or `given`
+            contradicts the run.
+        """
+        self._require_named(needed_settings(mode, self.given))
+        given = self.given
+        if "model" in given and self.content.get("generator_model") == self.content.get("model"):
+            given = {"generator_model": given["model"], **given}  # the file may have been moved
+        return Config.from_dict(
+            {**self._of_run, "model_dir": self.path, **given}, origin=self.origin
+        )
+
+    def check(self, config: Config) -> None:
+        """Raises UserError if the command line contradicts the run, or a newer version wrote it.
+
+        Args:
+          config: The result of `merge`, with the hashes of the user's files.
+        """
+        names = {field.name for field in dataclasses.fields(config)}
+        compared = {
+            name: value
+            for name, value in self.content.items()
+            if name in self._of_run or name in self.given or name not in names
+        }
+        if differences := config.differences(compared):
+            raise UserError(
+                f"--model_dir={self.path} contains a run with a different configuration "
+                f"({'; '.join(differences)})",
+                "omit these flags",
+            )
+
+    @property
+    def _of_run(self) -> dict[str, Any]:
+        return settings_of_run(Config, dict(self.content))
+
+    def _require_named(self, needed: tuple[str, ...]) -> None:
+        """Raises UserError if needed settings name code or a path that are not given."""
+        missing = {
+            name: self.content[name]
+            for name in needed
+            if self.given.get(name) is None and self._must_be_named(name)
+        }
+        if path := missing.pop(_OPTIONAL, None):
+            flag = shlex.quote(f"--{_OPTIONAL}={path}")
+            logging.warning(
+                f"--model_dir={self.path} was trained with {flag}, which is read only if the "
+                "command line names it"
+            )
+        if not missing:
+            return
+        first, value = next(iter(missing.items()))
+        if value == PYTHON and first in CODE_SETTINGS:
+            raise UserError(
+                f"--model_dir={self.path} uses an object that was passed to wgan_gp.train as "
+                f"{first}",
+                "call wgan_gp.train with it again, and use the result",
+            )
+        if first in CODE_SETTINGS and loading.is_user_code(first, value, self.models):
+            digest = self.content.get(f"{first}_sha256")
+            described = f" (sha256 {digest[:16]})" if isinstance(digest, str) else ""
+            problem = f"uses code from --{first}={value}{described}, which is imported"
+        else:
+            problem = f"was trained with --{first}={value}, which is used"
+        flags = [shlex.quote(f"--{name}={value}") for name, value in missing.items()]
+        raise UserError(
+            f"--model_dir={self.path} {problem} only if the command line names it",
+            f"add {' '.join(flags)} if you trust {'it' if len(flags) == 1 else 'them'}",
+        )
+
+    def _must_be_named(self, name: str) -> bool:
+        """Returns True if the value of a setting names code, a path or a server."""
+        value = self.content.get(name)
+        if value is None or (name == "generator_model" and value == self.content.get("model")):
+            return False
+        if name == "feature_extractor":
+            return value not in EXTRACTORS
+        if name not in CODE_SETTINGS:
+            return True  # a path
+        if loading.is_user_code(name, value, self.models):
+            return True
+        is_name = value in (*BUILT_IN, *FILE_DATASETS) or _PREPARED_NAME.fullmatch(value)
+        return name == "dataset" and not is_name
 
 
-def check(path: str, config: Config, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises UserError if the command line contradicts a run, or the run is of a newer version.
+def needed_settings(mode: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the settings that a mode needs and that may name code or a path.
 
     Args:
-      path: The run directory.
-      config: The result of `merge`, with the hashes of the user's files.
-      saved: The content of config.json.
+      mode: A member of SAVED_RUN_MODES.
       given: The settings of the command line.
     """
-    names = {field.name for field in dataclasses.fields(config)}
-    of_run = settings_of_run(Config, dict(saved))
-    compared = {
-        name: value
-        for name, value in saved.items()
-        if name in of_run or name in given or name not in names
-    }
-    if differences := config.differences(compared):
-        raise UserError(
-            f"--model_dir={path} contains a run with a different configuration "
-            f"({'; '.join(differences)})",
-            "omit these flags",
-        )
-
-
-def _require_named(
-    path: str,
-    saved: Mapping[str, Any],
-    given: Mapping[str, Any],
-    needed: tuple[str, ...],
-    models: Registry,
-) -> None:
-    """Raises UserError if a needed setting names code or a path, and the command line does not."""
-    missing = [
-        setting
-        for setting in needed
-        if given.get(setting) is None and _must_be_named(setting, saved, models)
-    ]
-    if _OPTIONAL in missing:
-        missing.remove(_OPTIONAL)
-        flag = shlex.quote(f"--{_OPTIONAL}={saved[_OPTIONAL]}")
-        logging.warning(
-            f"--model_dir={path} was trained with {flag}, which is read only if the command line "
-            "names it"
-        )
-    if not missing:
-        return
-    first, value = missing[0], saved[missing[0]]
-    if value == PYTHON and first in CODE_SETTINGS:
-        raise UserError(
-            f"--model_dir={path} uses an object that was passed to wgan_gp.train as {first}",
-            "call wgan_gp.train with it again, and use the result",
-        )
-    if first in CODE_SETTINGS and loading.is_user_code(first, value, models):
-        digest = saved.get(f"{first}_sha256")
-        described = f" (sha256 {digest[:16]})" if isinstance(digest, str) else ""
-        problem = f"uses code from --{first}={value}{described}, which is imported"
-    else:
-        problem = f"was trained with --{first}={value}, which is used"
-    flags = [shlex.quote(f"--{setting}={saved[setting]}") for setting in missing]
-    raise UserError(
-        f"--model_dir={path} {problem} only if the command line names it",
-        f"add {' '.join(flags)} if you trust {'it' if len(flags) == 1 else 'them'}",
-    )
-
-
-def _must_be_named(setting: str, saved: Mapping[str, Any], models: Registry) -> bool:
-    """Returns True if the value of a setting names code, a path or a server."""
-    value = saved.get(setting)
-    if value is None or (setting == "generator_model" and value == saved.get("model")):
-        return False
-    if setting == "feature_extractor":
-        return value not in EXTRACTORS
-    if setting not in CODE_SETTINGS:
-        return True  # a path
-    if loading.is_user_code(setting, value, models):
-        return True
-    is_name = value in (*BUILT_IN, *FILE_DATASETS) or _PREPARED_NAME.fullmatch(value)
-    return setting == "dataset" and not is_name
+    needed = [name for name, modes in settings_with("needed_by", Config).items() if mode in modes]
+    if mode == "score" and given.get("score_data") is not None:  # it replaces the run's own data
+        needed = [name for name in needed if name not in ("dataset", "data_dir")]
+    return tuple(needed)

@@ -8,8 +8,7 @@ from typing import Any
 
 from absl import logging
 
-from ..config import Config
-from ..config.code import CODE_SETTINGS
+from ..config import CODE_SETTINGS, Config
 from ..data.data_record import find_record
 from ..data.datasets import Dataset, find_dataset
 from ..data.spec import DataSpec
@@ -20,9 +19,9 @@ from ..runtime.devices import Devices
 from ..training import checkpointing
 from ..training.checkpoint_files import latest_checkpoint, resolve_restore_path, restore_found
 from ..training.state import TrainState
-from . import saved_config
 from .build import make_sampler, make_state
 from .library import Library
+from .saved_config import SavedConfig, needed_settings
 from .user_code import loading
 
 
@@ -55,30 +54,31 @@ def find_run(
     path: str,
     given: Mapping[str, Any],
     library: Library,
-    needed: tuple[str, ...] = ("model", "generator_model"),
+    mode: str = "sample",
 ) -> SavedRun:
     """Returns a run, without reading its data.
 
     Args:
       path: The run directory.
-      given: The settings of the command line; see `saved_config.merge`.
+      given: The settings of the command line; see `saved_config.SavedConfig`. Code and paths that
+        they do not name are never imported or read.
       library: The packages of networks and losses.
-      needed: The settings that the mode uses and that may name code or a path, which is then
-        imported or read. What `given` does not name is never imported or read.
+      mode: The mode that uses the run.
 
     Raises:
-      UserError: If the run does not exist, `given` contradicts its configuration, or needed code
-        is not named or cannot be imported.
+      UserError: If the run does not exist, `given` contradicts its configuration, or code that the
+        mode needs is not named or cannot be imported.
     """
     directory = RunDirectory(path)
     saved = directory.find_run()
     spec = find_record(directory).spec
-    config = saved_config.merge(path, saved, given, needed, library.models, directory.config)
-    code = tuple(setting for setting in needed if setting in CODE_SETTINGS)
+    saved_config = SavedConfig(path, saved, directory.config, given, library.models)
+    config = saved_config.merge(mode)
+    code = tuple(name for name in needed_settings(mode, given) if name in CODE_SETTINGS)
     user_code = loading.load(config, library.models, code)
     config = user_code.record(config)
     loading.warn_of_changes(saved, config)
-    saved_config.check(path, config, saved, given)
+    saved_config.check(config)
     library = user_code.add_to(library)
     return SavedRun(config, directory, spec, library, user_code.dataset)
 

@@ -40,12 +40,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
-    needed: tuple[str, ...] = ("model", "generator_model")
-    if mode == "evaluate":
-        needed += ("dataset", "data_dir", "test_data_dir", "feature_extractor")
-    elif mode == "score" and given.get("score_data") is None:
-        needed += ("dataset", "data_dir")
-    saved = find_run(path, given, library, needed)
+    saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
 

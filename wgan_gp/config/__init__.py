@@ -5,24 +5,25 @@ all settings. This package does not import TensorFlow, so that an invalid flag i
 """
 
 from .augmentation import AugmentationSettings
-from .code import GROUPS, registered_names
-from .config import SAVED_RUN_MODES, Config
-from .data import DataSettings
+from .config import CODE_SETTINGS, GROUPS, PYTHON, Config, registered_names
+from .data import LARGEST_SIDE, DataSettings, image_size_of, parse_image_size, sides_of
 from .devices import DeviceSettings
-from .image_size import image_size_of, sides_of
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import EXTRACTORS, OutputSettings, ScoreSettings
 from .resume import settings_of_run
-from .settings import Seeded, as_text, has_flag, value_type
+from .settings import SAVED_RUN_MODES, Seeded, as_text, has_flag, settings_with, value_type
 from .sweep import SweepSettings
 
 __all__ = [
+    "CODE_SETTINGS",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
     "EXTRACTORS",
     "GROUPS",
+    "LARGEST_SIDE",
+    "PYTHON",
     "SAVED_RUN_MODES",
     "AugmentationSettings",
     "Config",
@@ -38,8 +39,10 @@ __all__ = [
     "as_text",
     "has_flag",
     "image_size_of",
+    "parse_image_size",
     "registered_names",
     "settings_of_run",
+    "settings_with",
     "sides_of",
     "value_type",
 ]

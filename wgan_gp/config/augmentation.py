@@ -38,7 +38,7 @@ class AugmentationSettings(Section):
         "a probability that follows the overfitting on held-out data); or bcr (the critic is "
         "trained to give an example and its transformed copy equal scores).",
         choices=AUGMENTATIONS,
-        of_run=True,
+        affects="training",
     )
     augment_policy: str | None = setting(
         None,
@@ -46,7 +46,7 @@ class AugmentationSettings(Section):
         "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
         "of each side). Default: translation for bcr, otherwise all.",
         parse=parse_policy,
-        of_run=True,
+        affects="training",
     )
     augment_penalty: str = setting(
         "transformed",
@@ -54,7 +54,7 @@ class AugmentationSettings(Section):
         "--augment=diffaugment or ada: transformed; or original (before their transformation, as "
         "in the code of StyleGAN2-ADA and R3GAN).",
         choices=("transformed", "original"),
-        of_run=True,
+        affects="training",
     )
     ada_target: float = setting(
         0.25,
@@ -62,25 +62,25 @@ class AugmentationSettings(Section):
         "ada raises its probability.",
         minimum=0,
         below=1,
-        of_run=True,
+        affects="training",
     )
     ada_interval: int = setting(
         100,
         "Iterations between two updates of ada's probability, a multiple of --steps_per_loop.",
         minimum=1,
-        of_run=True,
+        affects="training",
     )
     ada_images: int = setting(
         500_000,
         "Number of real images in which ada's probability can rise from 0 to 1.",
         minimum=1,
-        of_run=True,
+        affects="training",
     )
     consistency_weight: float = setting(
         1.0,
         "Weight of bcr's term in the critic's loss.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
 
     @property

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import re
 from typing import Any
 
 from ..errors import UserError, naming, shorten
 from . import resume
 from .augmentation import AugmentationSettings
-from .code import CodeSettings
 from .data import DataSettings
 from .devices import DeviceSettings
 from .networks import NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import OutputSettings, ScoreSettings
-from .settings import has_flag, setting
+from .settings import SAVED_RUN_MODES, check, has_flag, recorded, setting, settings_with
 from .sweep import SweepSettings
 
-SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")
+PYTHON = "python"  # the value of a setting for an object that was passed to wgan_gp.train
 
 
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
-    CodeSettings,
     SweepSettings,
     ScoreSettings,
     OutputSettings,
@@ -40,6 +39,10 @@ class Config(
 
     A function that needs the settings of one section takes that section; a Config is one.
 
+    Attributes:
+      model_sha256, generator_model_sha256, dataset_sha256, objective_sha256: The hash of the file
+        that the setting names, in hexadecimal. None if it names no file.
+
     Raises:
       UserError: If a value is invalid or two values contradict each other.
     """
@@ -51,14 +54,26 @@ class Config(
         "report); sweep, which compares the settings of --sweep (docs/sweep.md); or doctor, which "
         "checks the installation, --tpu and the buckets (docs/tpu.md).",
         choices=("train", *SAVED_RUN_MODES, "compile", "sweep", "doctor"),
-        changeable_on_resume=True,
+        affects="nothing",
     )
     compile_topology: str = setting(
         "v5e-8",
         "TPU slice to compile for: v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8, tpu7x-8 and other "
         "sizes, or a layout such as v5e:2x4.",
-        changeable_on_resume=True,
+        affects="nothing",
     )
+    objective: str | None = setting(
+        None,
+        "Objective of your own, FILE.py:NAME or MODULE:NAME, in place of the flags of the losses "
+        "(docs/custom.md).",
+        affects="training",
+        of_run=False,  # only training needs it
+        user_code=True,
+    )
+    model_sha256: str | None = recorded()
+    generator_model_sha256: str | None = recorded()
+    dataset_sha256: str | None = recorded()
+    objective_sha256: str | None = recorded()
 
     def __post_init__(self):
         super().__post_init__()
@@ -179,16 +194,14 @@ class Config(
         """
         if not self.on_remote_tpu:
             return
-        paths = {"model_dir": self.run_directory}
-        if not built_in:
-            paths["data_dir"] = self.data_dir or "(the default folder of tensorflow-datasets)"
-        if self.test_data_dir is not None:
-            paths["test_data_dir"] = self.test_data_dir
-        for name in ("restore_from", "score_data"):
-            if (path := getattr(self, name)) is not None:
-                paths[name] = path
+        paths = {name: getattr(self, name) for name in settings_with("on_tpu", self)}
+        paths["model_dir"] = self.run_directory
+        if built_in:
+            del paths["data_dir"]
+        elif self.data_dir is None:
+            paths["data_dir"] = "(the default folder of tensorflow-datasets)"
         for flag, path in paths.items():
-            if "://" not in path:
+            if path is not None and "://" not in path:
                 raise UserError(
                     f"--{flag}={path} is on this machine, but the machines of --tpu={self.tpu} "
                     "read and write it",
@@ -234,31 +247,45 @@ class Config(
         """
         return resume.differences(self, saved)
 
-    def fixed_settings(self) -> dict[str, Any]:
-        """Returns the settings on which the result of a run depends."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if not field.metadata["changeable_on_resume"]
-        }
-
     @classmethod
     def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:
         """Returns the configuration for the content of a config.json.
 
         Args:
-          saved: The content. Unknown keys are ignored. Missing settings, from before they were
-            added, have their defaults.
+          saved: The content. Unknown keys are ignored, and missing settings have their defaults.
           origin: The path of the file, for messages.
 
         Raises:
           UserError: If a value is invalid or two values contradict each other.
         """
-        saved = resume.check_saved(cls, saved, origin)
-        names = {field.name for field in dataclasses.fields(cls)}
+        fields = [field for field in dataclasses.fields(cls) if field.name in saved]
+        for field in fields:
+            try:
+                check(field, saved[field.name])
+            except UserError as error:
+                raise UserError(
+                    f"{origin} is damaged, edited or from a newer version: {error.what}",
+                    "restore the file, or use the version that wrote it",
+                ) from None
         with naming(origin):
-            return cls(**{name: value for name, value in saved.items() if name in names})
+            return cls(**{field.name: saved[field.name] for field in fields})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all settings by name, the content of config.json."""
         return dataclasses.asdict(self)
+
+
+# The settings that may name code of the user; see app/user_code/loading.py.
+CODE_SETTINGS = tuple(settings_with("user_code", Config))
+# The groups of entry points in which installed packages register values of a setting.
+GROUPS = settings_with("entry_points", Config)
+
+
+def registered_names(setting: str) -> list[str]:
+    """Returns the values of a setting that installed packages register.
+
+    Args:
+      setting: A key of GROUPS.
+    """
+    entries = importlib.metadata.entry_points(group=GROUPS[setting])
+    return sorted({entry.name for entry in entries})

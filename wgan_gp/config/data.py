@@ -1,11 +1,53 @@
-"""The settings of the data."""
+"""The settings of the data, and the values of --image_size."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from typing import Any
 
-from .image_size import LARGEST_SIDE, parse_image_size
+from ..errors import UserError, printable, shorten
 from .settings import Seeded, setting
+
+LARGEST_SIDE = 4096  # pixels
+
+
+def parse_image_size(name: str, value: Any) -> int | str:
+    """Returns an image size in its only form in a configuration: 32, or "48x24".
+
+    Args:
+      name: The name of the setting, for messages.
+      value: An integer, or a text such as "32", "32x32" or "48x24" (height and width).
+
+    Raises:
+      UserError: If it is not a size, or a side is not in 1 ... LARGEST_SIDE.
+    """
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    flag = f"--{name}={printable(shorten(str(value)))}"
+    match = re.fullmatch(r"(-?[0-9]{1,999})(?:x([0-9]{1,999}))?", str(value), re.ASCII)
+    if not (is_number or isinstance(value, str)) or match is None:
+        raise UserError(
+            f"{flag} is not a size of images",
+            "give a number of pixels, such as 64, or HxW, such as 48x24",
+        )
+    height, width = int(match[1]), int(match[2] or match[1])
+    for side in (height, width):
+        if side < 1:
+            raise UserError(f"{flag} is too small", "give at least 1")
+        if side > LARGEST_SIDE:
+            raise UserError(f"{flag} is too large", f"give at most {LARGEST_SIDE}")
+    return image_size_of(height, width)
+
+
+def image_size_of(height: int, width: int) -> int | str:
+    """Returns the image size of a height and a width: an integer if they are equal."""
+    return height if height == width else f"{height}x{width}"
+
+
+def sides_of(image_size: int | str) -> tuple[int, int]:
+    """Returns the height and the width of a valid image size."""
+    height, _, width = str(image_size).partition("x")
+    return int(height), int(width or height)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,39 +59,50 @@ class DataSettings(Seeded):
         "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder, tfrecord or "
         "array, in --data_dir; your own, FILE.py or a module (docs/custom.md); or the name of any "
         "image dataset of tensorflow-datasets (docs/data.md).",
-        of_run=True,
+        affects="data",
+        needed_by=("evaluate", "score"),
+        user_code=True,
+        entry_points="wgan_gp.datasets",
     )
     data_dir: str | None = setting(
         None,
         "Location of the data, local or gs://: a folder of images (image_folder), a pattern of "
         "files (tfrecord), a file of numbers (array: .npy, .npz, .csv, or a folder of .npy), or "
         "the folder in which tensorflow-datasets prepares its datasets.",
-        changeable_on_resume=True,
         path=True,
         per_process=True,
+        affects="data",
+        needed_by=("evaluate", "score"),
+        on_tpu=True,
     )
     test_data_dir: str | None = setting(
         None,
         "Location of held-out data, in the same format as --data_dir. The critic's loss on it "
         "shows whether the critic overfits. Default: for tensorflow-datasets, the split named test "
         "or validation; otherwise no held-out data.",
-        changeable_on_resume=True,
         path=True,
         per_process=True,
+        affects="data",
+        needed_by=("evaluate",),
+        on_tpu=True,
     )
     download: bool = setting(
         False,
         "Download and prepare a dataset of tensorflow-datasets if it is missing.",
-        changeable_on_resume=True,
         per_process=True,
+        affects="nothing",
     )
-    split: str = setting("train", "Split of a dataset of tensorflow-datasets.", of_run=True)
+    split: str = setting(
+        "train",
+        "Split of a dataset of tensorflow-datasets.",
+        affects="data",
+    )
     num_classes: int | None = setting(
         None,
         "Number of classes of a tfrecord or array dataset, whose labels are 0 to num_classes - 1.",
         minimum=1,
         maximum=1_000_000,
-        of_run=True,
+        affects="data",
     )
     image_size: int | str | None = setting(
         None,
@@ -57,15 +110,15 @@ class DataSettings(Seeded):
         "width). The central part of each image is resized to it; see --crop. Default: the size of "
         f"the dataset's images (docs/data.md). Range of each side: 1 to {LARGEST_SIDE}.",
         parse=parse_image_size,
-        of_run=True,
+        affects="data",
     )
     crop: str = setting(
         "center",
         "Images whose aspect ratio is not that of --image_size: center crops them to their "
         "largest central part that has it, none refuses them.",
         choices=("center", "none"),
+        affects="data",
         changeable_on_resume=True,
-        of_run=True,
     )
     image_channels: int | None = setting(
         None,
@@ -74,16 +127,18 @@ class DataSettings(Seeded):
         "and tfrecord.",
         minimum=1,
         maximum=16,
-        of_run=True,
+        affects="data",
     )
     random_flips: bool = setting(
-        False, "Mirror half of the real images, chosen at random.", of_run=True
+        False,
+        "Mirror half of the real images, chosen at random.",
+        affects="training",
     )
     dequantization: bool = setting(
         True,
         "Add noise of less than one level to images with 256 levels and to integer arrays, so that "
         "the critic cannot recognize real images by their discrete levels.",
-        of_run=True,
+        affects="training",
     )
     scaling: str = setting(
         "minmax",
@@ -91,14 +146,14 @@ class DataSettings(Seeded):
         "standard (mean 0, standard deviation 1), whiten (also without correlations, for features "
         "and signals) or none. Samples are saved in the data's units.",
         choices=("minmax", "standard", "whiten", "none"),
-        of_run=True,
+        affects="data",
     )
     invalid: str = setting(
         "refuse",
         "What to do about an array with NaN, infinity or constant features: refuse it, or drop "
         "these examples and features.",
         choices=("refuse", "drop"),
-        of_run=True,
+        affects="data",
     )
     cache: str = setting(
         "auto",
@@ -106,5 +161,5 @@ class DataSettings(Seeded):
         "memory of each device, if it runs the loop; see --device_loop), off, or auto (device for "
         "up to 1 GiB).",
         choices=("auto", "on", "device", "off"),
-        of_run=True,
+        affects="training",
     )

@@ -15,52 +15,52 @@ class DeviceSettings(Section):
     tpu: str | None = setting(
         None,
         "TPU to train on: its name, its grpc:// address, or local on a TPU VM.",
-        changeable_on_resume=True,
+        affects="nothing",
     )
     tpu_zone: str | None = setting(
         None,
         "Zone of a TPU given by its name. Default: the zone of this machine.",
-        changeable_on_resume=True,
+        affects="nothing",
     )
     tpu_project: str | None = setting(
         None,
         "Project of a TPU given by its name. Default: the project of this machine.",
-        changeable_on_resume=True,
+        affects="nothing",
     )
     tpu_cores: int | None = setting(
         None,
         "Train on this many cores of the TPU, for example on 1 to find an error. Default: all.",
         minimum=1,
-        changeable_on_resume=True,
         maximum=65_536,
+        affects="nothing",
     )
     start_timeout: int = setting(
         600,
         "Seconds to wait for a TPU or for the other machines.",
         minimum=1,
-        changeable_on_resume=True,
         maximum=604_800,
         per_process=True,
+        affects="nothing",
     )
     cpu_replicas: int = setting(
         1,
         "Split the CPU into this many replicas, as a rehearsal of as many TPU cores.",
         minimum=1,
-        changeable_on_resume=True,
         maximum=256,
+        affects="nothing",
     )
     jit_compile: str = setting(
         "auto",
         "Compile the steps with XLA on CPU and GPU: auto, on or off. A TPU always compiles them.",
         choices=("auto", "on", "off"),
-        changeable_on_resume=True,
+        affects="nothing",
     )
     device_loop: str = setting(
         "auto",
         "Run all iterations of a loop in one program on the device, without the host: on, off, or "
         "auto (on for a TPU, and for a single device with XLA).",
         choices=("auto", "on", "off"),
-        changeable_on_resume=True,
+        affects="nothing",
     )
 
     def __post_init__(self):

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..errors import UserError
-from .settings import Section, setting
+from .settings import SAVED_RUN_MODES, Section, setting
 
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
@@ -23,12 +23,19 @@ class NetworkSettings(Section):
         "pixels); for rectangles, these are the shorter side (docs/models.md). Default: mlp for "
         "points and for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your "
         "own: FILE.py or a module (docs/custom.md).",
-        of_run=True,
+        affects="networks",
+        needed_by=SAVED_RUN_MODES,
+        user_code=True,
+        entry_points="wgan_gp.models",
+        compared=True,
     )
     generator_model: str | None = setting(
         None,
         "Network of the generator, if it differs from the critic's. Default: --model.",
-        of_run=True,
+        affects="networks",
+        needed_by=SAVED_RUN_MODES,
+        user_code=True,
+        entry_points="wgan_gp.models",
     )
     model_width: int | None = setting(
         None,
@@ -37,14 +44,15 @@ class NetworkSettings(Section):
         "for mlp, otherwise 64.",
         minimum=1,
         maximum=16_384,
-        of_run=True,
+        affects="networks",
+        compared=True,
     )
     generator_width: int | None = setting(
         None,
         "Width of the generator, in the unit of --model_width. Default: --model_width.",
         minimum=1,
         maximum=16_384,
-        of_run=True,
+        affects="networks",
     )
     model_depth: int | None = setting(
         None,
@@ -52,41 +60,46 @@ class NetworkSettings(Section):
         "6; r3gan, default 2).",
         minimum=1,
         maximum=256,
-        of_run=True,
+        affects="networks",
     )
     activation: str = setting(
         "relu",
         "Activation of all hidden layers: relu (leaky in the critics of dcgan and conv1d, and in "
         "r3gan) or tanh.",
         choices=("relu", "tanh"),
-        of_run=True,
+        affects="networks",
+        used_by=("generator", "critic"),
     )
     generator_normalization: str = setting(
         "batch",
         "Normalization of the generator's layers: batch or none. mlp and r3gan have none.",
         choices=("batch", "none"),
-        of_run=True,
+        affects="networks",
+        used_by=("generator",),
     )
     generator_channels: str = setting(
         "doubling",
         "Channels of the generator of dcgan or conv1d: doubling whenever the size is reduced, or "
         "constant.",
         choices=("doubling", "constant"),
-        of_run=True,
+        affects="networks",
+        used_by=("generator",),
     )
     critic_normalization: str = setting(
         "none",
         "Normalization of the critic: none; layer (over all features of an example), group or "
         "instance; or spectral (of the weights).",
         choices=CRITIC_NORMALIZATIONS,
-        of_run=True,
+        affects="networks",
+        used_by=("critic",),
     )
     critic_pooling: str = setting(
         "mean",
         "Pooling of the last features of resnet's critic at 32 pixels: mean (as in the paper) or "
         "sum (64 times as large). Other critics do not pool.",
         choices=("mean", "sum"),
-        of_run=True,
+        affects="networks",
+        used_by=("critic",),
     )
     minibatch_stddev: int = setting(
         0,
@@ -94,7 +107,8 @@ class NetworkSettings(Section):
         "a feature (4 in ProGAN). 0: no groups.",
         minimum=0,
         maximum=1024,
-        of_run=True,
+        affects="networks",
+        used_by=("critic",),
     )
     batch_norm_momentum: float = setting(
         0.99,
@@ -102,7 +116,8 @@ class NetworkSettings(Section):
         "that each update keeps (1 minus PyTorch's momentum).",
         minimum=0,
         below=1,
-        of_run=True,
+        affects="networks",
+        used_by=("generator",),
     )
     conditioning: str = setting(
         "none",
@@ -111,36 +126,38 @@ class NetworkSettings(Section):
         "or concatenation with the critic's input. Except with none, the generator takes them, "
         "too.",
         choices=CONDITIONINGS,
-        of_run=True,
+        affects="networks",
     )
     latent_size: int = setting(
         64,
         "Length of a latent vector, drawn from N(0, I).",
         minimum=1,
         maximum=65_536,
-        of_run=True,
+        affects="networks",
     )
     sampling_statistics: str = setting(
         "accumulated",
         "Moments of the generator's batch normalization when sampling: accumulated during "
         "training, or those of each batch of samples (batch).",
         choices=("accumulated", "batch"),
+        affects="networks",
         changeable_on_resume=True,
-        of_run=True,
+        used_by=("generator",),
     )
     precision: str = setting(
         "float32",
         "Precision of convolutions and matrix products: float32 or mixed_bfloat16 "
         "(docs/performance.md).",
         choices=("float32", "mixed_bfloat16"),
-        of_run=True,
+        affects="networks",
+        used_by=("generator", "critic"),
     )
     fused_resampling: str = setting(
         "auto",
         "Compute a convolution of resnet and its resampling as one operation: auto (on, except on "
         "a GPU), on or off. The function and the weights are the same.",
         choices=("auto", "on", "off"),
-        changeable_on_resume=True,
+        affects="nothing",
     )
 
     def __post_init__(self):

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from ..errors import UserError, printable, shorten
-from . import validation
-from .settings import Section, setting
+from .settings import Section, check_value, setting
 
 _LIMITS = {"minimum": 0, "maximum": None, "above": None, "below": None, "choices": ()}
 
@@ -19,7 +18,7 @@ def parse_adversarial_loss(name: str, value: Any) -> str:
       UserError: If there is no such loss.
     """
     limits = {**_LIMITS, "choices": tuple(ObjectiveSettings.losses.ADVERSARIAL_LOSSES)}
-    validation.check(name, value, str, limits, optional=False)
+    check_value(name, value, str, limits)
     return value
 
 
@@ -34,7 +33,7 @@ def parse_penalty(name: str, value: Any) -> str:
       UserError: If it is not text, a name is unknown, or the penalties cannot be combined.
     """
     penalties = ObjectiveSettings.losses.PENALTIES
-    validation.check(name, value, str, {**_LIMITS, "minimum": None}, optional=False)
+    check_value(name, value, str, {**_LIMITS, "minimum": None})
     names = [part.strip() for part in value.split(",")]
     flag = f"--{name}={printable(shorten(value))}"
     for each in names:
@@ -69,7 +68,7 @@ def parse_weight(name: str, value: Any) -> float | str:
                 number = float(part)
             except ValueError:
                 number = part  # which the check names
-        validation.check(name, number, float, _LIMITS, optional=False)
+        check_value(name, number, float, _LIMITS)
         numbers.append(float(number))
     return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
@@ -91,63 +90,66 @@ class ObjectiveSettings(Section):
         "wasserstein",
         "Adversarial loss:",
         parse=parse_adversarial_loss,
-        of_run=True,
+        affects="training",
     )
     penalty: str = setting(
         "two_sided",
         "Penalty on the norm of the critic's gradient, or several with commas, such as r1,r2:",
         parse=parse_penalty,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     penalty_weight: float | str = setting(
         10.0,
         "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2). Of several "
         "penalties, one number for each, such as 5,5, or one for all.",
         parse=parse_weight,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     penalty_weight_end: float = setting(
         1.0,
         "Fraction of the penalty's weight that remains after --schedule_steps, along half a "
         "cosine. 1: the weight is constant.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     penalty_target: float = setting(
         1.0,
         "Target of the gradient norm for two_sided, one_sided and dragan.",
         minimum=0,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     penalty_interval: int = setting(
         1,
         "Apply the penalty only in every k-th critic step, with k times its weight.",
         minimum=1,
-        of_run=True,
+        affects="training",
     )
     clip_value: float = setting(
         0.01,
         "Largest absolute weight that weight_clipping permits in the critic.",
         above=0,
-        of_run=True,
+        affects="training",
     )
     drift_weight: float = setting(
         0.0,
         "Weight of D(real)^2, which keeps scores near 0 (0.001 in ProGAN).",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     critic_class_weight: float = setting(
         1.0,
         "Weight of acgan's cross-entropy on real images in the critic's loss.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     generator_class_weight: float = setting(
         0.1,
         "Weight of acgan's cross-entropy on samples in the generator's loss.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
 
     def __post_init__(self):

@@ -15,7 +15,7 @@ class OptimizationSettings(Seeded):
         7500,
         "Total number of iterations, each with n_critic critic steps and one generator step.",
         minimum=1,
-        of_run=True,
+        affects="training",
     )
     stop_step: int | None = setting(
         None,
@@ -24,25 +24,30 @@ class OptimizationSettings(Seeded):
         "that reaches it. The schedules still follow --train_steps, and a larger value continues "
         "the run. Default: --train_steps.",
         minimum=1,
-        changeable_on_resume=True,
-        stays_none=True,
+        affects="nothing",
     )
     n_critic: int = setting(
-        5, "Critic steps per generator step.", minimum=1, maximum=10_000, of_run=True
+        5,
+        "Critic steps per generator step.",
+        minimum=1,
+        maximum=10_000,
+        affects="training",
+        compared=True,
     )
     batch_size: int = setting(
         64,
         "Number of real images in a critic step, over all replicas.",
         minimum=1,
         maximum=2**20,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     generator_batch_size: int | None = setting(
         None,
         "Number of samples in a generator step, over all replicas. Default: --batch_size.",
         minimum=1,
         maximum=2**20,
-        of_run=True,
+        affects="training",
     )
     accumulate: int = setting(
         1,
@@ -51,31 +56,45 @@ class OptimizationSettings(Seeded):
         "each micro-batch of a generator step.",
         minimum=1,
         maximum=2**20,
-        of_run=True,
+        affects="training",
     )
     steps_per_loop: int = setting(
         50,
         "Iterations per call from Python. Summaries, samples and checkpoints are written between "
         "the calls.",
         minimum=1,
-        changeable_on_resume=True,
+        affects="nothing",
         of_run=True,
     )
     critic_learning_rate: float = setting(
-        1e-3, "Learning rate of the critic.", above=0, of_run=True
+        1e-3,
+        "Learning rate of the critic.",
+        above=0,
+        affects="training",
+        compared=True,
     )
     generator_learning_rate: float = setting(
-        1e-3, "Learning rate of the generator.", above=0, of_run=True
+        1e-3,
+        "Learning rate of the generator.",
+        above=0,
+        affects="training",
+        compared=True,
     )
     beta_1: float = setting(
-        0.0, "Adam's decay rate of the mean gradient.", minimum=0, below=1, of_run=True
+        0.0,
+        "Adam's decay rate of the mean gradient.",
+        minimum=0,
+        below=1,
+        affects="training",
+        compared=True,
     )
     beta_2: float = setting(
         0.9,
         "Adam's decay rate of the mean squared gradient.",
         minimum=0,
         below=1,
-        of_run=True,
+        affects="training",
+        compared=True,
     )
     beta_2_end: float | None = setting(
         None,
@@ -83,30 +102,28 @@ class OptimizationSettings(Seeded):
         "Default: it is constant.",
         minimum=0,
         below=1,
-        stays_none=True,
-        of_run=True,
+        affects="training",
     )
     learning_rate_schedule: str = setting(
         "linear",
         "Learning rates over time: constant, or linear or cosine decay to --learning_rate_end in "
         "--schedule_steps.",
         choices=("constant", "linear", "cosine"),
-        of_run=True,
+        affects="training",
     )
     learning_rate_end: float = setting(
         0.0,
         "Fraction of the initial learning rates at which linear and cosine decay end.",
         minimum=0,
         maximum=1,
-        of_run=True,
+        affects="training",
     )
     schedule_steps: int | None = setting(
         None,
         "Iterations until the end of the schedules, whose last values then stay. Default: "
         "--train_steps.",
         minimum=1,
-        stays_none=True,
-        of_run=True,
+        affects="training",
     )
     generator_ema_decay: float = setting(
         0.0,
@@ -114,29 +131,28 @@ class OptimizationSettings(Seeded):
         "which samples are then drawn. 0: no average.",
         minimum=0,
         below=1,
-        of_run=True,
+        affects="training",
     )
     generator_ema_half_life: int | None = setting(
         None,
         "Half-life of the moving average of the generator, in images (500000), in place of "
         "--generator_ema_decay. Default: the decay applies.",
         minimum=1,
-        stays_none=True,
-        of_run=True,
+        affects="training",
     )
     generator_ema_ramp: float = setting(
         0.05,
         "Upper limit of the half-life as a fraction of the number of images so far, so that the "
         "initial weights are forgotten. 0: no limit.",
         minimum=0,
-        of_run=True,
+        affects="training",
     )
     on_nonfinite: str = setting(
         "stop",
         "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
         "the last checkpoint with new noise, at most three times.",
         choices=("stop", "rollback"),
-        changeable_on_resume=True,
+        affects="nothing",
     )
 
     @property

@@ -20,57 +20,62 @@ class OutputSettings(Section):
     model_dir: str | None = setting(
         None,
         "Run directory, any path that TensorFlow can open (local, gs://). Default: runs/<dataset>.",
-        changeable_on_resume=True,
         path=True,
         per_process=True,
+        affects="nothing",
+        on_tpu=True,
     )
     summary_interval: int = setting(
         100,
         "Iterations between summaries. 0: only at the end.",
         minimum=0,
-        changeable_on_resume=True,
+        affects="nothing",
     )
     sample_interval: int = setting(
         500,
         "Iterations between sample grids. 0: only at the end.",
         minimum=0,
-        changeable_on_resume=True,
+        affects="nothing",
     )
     checkpoint_interval: int = setting(
         500,
         "Iterations between checkpoints. 0: only at the end.",
         minimum=0,
-        changeable_on_resume=True,
+        affects="nothing",
     )
     keep_checkpoints: int = setting(
-        5, "Number of newest checkpoints to keep.", minimum=1, changeable_on_resume=True
+        5,
+        "Number of newest checkpoints to keep.",
+        minimum=1,
+        affects="nothing",
     )
     keep_checkpoint_interval: int = setting(
         0,
         "Keep the first checkpoint at or after each multiple of this many iterations forever. 0: "
         "none.",
         minimum=0,
-        changeable_on_resume=True,
+        affects="nothing",
     )
     writers: str | None = setting(
         None,
         "Further writers of curves and images, separated by commas: wandb, mlflow, or your own, "
         "FILE.py:NAME or MODULE:NAME (docs/writers.md).",
-        changeable_on_resume=True,
         per_process=True,
+        affects="nothing",
     )
     compare: str | None = setting(
         None,
         "Further settings and metrics in which TensorBoard's HParams compares runs, separated by "
         "commas, such as latent_size,evaluation/fid. A name with a slash is a metric.",
-        changeable_on_resume=True,
+        affects="nothing",
     )
     restore_from: str | None = setting(
         None,
         "Start a new run from another run's checkpoint: its run directory, or one of its "
         "checkpoints/ckpt-N. Once the new run has a checkpoint, it continues from its own.",
-        changeable_on_resume=True,
         path=True,
+        affects="training",
+        on_tpu=True,
     )
     restore: str | None = setting(
         None,
@@ -78,27 +83,28 @@ class OutputSettings(Section):
         "generator, critic or both. Training starts at iteration 0 with new optimizers "
         "(docs/reliability.md). Default: continue that run, which must have the same networks.",
         choices=("generator", "critic", "both"),
+        affects="training",
         changeable_on_resume=True,
+        of_run=False,
     )
     evaluate_interval: int = setting(
         0,
         "Iterations between evaluations during training. 0: no evaluations.",
         minimum=0,
-        changeable_on_resume=True,
+        affects="nothing",
     )
     profile_steps: str | None = setting(
         None,
         "Iterations to profile for TensorBoard, as FIRST,LAST.",
-        changeable_on_resume=True,
         per_process=True,
+        affects="nothing",
     )
     evaluate_samples: int = setting(
         10_000,
         "Number of samples to evaluate, and maximum number of real examples.",
         minimum=2,
-        changeable_on_resume=True,
         maximum=1_000_000,
-        of_run=True,
+        affects="samples",
     )
     feature_extractor: str | None = setting(
         None,
@@ -108,37 +114,37 @@ class OutputSettings(Section):
         "the values themselves, as for tables and signals (docs/evaluation.md). Default: "
         "classifier for labeled images of at most 32 pixels, otherwise inception; none for data "
         "that is not pictures.",
-        changeable_on_resume=True,
         path=True,
+        affects="samples",
         of_run=EXTRACTORS,
+        needed_by=("evaluate",),
     )
     sample_format: str = setting(
         "grid",
         "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
         "files), npz or npy (arrays), or csv (a table of points).",
         choices=("grid", "interpolation", "png", "npz", "npy", "csv"),
-        changeable_on_resume=True,
+        affects="nothing",
     )
     num_samples: int = setting(
         64,
         "Number of samples that --mode=sample draws.",
         minimum=1,
-        changeable_on_resume=True,
         maximum=1_000_000,
+        affects="nothing",
     )
     sample_seed: int | None = setting(
         None,
         "Seed of the noise of the samples. Default: --seed.",
         minimum=0,
-        changeable_on_resume=True,
-        of_run=True,
+        affects="samples",
     )
     sample_class: int | None = setting(
         None,
         "Class of the samples of a conditional run. Default: all classes in turn.",
         minimum=0,
-        changeable_on_resume=True,
         maximum=1_000_000,
+        affects="nothing",
     )
     sample_conditions: str | None = setting(
         None,
@@ -146,15 +152,15 @@ class OutputSettings(Section):
         "conditions separated by semicolons, or a .npy or .csv file with a condition in each row. "
         "With --sample_format=interpolation, rows move from the first to the last. Default: "
         "conditions of the data.",
-        changeable_on_resume=True,
+        affects="nothing",
     )
     output: str | None = setting(
         None,
         "Path of the output of --mode=sample, --mode=score and --mode=export. Default: in "
         "--model_dir.",
-        changeable_on_resume=True,
         path=True,
         per_process=True,
+        affects="nothing",
     )
 
     @property
@@ -171,28 +177,29 @@ class ScoreSettings(Section):
         None,
         "Examples that --mode=score scores: a folder of images, a .npy file of examples, or a "
         ".npz file of examples and labels (docs/scoring.md). Default: the run's own dataset.",
-        changeable_on_resume=True,
         path=True,
+        affects="nothing",
+        on_tpu=True,
     )
     score_examples: int = setting(
         1000,
         "Maximum number of examples of the run's own dataset that --mode=score scores.",
         minimum=1,
-        changeable_on_resume=True,
         maximum=1_000_000,
+        affects="nothing",
     )
     score_starts: int = setting(
         4,
         "Number of latent vectors from which --mode=score searches the sample nearest to an "
         "example. 0: no search, and no distances.",
         minimum=0,
-        changeable_on_resume=True,
         maximum=256,
+        affects="nothing",
     )
     score_steps: int = setting(
         200,
         "Number of steps of Adam in the search of --mode=score.",
         minimum=0,
-        changeable_on_resume=True,
         maximum=100_000,
+        affects="nothing",
     )

@@ -6,8 +6,8 @@ import dataclasses
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError, shorten
-from .settings import Section, as_text, check, value_type
+from ..errors import shorten
+from .settings import Section, as_text, settings_with
 
 if TYPE_CHECKING:
     from .config import Config
@@ -26,7 +26,6 @@ def differences(config: Config, saved: dict[str, Any]) -> list[str]:
     Returns:
       Texts such as `--flag: old -> new`; empty if the run can be resumed.
     """
-    saved = _with_booleans(config, saved)
     return [
         f"{shorten(name)}: unknown, from a newer version or damaged"
         for name in _unknown(config, saved)
@@ -38,7 +37,6 @@ def differences(config: Config, saved: dict[str, Any]) -> list[str]:
 
 def resume_remedy(config: Config, saved: dict[str, Any]) -> str:
     """Returns how to continue a saved run of another configuration, for an error's remedy."""
-    saved = _with_booleans(config, saved)
     if _unknown(config, saved):
         return "continue it with the version that wrote it"
     settings = _fixed_differences(config, saved)
@@ -48,43 +46,18 @@ def resume_remedy(config: Config, saved: dict[str, Any]) -> str:
     return " and ".join(f"{verb} {what}" for verb, what in parts if what) + " to continue it"
 
 
-def check_saved(kind: type[Section], saved: dict[str, Any], origin: str) -> dict[str, Any]:
-    """Returns the settings of a saved configuration as this version has them.
-
-    Args:
-      kind: The class of the configuration.
-      saved: The content of a config.json.
-      origin: The path of the file, for messages.
-
-    Raises:
-      UserError: If a setting cannot have its value.
-    """
-    saved = _with_booleans(kind, saved)
-    for field in dataclasses.fields(kind):
-        if field.name not in saved:
-            continue
-        try:
-            check(field, saved[field.name])
-        except UserError as error:
-            raise UserError(
-                f"{origin} is damaged, edited or from a newer version: {error.what}",
-                "restore the file, or use the version that wrote it",
-            ) from None
-    return saved
-
-
 def settings_of_run(kind: type[Section], saved: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings of a config.json that describe its run; see `settings.setting`.
 
     Args:
       kind: The class of the configuration.
-      saved: The content of a config.json, whose values are valid; see `check_saved`.
+      saved: The content of a config.json, whose values are valid; see `Config.from_dict`.
     """
-    permitted = {field.name: field.metadata["of_run"] for field in dataclasses.fields(kind)}
+    permitted = settings_with("of_run", kind)
     return {
         name: value
         for name, value in saved.items()
-        if (values := permitted.get(name, False)) is True or (values and value in values)
+        if (values := permitted.get(name, ())) is True or value in values
     }
 
 
@@ -100,10 +73,6 @@ def _fixed_differences(config: Config, saved: dict[str, Any]) -> dict[str, Any]:
     same_schedule = old_schedule == _schedule_length(dataclasses.asdict(config))
     found = {}
     for field in dataclasses.fields(config):
-        replaced = field.default is None and not field.metadata["stays_none"]
-        if field.name not in saved and replaced:
-            continue  # added after the run was made, and its default follows from the others
-        # A setting that was added after the run was made had its default value in it.
         old = saved.get(field.name, field.default)
         changeable = field.metadata["changeable_on_resume"] or (
             field.name in ("train_steps", "schedule_steps") and same_schedule
@@ -131,16 +100,3 @@ def _is_same_code(config: Config, saved: dict[str, Any], name: str) -> bool:
     """Returns True if a setting names a file of the same content as before, at any path."""
     before = saved.get(f"{name}_sha256")
     return before is not None and before == getattr(config, f"{name}_sha256", None)
-
-
-def _with_booleans(kind: Section | type[Section], saved: dict[str, Any]) -> dict[str, Any]:
-    """Returns a saved configuration with booleans for "on" and "off".
-
-    Earlier versions wrote the two words for settings that are booleans now.
-    """
-    words = {"on": True, "off": False}
-    switches = {field.name for field in dataclasses.fields(kind) if value_type(field) is bool}
-    return {
-        name: words[value] if name in switches and value in ("on", "off") else value
-        for name, value in saved.items()
-    }

@@ -1,82 +1,146 @@
-"""The declaration of settings, and the base class of the sections of a configuration."""
+"""The declaration of settings, the checks of their values, and the base class of the sections.
+
+The same checks apply to a flag, to config.json and to a Config made in Python.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
+import os
+import struct
+import unicodedata
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import validation
+from ..errors import UserError, printable, shorten
 
+# What depends on a setting; see `setting`.
+AFFECTS = ("data", "networks", "training", "samples", "nothing")
+SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")
+LARGEST = 2**31 - 1  # of a whole number that has no tighter bound
+KINDS: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+}
+_FLOAT32_MAX = 3.4028234e38
+_FLOAT32_TINY = 1.1754944e-38  # most devices flush smaller numbers to 0
 # Annotations are strings in modules that import annotations from __future__.
-_TYPES = {kind.__name__: kind for kind in (bool, int, float, str)}
+_TYPES = {kind.__name__: kind for kind in KINDS}
 
 
 def setting(
     default: Any,
     help: str,
     *,
+    affects: str,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
     choices: tuple[Any, ...] = (),
-    changeable_on_resume: bool = False,
-    path: bool = False,
-    per_process: bool = False,
-    stays_none: bool = False,
-    of_run: bool | tuple[str, ...] = False,
     parse: Callable[[str, Any], Any] | None = None,
+    changeable_on_resume: bool | None = None,
+    of_run: bool | tuple[str, ...] | None = None,
+    needed_by: tuple[str, ...] = (),
+    path: bool = False,
+    on_tpu: bool = False,
+    per_process: bool = False,
+    user_code: bool = False,
+    entry_points: str | None = None,
+    used_by: tuple[str, ...] = (),
+    compared: bool = False,
 ) -> Any:
     """Declares a setting as a field of a dataclass.
 
     Args:
       default: The default value. None also declares that the setting may be None.
       help: The text that --help prints.
+      affects: What depends on the setting. "data": the examples, with which samples are compared;
+        "networks": the functions that the networks compute; "training": anything else of the
+        trained weights; "samples": what a trained run draws and evaluates; "nothing": only how,
+        when or where it is computed or written.
       minimum, maximum: The inclusive limits of the value. The maximum of an integer defaults to
-        validation.LARGEST. It is lower where larger values would only overflow or fill the memory.
+        LARGEST. It is lower where larger values would only overflow or fill the memory.
       above, below: The exclusive limits of the value.
       choices: The permitted values. Empty permits all values.
-      changeable_on_resume: Whether a resumed run may have another value, because the result of
-        training does not depend on it.
-      path: Whether the value is a path, in which a leading ~ means the home directory.
-      per_process: Whether processes that train together may have different values. All other
-        settings must be equal, because they determine what is computed and when the processes wait
-        for each other.
-      stays_none: Whether a default of None is a value of its own, which no other value replaces
-        before config.json is written. A run from before the setting was added then had None.
+      parse: Takes the name of the setting and a value, checks the value and returns it in the form
+        that a configuration has. It replaces the other checks of the value.
+      changeable_on_resume: Whether a resumed run may have another value. Default: for a path, and
+        if the trained weights do not depend on the setting.
       of_run: Whether the setting describes a saved run, so that the modes that use one take it from
         its config.json; a tuple permits only these values. All other settings are taken from the
         command line alone, because config.json may come from another person: it must not decide
-        which files or code are read, where a mode writes, or what it connects to.
-      parse: Takes the name of the setting and a value, checks the value and returns it in the form
-        that a configuration has. It replaces the other checks of the value.
+        which files or code are read, where a mode writes, or what it connects to. Default: unless
+        the setting affects nothing or is a path.
+      needed_by: The modes that use a saved run and need the setting. If its value in config.json
+        names code, a path or a server, these modes use it only if the command line names it, too.
+      path: Whether the value is a path, in which a leading ~ means the home directory.
+      on_tpu: Whether the machines of a remote TPU read or write at the path.
+      per_process: Whether processes that train together may have different values. All other
+        settings must be equal, because they determine what is computed and when the processes wait
+        for each other.
+      user_code: Whether the value may name code of the user. config.json then has the hash of its
+        file as the setting NAME_sha256.
+      entry_points: The group of entry points in which packages register values of the setting.
+      used_by: The networks, generator or critic, that read the setting from their design. A network
+        of the user that ignores a value other than the default is an error.
+      compared: Whether TensorBoard's HParams compares runs in the setting.
     """
     metadata = {
         "help": help,
+        "affects": affects,
         "minimum": minimum,
         "maximum": maximum,
         "above": above,
         "below": below,
         "choices": choices,
-        "changeable_on_resume": changeable_on_resume,
-        "path": path,
-        "per_process": per_process,
-        "stays_none": stays_none,
-        "of_run": of_run,
         "parse": parse,
+        "changeable_on_resume": (
+            path or affects in ("samples", "nothing")
+            if changeable_on_resume is None
+            else changeable_on_resume
+        ),
+        "of_run": not (path or affects == "nothing") if of_run is None else of_run,
+        "needed_by": needed_by,
+        "path": path,
+        "on_tpu": on_tpu,
+        "per_process": per_process,
+        "user_code": user_code,
+        "entry_points": entry_points,
+        "used_by": used_by,
+        "compared": compared,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def recorded() -> Any:
     """Declares a value that config.json records but that is not a flag: an optional text."""
-    return setting(None, "", changeable_on_resume=True, of_run=True)
+    return setting(None, "", affects="nothing", of_run=True)
 
 
 def has_flag(field: dataclasses.Field) -> bool:
     """Returns True if a field is a setting of the command line, and not only recorded."""
     return bool(field.metadata["help"])
+
+
+def settings_with(declared: str, kind: type[Section] | Section) -> dict[str, Any]:
+    """Returns the settings of a section for which an argument of `setting` is true.
+
+    Args:
+      declared: The name of the argument.
+      kind: The section, or its class.
+
+    Returns:
+      The value of the argument by the name of the setting.
+    """
+    return {
+        field.name: field.metadata[declared]
+        for field in dataclasses.fields(kind)
+        if field.metadata[declared]
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,8 +165,9 @@ class Seeded(Section):
         0,
         "Seed of the initial weights, the noise and the order of the data. A seed gives the same "
         "run on any number of replicas.",
+        affects="training",
         minimum=0,
-        of_run=True,
+        compared=True,
     )
 
 
@@ -113,10 +178,12 @@ def check(field: dataclasses.Field, value: Any) -> Any:
       UserError: If the value is invalid for the setting.
     """
     optional = field.default is None
+    if value is None and optional:
+        return value
     parse = field.metadata["parse"]
-    if parse is not None and not (value is None and optional):
+    if parse is not None:
         return parse(field.name, value)
-    validation.check(field.name, value, value_type(field), field.metadata, optional=optional)
+    check_value(field.name, value, value_type(field), field.metadata)
     return value
 
 
@@ -131,3 +198,102 @@ def value_type(field: dataclasses.Field) -> type:
 def as_text(value: Any) -> str:
     """Returns the value of a setting as messages and the command line spell it."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def check_value(name: str, value: Any, kind: type, limits: Mapping[str, Any]) -> None:
+    """Raises UserError unless a value is valid for a setting.
+
+    Args:
+      name: The name of the setting.
+      value: The value.
+      kind: bool, int, float or str.
+      limits: `choices`, `minimum`, `maximum`, `above` and `below`, as declared by `setting`.
+    """
+    if not _is_a(kind, value):
+        raise UserError(
+            f"--{name}={shorten(repr(value))} is not {KINDS[kind]}", f"give {KINDS[kind]}"
+        )
+    flag = f"--{name}={printable(shorten(str(value)))}"
+    if limits["choices"] and value not in limits["choices"]:
+        raise UserError(
+            f"{flag} is unknown", f"use one of {', '.join(map(str, limits['choices']))}"
+        )
+    if kind is str:
+        _check_text(flag, value)
+    elif kind is int:
+        _check_range(flag, value, {**limits, "maximum": largest(limits)})
+    elif kind is float:
+        _check_range(flag, _as_float32(flag, value, limits), limits)
+
+
+def largest(limits: Mapping[str, Any]) -> int:
+    """Returns the maximum of an integer setting."""
+    return LARGEST if limits["maximum"] is None else limits["maximum"]
+
+
+def expand_home(name: str, path: str) -> str:
+    """Returns a path with a leading ~ or ~user replaced by the home directory.
+
+    Shells expand `--flag ~/x`, but not `--flag=~/x`.
+
+    Raises:
+      UserError: If there is no such home directory.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise UserError(
+            f"--{name}={shorten(path)} begins with ~, but there is no such home directory",
+            "write the path in full, or ./~... for a name that begins with ~",
+        )
+    return expanded
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):  # an int to Python
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _check_text(flag: str, text: str) -> None:
+    if not text.strip():
+        raise UserError(f"{flag} is empty", "give a value, or omit the flag")
+    categories = {unicodedata.category(character) for character in text}
+    if "Cs" in categories:  # Python decodes invalid UTF-8 on the command line as surrogates
+        raise UserError(f"{flag} is not valid UTF-8", "give text in UTF-8")
+    if "Cc" in categories:
+        raise UserError(
+            f"{flag} contains a control character",
+            "remove line breaks, tabs and other control characters",
+        )
+
+
+def _as_float32(flag: str, value: float, limits: Mapping[str, Any]) -> float:
+    """Returns a value in float32, in which devices compute.
+
+    Raises:
+      UserError: If it is infinite, NaN or too small in float32.
+    """
+    try:
+        (single,) = struct.unpack("<f", struct.pack("<f", float(value)))
+    except OverflowError:
+        remedy = f"give at most {_FLOAT32_MAX}"
+        raise UserError(f"{flag} is too large for float32", remedy) from None
+    if not math.isfinite(single):
+        raise UserError(f"{flag} is not a finite number", "give a finite one")
+    if value and abs(single) < _FLOAT32_TINY:
+        or_zero = "0, or " if limits["above"] is None else ""
+        raise UserError(
+            f"{flag} is too small for float32", f"give {or_zero}{_FLOAT32_TINY} or more"
+        )
+    return single
+
+
+def _check_range(flag: str, value: float, limits: Mapping[str, Any]) -> None:
+    if limits["minimum"] is not None and value < limits["minimum"]:
+        raise UserError(f"{flag} is too small", f"give at least {limits['minimum']}")
+    if limits["above"] is not None and value <= limits["above"]:
+        raise UserError(f"{flag} is too small", f"give more than {limits['above']}")
+    if limits["maximum"] is not None and value > limits["maximum"]:
+        raise UserError(f"{flag} is too large", f"give at most {limits['maximum']}")
+    if limits["below"] is not None and value >= limits["below"]:
+        raise UserError(f"{flag} is too large", f"give less than {limits['below']}")

@@ -16,15 +16,15 @@ class SweepSettings(Section):
         None,
         "JSON file of --mode=sweep: the settings, the seeds, and the figure that ranks them "
         "(docs/sweep.md).",
-        changeable_on_resume=True,
         path=True,
+        affects="nothing",
     )
     sweep_parallel: int = setting(
         1,
         "Number of runs of --mode=sweep at a time, each in its own process.",
         minimum=1,
-        changeable_on_resume=True,
         maximum=1024,
+        affects="nothing",
     )
 
     def check_parallel(self, tpu: str | None) -> None:

@@ -13,8 +13,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ..config import DataSettings, DeviceSettings, image_size_of
-from ..config.code import PYTHON
+from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError
 from .built_in import BUILT_IN, BuiltInReader
 from .spec import DataSpec, is_normalized

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import PIL.Image
 from absl import logging
 
-from ..config import DataSettings, image_size_of
-from ..config.image_size import LARGEST_SIDE
+from ..config import LARGEST_SIDE, DataSettings, image_size_of
 from ..errors import UserError, printable
 from . import tiff
 from .shapes import (

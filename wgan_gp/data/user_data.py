@@ -169,11 +169,7 @@ class UserReader:
     def _check_flags(self, settings: DataSettings) -> None:
         size, channels = settings.image_size, settings.image_channels
         shape = self.example_shape
-        # Earlier versions recorded only the height of rectangles.
-        fits = size is None or (
-            len(shape) == 3 and (size == shape[0] or sides_of(size) == shape[:2])
-        )
-        if not fits:
+        if size is not None and (len(shape) != 3 or sides_of(size) != shape[:2]):
             raise UserError(
                 f"--image_size={size}, but the examples of {self._flag} have shape {shape}",
                 "omit it, and resize them there",

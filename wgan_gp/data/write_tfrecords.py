@@ -20,8 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 import tqdm
 
-from ..config import sides_of
-from ..config.image_size import parse_image_size
+from ..config import parse_image_size, sides_of
 from ..errors import UserError, printable, reason
 from ..run_directory.files import list_prefix
 from ..runtime.streams import show_log_lines

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from ..config import image_size_of
+from ..config import DataSettings, image_size_of, settings_with
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.shuffling import ORDER
@@ -29,12 +29,7 @@ from ..run_directory.json_files import digest
 # The settings that determine the examples and their order. The seed is one of them, because only
 # the first examples of an epoch of a large dataset are read.
 _DATA_SETTINGS = (
-    "dataset",
-    "data_dir",
-    "split",
-    "num_classes",
-    "image_size",
-    "image_channels",
+    *(name for name, what in settings_with("affects", DataSettings).items() if what == "data"),
     "seed",
 )
 _FORMAT = 3  # the version of the cache's format

@@ -18,7 +18,7 @@ from tensorboard.plugins.histogram.summary_v2 import histogram_pb
 from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-from ..config import Config
+from ..config import Config, settings_with
 from ..run_directory.files import check_regular, delete, list_prefix
 from .writer import Writer
 
@@ -97,16 +97,7 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 
 
 # The settings and the metrics in which TensorBoard's HParams compares runs.
-COMPARED_SETTINGS: tuple[str, ...] = (
-    "penalty",
-    "penalty_weight",
-    "penalty_target",
-    "n_critic",
-    "batch_size",
-    "model",
-    "model_width",
-)
-COMPARED_SETTINGS += ("critic_learning_rate", "generator_learning_rate", "beta_1", "beta_2", "seed")
+COMPARED_SETTINGS = tuple(settings_with("compared", Config))
 COMPARED_METRICS = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
 SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # of the critic
 

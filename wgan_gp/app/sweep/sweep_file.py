@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...config import Config, as_text, has_flag
-from ...config.settings import check
-from ...config.validation import expand_home
+from ...config.settings import check, expand_home
 from ...errors import UserError, naming, reason, shorten
 
 # The figures of an evaluation whose best value is known; others need a "goal".

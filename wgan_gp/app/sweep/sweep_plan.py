@@ -110,7 +110,7 @@ class Sweep:
 
 def _keeps(name: str) -> bool:
     """Returns True if a setting that is None stays so, and does not follow from others."""
-    return name in _OF_FIGURES or sweep_file.FIELDS[name].metadata["stays_none"]
+    return name in _OF_FIGURES or name in ("beta_2_end", "schedule_steps")
 
 
 def _changed_flags(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

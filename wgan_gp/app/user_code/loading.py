@@ -21,8 +21,7 @@ from typing import Any
 
 from absl import logging
 
-from ...config import Config
-from ...config.code import CODE_SETTINGS, GROUPS, PYTHON, registered_names
+from ...config import CODE_SETTINGS, GROUPS, PYTHON, Config, registered_names
 from ...data.datasets import BUILT_IN, FILE_DATASETS
 from ...errors import UserError, shorten
 from ..library import Library, Registry

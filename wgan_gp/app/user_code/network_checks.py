@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ...config import Config, NetworkSettings
+from ...config import Config, NetworkSettings, settings_with
 from ...data.spec import DataSpec
 from ...errors import UserError, shorten
 from ...training.networks import UserNetwork
@@ -20,17 +20,6 @@ _TOLERANCE = 1e-4  # relative; well below the influence of one example among man
 # generator are recognized by their attribute "seed2".
 _STATEFUL_RANDOM = ("Rng", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal")
 _SEED_STATE = "seed_generator_state"  # the variable of a Keras SeedGenerator
-# The settings of the networks that are not sizes, by the networks that they apply to.
-_SETTINGS_OF = {
-    "generator": (
-        "generator_normalization",
-        "generator_channels",
-        "batch_norm_momentum",
-        "sampling_statistics",
-    ),
-    "critic": ("critic_normalization", "critic_pooling", "minibatch_stddev"),
-    "generator and critic": ("activation", "precision"),
-}
 
 # Operations that only change the form of their input.
 _FORM = ("Identity", "Reshape", "Squeeze", "ExpandDims", "EnsureShape", "Cast", "Transpose")
@@ -100,18 +89,17 @@ def check_settings(user: Mapping[str, UserNetworks], settings: NetworkSettings) 
       settings: The settings of the networks.
     """
     defaults = NetworkSettings()
-    for roles, names in _SETTINGS_OF.items():
-        affected = roles.split(" and ")
-        for name in names:
-            value = getattr(settings, name)
-            if value == getattr(defaults, name) or not all(role in user for role in affected):
-                continue
-            if not any(user[role].has_read(role, name) for role in affected):
-                raise UserError(
-                    f"--{name}={value} has no effect: the {roles} of {user[affected[0]].flag} "
-                    f"{'does' if len(affected) == 1 else 'do'} not read design.{name}",
-                    "omit it, or use it there",
-                )
+    for name, roles in settings_with("used_by", NetworkSettings).items():
+        value = getattr(settings, name)
+        if value == getattr(defaults, name) or not all(role in user for role in roles):
+            continue
+        if not any(user[role].has_read(role, name) for role in roles):
+            raise UserError(
+                f"--{name}={value} has no effect: the {' and '.join(roles)} of "
+                f"{user[roles[0]].flag} {'does' if len(roles) == 1 else 'do'} not read "
+                f"design.{name}",
+                "omit it, or use it there",
+            )
 
 
 def batch_norm_layers(network: Any) -> list[str]:
