@@ -96,7 +96,7 @@ def test_flags_of_the_command_line_precede_those_of_the_file(tmp_path):
 
 
 def test_the_folder_of_a_run_has_no_slash_and_that_of_no_other_run(tmp_path):
-    content = {**GRID, "settings": [{"model": "a/b.py"}, {"model": "a-b.py"}], "seeds": [0]}
+    content = {"settings": [{"model": "a/b.py"}, {"model": "a-b.py"}], "rank_by": "fid"}
     runs = [candidate.runs[0].name for candidate in read(tmp_path, content).candidates]
     assert runs == ["model=a%2Fb.py,seed=0", "model=a-b.py,seed=0"]
 
@@ -197,7 +197,7 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, content, message):
         ),
         (
             ["--mode=sweep", "--sweep=sweep_penalty.json", "--penalty_weight=3"],
-            '"settings" contains penalty_weight, but --penalty_weight=3.0 is fixed — omit one',
+            '"settings" contains penalty_weight, but --penalty_weight=3 is fixed — omit one',
         ),
         (
             ["--mode=sweep", "--sweep=sweep_penalty.json", "--seed=3"],

@@ -18,7 +18,6 @@ import optuna
 import tensorflow as tf
 from absl import logging
 from optuna.trial import TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
 from ...errors import UserError, reason
 from ...run_directory.directory import RunDirectory
@@ -87,7 +86,7 @@ class SweepStudy:
         try:
             with self._database_errors(Exception):
                 self._study = self._open_study()
-            with self._database_errors(SQLAlchemyError, optuna.exceptions.OptunaError):
+            with self._database_errors(optuna.exceptions.OptunaError):
                 self._write()
                 stopped_by = self._train_all()
                 if stopped_by is None:
