@@ -386,7 +386,7 @@ if name == "fails":
     print("a later line")
     sys.exit(2)
 if name == "disk":
-    sys.exit("error: --model_dir=a cannot be written (a/b; No space left on device)")
+    sys.exit("error: --model_dir=a cannot be written (a/b; No space left on device) — free it")
 if name == "crashes":
     raise RuntimeError("no reason")
 if name == "killed" or (name == "killed_once" and not starts):
@@ -422,7 +422,9 @@ def test_a_process_ends_with_its_error_or_is_started_again(tmp_path, capfd, name
 
 
 def test_a_full_disk_is_not_an_error_of_the_run(tmp_path):
-    with pytest.raises(UserError, match=r"the run disk has stopped: .*No space left on device"):
+    with pytest.raises(
+        UserError, match=r"the run disk has stopped: --model_.*No space left on device. — free"
+    ):
         children().train("disk", ["disk", str(tmp_path)])
 
 

@@ -75,8 +75,10 @@ class Processes:
         if status < 0:
             return f"signal {-status} ended it"
         if any(each in line for each in _DISK_ERRORS):
+            what, _, remedy = line.partition(" — ")
             raise UserError(
-                f"the run {name} has stopped: {shorten(line, 300)}", "the same command continues it"
+                f"the run {name} has stopped: {shorten(what, 300)}",
+                remedy or "free disk space; then start again",
             )
         return shorten(line, 300) if line else f"it ended with status {status}"
 
