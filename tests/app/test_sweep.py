@@ -302,6 +302,8 @@ def test_damaged_files_are_one_line(tmp_path):
         with pytest.raises(UserError, match=r"sweep.json is damaged or was edited"):
             run(tmp_path, FakeProcesses(by_weight))
     (folder / "sweep.json").unlink()
+    (folder / "sweep.db").write_bytes(b"of a first start that was killed at once")
+    assert run(tmp_path, FakeProcesses(by_weight, 1)) == signal.SIGTERM
     (folder / "sweep.db").write_bytes(b"garbage" * 1000)
     with pytest.raises(UserError, match=r"sweep.db cannot be used \(.*file is not a database\) —"):
         run(tmp_path, FakeProcesses(by_weight))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
-from ...errors import UserError, shorten
+from ...errors import UserError, printable, shorten
 
 _MAX_STARTS = 3  # of a process that a signal ends
 _SAVED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -108,7 +108,7 @@ class Processes:
                     last = line.strip()
         with self._lock:
             self._running.remove(process)
-        return process.returncode, last.removeprefix("error: ")
+        return process.returncode, printable(last.removeprefix("error: "))
 
     def stop(self) -> None:
         """Tells all processes to save and end, once; no further one starts."""

@@ -112,6 +112,8 @@ class SweepStudy:
                     f"{trained[0]} contains a run, but {self._record} is missing",
                     "restore the file, or give another --model_dir",
                 )
+            if tf.io.gfile.exists(self._database):  # a first start was killed at once
+                tf.io.gfile.remove(self._database)
             return
         if changes := self._sweep.changes(saved["sweep"]):
             if trained or tf.io.gfile.exists(self._database):
@@ -233,12 +235,12 @@ class SweepStudy:
         """Trains a run to an iteration; returns its error, or None if it succeeds."""
         lock, last = RunLock(RunDirectory(run.config.run_directory).owner), None
         # A sweep that was killed leaves its processes, which train to their rung.
-        while (process := lock.other_process()) is not None and not self._processes.stopping.wait(
-            1
-        ):
+        while (process := lock.other_process()) is not None:
             if process != last:
                 logging.info(f"waiting for process {process}, which trains {run.name}")
             last = process
+            if self._processes.stopping.wait(1):
+                break
         try:
             return self._processes.train(run.name, run.arguments(stop))
         except UserError:
