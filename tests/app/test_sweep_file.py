@@ -13,11 +13,10 @@ from absl import flags as absl_flags
 import flags
 import models
 from tests.helpers.runs import TINY, call_main
-from wgan_gp.app.sweep import sweep_file, sweep_plan
+from wgan_gp.app.sweep import sweep_file
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results
-from wgan_gp.run_directory.json_files import write_object
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY_FLAGS = {**TINY, "train_steps": 40, "summary_interval": 5, "evaluate_samples": 50}
@@ -48,50 +47,58 @@ def read(tmp_path, content, *arguments, model_dir=None):
     path = write(tmp_path, content)
     model_dir = model_dir or tmp_path / "sweep"
     config, given = parse(f"--sweep={path}", f"--model_dir={model_dir}", *arguments)
-    return sweep_plan.read(config, given, models)
+    return sweep_file.read(config, given, models)
 
 
-def test_a_grid_has_a_trial_for_each_setting_and_seed(tmp_path):
+def test_a_grid_has_a_candidate_for_each_combination_and_a_run_for_each_seed(tmp_path):
     sweep = read(tmp_path, GRID, "--n_critic=3")
-    names = ("penalty_weight=1,beta_2=0.9", "penalty_weight=1,beta_2=0.99")
-    names += ("penalty_weight=10,beta_2=0.9", "penalty_weight=10,beta_2=0.99")
-    assert sweep.settings == names
-    assert [trial.name for trial in sweep.trials_of(names[1])] == [
+    assert [candidate.name for candidate in sweep.candidates] == [
+        *("penalty_weight=1,beta_2=0.9", "penalty_weight=1,beta_2=0.99"),
+        *("penalty_weight=10,beta_2=0.9", "penalty_weight=10,beta_2=0.99"),
+    ]
+    candidate = sweep.candidates[1]
+    assert [run.name for run in candidate.runs] == [
         "penalty_weight=1,beta_2=0.99,seed=0",
         "penalty_weight=1,beta_2=0.99,seed=1",
     ]
-    trial = sweep.trials_of(names[1])[1]
-    assert trial.config.run_directory == f"{tmp_path}/sweep/{trial.name}"
-    values = (trial.config.penalty_weight, trial.config.beta_2, trial.config.seed)
-    assert values == (1.0, 0.99, 1)
-    assert (trial.config.n_critic, trial.config.dataset) == (3, "swiss_roll")
-    assert (sweep.rungs, sweep.keep, sweep.maximize) == ((10, 20), 0.5, False)
+    config = candidate.runs[1].config
+    assert config.run_directory == f"{tmp_path}/sweep/{candidate.runs[1].name}"
+    assert (config.penalty_weight, config.beta_2, config.seed) == (1.0, 0.99, 1)
+    assert (config.n_critic, config.dataset) == (3, "swiss_roll")
+    assert (sweep.rungs, sweep.reduction_factor, sweep.maximize) == ((10, 20), 2, False)
 
 
-def test_the_command_line_of_a_trial_is_its_configuration(tmp_path):
+def test_the_command_line_of_a_run_is_its_configuration(tmp_path):
     content = {
         "flags": {"random_flips": True, "evaluate_samples": 50},
         "settings": [{"generator_ema_half_life": None}, {"generator_ema_half_life": 500}],
         "rank_by": "fid",
     }
     sweep = read(tmp_path, content, "--seed=4", "--compare=latent_size")
-    assert [trial.name for trial in sweep.trials] == [
+    runs = [run for candidate in sweep.candidates for run in candidate.runs]
+    assert [run.name for run in runs] == [
         "generator_ema_half_life=default,seed=4",
         "generator_ema_half_life=500,seed=4",
     ]
-    for trial in sweep.trials:
+    for run in runs:
         values = absl_flags.FlagValues()
         flags.define(values)
-        config = flags.parse(["train.py", *trial.arguments(50)], values)
-        expected = dataclasses.replace(trial.config, stop_step=50, evaluate_interval=7500)
+        config = flags.parse(["train.py", *run.arguments(50)], values)
+        expected = dataclasses.replace(run.config, stop_step=50, evaluate_interval=7500)
         assert config == expected
         assert config.compared == ("latent_size", "generator_ema_half_life", "evaluation/fid")
 
 
 def test_flags_of_the_command_line_precede_those_of_the_file(tmp_path):
     sweep = read(tmp_path, GRID, "--train_steps=30", "--evaluate_interval=5")
-    assert {trial.config.train_steps for trial in sweep.trials} == {30}
-    assert "--evaluate_interval=5" in sweep.trials[0].arguments(10)
+    assert sweep.candidates[0].runs[0].config.train_steps == 30
+    assert "--evaluate_interval=5" in sweep.candidates[0].runs[0].arguments(10)
+
+
+def test_the_folder_of_a_run_has_no_slash_and_that_of_no_other_run(tmp_path):
+    content = {"settings": [{"model": "a/b.py"}, {"model": "a-b.py"}], "rank_by": "fid"}
+    runs = [candidate.runs[0].name for candidate in read(tmp_path, content).candidates]
+    assert runs == ["model=a%2Fb.py,seed=0", "model=a-b.py,seed=0"]
 
 
 BASE = {"settings": {"penalty_weight": [1]}, "rank_by": "fid"}
@@ -107,6 +114,7 @@ LARGE_GRID = ("n_critic", "batch_size", "latent_size", "model_width", "model_dep
         ({**BASE, "seed": [1]}, '"seed" is unknown — use flags, settings, seeds, rank_by'),
         ({"rank_by": "fid"}, '"settings" is missing or is not a grid'),
         ({**BASE, "settings": [{}]}, '"settings" is missing or is not a grid'),
+        ({**BASE, "settings": [{"n_critic": 1}, 5]}, '"settings" is missing or is not a grid'),
         ({**BASE, "settings": {"n_critic": 5}}, '"settings" has no list of values of n_critic'),
         ({**BASE, "settings": {"n_critc": [5]}}, '"settings" contains "n_critc", which is not a'),
         ({**BASE, "settings": {"mode": ["train"]}}, "contains mode, which the sweep itself sets"),
@@ -124,55 +132,58 @@ LARGE_GRID = ("n_critic", "batch_size", "latent_size", "model_width", "model_dep
         ),
         (
             {**BASE, "settings": {"model": ["mlp", "resnet"]}},
-            "trial model=resnet,seed=0: --model=resnet does not support",
+            "run model=resnet,seed=0: --model=resnet does not support",
         ),
         ({**BASE, "settings": {"beta_2": [0.9, 0.9]}}, '"settings" contains beta_2=0.9 twice'),
         ({**BASE, "settings": {"penalty_weight": [1, "1.0"]}}, "contains penalty_weight=1.0 twice"),
-        (
-            {**BASE, "settings": [{"model": "a/b.py"}, {"model": "a-b.py"}]},
-            "the settings model=a/b.py and model=a-b.py would have the same folder",
-        ),
-        ({**BASE, "settings": [{"model": "x" * 300}]}, "the name of the setting model=xxx"),
-        ({**BASE, "settings": {"batch_size": [*range(1, 1003)]}}, "it has more than 1000 trials"),
-        ({**BASE, "settings": [{"n_critic": 1}] * 1001}, "it has more than 1000 trials"),
-        ({**BASE, "seeds": [*range(1001)]}, "it has more than 1000 trials"),
+        ({**BASE, "settings": [{"model": "x" * 300}]}, "the name of model=xxx"),
+        ({**BASE, "settings": [{"n_critic": 1}] * 1001}, "it has more than 1000 runs"),
+        ({**BASE, "seeds": [*range(1001)]}, "it has more than 1000 runs"),
         (  # Expanded, this grid would need more memory than any machine has.
             {**BASE, "settings": {name: [*range(1, 900)] for name in LARGE_GRID}},
-            "it has more than 1000 trials — give fewer settings or seeds",
+            "it has more than 1000 runs — give fewer settings or seeds",
         ),
         ({**BASE, "flags": [1]}, '"flags" is not an object'),
         ({**BASE, "flags": {"n_critic": [5]}}, '"flags" has several values of n_critic'),
         ({**BASE, "flags": {"nonsense": 5}}, '"flags" contains "nonsense", which is not a flag'),
-        ({**BASE, "flags": {"penalty_weight": 5}}, "--penalty_weight=5 is fixed, but"),
+        ({**BASE, "flags": {"penalty_weight": 5}}, "but --penalty_weight=5 is fixed"),
         ({**BASE, "flags": {"n_critic": "5"}}, "\"flags\": --n_critic='5' is not a whole number"),
         (
             {**BASE, "flags": {"restore_from": "runs/a"}},
-            "but trials start at iteration 0 — add --restore=generator, critic or both",
+            "start at iteration 0 — add --restore=generator, critic or both",
         ),
         ({**BASE, "seeds": 3}, '"seeds" is 3 — give a list of different whole numbers'),
         ({**BASE, "seeds": []}, '"seeds" is []'),
         ({**BASE, "seeds": [1, 1]}, '"seeds" is [1, 1]'),
-        ({**BASE, "seeds": [-1]}, "trial penalty_weight=1,seed=-1: --seed=-1 is too small"),
+        ({**BASE, "seeds": [-1]}, "run penalty_weight=1,seed=-1: --seed=-1 is too small"),
         ({**BASE, "seeds": [1], "flags": {"seed": 2}}, '"flags" contains seed'),
-        ({**BASE, "rank_by": None}, '"rank_by" is missing or is not the name of a figure — give'),
+        ({**BASE, "rank_by": None}, '"rank_by" is missing or is not the name of a metric — give'),
         ({**BASE, "rank_by": "density"}, 'of "rank_by": "density" is not known — add "goal"'),
         ({**BASE, "goal": "up"}, '"goal" is "up" — use minimize or maximize'),
-        ({**BASE, "keep": 1}, '"keep" is 1 — give a number above 0 and below 1'),
-        ({**BASE, "rungs": 500}, '"rungs" is 500 — give an ascending list of iterations'),
-        ({**BASE, "rungs": [500, 500]}, '"rungs" is [500, 500]'),
+        ({**BASE, "reduction_factor": 1}, '"reduction_factor" is 1 — give a whole number above 1'),
+        ({**BASE, "rungs": 500}, '"rungs" is 500 — give a list of iterations'),
+        ({**BASE, "rungs": [500, 900]}, "the rung 900 is not 2 times the rung 500 — use 1000, or"),
         ({**BASE, "rungs": [7500]}, "the rung 7500 is not below --train_steps=7500"),
         ({**BASE, "rungs": [120]}, "the rung 120 is not a multiple of --steps_per_loop=50 — use 1"),
-        ({**BASE, "rungs": [20]}, "the rung 20 is not a multiple of --steps_per_loop=50 — use 50"),
+        (
+            {**BASE, "flags": {"dataset": "gaussians_8"}},
+            '"rank_by" is "fid", but evaluations of points, as --dataset=gaussians_8 has, do not '
+            "contain it — use wasserstein, modes_covered or high_quality_share",
+        ),
+        ({**BASE, "rank_by": "wasserstein"}, "evaluations of images, as --dataset=digits has"),
+        (
+            {**BASE, "flags": {"feature_extractor": "none"}},
+            "evaluations of arrays, as --dataset=digits has, do not contain it — use feature_wass",
+        ),
     ],
     ids=lambda value: str(value)[-40:],
 )
-def test_a_mistake_in_the_file_is_one_line(tmp_path, capsys, content, message):
-    path = write(tmp_path, content)
-    status = call_main("--mode=sweep", f"--sweep={path}", f"--model_dir={tmp_path}/sweep")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert status == 2 and line.startswith(f"error: --sweep={path}: ") and " — " in line
+def test_a_mistake_in_the_file_is_one_line(tmp_path, content, message):
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"--sweep={tmp_path}/sweep.json: ") and " — " in line
     assert message in line
-    assert not (tmp_path / "sweep").exists()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +197,7 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, capsys, content, message):
         ),
         (
             ["--mode=sweep", "--sweep=sweep_penalty.json", "--penalty_weight=3"],
-            '--penalty_weight=3 is fixed, but "settings" varies it — omit it',
+            '"settings" contains penalty_weight, but --penalty_weight=3 is fixed — omit one',
         ),
         (
             ["--mode=sweep", "--sweep=sweep_penalty.json", "--seed=3"],
@@ -200,25 +211,44 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, capsys, content, message):
             ["--mode=sweep", "--sweep=sweep_penalty.json", "--stop_step=100"],
             "--stop_step=100 is set by the sweep itself — omit it, or give --train_steps or",
         ),
+        (
+            ["--mode=sweep", "--sweep=sweep_penalty.json", "--model_dir=gs://bucket/sweep"],
+            "--model_dir=gs://bucket/sweep is not a local folder — --mode=sweep keeps its state",
+        ),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, arguments, message):
     assert call_main(f"--model_dir={tmp_path}/sweep", *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+    assert not (tmp_path / "sweep").exists()
 
 
-def test_a_tpu_that_the_file_names_is_used_by_one_trial_at_a_time(tmp_path):
+def test_a_sweep_needs_one_machine_and_optuna(monkeypatch, capsys):
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    assert call_main("--mode=sweep", "--sweep=x") == 2
+    assert "runs on one machine, but TF_CONFIG is set — unset TF_CONFIG" in capsys.readouterr().err
+    monkeypatch.delenv("TF_CONFIG")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert call_main("--mode=sweep", "--sweep=x") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs the package optuna, which is not installed" in line
+    assert line.endswith(
+        'pip install "wgan-gp[sweep]", in a checkout pip install -r requirements-extras.txt'
+    )
+
+
+def test_a_tpu_that_the_file_names_is_used_by_one_run_at_a_time(tmp_path):
     content = {**BASE, "flags": {"tpu": "local"}}
-    assert read(tmp_path, content).trials[0].config.tpu == "local"
+    assert read(tmp_path, content).candidates[0].runs[0].config.tpu == "local"
     with pytest.raises(UserError, match=r"--sweep_parallel=2 with --tpu=local: only one process"):
         read(tmp_path, content, "--sweep_parallel=2")
 
 
-def test_initial_weights_of_another_run_may_differ_between_settings(tmp_path):
+def test_initial_weights_of_another_run_may_differ_between_candidates(tmp_path):
     content = {"settings": {"restore": ["generator", "both"]}, "rank_by": "fid"}
     sweep = read(tmp_path, content, "--restore_from=runs/other")
-    assert [trial.config.restore for trial in sweep.trials] == ["generator", "both"]
+    assert [each.runs[0].config.restore for each in sweep.candidates] == ["generator", "both"]
 
 
 @pytest.mark.parametrize(
@@ -229,27 +259,14 @@ def test_initial_weights_of_another_run_may_differ_between_settings(tmp_path):
         ("tfrecord", "matches no files"),
     ],
 )
-def test_files_are_checked_before_the_first_trial(tmp_path, capsys, dataset, message):
-    path = write(tmp_path, {**BASE, "flags": {"dataset": dataset}})
-    data = tmp_path / "data.npy"
-    arguments = [f"--sweep={path}", f"--model_dir={tmp_path}/sweep", f"--data_dir={data}"]
-    assert call_main("--mode=sweep", *arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    origin = f"--sweep={path}: trial penalty_weight=1,seed=0"
-    assert f"error: {origin}: --data_dir={data} {message} — " in line
-    assert not (tmp_path / "sweep").exists()
+def test_files_are_checked_before_the_first_run(tmp_path, dataset, message):
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, {**BASE, "flags": {"dataset": dataset}}, f"--data_dir={tmp_path}/data.npy")
+    origin = f"--sweep={tmp_path}/sweep.json: run penalty_weight=1,seed=0"
+    assert f"{origin}: --data_dir={tmp_path}/data.npy {message}" in caught.value.what
 
 
-def test_networks_are_checked_against_the_files_of_the_data(tmp_path):
-    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(64, 10)))
-    content = {"settings": {"model": ["mlp", "conv1d"]}, "rank_by": "wasserstein"}
-    arguments = ["--dataset=array", f"--data_dir={tmp_path}/data.npy"]
-    sweep = read(tmp_path, content, *arguments)
-    with pytest.raises(UserError, match="trial model=conv1d,seed=0: --model=conv1d generates sig"):
-        sweep_plan.check_files(sweep, "FILE", models)
-
-
-def test_files_are_read_once_and_not_for_trials_that_have_started(tmp_path, monkeypatch):
+def test_networks_and_the_metric_are_checked_against_the_files_of_the_data(tmp_path, monkeypatch):
     found = []
 
     def find_dataset(*arguments, **options):
@@ -258,16 +275,14 @@ def test_files_are_read_once_and_not_for_trials_that_have_started(tmp_path, monk
 
     monkeypatch.setattr("wgan_gp.app.resolve.find_dataset", find_dataset)
     np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(64, 10)))
+    content = {"settings": {"n_critic": [1, 2, 3]}, "rank_by": "correlation_error"}
     arguments = ["--dataset=array", f"--data_dir={tmp_path}/data.npy"]
-    sweep = read(tmp_path, {**GRID, "flags": {}, "rungs": []}, *arguments)
-    sweep_plan.check_files(sweep, "FILE", models)
-    assert len(found) == 1 and len(sweep.settings) == 4
-    (tmp_path / "data.npy").unlink()
-    for trial in sweep.trials:
-        folder = pathlib.Path(trial.config.run_directory)
-        folder.mkdir(parents=True)
-        write_object(str(folder / "config.json"), {})
-    sweep_plan.check_files(sweep, "FILE", models)
+    read(tmp_path, content, *arguments)
+    assert len(found) == 1  # the files are read once
+    with pytest.raises(UserError, match="evaluations of arrays, as --dataset=array has, do not"):
+        read(tmp_path, {**content, "rank_by": "fid"}, *arguments)
+    with pytest.raises(UserError, match="run model=conv1d,seed=0: --model=conv1d generates sig"):
+        read(tmp_path, {**content, "settings": {"model": ["mlp", "conv1d"]}}, *arguments)
 
 
 def test_a_mistake_is_reported_before_tensorflow_is_imported(tmp_path):
@@ -285,13 +300,13 @@ def test_the_experiment_is_found_by_its_name_and_has_a_folder(monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     config, given = parse("--sweep=configs/sweep_penalty.json")
     assert config.run_directory == "runs/sweep_penalty"
-    sweep = sweep_plan.read(config, given, models)
-    assert len(sweep.settings) == 4 and len(sweep.trials) == 8 and sweep.rank_by == "fid"
+    sweep = sweep_file.read(config, given, models)
+    assert len(sweep.candidates) == 4 and sweep.rank_by == "fid"
 
 
-def test_the_best_value_of_figures_is_known():
+def test_the_best_value_of_metrics_is_known():
     """The best value of others is neither small nor large, or they do not rank samples."""
-    known = {*sweep_file.MINIMIZED, *sweep_file.MAXIMIZED}
+    known = set(sweep_file.RANKING)
     others = {"density", "largest_class", "classifier_accuracy", "two_sample_accuracy"}
     others |= {"closest_distance_ratio", "closer_than_real"}
     others |= {name for name in results._EXPLANATIONS if name.endswith(("_floor", "_deviation"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from ..runtime.streams import show_log_lines
 from . import tpu_environment
 from .library import Library, Registry
 from .resolve import resolve
-from .sweep import sweep_plan
+from .sweep import sweep_file
 from .user_code import loading
 
 if typing.TYPE_CHECKING:
@@ -108,28 +109,31 @@ def run_doctor(config: Config) -> int:
 
 
 def run_sweep(config: Config, given: Mapping[str, Any], models: Registry) -> int:
-    """Runs the trials of a sweep as processes, prints the table, and returns the exit status.
+    """Runs a sweep, whose runs are processes, prints its table, and returns the exit status.
 
     Raises:
-      UserError: If the sweep is impossible, or all its trials failed.
+      UserError: If the sweep is impossible, or all its candidates failed.
     """
     if "TF_CONFIG" in os.environ:
         raise UserError("--mode=sweep runs on one machine, but TF_CONFIG is set", "unset TF_CONFIG")
-    sweep = sweep_plan.read(config, given, models)
-    environment = dict(os.environ)  # of the trials; this process leaves the TPU to them
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError(
+            "--mode=sweep needs the package optuna, which is not installed",
+            'pip install "wgan-gp[sweep]", in a checkout pip install -r requirements-extras.txt',
+        )
+    environment = dict(os.environ)  # of the runs; this process leaves the TPU to them
     if config.sweep_parallel > 1:  # by default, the first one would take all memory of a GPU
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prepare_environment(None)
-    sweep_plan.check_files(sweep, str(config.sweep), models)
-    from .sweep.sweep import SweepRun  # noqa: PLC0415
-    from .sweep.trial_processes import TrialProcesses  # noqa: PLC0415
+    sweep = sweep_file.read(config, given, models)
+    from .sweep.processes import Processes  # noqa: PLC0415
+    from .sweep.sweep import SweepStudy  # noqa: PLC0415
 
-    processes = TrialProcesses(config.sweep_parallel, environment)
-    run = SweepRun(sweep, config.run_directory, processes.run)
-    if (stopped_by := run.run()) is not None:
+    study = SweepStudy(sweep, config.run_directory, Processes(config.sweep_parallel, environment))
+    if (stopped_by := study.run()) is not None:
         print("the same command continues the sweep", file=sys.stderr)
         return 128 + stopped_by
-    print(f"{run.table}\nthe table and the runs are in {config.run_directory}")
+    print(f"{study.table}\nthe table and the runs are in {config.run_directory}")
     return 2 if streams.stdout_failed() else 0
 
 

@@ -14,7 +14,7 @@ class SweepSettings(Section):
 
     sweep: str | None = setting(
         None,
-        "JSON file of --mode=sweep: the settings, the seeds, and the figure that ranks them "
+        "JSON file of --mode=sweep: the settings, the seeds, and the metric that ranks them "
         "(docs/sweep.md).",
         path=True,
         affects="nothing",
@@ -28,7 +28,7 @@ class SweepSettings(Section):
     )
 
     def check_parallel(self, tpu: str | None) -> None:
-        """Raises UserError if several trials at a time would use a TPU, the value of --tpu."""
+        """Raises UserError if several runs at a time would use a TPU, the value of --tpu."""
         if self.sweep_parallel > 1 and tpu is not None:
             raise UserError(
                 f"--sweep_parallel={self.sweep_parallel} with --tpu={tpu}: only one process at a "

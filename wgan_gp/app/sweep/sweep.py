@@ -1,98 +1,99 @@
-"""Runs a sweep (--mode=sweep): trains trials from rung to rung, and stops the worst settings."""
+"""Runs a sweep (--mode=sweep) as a study of Optuna, and writes the table of its results."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
+import os
 import posixpath
-import time
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
+from urllib.parse import quote
 
+import optuna
 import tensorflow as tf
 from absl import logging
+from optuna.trial import TrialState
 
-from ...errors import UserError, printable
+from ...errors import UserError, reason
 from ...run_directory.directory import RunDirectory
 from ...run_directory.files import write_atomic
-from ...run_directory.json_files import read_object, write_object
+from ...run_directory.json_files import read_log, read_object, write_object
 from ...run_directory.lock import RunLock
-from ...run_directory.schema import integer, mapping_of, object_of, optional, text
-from . import halving, sweep_results
-from .halving import Outcome
-from .sweep_plan import Sweep, Trial
-from .trial_processes import Job
+from ...run_directory.schema import mapping_of, object_of
+from ...runtime.signals import StopRequest
+from ...training.health import HEALTHY, HealthMonitor, is_summary
+from .processes import Processes, StoppedError
+from .sweep_file import Candidate, SeedRun, Sweep
 
-Row = Mapping[str, Any]
-# What a sweep that continues reads in sweep.json.
-_RECORD = object_of(
-    {
-        "failures": optional(mapping_of(object_of({"iterations": integer(), "error": text}))),
-        "file": optional(mapping_of(lambda value: True)),
-        "flags": optional(mapping_of(lambda value: True)),
-    }
-)
-RunJobs = Callable[[Sequence[Job], Callable[[str, str], None]], int | None]
+MIN_DIAGNOSES = 5  # that must all be bad; many runs are bad for a moment early on
+_RECORD = object_of({"sweep": mapping_of(lambda value: True)})  # what a sweep that continues reads
 
 
-class SweepRun:
-    """A sweep in its folder.
+class SweepStudy:
+    """A sweep in its folder: a study of Optuna, with a trial for each candidate.
 
-    Its results follow from the run directories of the trials, so an interrupted sweep that is
-    continued ends like an uninterrupted one. A failure leaves no result; sweep.json records it.
+    sweep.db contains the study. Trial n is that of candidate n; all trials wait in the study from
+    the start, so that no sampler draws candidates. At each rung, a trial reports the mean of the
+    metric over the seeds, and the pruner decides. A trial that was interrupted continues at its
+    last rung, from the checkpoints of its runs.
 
     Args:
       sweep: The sweep.
-      path: The folder of the sweep, which contains a run directory for each trial.
-      run_jobs: Trains trials; see `TrialProcesses.run`.
+      path: Its folder, which contains a run directory for each candidate and seed.
+      processes: Trains the runs.
+
+    Attributes:
+      table: The table of the results so far.
     """
 
-    def __init__(self, sweep: Sweep, path: str, run_jobs: RunJobs):
+    table: str
+
+    def __init__(self, sweep: Sweep, path: str, processes: Processes):
         self._sweep = sweep
         self._folder = RunDirectory(path)
-        self._lock = RunLock(self._folder.owner)
-        self._run_jobs = run_jobs
+        self._owner = RunLock(self._folder.owner)
+        self._processes = processes
+        self._database = posixpath.join(path, "sweep.db")
         self._record = posixpath.join(path, "sweep.json")
         self._table = posixpath.join(path, "sweep.txt")
-        self._rungs = (*sweep.rungs, None)  # None: the end of training
-        self._failures: dict[str, dict[str, Any]] = {}  # by the name of the trial
-        self._remaining = list(sweep.settings)
-        self._rows: list[Row] = []  # of the remaining settings at the last rung, best first
-        self._stopped: list[Row] = []  # best first
+        self._mutex = threading.Lock()
+        self._choices = dict[str, list[Any]]()  # the values of each setting
+        for candidate in sweep.candidates:
+            for name, value in candidate.values.items():
+                choices = self._choices.setdefault(name, [])
+                if value not in choices:
+                    choices.append(value)
 
     def run(self) -> int | None:
-        """Runs or continues the sweep, and writes sweep.json and sweep.txt after each rung.
+        """Runs or continues the sweep, and writes its results after each rung of a candidate.
 
         Returns:
           The number of the signal that stopped the sweep, or None.
 
         Raises:
-          UserError: If the folder contains another sweep or a run, if another process has taken it
-            over, or if all trials failed at the first rung.
+          UserError: If the folder contains another sweep or a run, if another process uses it, if
+            a file is damaged or cannot be written, or if all candidates failed.
         """
         with self._folder.convert_file_errors("written"):
             self._check_folder()
             tf.io.gfile.makedirs(self._folder.path)
-            self._lock.acquire()
-            self._failures = self._read_record().get("failures") or {}
+            self._owner.acquire()
         try:
-            if not tf.io.gfile.exists(self._record):
+            with self._database_errors(Exception):
+                self._study = self._open_study()
+            with self._database_errors(optuna.exceptions.OptunaError):
                 self._write()
-            for trial in self._sweep.trials:
-                wait_for_process(trial.config.run_directory)
-            for rung in self._rungs:
-                if (stopped_by := self._train(rung)) is not None:
-                    return stopped_by
-                self._judge(rung)
-                if not self._remaining:  # all that reached the rung have failed
-                    break
-            return None
+                stopped_by = self._train_all()
+                if stopped_by is None:
+                    self._check_any_succeeded()
+                return stopped_by
         finally:
-            self._lock.release()
-
-    @property
-    def table(self) -> str:
-        """The table of the results so far."""
-        with tf.io.gfile.GFile(self._table) as file:
-            return file.read().rstrip("\n")
+            self._owner.release()
 
     def _check_folder(self) -> None:
         """Raises UserError if the folder contains a run, another sweep or runs of one."""
@@ -101,136 +102,263 @@ class SweepRun:
             raise UserError(
                 f"--model_dir={path} contains a run, not a sweep", "give another --model_dir"
             )
-        saved = self._read_record()
-        if changes := self._sweep.changes(saved):
+        runs = [run.config.run_directory for each in self._sweep.candidates for run in each.runs]
+        runs = [run for run in runs if tf.io.gfile.exists(run)]
+        trained = [run for run in runs if RunDirectory(run).has_checkpoints()]
+        saved = read_object(self._record, _RECORD)
+        if saved is None:
+            if trained:
+                raise UserError(
+                    f"{trained[0]} contains a run, but {self._record} is missing",
+                    "restore the file, or give another --model_dir",
+                )
+            if tf.io.gfile.exists(self._database):  # a first start was killed at once
+                tf.io.gfile.remove(self._database)
+            return
+        if changes := self._sweep.changes(saved["sweep"]):
+            if trained or tf.io.gfile.exists(self._database):
+                raise UserError(
+                    f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
+                    "restore these values to continue it, or give another --model_dir",
+                )
+            for run in runs:  # all candidates failed; training would refuse another configuration
+                tf.io.gfile.rmtree(run)
+
+    @contextlib.contextmanager
+    def _database_errors(self, *kinds: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except kinds as error:
             raise UserError(
-                f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
-                "restore these values to continue it, or give another --model_dir",
+                f"{self._database} cannot be used ({reason(error)})",
+                "free disk space or restore the file; or delete it, and start again: the sweep "
+                "continues from the checkpoints of its runs",
+            ) from error
+
+    def _open_study(self) -> optuna.Study:
+        """Opens or creates the study, in which all trials that are not finished wait."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        path = quote(os.path.abspath(self._database))
+        storage = optuna.storages.RDBStorage(f"sqlite:///file:{path}?uri=true")
+        rungs = self._sweep.rungs
+        study = optuna.create_study(
+            storage=storage,
+            study_name="sweep",
+            load_if_exists=True,
+            direction="maximize" if self._sweep.maximize else "minimize",
+            sampler=optuna.samplers.RandomSampler(),  # draws nothing: all values are given
+            pruner=optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=rungs[0], reduction_factor=self._sweep.reduction_factor
             )
-        for trial in self._sweep.trials:
-            sweep_results.check_run(trial)
+            if rungs
+            else optuna.pruners.NopPruner(),
+        )
+        found = study.get_trials(deepcopy=False)
+        for trial in found:
+            if trial.state == TrialState.RUNNING:
+                storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+        for candidate in self._sweep.candidates[len(found) :]:
+            study.enqueue_trial(dict(candidate.values))
+        return study
 
-    def _read_record(self) -> dict[str, Any]:
-        """Returns the content of sweep.json, which is empty if there is no such file."""
-        return read_object(self._record, _RECORD) or {}
+    def _train_all(self) -> int | None:
+        """Trains the candidates that wait; returns the signal that stopped them, or None."""
+        processes = self._processes
+        with StopRequest() as stop, ThreadPoolExecutor(processes.parallel) as pool:
+            futures = [pool.submit(self._train_waiting) for _ in range(processes.parallel)]
+            try:
+                pending = set(futures)
+                while pending:
+                    done, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
+                    if stop.signal is not None or any(each.exception() for each in done):
+                        processes.stop()
+            finally:
+                processes.stop()
+            for future in futures:
+                if not isinstance(error := future.exception(), StoppedError | None):
+                    raise error
+            return stop.signal
 
-    def _train(self, rung: int | None) -> int | None:
-        """Trains the remaining trials to a rung; returns the signal that stopped them, or None."""
-        jobs, stops = list[Job](), dict[str, int]()
-        for trial in self._remaining_trials():
-            stop = stops[trial.name] = _stop_of(trial, rung)
-            if self._failure(trial, stop) is None and not sweep_results.is_reached(trial, stop):
-                jobs.append(Job(trial.name, trial.arguments(stop)))
-
-        def record(name: str, error: str) -> None:
-            self._failures[name] = {"iterations": stops[name], "error": error}
+    def _train_waiting(self) -> None:
+        """Trains one candidate after the other, until none waits."""
+        while True:
+            with self._mutex:  # Optuna draws a candidate if none waits
+                if not self._study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
+                    return
+                trial = self._study.ask()
+            self._train(trial, self._sweep.candidates[trial.number])
             self._write()
 
-        return self._run_jobs(jobs, record)
+    def _train(self, trial: optuna.Trial, candidate: Candidate) -> None:
+        """Trains the runs of a candidate from rung to rung, until it ends, is pruned or fails."""
+        for name in candidate.values:
+            trial.suggest_categorical(name, self._choices[name])
+        end = candidate.runs[0].config.train_steps
+        for stop in (*self._sweep.rungs, end):
+            if stop <= trial.user_attrs.get("passed", 0):
+                continue
+            results = self._train_runs(candidate, stop)
+            diagnoses = [diagnose(run, stop) for run in candidate.runs]
+            trial.set_user_attr("iterations", stop)
+            trial.set_user_attr("results", results)
+            trial.set_user_attr("diagnosis", " or ".join(dict.fromkeys(d for d, _ in diagnoses)))
+            state, status, mean = TrialState.PRUNED, "", None
+            if errors := [each for each in results if isinstance(each, str)]:
+                state, status = TrialState.FAIL, f"failed: {errors[0]}"
+            elif stop == end:
+                state, status, mean = TrialState.COMPLETE, "finished", statistics.fmean(results)
+            else:
+                if stop not in self._study.trials[trial.number].intermediate_values:
+                    trial.report(statistics.fmean(results), stop)
+                if all(stays_bad for _, stays_bad in diagnoses):
+                    status = "pruned: its diagnosis stays bad"
+                elif trial.should_prune():
+                    status = "pruned: others are better"
+            if status:
+                trial.set_user_attr("status", status)
+                self._study.tell(trial, mean, state)
+                logging.info(f"{candidate.name}: {status}")
+                return
+            trial.set_user_attr("passed", stop)
+            self._write()
 
-    def _judge(self, rung: int | None) -> None:
-        """Stops settings at a rung, and writes the results so far."""
-        sweep = self._sweep
-        outcomes = {
-            name: [self._outcome(trial, rung) for trial in sweep.trials_of(name)]
-            for name in self._remaining
-        }
-        if rung == self._rungs[0]:
-            self._check_any_succeeded(outcomes)
-        reasons: Mapping[str, str] = {}
-        if rung is not None:
-            reasons = halving.stopped(outcomes, maximize=sweep.maximize, keep=sweep.keep)
-        ranked = halving.ranking(outcomes, maximize=sweep.maximize)
-        rows = {name: self._row(name, outcomes[name], rung, reasons.get(name)) for name in ranked}
-        self._stopped = [rows[name] for name in reasons] + self._stopped
-        self._remaining = [name for name in ranked if name not in reasons]
-        for name in reasons:
-            logging.info(f"{name}: {rows[name]['status']}")
-        self._rows = [rows[name] for name in self._remaining]
-        self._write(finished=rung is None or not self._remaining)
+    def _train_runs(self, candidate: Candidate, stop: int) -> list[Any]:
+        """Trains the runs of a candidate; returns the metric or the error of each."""
+        with ThreadPoolExecutor(len(candidate.runs)) as pool:
+            errors = pool.map(lambda run: self._train_run(run, stop), candidate.runs)
+        return [
+            error or read_metric(run, stop, self._sweep.rank_by)
+            for run, error in zip(candidate.runs, errors, strict=True)
+        ]
 
-    def _check_any_succeeded(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-        """Raises UserError if all trials failed, which probably have the same cause.
+    def _train_run(self, run: SeedRun, stop: int) -> str | None:
+        """Trains a run to an iteration; returns its error, or None if it succeeds."""
+        lock, last = RunLock(RunDirectory(run.config.run_directory).owner), None
+        # A sweep that was killed leaves its processes, which train to their rung.
+        while (process := lock.other_process()) is not None:
+            if process != last:
+                logging.info(f"waiting for process {process}, which trains {run.name}")
+            last = process
+            if self._processes.stopping.wait(1):
+                break
+        try:
+            return self._processes.train(run.name, run.arguments(stop))
+        except UserError:
+            self._processes.stop()
+            raise
 
-        sweep.json is deleted, so that the next start repeats them, perhaps with other settings.
+    def _check_any_succeeded(self) -> None:
+        """Raises UserError if all candidates failed, which probably have the same cause.
+
+        The study is deleted, so that the next start repeats them, perhaps with other settings.
         """
-        if any(halving.figures(each) for each in outcomes.values()):
-            return
-        with self._folder.convert_file_errors("written"):
-            self._lock.check()
-            for path in (self._record, self._table):
+        trials = self._study.get_trials(deepcopy=False)
+        if all(trial.state == TrialState.FAIL for trial in trials):
+            for path in (self._database, self._table):
                 tf.io.gfile.remove(path)
-        name = next(iter(outcomes))
-        raise UserError(
-            f"all trials failed, the first with: {outcomes[name][0].error}",
-            "correct the cause and start again",
-        )
-
-    def _row(
-        self, name: str, outcomes: Sequence[Outcome], rung: int | None, reason: str | None
-    ) -> Row:
-        trials = self._sweep.trials_of(name)
-        iterations = _stop_of(trials[0], rung)
-        failed = sum(each.error is not None for each in outcomes)
-        if failed == len(outcomes):
-            status = f"failed: {outcomes[0].error}"
-        elif reason is not None:
-            status = f"stopped: {reason}"
-        else:
-            status = "finished" if rung is None else "goes on"
-        if 0 < failed < len(outcomes):
-            status += f"; {failed} of {len(outcomes)} seeds failed"
-        return sweep_results.make_row(name, trials, outcomes, iterations, status)
-
-    def _outcome(self, trial: Trial, rung: int | None) -> Outcome:
-        stop = _stop_of(trial, rung)
-        if (error := self._failure(trial, stop)) is not None:
-            return Outcome(None, error=error)
-        return sweep_results.read_outcome(trial, stop, self._sweep.rank_by)
-
-    def _failure(self, trial: Trial, stop: int) -> str | None:
-        """Returns the error of a trial that failed before an iteration, or None."""
-        failure = self._failures.get(trial.name)
-        return printable(failure["error"]) if failure and failure["iterations"] <= stop else None
-
-    def _remaining_trials(self) -> list[Trial]:
-        return [trial for name in self._remaining for trial in self._sweep.trials_of(name)]
-
-    def _write(self, *, finished: bool = False) -> None:
-        """Writes sweep.json and sweep.txt; settings whose trials all failed come last."""
-        rows = sorted([*self._rows, *self._stopped], key=lambda row: row["mean"] is None)
-        with self._folder.convert_file_errors("written"):
-            self._lock.check()
-            write_atomic(self._table, sweep_results.table(rows, self._sweep.rank_by) + "\n")
-            write_object(
-                self._record,
-                {
-                    **self._sweep.description,
-                    "failures": self._failures,
-                    "results": rows,
-                    "finished": finished,
-                },
+            error = trials[0].user_attrs["status"].removeprefix("failed: ")
+            raise UserError(
+                f"all candidates failed, the first with: {error}",
+                "correct the cause and start again",
             )
 
+    def _write(self) -> None:
+        """Writes sweep.json and sweep.txt."""
+        sign = -1 if self._sweep.maximize else 1
 
-def wait_for_process(path: str, seconds: float = 1.0) -> None:
-    """Waits until no other process of this machine writes to a run directory.
+        def order(row: Mapping[str, Any]) -> tuple[float, ...]:
+            return (0, -row["iterations"], sign * row["mean"]) if "mean" in row else (1,)
 
-    A sweep that was killed leaves its children, which train to their rung.
+        with self._mutex, self._folder.convert_file_errors("written"):
+            trials = self._study.get_trials(deepcopy=False)
+            pairs = zip(self._sweep.candidates, trials, strict=True)
+            rows = sorted((make_row(each, trial.user_attrs) for each, trial in pairs), key=order)
+            record = {
+                "sweep": self._sweep.description,
+                "results": rows,
+                "finished": all(trial.state.is_finished() for trial in trials),
+            }
+            self.table = make_table(rows, self._sweep.rank_by)
+            self._owner.check()
+            write_atomic(self._table, self.table + "\n")
+            write_object(self._record, record)
+
+
+def read_metric(run: SeedRun, iterations: int, name: str) -> float | str:
+    """Returns a metric of a run after a number of iterations, or an error if it is not finite.
+
+    Raises:
+      UserError: If the run was not evaluated then, or its evaluations do not contain the metric.
+    """
+    directory = RunDirectory(run.config.run_directory)
+    with directory.convert_file_errors("read"):
+        lines = [
+            json.loads(line) for _, line in read_log(directory.evaluation, ascending=False).lines
+        ]
+    # A later line of the same iteration is from --mode=evaluate, perhaps with other settings.
+    found = next((line for line in lines if line["step"] == iterations), None)
+    if found is None:
+        raise UserError(
+            f"{directory.evaluation} has no evaluation after {iterations} iterations",
+            f"restore the file, or delete {directory.path} to train the run again",
+        )
+    value = found.get(f"evaluation/{name}")
+    if value is None:
+        names = [tag.removeprefix("evaluation/") for tag in found if "/" in tag]
+        raise UserError(
+            f'"rank_by" of --sweep: the evaluations of {run.name} have no "{name}"',
+            f"use {' or '.join(names)}, and another --model_dir",
+        )
+    if not math.isfinite(value):
+        return f"{name} is not finite after {iterations} iterations"
+    return float(value)
+
+
+def diagnose(run: SeedRun, iterations: int) -> tuple[str, bool]:
+    """Returns the diagnosis of a run after a number of iterations, and whether it stays bad.
+
+    It stays bad if all diagnoses in the second half of the iterations, at least MIN_DIAGNOSES, are
+    other than "healthy". A summary that lacks a value, because its line is damaged, is skipped.
+    """
+    monitor = HealthMonitor.of_run(run.config)
+    directory, found = RunDirectory(run.config.run_directory), []
+    with directory.convert_file_errors("read"):
+        for step, line in read_log(directory.metrics).lines:
+            values = json.loads(line)
+            if step <= iterations and is_summary(values):
+                diagnosis = monitor.update(values)
+                if diagnosis is not None:
+                    found.append((step, diagnosis.name))
+    late = [name for step, name in found if step > iterations / 2]
+    return found[-1][1] if found else "none yet", len(late) >= MIN_DIAGNOSES and HEALTHY not in late
+
+
+def make_row(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the results of a candidate, as sweep.json contains them.
 
     Args:
-      path: The run directory.
-      seconds: The time between two checks.
+      candidate: The candidate.
+      found: The attributes of its trial.
     """
-    lock = RunLock(RunDirectory(path).owner)
-    last = None
-    while (process := lock.other_process()) is not None:
-        if process != last:
-            logging.info(f"waiting for process {process}, which writes to {path}")
-        last = process
-        time.sleep(seconds)
+    row = {"candidate": candidate.name, "seeds": len(candidate.runs), "status": "not finished"}
+    results = found.get("results", [])
+    if results and not any(isinstance(each, str) for each in results):
+        row["mean"] = statistics.fmean(results)
+        if len(results) > 1:
+            row["deviation"] = statistics.stdev(results)
+    row |= {name: found[name] for name in ("iterations", "diagnosis", "status") if name in found}
+    return {**row, "runs": dict(zip([run.name for run in candidate.runs], results, strict=False))}
 
 
-def _stop_of(trial: Trial, rung: int | None) -> int:
-    """Returns the iteration at which a trial stops at a rung, or ends."""
-    return rung or trial.config.train_steps
+def make_table(rows: Sequence[Mapping[str, Any]], rank_by: str) -> str:
+    """Returns rows as a text table, in their order; `rank_by` is the name of the metric."""
+    columns = ("candidate", "seeds", "iterations", "mean", "deviation", "diagnosis", "status")
+    lines = [[rank_by if name == "mean" else name for name in columns]]
+    for row in rows:
+        cells = [row.get(name, "-") for name in columns]
+        lines.append([f"{each:.4g}" if isinstance(each, float) else str(each) for each in cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
