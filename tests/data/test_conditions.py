@@ -7,7 +7,14 @@ import pytest
 import tensorflow as tf
 
 import wgan_gp
-from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, strategy_over
+from tests.helpers.runs import (
+    LIBRARY,
+    TINY,
+    call_main,
+    find_data,
+    strategy_over,
+    without_tracing,
+)
 from wgan_gp.app import build, resolve, saved_run
 from wgan_gp.app.data_records import use_record
 from wgan_gp.config import Config, DataSettings
@@ -47,7 +54,8 @@ def train(folder, data=None, **settings):
     if data is not None:
         settings.pop("dataset")
     config = Config(model_dir=str(folder), **settings)
-    return wgan_gp.train(config, data=data, writers=[])
+    with without_tracing():
+        return wgan_gp.train(config, data=data, writers=[])
 
 
 @pytest.fixture(scope="module")
