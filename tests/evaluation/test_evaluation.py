@@ -999,6 +999,23 @@ def test_evaluation_of_a_saved_run(tmp_path, capsys):
     assert lines_of(tmp_path)[-1] == fresh
 
 
+@pytest.mark.slow
+def test_training_improves_the_fid(tmp_path):
+    settings = {
+        "dataset": "digits",
+        "model_width": 16,
+        "latent_size": 16,
+        "batch_size": 64,
+        "learning_rate_schedule": "constant",
+        "evaluate_interval": 250,
+        "evaluate_samples": 500,
+    }
+    _, fresh = train_tiny(tmp_path, train_steps=5, **settings)
+    _, trained = train_tiny(tmp_path, train_steps=250, **{**settings, "steps_per_loop": 50})
+    (_, before), (_, after) = fresh.evaluations[-1], trained.evaluations[-1]
+    assert after["evaluation/fid"] < 0.7 * before["evaluation/fid"]
+
+
 def evaluated_in_training(folder, **settings):
     """Trains a run with evaluations, checks their records and returns the last one."""
     settings |= {"dataset": "digits", "evaluate_samples": 41, "n_critic": 1}
