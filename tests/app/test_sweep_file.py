@@ -47,7 +47,7 @@ def read(tmp_path, content, *arguments, model_dir=None):
     path = write(tmp_path, content)
     model_dir = model_dir or tmp_path / "sweep"
     config, given = parse(f"--sweep={path}", f"--model_dir={model_dir}", *arguments)
-    return sweep_file.read(config, given, models)
+    return sweep_file.read(config, given, models.MODELS)
 
 
 def test_a_grid_has_a_candidate_for_each_combination_and_a_run_for_each_seed(tmp_path):
@@ -300,7 +300,7 @@ def test_the_experiment_is_found_by_its_name_and_has_a_folder(monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     config, given = parse("--sweep=configs/sweep_penalty.json")
     assert config.run_directory == "runs/sweep_penalty"
-    sweep = sweep_file.read(config, given, models)
+    sweep = sweep_file.read(config, given, models.MODELS)
     assert len(sweep.candidates) == 4 and sweep.rank_by == "fid"
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.runs import open_run
+from tests.helpers.runs import open_run, without_tracing
 from wgan_gp.app.build import make_step
 from wgan_gp.app.start_checks import check_critic
 from wgan_gp.config import Config
@@ -100,10 +100,8 @@ def cases(draw, models, sizes, ranks=(1, 2, 3)):
 
 @pytest.fixture(scope="module", autouse=True)
 def _eager():
-    """Runs functions without tracing them, which would take most of the time."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    with without_tracing():
+        yield
 
 
 def check(case):

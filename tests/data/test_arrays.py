@@ -15,7 +15,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, open_data
+from tests.helpers.runs import (
+    LIBRARY,
+    TINY,
+    call_main,
+    find_data,
+    open_data,
+    without_tracing,
+)
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.saved_run import find_run
 from wgan_gp.app.training import train
@@ -51,9 +58,10 @@ def read(path, count, **flags):
 
 
 def train_result(model_dir, writers=(), **flags):
-    """Trains as the program does, and returns the result."""
+    """Trains without tracing, and returns the result."""
     config = Config(**{**TINY, **flags, "model_dir": str(model_dir)})
-    return train(*resolve(config, LIBRARY.models), LIBRARY, writers=writers)
+    with without_tracing():
+        return train(*resolve(config, LIBRARY.models), LIBRARY, writers=writers)
 
 
 def train_run(model_dir, writers=(), **flags):
@@ -167,7 +175,10 @@ def test_digits_as_an_array_train_like_the_dataset(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-@pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in ("breast_cancer", "wine")), "digits"],
+)
 def test_tables_of_scikit_learn_are_sampled_in_their_units_and_evaluated(tmp_path, name):
     """Digits as [N, 64] have constant features, which samples repeat."""
     data, labels = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)

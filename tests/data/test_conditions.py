@@ -1,5 +1,6 @@
 """Continuous conditions in the place of labels."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -7,7 +8,14 @@ import pytest
 import tensorflow as tf
 
 import wgan_gp
-from tests.helpers.runs import LIBRARY, TINY, call_main, find_data, strategy_over
+from tests.helpers.runs import (
+    LIBRARY,
+    TINY,
+    call_main,
+    find_data,
+    strategy_over,
+    without_tracing,
+)
 from wgan_gp.app import build, resolve, saved_run
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.conditions import Conditions
@@ -42,12 +50,13 @@ def file(tmp_path_factory):
     return path
 
 
-def train(folder, data=None, **settings):
+def train(folder, data=None, *, traced=False, **settings):
     settings = {**SETTINGS, **settings}
     if data is not None:
         settings.pop("dataset")
     config = Config(model_dir=str(folder), **settings)
-    return wgan_gp.train(config, data=data, writers=[])
+    with contextlib.nullcontext() if traced else without_tracing():
+        return wgan_gp.train(config, data=data, writers=[])
 
 
 @pytest.fixture(scope="module")
@@ -367,6 +376,7 @@ def test_the_generator_draws_conditions_of_the_data():
 @pytest.mark.parametrize(("device_loop", "cache"), [("off", "off"), ("on", "device"), ("on", "on")])
 def test_resumed_training_is_exact(file, tmp_path, device_loop, cache):
     choices = {"device_loop": device_loop, "cache": cache, "steps_per_loop": 1, "data_dir": file}
+    choices["traced"] = True
     straight = train(tmp_path / "straight", **choices)
     train(tmp_path / "resumed", train_steps=1, **choices)
     resumed = train(tmp_path / "resumed", **choices)
@@ -380,6 +390,7 @@ def test_replicas_and_loops_do_not_change_training(file, tmp_path, conditioning)
     one, *others = (
         train(
             tmp_path / f"{replicas}{loop}",
+            traced=True,
             data_dir=file,
             cpu_replicas=replicas,
             device_loop=loop,
@@ -416,6 +427,7 @@ def test_the_mean_of_samples_is_linear_in_the_condition(tmp_path):
     result = train(
         tmp_path,
         data=(points, energy),
+        traced=True,
         model_width=64,
         model_depth=3,
         batch_size=128,

@@ -83,7 +83,7 @@ def check_defect(defect, findings, names):
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defects_move_the_metrics_of_signals(defect):
-    check_defect(defect, judge("signals", 256, 400, defect=defect), MOVES[defect])
+    check_defect(defect, judge("signals", 128, 300, defect=defect), MOVES[defect])
 
 
 @pytest.mark.slow

@@ -1,10 +1,11 @@
 """Tiny settings, and functions that open, train and run them as the program does."""
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from absl import flags as absl_flags
@@ -96,14 +97,21 @@ def open_loop(
     config: Config, strategy: tf.distribute.Strategy, step: ReplicaStep, first_step: int = 0
 ) -> tuple[TrainLoop, Iterator]:
     """Returns the loop that a strategy runs by default, and its input from a critic step on."""
-    loop, open_input = build.make_loop(
+    loop, open_input = make_default_loop(config, strategy, step)
+    return loop, open_input(first_step)
+
+
+def make_default_loop(
+    config: Config, strategy: tf.distribute.Strategy, step: ReplicaStep
+) -> tuple[TrainLoop, Callable[[int], Iterator]]:
+    """Returns the loop that a strategy runs by default, and a function that opens its input."""
+    return build.make_loop(
         config,
         Devices(strategy, SINGLE_PROCESS, "CPU"),
         open_data(config),
         step,
         LIBRARY.losses.reduce_over_replicas,
     )
-    return loop, open_input(first_step)
 
 
 def train_config(config: Config, **options) -> int | None:
@@ -127,6 +135,16 @@ def train_tiny(model_dir, library: Library = LIBRARY, **settings) -> tuple[run.R
     tiny, writer = open_run(config, library), MemoryWriter()
     assert training.make_trainer(tiny, writers=[writer]).run() is None
     return tiny, writer
+
+
+@contextlib.contextmanager
+def without_tracing():
+    """Runs functions without tracing them, which takes most of the time of a short training."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 @functools.cache

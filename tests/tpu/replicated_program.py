@@ -1,6 +1,7 @@
 """Runs the loop of an 8-core slice on 8 virtual CPU devices; prints how far it is from one replica.
 
-For test_compile.py, in a process of its own: the devices must be made before XLA starts.
+For test_compile.py, in a process of its own: the devices must be made before XLA starts. The
+argument is the place of the data: resident in the memory of each core, or sent with each launch.
 """
 
 import os
@@ -11,6 +12,7 @@ import dataclasses
 import functools
 import json
 import re
+import sys
 
 import jax
 import numpy as np
@@ -149,27 +151,25 @@ def run_on_cpus(hlo, batch, others):
         ]
 
 
-def main():
-    for resident in (True, False):
-        updates, totals = run_one(resident=resident)
-        slice_updates, slice_totals = run_slice(resident=resident)
-        pairs = list(zip(slice_updates, updates, strict=True))
-        # The terms are shares, which are summed; then come the first bad iterations.
-        terms = list(zip(slice_totals[:2], totals[:2], strict=True))
-        print(
-            json.dumps(
-                {
-                    "resident": resident,
-                    "update": float(max(np.abs(update).max() for update in updates)),
-                    "apart": float(max(np.abs(ours - one).max() for ours, one in pairs)),
-                    "terms": float(max(np.abs(one).max() for _, one in terms)),
-                    "terms_apart": float(
-                        max(np.abs(ours.sum(axis=0) - one).max() for ours, one in terms)
-                    ),
-                }
-            )
+def main(resident):
+    updates, totals = run_one(resident=resident)
+    slice_updates, slice_totals = run_slice(resident=resident)
+    pairs = list(zip(slice_updates, updates, strict=True))
+    # The terms are shares, which are summed; then come the first bad iterations.
+    terms = list(zip(slice_totals[:2], totals[:2], strict=True))
+    print(
+        json.dumps(
+            {
+                "update": float(max(np.abs(update).max() for update in updates)),
+                "apart": float(max(np.abs(ours - one).max() for ours, one in pairs)),
+                "terms": float(max(np.abs(one).max() for _, one in terms)),
+                "terms_apart": float(
+                    max(np.abs(ours.sum(axis=0) - one).max() for ours, one in terms)
+                ),
+            }
         )
+    )
 
 
 if __name__ == "__main__":
-    main()
+    main(resident=sys.argv[1] == "resident")

@@ -138,19 +138,20 @@ def test_the_command_line_compiles_for_one_core_which_needs_no_all_reduces(tmp_p
     }
 
 
-def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path):
+@pytest.mark.parametrize("n_critic", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path, n_critic):
     """Such a generator step needs the real examples of the last critic step."""
-    plain, one, three = (
+    plain, paired = (
         compile_report(
-            tmp_path / f"{loss}-{n_critic}",
-            **{**TOY, "batch_size": 256, "n_critic": n_critic, "adversarial_loss": loss},
+            tmp_path / loss,
+            "v5e-1",
+            **{**TOY, "batch_size": 256, "n_critic": steps, "adversarial_loss": loss},
         )["programs"]
-        for loss, n_critic in (("wasserstein", 1), ("relativistic", 1), ("relativistic", 3))
+        for loss, steps in (("wasserstein", 1), ("relativistic", n_critic))
     )
     for step, limit in (("critic_step", 1.5), ("generator_step", 2.5)):
-        for paired in (one, three):
-            flops = [programs[step]["flops"] for programs in (plain, paired)]
-            assert flops[0] * 0.9 < flops[1] < flops[0] * limit, (step, flops)
+        flops = [programs[step]["flops"] for programs in (plain, paired)]
+        assert flops[0] * 0.9 < flops[1] < flops[0] * limit, (step, flops)
 
 
 @pytest.mark.slow
@@ -200,22 +201,21 @@ def test_a_wider_network_has_higher_estimates(tmp_path):
     assert wide["loop"]["argument_bytes"] > 2 * narrow["loop"]["argument_bytes"]
 
 
-def test_the_loop_of_a_slice_computes_the_updates_of_one_replica():
+@pytest.mark.parametrize("data", ["resident", pytest.param("sent", marks=pytest.mark.slow)])
+def test_the_loop_of_a_slice_computes_the_updates_of_one_replica(data):
     """Runs 10 iterations on 8 virtual CPU devices, with gradient descent and the same batches."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.tpu.replicated_program"],
+        [sys.executable, "-m", "tests.tpu.replicated_program", data],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [result["resident"] for result in results] == [True, False]
-    for result in results:
-        assert result["update"] > 0.01 and result["terms"] > 1
-        assert result["apart"] < 1e-5 * result["update"]
-        assert result["terms_apart"] < 1e-5 * result["terms"]
+    result = json.loads(done.stdout)
+    assert result["update"] > 0.01 and result["terms"] > 1
+    assert result["apart"] < 1e-5 * result["update"]
+    assert result["terms_apart"] < 1e-5 * result["terms"]
 
 
 def lower(library=LIBRARY, **settings):
@@ -596,8 +596,6 @@ def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, k
     fits, generated = map(int, found.groups())
     assert 256 <= fits <= 2048 and generated == 2 * fits
     compile_batch(fits)
-    with pytest.raises(UserError, match="is too large"):
-        compile_batch(8 * fits)
 
 
 def test_the_error_for_a_missing_compiler_contains_the_command_to_install_it(tmp_path, monkeypatch):

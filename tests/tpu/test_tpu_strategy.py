@@ -23,6 +23,7 @@ from tests.helpers.runs import (
     DCGAN,
     LIBRARY,
     TINY,
+    make_default_loop,
     make_replica_step,
     make_state,
     open_loop,
@@ -78,10 +79,9 @@ RUNS = {
         "augment": "diffaugment",
     },
 }
-ALL_RUNS = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in ("resnet", "r3gan") else [])
-    for name in RUNS
-]
+# The programs of the default run are a part of those of the others.
+FAST = ("conditional", "accumulate")
+ALL_RUNS = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in RUNS]
 KERNELS = frozenset(
     line
     for line in (pathlib.Path(__file__).parent / "tpu_kernels.txt").read_text().splitlines()
@@ -203,9 +203,10 @@ def test_the_compiled_programs_are_those_of_a_tpu(name, tmp_path):
 
 
 def test_a_different_compiled_program_is_found(tmp_path):
-    _, function = traced_loop("default")
+    _, function = traced_loop("accumulate")
     on_tpu = operations(function.graph, only_replicated=True)
-    compiled = compiled_operations(tmp_path, **SHORT, penalty="one_sided")
+    settings = {**SHORT, **RUNS["accumulate"], "penalty": "one_sided"}
+    compiled = compiled_operations(tmp_path, **settings)
     assert set(differences(on_tpu, compiled))
 
 
@@ -288,7 +289,7 @@ def test_the_counter_of_updates_needs_no_all_to_all(guarded):
 
 
 class Training:
-    """A tiny run, trained loop by loop.
+    """A tiny run, trained loop by loop. The loop is traced once.
 
     Args:
       strategy: Trains the run.
@@ -303,14 +304,14 @@ class Training:
         self.state = make_state(self.config, strategy)
         self.checkpoints = Checkpoints(self.state, str(directory), keep=10)
         step = dataclasses.replace(make_replica_step(self.config, self.state), **replaced)
-        self.open_loop = functools.partial(open_loop, self.config, strategy, step)
+        self.loop, self.open_input = make_default_loop(self.config, strategy, step)
 
     def run(self) -> list[np.ndarray]:
         """Trains for five iterations, saves a checkpoint, and returns all variables."""
-        loop, elements = self.open_loop(self.checkpoints.iteration * self.config.n_critic)
+        elements = self.open_input(self.checkpoints.iteration * self.config.n_critic)
         on_cores = isinstance(self.strategy, tf.distribute.TPUStrategy)
         with executing(self.strategy) if on_cores else contextlib.nullcontext():
-            loop(elements, tf.constant(5, tf.int64))
+            self.loop(elements, tf.constant(5, tf.int64))
         self.checkpoints.save()
         parts = [getattr(self.state, field.name) for field in dataclasses.fields(self.state)]
         variables = [each for part in parts for each in getattr(part, "variables", ())]
