@@ -85,7 +85,6 @@ MODELS = {
     "mlp": Model("mlp", width=256, points=True, depth=3, labels_in_normalization=False),
     "dcgan": Model("dcgan", sizes="8 or more", supports=lambda sides: min(sides) >= 8),
     "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32),
-    "resnet101": _sized("resnet101", (32, 64, 128), depth=6, min_width=4),
     "r3gan": _sized("r3gan", (32, 48, 64, 128), depth=2, labels_in_normalization=False),
     "conv1d": Model(
         "conv1d", sizes="4 or more", supports=lambda sides: sides[0] >= 4, signals=True

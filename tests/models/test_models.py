@@ -21,11 +21,10 @@ from wgan_gp import config
 IMAGES = [
     *(("dcgan", (size, size, channels)) for size in (8, 28, 48, 64) for channels in (1, 3)),
     *(("resnet", (size, size, 3)) for size in (32, 48, 64, 128)),
-    *(("resnet101", (size, size, 3)) for size in (32, 64)),
 ]
 ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
 SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("conv1d", (40, 2))]
-LARGE = [("resnet", (48, 48, 3)), ("resnet101", (32, 32, 3))]
+LARGE = [("resnet", (48, 48, 3))]
 ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
 
 POOLS = "name=resnet image_size=32"
@@ -313,12 +312,6 @@ def test_settings_of_the_hard_networks():
     assert units == [512] * 4 + [64 * 64 * 3] and critic.get_layer("conv_4").filters == 512
 
 
-def test_resnet101_has_101_layers_with_kernels():
-    for model in models.build("resnet101", (64, 64, 3), 128, 8):
-        kernels = [weight for weight in model.trainable_variables if len(weight.shape) > 1]
-        assert len(kernels) - sum("shortcut" in layer.name for layer in model.layers) == 101
-
-
 def test_default_widths_are_those_of_the_registry():
     generator, critic = models.build("mlp", (2,), latent_size=6)
     width = models.MODELS["mlp"].width
@@ -327,7 +320,7 @@ def test_default_widths_are_those_of_the_registry():
     # A generator of a different network has the default of that network.
     generator, critic = models.build("dcgan", (8, 8, 1), 6, 16, generator_name="mlp")
     assert generator.get_layer("dense_1").filters == width
-    generator, _ = models.build("resnet101", (32, 32, 3), 6, 4, generator_name="mlp")
+    generator, _ = models.build("resnet", (32, 32, 3), 6, 4, generator_name="mlp")
     assert sum("dense" in layer.name for layer in generator.layers) == 3
     generator, _ = models.build("dcgan", (8, 8, 1), 6, 16, generator_width=4)
     assert generator.get_layer("conv_1").filters == 4
@@ -350,7 +343,6 @@ def test_default_widths_are_those_of_the_registry():
         ),
         ("resnet", (40, 40, 3), "image_size=32, 48, 64 or 128, or HxW .*, or name=mlp"),
         ("resnet", (48, 100, 3), "48x100 pixels: use image_size=32, 48, 64 or 128, or HxW"),
-        ("resnet101", (64, 24, 3), "64x24 pixels: use image_size=32, 64 or 128, or HxW"),
         (
             "dcgan",
             (64, 2),
@@ -382,7 +374,7 @@ def test_settings_are_the_parameters_that_a_user_sets():
 
 def test_build_and_check_accept_all_settings():
     settings = {
-        "name": "resnet101",
+        "name": "resnet",
         "generator_name": "mlp",
         "latent_size": 6,
         "width": 4,
@@ -401,7 +393,7 @@ def test_build_and_check_accept_all_settings():
     }
     assert set(settings) == set(models.SETTINGS)
     pair = models.check(**settings, example_shape=(32, 32, 3))
-    assert pair == (models.MODELS["resnet101"], models.MODELS["mlp"])
+    assert pair == (models.MODELS["resnet"], models.MODELS["mlp"])
     generator, critic = models.build(**settings, example_shape=(32, 32, 3), classes=3)
     assert len(generator.inputs) == len(critic.inputs) == 2
     assert generator.get_layer("dense_1").filters == models.MODELS["mlp"].width
@@ -422,8 +414,6 @@ def assert_no_command_line_syntax(error):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"width": 3}, "width=3 is too narrow for resnet101: give at least 4"),
-        ({"generator_width": 2}, "generator_width=2 is too narrow for resnet101"),
         (
             {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
             "no access to labels.*: use generator_normalization=batch, or generator_name=mlp",
@@ -432,7 +422,7 @@ def assert_no_command_line_syntax(error):
 )
 def test_unsupported_settings_are_errors(choices, message):
     with pytest.raises(models.DesignError, match=message) as caught:
-        models.build("resnet101", (32, 32, 3), 6, **choices)
+        models.build("resnet", (32, 32, 3), 6, **choices)
     assert_no_command_line_syntax(caught.value)
 
 
@@ -454,6 +444,3 @@ def test_only_biases_before_batch_normalization_are_omitted():
     generator, _ = build("dcgan", (16, 16, 3))
     assert generator.get_layer("dense").use_bias
     assert not generator.get_layer("conv_1").use_bias and generator.get_layer("image").use_bias
-    for model in build("resnet101", (32, 32, 3)):
-        last = [layer for layer in model.layers if layer.name.endswith("_conv_3")]
-        assert last and not any(layer.use_bias for layer in last)

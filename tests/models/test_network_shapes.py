@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import losses
 import models
-from models import conv1d, dcgan, resnet, resnet101
+from models import conv1d, dcgan, resnet
 from models.conv1d import Conv1D, TransposedConv1D
 from models.convolutions import Conv2D
 from models.normalization import BatchNormalization
@@ -39,7 +39,6 @@ SHAPES = [
     ("dcgan", (31, 17, 2)),
     ("resnet", (32, 64, 2)),
     ("resnet", (96, 48, 16)),
-    ("resnet101", (64, 32, 5)),
     ("mlp", (7, 5)),
     ("mlp", (3, 4, 16)),
     ("mlp", (5,)),
@@ -246,21 +245,19 @@ def test_a_transposed_rectangle_has_the_transposed_features():
     assert generator.get_layer("reshape").output.shape[1:3] == (6, 12)
 
 
-@pytest.mark.parametrize("name", ["resnet", "resnet101"])
-def test_supported_rectangles_are_those_that_can_be_halved(name):
-    module = {"resnet": resnet, "resnet101": resnet101}[name]
+def test_supported_rectangles_are_those_that_can_be_halved():
     squares = []
     for height in range(4, 140):
         for width in range(4, 300, 4):
             shorter = min(height, width)
-            halvings = len(module._channels(shorter, 8)) - 1
+            halvings = len(resnet._channels(shorter, 8)) - 1
             sides = [side / 2**halvings for side in (height, width)]
-            if models.MODELS[name].supports((height, width)):
+            if models.MODELS["resnet"].supports((height, width)):
                 assert all(side.is_integer() for side in sides) and 4 <= min(sides) < 8
                 squares += [height] if height == width else []
             elif shorter in (32, 64, 128):
                 assert not all(side.is_integer() for side in sides)
-    assert squares == ([32, 48, 64, 128] if name == "resnet" else [32, 64, 128])
+    assert squares == [32, 48, 64, 128]
 
 
 @pytest.mark.parametrize(
