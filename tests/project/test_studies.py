@@ -47,6 +47,7 @@ def test_the_judge_sees_wrong_samples_and_wrong_labels():
     assert data["trained on it"] > 0.85 and mixed["trained on it"] < 0.15
 
 
+@pytest.mark.slow
 def test_samples_have_the_classes_of_the_table(tmp_path, monkeypatch):
     train, _ = ctgan_comparison.split("wine", seed=0)
     settings = {**ctgan_comparison.SETTINGS, "model_width": 4, "n_critic": 1}
@@ -80,10 +81,10 @@ def test_a_fit_finds_frequency_and_decay():
 
 
 def test_measures_of_sines_see_a_missing_half_of_the_frequencies():
-    data = synthetic.make_sines(400, seed=0)
-    assert data["examples"].shape == (400, 128, 1) and data["examples"].dtype == np.float32
+    data = synthetic.make_sines(150, seed=0)
+    assert data["examples"].shape == (150, 128, 1) and data["examples"].dtype == np.float32
     values = synthetic.measure_sines(data)
-    assert values["frequency: Kolmogorov-Smirnov"] < 0.09 > values["decay: Kolmogorov-Smirnov"]
+    assert values["frequency: Kolmogorov-Smirnov"] < 0.13 > values["decay: Kolmogorov-Smirnov"]
     fitted = synthetic.fit_sines(data["examples"])
     low = {"examples": data["examples"][fitted.frequency < 0.09]}
     assert synthetic.measure_sines(low)["frequency: Kolmogorov-Smirnov"] > 0.4
@@ -143,11 +144,11 @@ def test_the_program_writes_reads_and_compares(tmp_path, monkeypatch, capsys):
 
 
 def test_examples_have_equally_frequent_triples_that_the_classifier_finds():
-    examples = thousand_modes.make_examples(25_600, seed=0)
-    assert examples.shape == (25_600, 8, 8, 3) and examples.max() == 16
+    examples = thousand_modes.make_examples(10_000, seed=0)
+    assert examples.shape == (10_000, 8, 8, 3) and examples.max() == 16
     found = thousand_modes.count_modes(thousand_modes.find_modes(examples))
-    # Equal frequencies have the expected divergence 999 / (2 N) = 0.0195.
-    assert found["modes"] == 1000 and found["divergence"] == pytest.approx(0.0195, abs=0.005)
+    # Equal frequencies have the expected divergence 999 / (2 N) = 0.05.
+    assert found["modes"] == 1000 and found["divergence"] == pytest.approx(0.05, abs=0.01)
     other = thousand_modes.make_examples(10, seed=1)
     assert not np.array_equal(other, examples[:10])
 
@@ -247,9 +248,7 @@ def test_samples_are_rounded_to_levels():
 
 
 def test_the_keras_baseline_trains_with_the_penalty_of_the_paper(monkeypatch, tmp_path):
-    monkeypatch.setattr(mnist_keras, "BATCH", 4)
-    images = np.random.default_rng(0).integers(0, 256, (9, 28, 28, 1)).astype(np.uint8)
-    model = mnist_keras.Model(str(tmp_path), images)
+    model = mnist_keras.Model(str(tmp_path), np.zeros([9, 28, 28, 1], np.uint8))
     real, fake = (tf.random.stateless_normal([4, 28, 28, 1], [0, seed]) for seed in (1, 2))
     tf.random.set_seed(5)
     alpha = tf.random.uniform([4, 1, 1, 1])
@@ -258,6 +257,13 @@ def test_the_keras_baseline_trains_with_the_penalty_of_the_paper(monkeypatch, tm
     found = model._penalty(real, fake)
     expected = losses.gradient_penalty(model.critic, real, fake, alpha=alpha[:, 0, 0, 0])
     np.testing.assert_allclose(found, tf.reduce_mean(expected), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_keras_baseline_continues_from_its_saved_state(monkeypatch, tmp_path):
+    monkeypatch.setattr(mnist_keras, "BATCH", 4)
+    images = np.random.default_rng(0).integers(0, 256, (9, 28, 28, 1)).astype(np.uint8)
+    model = mnist_keras.Model(str(tmp_path), images)
     model.train_step()
     model.save()
     again = mnist_keras.Model(str(tmp_path), images)
@@ -363,6 +369,13 @@ def test_layers_with_equal_verdicts_share_a_line():
 # 100 images.
 
 
+def test_the_digits_are_split_into_100_and_the_others():
+    split, other = few_images.split_digits(0), few_images.split_digits(1)
+    assert split.few.shape == (100, 8, 8, 1) and len(split.others) == 1697
+    assert not np.array_equal(split.few, other.few)
+
+
+@pytest.mark.slow
 def test_transformed_digits_look_augmented_and_real_ones_do_not():
     looks_augmented, shares = few_images.make_leak_detector(few_images.split_digits(0))
     assert shares["real"] < 0.1 and shares["transformed"] > 0.9
