@@ -17,7 +17,7 @@ BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles t
 
 DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
 
-.PHONY: help setup setup-tpu setup-compile setup-bench train doctor tensorboard test test-all lint format docs sample-quality judge bench clean
+.PHONY: help setup setup-tpu setup-compile setup-bench train doctor tensorboard test test-slow test-all lint format docs sample-quality judge bench clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -45,10 +45,13 @@ tensorboard sample-quality: export TPU_LOAD_LIBRARY := 0
 tensorboard: $(RUN)/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(RUN)/bin/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint and the fast tests, in 15 minutes; ARGS go to pytest
+test: lint .venv/.compile  ## lint and the fast tests, in at most 5 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, as in CI, in 30 minutes; ARGS go to pytest
+test-slow: .venv/.development .venv/.compile .venv/.extras  ## the tests that `make test` leaves out
+	$(PYTEST) -m slow $(ARGS)
+
+test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, in at most 20 minutes
 	$(PYTEST) $(ARGS)
 
 lint: .venv/.development  ## style, types and the layers of wgan_gp

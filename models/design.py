@@ -18,8 +18,7 @@ class Design:
       model_width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
       generator_width: Width of the generator, likewise.
-      model_depth: Number of hidden layers of an mlp, or of blocks at each size of a resnet101 or
-        r3gan.
+      model_depth: Number of hidden layers of an mlp, or of blocks at each size of an r3gan.
       bounded: Whether the examples lie in [-1, 1]. If so, the generator of images or signals ends
         in tanh, otherwise in a linear layer. A generator of points always ends in a linear layer.
       classes: Number of classes; 0 for networks without labels.

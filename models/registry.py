@@ -32,7 +32,6 @@ class Model:
       supports: Maps the sides `(height, width)` of an image, or `(length,)` of a signal, to whether
         they are supported.
       width: Default of Design.model_width.
-      min_width: Smallest supported width.
       depth: Default of Design.model_depth; None if the depth is fixed.
       labels_in_normalization: Whether labels enter the generator as scales and offsets of batch
         normalization.
@@ -47,7 +46,6 @@ class Model:
     sizes: str = "any"
     supports: Callable[[tuple[int, ...]], bool] = lambda sides: True
     width: int = 64
-    min_width: int = 1
     depth: int | None = None
     labels_in_normalization: bool = True
     critic_normalizations: tuple[str, ...] = CRITIC_NORMALIZATIONS
@@ -147,14 +145,12 @@ class Registry(Mapping[str, Model]):
             raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
         model = model or self.default(example_shape)
         critic = generator = self._find("model", model, example_shape, resizable=resizable)
-        _check_width("model_width", model_width, model, critic)
         if critic_pooling == "sum":
             self._check_pooling(model, example_shape)
         if generator_model not in (None, model):
             generator = self._find(
                 "generator_model", generator_model, example_shape, resizable=resizable
             )
-        _check_width("generator_width", generator_width, generator_model or model, generator)
         if critic_normalization not in critic.critic_normalizations:
             raise DesignError(
                 f"--critic_normalization={critic_normalization} does not apply to --model={model}",
@@ -290,14 +286,6 @@ class Registry(Mapping[str, Model]):
         )
 
 
-def _check_width(flag: str, width: int | None, name: str, model: Model) -> None:
-    """Raises DesignError if a network does not support a width."""
-    if width is not None and width < model.min_width:
-        raise DesignError(
-            f"--{flag}={width} is too narrow for {name}", f"give at least {model.min_width}"
-        )
-
-
 def _check_conditions(conditioning: str, classes: int, condition_size: int) -> None:
     """Raises DesignError if a conditioning does not fit the labels or conditions of the data."""
     if condition_size and classes:
@@ -343,7 +331,6 @@ MODELS = Registry(
         ),
         "dcgan": Model("dcgan", sizes="8 or more", supports=lambda sides: min(sides) >= 8),
         "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32),
-        "resnet101": _sized("resnet101", (32, 64, 128), depth=6, min_width=4),
         "r3gan": _sized(
             "r3gan",
             (32, 48, 64, 128),

@@ -131,14 +131,6 @@ def parse(*arguments):
         (["--generator_model=cnn"], "--generator_model=cnn is unknown — use one of mlp, dcgan"),
         (["--model=mlp", "--generator_model=resnet"], "--generator_model=resnet does not support"),
         (
-            ["--image_size=32", "--model=resnet101", "--model_width=3"],
-            "--model_width=3 is too narrow for resnet101 — give at least 4",
-        ),
-        (
-            ["--image_size=32", "--generator_model=resnet101", "--generator_width=3"],
-            "--generator_width=3 is too narrow for resnet101 — give at least 4",
-        ),
-        (
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
             "=acgan needs labels, but --dataset=swiss_roll has none — omit it",
         ),

@@ -172,7 +172,6 @@ def test_the_programs_of_the_documentation_run(runs, tmp_path):
         ("dcgan", 8, {"generator_normalization": "none", "activation": "tanh"}),
         ("resnet", 32, {"classes": 3, "conditioning": "acgan", "fused_resampling": True}),
         ("dcgan", 8, {"sampling_statistics": "batch"}),
-        ("resnet101", 32, {"classes": 3, "conditioning": "acgan", "model_depth": 1}),
     ],
 )
 def test_every_generator_can_be_kept_in_a_keras_file(name, size, choices, tmp_path):

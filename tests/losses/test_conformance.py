@@ -531,9 +531,6 @@ def test_layers_of_keras_with_a_second_derivative_are_accepted(layers, expected)
             "resnet", [32, 32, 3], {"critic_normalization": "group"}, marks=pytest.mark.slow
         ),
         pytest.param("r3gan", [32, 32, 3], {"model_depth": 1}, marks=pytest.mark.slow),
-        pytest.param(
-            "resnet101", [64, 64, 3], {"critic_normalization": "layer"}, marks=pytest.mark.slow
-        ),
     ],
 )
 def test_the_second_derivatives_of_the_networks_of_models_are_correct(name, shape, options):

@@ -381,8 +381,6 @@ def test_an_unknown_setting_is_an_error(function):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"model_width": 3}, "--model_width=3 is too narrow for narrow — give at least 4"),
-        ({"generator_width": 2}, "--generator_width=2 is too narrow for narrow"),
         (
             {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
             "no access to labels.* — use --generator_normalization=batch, or --generator_model=mlp",
@@ -391,9 +389,7 @@ def test_an_unknown_setting_is_an_error(function):
     ],
 )
 def test_unsupported_settings_are_errors(choices, message):
-    registry = models.Registry(
-        {"narrow": models.Model("dcgan", min_width=4, critic_normalizations=("none",))}
-    )
+    registry = models.Registry({"narrow": models.Model("dcgan", critic_normalizations=("none",))})
     with pytest.raises(models.DesignError, match=message):
         registry.build("narrow", (32, 32, 3), 6, **choices)
 

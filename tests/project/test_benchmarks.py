@@ -3,18 +3,15 @@
 import dataclasses
 import io
 import json
-import pathlib
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from benchmarks import loop_overhead, outcome, tpu_loop
 from benchmarks.baselines import keras_fit, process, worker
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
-from studies import critic_layers
 from wgan_gp.config import Config
 
 SMALL = {"width": 8, "batch_size": 8, "generator_batch_size": 16, "n_critic": 2, "latent_size": 6}
@@ -113,59 +110,3 @@ def test_the_two_loops_of_a_tpu_are_compared(tmp_path, monkeypatch):
     assert device["bytes from the host"] == points + -(-8 * 24 // 50)
     assert host["bytes to the host"] == 8 * 4 * (5 * 4 + 1)
     assert 0 < device["estimated cycles"] < 1.2 * host["estimated cycles"]
-
-
-def test_every_layer_of_keras_is_tried_or_left_out_with_a_reason():
-    names: dict[type, set[str]] = {}  # a layer can have several
-    for name, value in vars(tf.keras.layers).items():
-        if isinstance(value, type) and issubclass(value, tf.keras.layers.Layer):
-            names.setdefault(value, set()).add(name)
-    tried = {name.partition(" (")[0] for name in critic_layers.LAYERS}
-    known = tried | critic_layers.LEFT_OUT.keys()
-    assert names and [each for each in names.values() if not each & known] == []
-    assert not tried & critic_layers.LEFT_OUT.keys()
-
-
-@pytest.mark.parametrize(
-    ("name", "on_cpu"),
-    [
-        ("Activation", "yes"),
-        ("BatchNormalization", "couples examples"),
-        ("Embedding", "no gradient"),
-        ("UpSampling2D (bilinear)", "wrong second gradient"),
-        ("Dropout", "random"),
-    ],
-)
-def test_the_verdict_on_a_layer_of_a_critic(name, on_cpu):
-    """docs/losses.md has the verdict, too."""
-    found = dict(critic_layers.judge(name))
-    assert found["cpu"] == on_cpu
-    assert documented_layers()[name] == (found["cpu"], found["xla"], found["tpu"])
-    if on_cpu == "yes":
-        assert found == {"cpu": "yes", "xla": "yes", "tpu": "yes"}
-
-
-def documented_layers():
-    """The verdicts in docs/losses.md, by layer."""
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "losses.md").read_text()
-    _, _, section = page.partition("### Layers of a critic")
-    verdicts = {}
-    for line in section.partition("| known mistake")[0].splitlines():
-        if line.startswith("| ") and "on a CPU" not in line:
-            *verdict, layers = line.strip("| ").split(" | ")
-            verdicts |= dict.fromkeys(layers.split(", "), tuple(verdict))
-    return verdicts
-
-
-def test_the_page_of_losses_has_a_verdict_for_each_layer():
-    documented = documented_layers()
-    assert documented.keys() == critic_layers.LAYERS.keys()
-    assert all(len(verdict) == 3 for verdict in documented.values())
-
-
-def test_layers_with_equal_verdicts_share_a_line():
-    verdicts = {"B": ("yes",) * 3, "C": ("random", "yes", "yes"), "a": ("yes",) * 3}
-    assert critic_layers.table(verdicts).splitlines()[2:] == [
-        "| yes | yes | yes | a, B |",
-        "| random | yes | yes | C |",
-    ]

@@ -1,5 +1,7 @@
-"""Every experiment in configs/ trains, on data of its shape, some on one replica and on two."""
+"""Every experiment in configs/ and examples/ trains, on data of its shape."""
 
+import dataclasses
+import json
 import pathlib
 
 import numpy as np
@@ -8,15 +10,17 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 import flags
+from models.design import Design
 from models.normalization import BatchNormalization
-from tests.helpers.runs import make_state, open_run, resolved
+from tests.helpers.runs import call_main, make_state, open_run, resolved
 from wgan_gp.app import training
+from wgan_gp.app.user_code import loading
 from wgan_gp.writers.writer import MemoryWriter
 
-CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.flags"))
-# The others on one replica alone, as tracing takes long; test_step.py has every kind on several.
-ON_TWO = ("gaussians_25",)
-FAST = ("gaussians_25", "signals")
+ROOT = pathlib.Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
+PAPER = sorted((ROOT / "examples" / "paper").glob("*.flags"))
+FAST = ("gaussians_25", "signals", "mlp_generator", "tanh")
 SMALL = {
     "model_width": 8,
     "generator_width": 8,
@@ -30,8 +34,7 @@ SMALL = {
 }
 # One experiment draws samples. The tests of sampling have every kind of network.
 SAMPLED = ("digits_acgan",)
-# With fewer pixels, a network of 101 layers has fewer blocks. test_models.py has all its layers.
-FEWER_PIXELS = {"hard_resnet101": {"image_size": 32}, "resnet_64": {"image_size": 32}}
+FEWER_PIXELS = {"resnet_64": {"image_size": 32}}
 # The shapes of an example of the experiments with arrays, and the length of its conditions.
 ARRAYS = {"signals": ((16, 1), 0), "tables": ((5,), 0), "detector": ((6, 4, 3), 1)}
 
@@ -53,6 +56,14 @@ def write_array(folder, shape, conditions):
     return folder / "data.npz"
 
 
+@pytest.fixture
+def eager():
+    """Runs functions eagerly: an iteration takes less time than the tracing of a network."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -60,33 +71,51 @@ def write_array(folder, shape, conditions):
         for path in CONFIGS
     ],
 )
-def test_it_trains_alike_on_one_replica_and_on_two(path, prepared, tmp_path, request):
-    # An iteration takes less time than the tracing of a large network.
-    tf.config.run_functions_eagerly(path.stem not in ON_TWO)
-    request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
-    logged = []
+@pytest.mark.usefixtures("eager")
+def test_an_experiment_trains(path, prepared, tmp_path):
     data = write_array(tmp_path, *ARRAYS[path.stem]) if path.stem in ARRAYS else prepared
-    for replicas in (1, 2) if path.stem in ON_TWO else (1,):
-        config = parse(
-            path,
-            **SMALL,
-            **({} if path.stem in SAMPLED else {"sample_interval": 0}),
-            **FEWER_PIXELS.get(path.stem, {}),
-            data_dir=data,
-            cpu_replicas=replicas,
-            model_dir=tmp_path / str(replicas),
-        )
-        writer = MemoryWriter()
-        assert training.make_trainer(open_run(config), writers=[writer]).run() is None
-        ((step, values),) = writer.summaries
-        assert step == 1 and all(np.isfinite(value) for value in values.values())
-        logged.append({tag: value for tag, value in values.items() if "throughput" not in tag})
-    one, *rest = logged
-    for two in rest:
-        assert set(one) == set(two)
-        for tag, value in one.items():
-            # Rounding, which Adam makes more of in a step or two.
-            np.testing.assert_allclose(two[tag], value, rtol=0.02, atol=1e-3, err_msg=tag)
+    settings = {"data_dir": data, **FEWER_PIXELS.get(path.stem, {}), "sample_interval": 0}
+    if path.stem in SAMPLED:
+        del settings["sample_interval"]
+    config = parse(path, **SMALL, **settings, model_dir=tmp_path / "run")
+    writer = MemoryWriter()
+    assert training.make_trainer(open_run(config), writers=[writer]).run() is None
+    ((step, values),) = writer.summaries
+    assert step == 1 and all(np.isfinite(value) for value in values.values())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem in FAST else pytest.mark.slow)
+        for path in PAPER
+    ],
+)
+@pytest.mark.usefixtures("eager")
+def test_a_hard_network_of_the_paper_trains(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    settings = {**SMALL, "image_size": 32 if "101" in path.stem else 16, "sample_interval": 0}
+    given = [f"--{name}={value}" for name, value in settings.items()]
+    assert call_main(f"--flagfile={path}", *given, f"--model_dir={tmp_path}") == 0
+    values = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert values["step"] == 1 and np.isfinite([*values.values()]).all()
+
+
+def test_the_file_of_the_paper_has_networks_of_101_layers():
+    resnet101 = loading.load("model", str(ROOT / "examples" / "paper" / "resnet101.py")).module
+    design = Design(
+        example_shape=(64, 128, 3), latent_size=128, width=8, generator_width=8, depth=6
+    )
+    for model in (resnet101.generator(design), resnet101.critic(design)):
+        kernels = [weight for weight in model.trainable_variables if len(weight.shape) > 1]
+        assert len(kernels) - sum("shortcut" in layer.name for layer in model.layers) == 101
+        last = [layer for layer in model.layers if layer.name.endswith("_conv_3")]
+        assert len(last) == 33  # blocks
+        assert not any(layer.use_bias for layer in last)
+    assert model.output.shape == (None, 1)
+    for wrong in ({"generator_width": 3}, {"example_shape": (64, 24, 3)}, {"example_shape": (64,)}):
+        with pytest.raises(ValueError, match="give"):
+            resnet101.generator(dataclasses.replace(design, **wrong))
 
 
 def test_the_papers_settings():
@@ -101,10 +130,36 @@ def test_the_papers_settings():
     acgan = parse(CONFIGS[0].with_name("cifar10_resnet_acgan.flags"))
     assert cifar.differences(acgan.to_dict()) == ["--conditioning: acgan -> none"]
     assert (acgan.critic_class_weight, acgan.generator_class_weight) == (1.0, 0.1)
-    for name in ("dcgan_64", "resnet_64", "hard_tanh", "hard_resnet101"):
+    for name in ("dcgan_64", "resnet_64"):
         large = parse(CONFIGS[0].with_name(f"{name}.flags"))
         assert (large.image_size, large.model_width, large.train_steps) == (64, 64, 200_000)
         assert (large.critic_normalization, large.critic_learning_rate) == ("layer", 1e-4)
+
+
+def test_the_settings_of_the_hard_networks():
+    """arXiv:1704.00028, figure 2: what differs from the first network of the figure."""
+    usual = parse(ROOT / "configs" / "dcgan_64.flags")
+    found = {
+        path.stem: sorted(parse(path).differences(usual.to_dict()))
+        for path in PAPER
+        if path.stem != "resnet101"  # its networks are a file
+    }
+    assert found == {
+        "constant_filters": [
+            "--generator_channels: doubling -> constant",
+            "--generator_normalization: batch -> none",
+        ],
+        "mlp_generator": [
+            "--generator_model: dcgan -> mlp",
+            "--generator_width: 64 -> 512",
+            "--model_depth: None -> 4",
+        ],
+        "no_normalization": [
+            "--critic_normalization: layer -> none",
+            "--generator_normalization: batch -> none",
+        ],
+        "tanh": ["--activation: relu -> tanh"],
+    }
 
 
 def test_the_settings_of_r3gan():

@@ -7,14 +7,14 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PACKAGES = ("losses", "models", "wgan_gp", "benchmarks")
+PACKAGES = ("losses", "models", "wgan_gp", "benchmarks", "studies", "examples")
 FILES = [ROOT / name for name in ("train.py", "flags.py", "setup.py")] + sorted(
     path for package in PACKAGES for path in (ROOT / package).rglob("*.py")
 )
 # This file quotes what it forbids.
-TESTS = sorted(path for path in (ROOT / "tests").glob("*.py") if path.name != "test_language.py")
+TESTS = sorted(path for path in (ROOT / "tests").rglob("*.py") if path.name != "test_language.py")
 PATTERNS = ("*.md", "docs/*.md", "configs/*.flags", "requirements*.txt", "*.toml", "Makefile")
-PATTERNS += ("notebooks/*.ipynb",)
+PATTERNS += ("examples/*/*.flags", "examples/*/*.md", "studies/*.md", "notebooks/*.ipynb")
 DOCUMENTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
 
 # A first line that begins with one of these is half a sentence, or a question.

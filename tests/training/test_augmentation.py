@@ -8,7 +8,6 @@ import sklearn.datasets
 import tensorflow as tf
 
 import losses
-from studies import few_images
 from tests.helpers.runs import (
     TINY,
     call_main,
@@ -507,20 +506,3 @@ def test_fit_augments_as_train_does(augment):
 def test_fit_refuses_ada():
     with pytest.raises(UserError, match="augment=ada is not supported in fit"):
         keras_model("ada")
-
-
-def test_transformed_digits_look_augmented_and_real_ones_do_not():
-    looks_augmented, shares = few_images.make_leak_detector(few_images.split_digits(0))
-    assert shares["real"] < 0.1 and shares["transformed"] > 0.9
-    assert looks_augmented(few_images.split_digits(0).few) < 0.2
-
-
-@pytest.mark.slow
-def test_the_comparison_on_few_images(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(few_images, "SAMPLES", 200)
-    few_images.main(["--seeds=1", "--steps=20", "--augment=none,bcr", "--folder=runs"])
-    out = capsys.readouterr().out
-    rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
-    assert {"augment", "the 100 digits", "transformed digits", "bcr"} < set(rows)
-    assert rows["none"][2] == "1.000"  # the ratio to itself, with no deviation of one seed

@@ -19,8 +19,8 @@ class NetworkSettings(Section):
     model: str | None = setting(
         None,
         "Networks: mlp (any shape), conv1d (signals of at least 4 steps), dcgan (images of at "
-        "least 8 pixels), resnet or r3gan (32, 48, 64 or 128 pixels) or resnet101 (32, 64 or 128 "
-        "pixels); for rectangles, these are the shorter side (docs/models.md). Default: mlp for "
+        "least 8 pixels), resnet or r3gan (32, 48, 64 or 128 pixels); for rectangles, these are "
+        "the shorter side (docs/models.md). Default: mlp for "
         "points and for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your "
         "own: FILE.py or a module (docs/custom.md).",
         affects="networks",
@@ -56,8 +56,7 @@ class NetworkSettings(Section):
     )
     model_depth: int | None = setting(
         None,
-        "Number of hidden layers (mlp, default 3) or of blocks at each size (resnet101, default "
-        "6; r3gan, default 2).",
+        "Number of hidden layers (mlp, default 3) or of blocks at each size (r3gan, default 2).",
         minimum=1,
         maximum=256,
         affects="networks",

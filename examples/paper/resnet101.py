@@ -14,11 +14,11 @@ import math
 
 import tensorflow as tf
 
-from . import heads, normalization
-from .activations import critic_activation, generator_activation
-from .convolutions import Conv2D, Dense, he_uniform
-from .design import Design
-from .minibatch import with_deviation
+from models import heads, normalization
+from models.activations import critic_activation, generator_activation
+from models.convolutions import Conv2D, Dense, he_uniform
+from models.design import Design
+from models.minibatch import with_deviation
 
 RESIDUAL_SCALE = 0.3
 OUTPUT_SCALE = 0.2
@@ -29,7 +29,7 @@ def generator(design: Design) -> tf.keras.Model:
 
     The description above applies with `generator_width` in place of `model_width`.
     """
-    channels = _channels(min(design.example_shape[:2]), design.generator_width)
+    channels = _channels(design, design.generator_width)
     base = [side // 2 ** (len(channels) - 1) for side in design.example_shape[:2]]
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
@@ -51,7 +51,7 @@ def generator(design: Design) -> tf.keras.Model:
 
 def critic(design: Design) -> tf.keras.Model:
     """Builds the critic, which maps images `[B, H, W, C]` to the outputs described in heads."""
-    channels = _channels(min(design.example_shape[:2]), design.model_width)
+    channels = _channels(design, design.model_width)
 
     normalize = normalization.critic_normalizer(design)
     images = tf.keras.Input(design.example_shape, name="images")
@@ -70,9 +70,23 @@ def critic(design: Design) -> tf.keras.Model:
     return heads.critic(design, [images, *labels], x)
 
 
-def _channels(size: int, width: int) -> list[int]:
-    """Returns the number of channels at full size, at half of it, and so on down to 4 pixels."""
-    return [width * 2**index // 2 for index in range((size // 4).bit_length())]
+def _channels(design: Design, width: int) -> list[int]:
+    """Returns the number of channels at full size, at half of it, and so on down to 4 pixels.
+
+    Raises:
+      ValueError: If the networks do not support the width or the size of the images.
+    """
+    if width < 4:
+        raise ValueError(f"{width} channels are too few: give a width of at least 4")
+    shape = design.example_shape
+    shorter, longer = min(shape[:2]), max(shape[:2])
+    halvings = (shorter // 4).bit_length() - 1
+    if len(shape) != 3 or shorter not in (32, 64, 128) or longer % 2**halvings:
+        raise ValueError(
+            f"examples {shape} are not images whose shorter side is 32, 64 or 128 pixels and whose "
+            f"longer side can be halved as often: give --image_size"
+        )
+    return [width * 2**index // 2 for index in range(halvings + 1)]
 
 
 def _plain_blocks(
