@@ -1,6 +1,9 @@
 """Tests of GanObjective: its terms, their sum, and the constraint on the critic's weights."""
 
 import dataclasses
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ import tensorflow as tf
 
 import losses
 from wgan_gp import config
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 B = 16
 RNG = np.random.default_rng(3)
@@ -32,6 +37,18 @@ def objective_with_all_terms(penalty, adversarial_loss, **options):
         critic_class_weight=2.0,
         **options,
     )
+
+
+def test_names_and_limits_are_known_without_tensorflow():
+    program = (
+        "import sys, losses\n"
+        "assert losses.PENALTIES['r1'].help and losses.PENALTIES['none'].function is None\n"
+        "assert losses.ADVERSARIAL_LOSSES['relativistic'].relativistic\n"
+        "losses.GanObjective(penalty='r1,r2')\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "assert float(losses.two_sided([3.0])[0]) == 4.0 and 'tensorflow' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
 def test_the_defaults_are_those_of_the_configuration():
