@@ -35,7 +35,7 @@ from wgan_gp.run_directory import files
 from wgan_gp.run_directory.data_record import DataRecord
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.lock import RunLock
-from wgan_gp.training import checkpoint_files, checkpoint_manifest, checkpointing
+from wgan_gp.training import checkpoint_files, checkpointing
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.writers.files import JsonlWriter
 
@@ -200,9 +200,9 @@ def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint_files, "FORMAT", 2)
     run, _ = train_tiny(tmp_path, train_steps=5)
-    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 1)
+    monkeypatch.setattr(checkpoint_files, "FORMAT", 1)
     with pytest.raises(UserError, match=r"ckpt-5 was saved by a newer version .* — install that"):
         run.checkpoints.restore_latest()
 

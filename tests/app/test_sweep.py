@@ -23,7 +23,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 import flags
 from tests.app.test_sweep_file import GRID, ROOT, TINY_FLAGS, read, write
 from tests.helpers.runs import call_main
-from tests.training.test_verdict import HEALTHY
+from tests.training.test_diagnosis import HEALTHY
 from wgan_gp.app import program
 from wgan_gp.app.sweep import halving, sweep_results, trial_processes
 from wgan_gp.app.sweep.halving import Outcome
@@ -33,7 +33,7 @@ from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.run_directory.lock import RunLock
-from wgan_gp.training.health import HealthMonitor
+from wgan_gp.training.diagnosis import DiagnosisMonitor
 
 # The decisions.
 
@@ -112,7 +112,7 @@ def test_a_run_is_diagnosed_from_its_summaries():
     lines = [{"step": step, **HEALTHY} for step in range(1, 11)]
     for line in lines[5:]:
         line["probe/diversity"] = 0.01
-    found = sweep_results.diagnose(HealthMonitor.of_run(Config()), lines, 9)
+    found = sweep_results.diagnose(DiagnosisMonitor.of_run(Config()), lines, 9)
     assert [step for step, _ in found] == [5, 6, 7, 8, 9]
     assert [found[0][1], found[-1][1]] == ["healthy", "generator collapsed"]
 
@@ -122,7 +122,7 @@ def test_a_run_is_diagnosed_from_its_summaries():
 def test_a_damaged_summary_has_no_diagnosis(tag, damaged):
     lines = [{"step": step, **HEALTHY} for step in range(1, 11)]
     lines[7][tag] = damaged
-    found = sweep_results.diagnose(HealthMonitor.of_run(Config()), lines, 10)
+    found = sweep_results.diagnose(DiagnosisMonitor.of_run(Config()), lines, 10)
     assert found == [(step, "healthy") for step in (5, 6, 7, 9, 10)]
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_summary_has_no_diagnosis(tag, damaged):
 def test_a_summary_without_a_value_is_skipped_or_its_rule_does_not_apply(tag):
     lines = [{"step": step, **HEALTHY} for step in range(1, 11)]
     del lines[7][tag]
-    found = sweep_results.diagnose(HealthMonitor.of_run(Config()), lines, 10)
+    found = sweep_results.diagnose(DiagnosisMonitor.of_run(Config()), lines, 10)
     assert {name for _, name in found} == {"healthy"}
 
 

@@ -112,7 +112,7 @@ def test_an_objective_with_losses_only_can_be_trained(tmp_path):
         "probe/distance_of_means",
         "probe/diversity",
     }
-    assert [tag for _, tag, _ in writer.texts] == ["verdict"]
+    assert [tag for _, tag, _ in writer.texts] == ["diagnosis"]
     terminal = io.StringIO()
     console = ConsoleWriter(5, file=terminal)
     console.begin(0)
@@ -184,7 +184,7 @@ def test_configuration_and_networks_are_written_as_text(events):
         for tag, value in events
         if value.metadata.plugin_data.plugin_name == "text"
     }
-    assert set(texts) == {"config", "generator", "critic", "verdict"}
+    assert set(texts) == {"config", "generator", "critic", "diagnosis"}
     assert '"penalty_weight": 3.0' in texts["config"]
     for network in ("generator", "critic"):
         assert "Total params" in texts[network] and "dense_1" in texts[network]
@@ -200,9 +200,9 @@ def test_the_terminal_shows_the_remaining_time():
     writer.begin(10)
     writer.scalars(20, values)  # 10 iterations in 10 seconds
     writer.scalars(40, values)  # 20 in 60
-    writer.text(40, "verdict", "healthy: diversity 90%")
-    _, *lines, verdict = file.getvalue().splitlines()
-    assert verdict == "40/100: verdict: healthy: diversity 90%"
+    writer.text(40, "diagnosis", "healthy: diversity 90%")
+    _, *lines, diagnosis = file.getvalue().splitlines()
+    assert diagnosis == "40/100: diagnosis: healthy: diversity 90%"
     assert [line.rpartition(", ")[2] for line in lines] == ["01:20 left", "03:00 left"]
     assert lines[0].startswith("20/100: wasserstein 0.250, losses 0.250 0.250, penalty 0.250")
 

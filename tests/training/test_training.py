@@ -24,12 +24,12 @@ from tests.helpers.runs import (
     train_tiny,
 )
 from wgan_gp.app import training
+from wgan_gp.app.run_hooks import IntervalTimer, ProfileHook
 from wgan_gp.config import ADVERSARIAL_LOSSES, PENALTIES, Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.training.hooks import LoopResult, crossed
-from wgan_gp.training.run_hooks import IntervalTimer, ProfileHook
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import JsonlWriter
 from wgan_gp.writers.writer import Writer

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ...training.health import HEALTHY
+from ...training.diagnosis import HEALTHY
 
 MIN_DIAGNOSES = 5  # that must all be bad; many runs are bad for a moment early on
 

@@ -11,8 +11,8 @@ from typing import Any
 from ...errors import UserError
 from ...run_directory.directory import RunDirectory
 from ...run_directory.json_files import read_log
-from ...training.checkpoint_manifest import complete_checkpoints
-from ...training.health import HealthMonitor, is_summary
+from ...training.checkpoint_files import complete_checkpoints
+from ...training.diagnosis import DiagnosisMonitor, is_summary
 from . import halving
 from .halving import Outcome
 from .sweep_plan import Trial
@@ -70,13 +70,13 @@ def read_outcome(trial: Trial, iterations: int, rank_by: str) -> Outcome:
         )
     if not math.isfinite(figure):
         return Outcome(None, error=f"{rank_by} is not finite after {iterations} iterations")
-    diagnoses = diagnose(HealthMonitor.of_run(trial.config), summaries, iterations)
+    diagnoses = diagnose(DiagnosisMonitor.of_run(trial.config), summaries, iterations)
     last = diagnoses[-1][1] if diagnoses else None
     return Outcome(figure, last, halving.stays_bad(diagnoses, iterations))
 
 
 def diagnose(
-    monitor: HealthMonitor, summaries: Sequence[Mapping[str, Any]], iterations: int
+    monitor: DiagnosisMonitor, summaries: Sequence[Mapping[str, Any]], iterations: int
 ) -> list[tuple[int, str]]:
     """Returns (iteration, diagnosis) of the summaries of a run up to an iteration.
 

@@ -20,7 +20,7 @@ from wgan_gp.app import training
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.training import probe
-from wgan_gp.training.health import HealthMonitor
+from wgan_gp.training.diagnosis import DiagnosisMonitor
 from wgan_gp.training.probe import distance_of_means, diversity
 
 HEALTHY = {
@@ -44,7 +44,7 @@ def diagnose(histories, monitor=None, **target):
       monitor: A monitor with earlier summaries. None creates one.
       **target: Arguments of the monitor.
     """
-    monitor = monitor or HealthMonitor(**{"target": 1.0, **target})
+    monitor = monitor or DiagnosisMonitor(**{"target": 1.0, **target})
     rows = {tag: np.broadcast_to(values, 5) for tag, values in {**HEALTHY, **histories}.items()}
     diagnoses = [
         monitor.update({tag: float(values[i]) for tag, values in rows.items()}) for i in range(5)
@@ -126,14 +126,14 @@ def test_rules_about_terms_that_the_objective_lacks_do_not_apply(missing, name, 
     lacking = [tag for tag in values if tag.partition("/")[2] in missing.split()]
     present = {tag: value for tag, value in values.items() if tag not in lacking}
     for given in (present, values | dict.fromkeys(lacking, np.nan)):
-        monitor = HealthMonitor(target=1.0)
+        monitor = DiagnosisMonitor(target=1.0)
         diagnosis = [monitor.update(given) for _ in range(5)][-1]
         assert diagnosis.name == name
         assert diagnosis.reason.startswith(figures) and "nan" not in diagnosis.reason
 
 
 def test_reset_discards_earlier_summaries():
-    monitor = HealthMonitor(target=1.0)
+    monitor = DiagnosisMonitor(target=1.0)
     diagnose({"probe/diversity": 0.1}, monitor)
     monitor.reset()
     assert diagnose({}, monitor).name == "healthy"
@@ -185,7 +185,7 @@ def test_a_run_reports_each_change_of_its_diagnosis(
     data = few_pictures if name == "critic overfitting" else {}
     settings = {**LONG, "train_steps": 100, **data, **settings}
     _, writer = train_tiny(tmp_path / "run", **settings)
-    reported = [text.partition(":")[0] for _, tag, text in writer.texts if tag == "verdict"]
+    reported = [text.partition(":")[0] for _, tag, text in writer.texts if tag == "diagnosis"]
     assert reported[-1] == name
     assert all(before != after for before, after in itertools.pairwise(reported))
 
@@ -258,7 +258,7 @@ def test_a_run_with_equal_examples_has_no_diversity(tmp_path):
     )
     assert len(writer.summaries) == 5
     assert all("probe/diversity" not in values for _, values in writer.summaries)
-    ((_, _, text),) = [each for each in writer.texts if each[1] == "verdict"]
+    ((_, _, text),) = [each for each in writer.texts if each[1] == "diagnosis"]
     assert "diversity" not in text and "nan" not in text
 
 
