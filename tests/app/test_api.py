@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,8 +41,41 @@ class Recorder(wgan_gp.Hook):
         self.calls.append(("close",))
 
 
+SETTINGS = {**TINY, **EVERY_5, "train_steps": 12, "learning_rate_schedule": "constant"}
+
+
 def config(path, **settings):
-    return wgan_gp.Config(model_dir=str(path), **{**TINY, **EVERY_5, "train_steps": 12, **settings})
+    return wgan_gp.Config(model_dir=str(path), **{**SETTINGS, **settings})
+
+
+class Keep(wgan_gp.Hook):
+    """Keeps the results of all loops."""
+
+    def __init__(self):
+        self.loops = []
+
+    def after_loop(self, loop):
+        self.loops.append(loop)
+
+
+class Act(wgan_gp.IntervalHook):
+    """Keeps the iterations at which it acts."""
+
+    acted = ()
+
+    def act(self, loop):
+        self.acted = (*self.acted, loop.iteration)
+
+
+INTERVALS = (0, 1, 7, 10, 100)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns the result of a training, its writer and its hooks."""
+    path = tmp_path_factory.mktemp("api") / "run"
+    writer, hooks = wgan_gp.MemoryWriter(), [Recorder(), Keep(), *map(Act, INTERVALS)]
+    return wgan_gp.train(config(path), writers=[writer], hooks=hooks), writer, hooks
 
 
 def test_importing_the_package_does_not_import_tensorflow():
@@ -88,11 +122,10 @@ def test_the_api_reference_documents_the_public_names(tmp_path):
         assert f'id="{name}"' in (tmp_path / f"{module}.html").read_text()
 
 
-def test_train_trains_as_the_program_does_and_returns_the_networks(tmp_path):
+def test_train_trains_as_the_program_does_and_returns_the_networks(trained, tmp_path):
     """Numbers, files and weights equal those of the same run by other means."""
-    writer = wgan_gp.MemoryWriter()
-    result = wgan_gp.train(config(tmp_path / "api"), writers=[writer])
-    run, expected = train_tiny(tmp_path / "other", train_steps=12, **EVERY_5)
+    result, writer, _ = trained
+    run, expected = train_tiny(tmp_path / "other", **SETTINGS)
     assert (result.iteration, result.stopped_by) == (12, None)
     assert [step for step, _ in writer.summaries] == [5, 10, 12]
     for (_, ours), (_, theirs) in zip(writer.summaries, expected.summaries, strict=True):
@@ -104,23 +137,21 @@ def test_train_trains_as_the_program_does_and_returns_the_networks(tmp_path):
         )
         for ours, theirs in pairs:
             np.testing.assert_array_equal(tf.convert_to_tensor(ours), tf.convert_to_tensor(theirs))
-    files = {path.name for path in (tmp_path / "api").iterdir()}
+    files = {path.name for path in pathlib.Path(result.run.directory.path).iterdir()}
     assert files >= {"config.json", "data.json", "metrics.jsonl", "checkpoints", "samples", "train"}
 
 
-def test_train_resumes_a_run(tmp_path):
-    wgan_gp.train(config(tmp_path, train_steps=5, learning_rate_schedule="constant"))
+def test_train_resumes_a_run(trained, tmp_path):
+    shutil.copytree(trained[0].run.directory.path, tmp_path / "run")
     hook = Recorder()
-    settings = {"train_steps": 10, "learning_rate_schedule": "constant"}
-    assert wgan_gp.train(config(tmp_path, **settings), hooks=[hook]).iteration == 10
-    assert hook.calls[0] == ("begin", 5)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [5, 10]
+    assert wgan_gp.train(config(tmp_path / "run", train_steps=15), hooks=[hook]).iteration == 15
+    assert hook.calls[0] == ("begin", 12)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10, 12, 15]
 
 
-def test_hooks_are_called_around_every_loop(tmp_path):
-    hook = Recorder()
-    wgan_gp.train(config(tmp_path), hooks=[hook])
+def test_hooks_are_called_around_every_loop(trained):
+    hook, *_ = trained[2]
     assert hook.calls == [
         ("begin", 0),
         ("before", 0, 5),
@@ -134,32 +165,18 @@ def test_hooks_are_called_around_every_loop(tmp_path):
     ]
 
 
-def test_a_loop_reports_the_means_of_its_terms(tmp_path):
-    loops = []
-
-    class Keep(wgan_gp.Hook):
-        def after_loop(self, loop):
-            loops.append(loop)
-
-    writer = wgan_gp.MemoryWriter()
-    wgan_gp.train(config(tmp_path), writers=[writer], hooks=[Keep()])
-    for loop, (step, values) in zip(loops, writer.summaries, strict=True):
+def test_a_loop_reports_the_means_of_its_terms(trained):
+    _, writer, (_, keep, *_) = trained
+    for loop, (step, values) in zip(keep.loops, writer.summaries, strict=True):
         assert loop.iteration == step
         assert loop.images == (loop.iteration - loop.before) * 2 * TINY["batch_size"]
         assert loop.terms.items() <= values.items() and "critic/loss" in loop.terms
         assert 0 <= loop.waited <= loop.seconds
 
 
-def test_an_interval_hook_acts_when_its_interval_is_crossed_and_at_the_end(tmp_path):
-    class Act(wgan_gp.IntervalHook):
-        acted = ()
-
-        def act(self, loop):
-            self.acted = (*self.acted, loop.iteration)
-
-    hooks = [Act(interval) for interval in (0, 1, 7, 10, 100)]
-    wgan_gp.train(config(tmp_path), hooks=hooks)
-    assert [hook.acted for hook in hooks] == [(12,), (5, 10, 12), (10, 12), (10, 12), (12,)]
+def test_an_interval_hook_acts_when_its_interval_is_crossed_and_at_the_end(trained):
+    acted = [hook.acted for hook in trained[2][2:]]
+    assert acted == [(12,), (5, 10, 12), (10, 12), (10, 12), (12,)]
 
 
 def test_a_hook_that_fails_ends_the_run_and_all_hooks_are_closed(tmp_path):

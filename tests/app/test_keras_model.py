@@ -263,9 +263,10 @@ def test_all_forms_of_data_are_the_same_examples():
         (POINTS[i : i + 10] for i in range(0, 64, 10)),
         Batches(),
     ]
-    expected = make_model().evaluate(POINTS, verbose=0, return_dict=True)
+    model = make_model()
+    expected = model.evaluate(POINTS, verbose=0, return_dict=True)
     for form in forms:
-        found = make_model().evaluate(form, verbose=0, return_dict=True)
+        found = model.evaluate(form, verbose=0, return_dict=True)
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
 

@@ -37,7 +37,7 @@ from wgan_gp.run_directory import files, lock
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.run_directory.lock import RunLock
-from wgan_gp.training import checkpoint_files, checkpoint_manifest, checkpointing
+from wgan_gp.training import checkpoint_files, checkpointing
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.writers.files import JsonlWriter
 
@@ -183,9 +183,9 @@ def test_a_checkpoint_of_a_newer_version_is_refused(saved, tmp_path, monkeypatch
     state = saved[0].state
     state.iteration.assign(15)
     checkpoints = Checkpoints(state, str(tmp_path))
-    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint_files, "FORMAT", 2)
     checkpoints.save()
-    monkeypatch.setattr(checkpoint_manifest, "FORMAT", 1)
+    monkeypatch.setattr(checkpoint_files, "FORMAT", 1)
     with pytest.raises(UserError, match=r"ckpt-15 was saved by a newer version .* — install that"):
         checkpoints.restore_latest()
 

@@ -20,7 +20,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 import flags
 from tests.app.test_sweep_file import GRID, ROOT, TINY_FLAGS, read, write
 from tests.helpers.runs import call_main, lean_path
-from tests.training.test_verdict import HEALTHY
+from tests.training.test_diagnosis import HEALTHY
 from wgan_gp.app import program
 from wgan_gp.app.sweep import processes, sweep
 from wgan_gp.app.sweep.processes import Processes, StoppedError

@@ -23,8 +23,7 @@ from wgan_gp.run_directory import files, schema
 from wgan_gp.run_directory.files import write_atomic
 from wgan_gp.run_directory.json_files import digest, parse, read_log, read_object, write_object
 from wgan_gp.run_directory.lock import RunLock
-from wgan_gp.training.checkpoint_files import latest_checkpoint
-from wgan_gp.training.checkpoint_manifest import make_manifest
+from wgan_gp.training.checkpoint_files import latest_checkpoint, make_manifest
 from wgan_gp.writers.tensorboard import truncate_events
 
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}

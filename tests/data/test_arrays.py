@@ -74,7 +74,7 @@ DIAGNOSED = {**SMALL, "train_steps": 5, "summary_interval": 1, "penalty_target":
 
 def check_diagnosis(writer):
     """The slope of the critic is still far below the target."""
-    ((step, _, text),) = [each for each in writer.texts if each[1] == "verdict"]
+    ((step, _, text),) = [each for each in writer.texts if each[1] == "diagnosis"]
     values = writer.summaries[-1][1]
     assert step == 5 and text.startswith("critic too weak: it estimates a distance of ")
     assert values["probe/distance_of_means"] > 1 and 0 < values["probe/diversity"] < 1

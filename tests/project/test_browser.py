@@ -155,4 +155,4 @@ def test_tensorboard_shows_the_charts_when_it_is_opened(tmp_path):
         charts = [title for charts in LAYOUT.values() for title in charts]
         wait_for(browser, [*LAYOUT, *charts])
         browser.open(f"http://127.0.0.1:{port}/?tab=text#text")
-        wait_for(browser, ["verdict"])
+        wait_for(browser, ["diagnosis"])

@@ -82,7 +82,7 @@ def test_progress_and_samples_are_updated_in_place(notebook, capsys):
     samples = np.zeros((16, 24, 3), np.uint8)
     for step, tag in ((50, "samples"), (50, "data"), (100, "samples")):
         writer.image(step, tag, samples)
-    writer.text(100, "verdict", "healthy")
+    writer.text(100, "diagnosis", "healthy")
     writer.evaluation(100, {"evaluation/fid": 0.5})
     writer.close()
     progress, image = notebook
@@ -94,7 +94,7 @@ def test_progress_and_samples_are_updated_in_place(notebook, capsys):
     ]
     assert all(content["image/png"].startswith(b"\x89PNG") for content in image.contents)
     assert image.metadata == {"image/png": {"width": 264, "height": 176}}
-    assert capsys.readouterr().out == "100/100: verdict: healthy\n100/100: fid 0.5\n"
+    assert capsys.readouterr().out == "100/100: diagnosis: healthy\n100/100: fid 0.5\n"
 
 
 @pytest.mark.parametrize(("step", "line"), [(100, "all iterations are done"), (40, "resumed")])

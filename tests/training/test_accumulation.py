@@ -44,10 +44,10 @@ def norm(gradients, minus=None):
     ("network", "settings"),
     [
         ("critic", {}),
-        ("generator", {}),
-        ("critic", R3GAN),
         ("generator", R3GAN),
         ("critic", {"augment": "bcr"}),
+        pytest.param("generator", {}, marks=pytest.mark.slow),
+        pytest.param("critic", R3GAN, marks=pytest.mark.slow),
         pytest.param("generator", {"augment": "diffaugment"}, marks=pytest.mark.slow),
         pytest.param("critic", PROJECTION, marks=pytest.mark.slow),
         pytest.param("critic", {"minibatch_stddev": 4}, marks=pytest.mark.slow),

@@ -75,6 +75,7 @@ def settings_of(name, folder):
             **DIGITS,
             "adversarial_loss": "relativistic",
             "conditioning": "projection",
+            "generator_ema_decay": 0.9,
         },
     }[name]
 
@@ -82,18 +83,20 @@ def settings_of(name, folder):
 @pytest.mark.parametrize(
     "name",
     [
-        "resident",
         "streamed",
         "relativistic",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("sent from memory", "generated")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("resident", "sent from memory", "generated")
+        ),
     ],
 )
 def test_both_loops_give_identical_runs(name, folder, tmp_path):
-    """30 iterations of loops of 8, of which the last is shorter."""
+    """12 iterations of loops of 8, of which the last is shorter."""
     settings = settings_of(name, folder)
     runs = [
         train_tiny(
-            tmp_path / which, device_loop=which, train_steps=30, steps_per_loop=8, **settings
+            tmp_path / which, device_loop=which, train_steps=12, steps_per_loop=8, **settings
         )
         for which in ("off", "on")
     ]
@@ -115,6 +118,7 @@ def test_loops_of_several_launches_are_identical_too(folder, tmp_path, monkeypat
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_resumed_device_loop_continues_exactly(tmp_path):
     settings = {**DIGITS, "device_loop": "on", "steps_per_loop": 6}
     settings |= {"checkpoint_interval": 1, "learning_rate_schedule": "constant"}
@@ -213,8 +217,7 @@ def read_examples(data, input_of, *, hosts, replicas, steps, batch_size):
 
 
 @pytest.mark.parametrize("cache", ["device", "on", "off"])
-@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 4)])
-def test_every_replica_reads_the_examples_of_the_host_loop(cache, hosts, replicas, folder):
+def test_every_replica_reads_the_examples_of_the_host_loop(cache, folder):
     """Dequantization and flips are the same as well."""
     data = open_data(Config(**{**TINY, **image_settings(folder, cache=cache), "batch_size": 16}))
 
@@ -225,7 +228,7 @@ def test_every_replica_reads_the_examples_of_the_host_loop(cache, hosts, replica
             )
         return loop_input.StackedExamples(data.format, steps=5, count=count)
 
-    found = read_examples(data, input_of, hosts=hosts, replicas=replicas, steps=5, batch_size=16)
+    found = read_examples(data, input_of, hosts=2, replicas=4, steps=5, batch_size=16)
     expected = replica_batches(data, tf.distribute.InputContext(), batch_size=16, first_step=3)
     for ours, theirs in zip(found, expected, strict=False):
         np.testing.assert_array_equal(ours[0], theirs[0])

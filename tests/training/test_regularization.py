@@ -104,7 +104,11 @@ OF_CALLS = {
     "callable": lambda layer, *rest: Functions(layer(), Squares(), *rest),
 }
 # (replicas, accumulate, --penalty_interval)
-PLACES = [(1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 2, 2)]
+PLACES = [
+    (1, 1, 1),
+    (2, 2, 2),
+    *(pytest.param(replicas, 1, 1, marks=pytest.mark.slow) for replicas in (2, 4)),
+]
 
 
 def plain(layer, *rest):
@@ -285,8 +289,13 @@ def test_a_layer_keeps_its_regularizer_and_its_method():
     "settings",
     [
         {},
-        {"cpu_replicas": 2, "accumulate": 2, "penalty_interval": 2},
-        {"device_loop": "on", "jit_compile": "on", "precision": "mixed_bfloat16"},
+        pytest.param(
+            {"cpu_replicas": 2, "accumulate": 2, "penalty_interval": 2}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"device_loop": "on", "jit_compile": "on", "precision": "mixed_bfloat16"},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )

@@ -117,11 +117,11 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
     ("network", "settings"),
     [
         ("generator", ACGAN),
-        ("critic", PROJECTION),
         ("critic", DIFFAUGMENT),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                ("critic", PROJECTION),
                 ("critic", ACGAN),
                 ("generator", PROJECTION),
                 ("generator", RESNET_ACGAN),
@@ -144,22 +144,33 @@ def test_every_normalization_on_two_replicas_is_that_on_one(kind):
     compare_one_update("critic", 2, config=config)
 
 
-SETTINGS = [
-    {"augment": "diffaugment"},
-    {"augment": "ada"},
-    {"augment": "diffaugment", "augment_penalty": "original", "accumulate": 2},
-    {"augment": "bcr"},
-    {"minibatch_stddev": 4},
-    R3GAN,
-    {**R3GAN, "augment": "diffaugment", "accumulate": 2},
-]
+R3GAN_AUGMENTED = {**R3GAN, "augment": "diffaugment", "accumulate": 2}
+ORIGINAL = {"augment": "diffaugment", "augment_penalty": "original", "accumulate": 2}
 
 
-@pytest.mark.parametrize("network", ["critic", "generator"])
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_augmentations_losses_and_memory_on_several_replicas_are_those_on_one(network, settings):
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        ("critic", {"augment": "ada"}),
+        ("critic", ORIGINAL),
+        ("critic", {"augment": "bcr"}),
+        ("critic", R3GAN_AUGMENTED),
+        ("generator", R3GAN_AUGMENTED),
+        ("generator", {"minibatch_stddev": 4}),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("generator", {"augment": "ada"}),
+                ("critic", R3GAN),
+                ("critic", {"minibatch_stddev": 4}),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_augmentations_losses_and_memory_on_two_replicas_are_those_on_one(network, settings):
     settings = {"dataset": "digits", "generator_batch_size": None, **settings}
-    compare_one_update(network, 2, 4, config=dataclasses.replace(CONFIG, **settings))
+    compare_one_update(network, 2, config=dataclasses.replace(CONFIG, **settings))
 
 
 def compare_one_update(network, *several, **options):
@@ -237,7 +248,7 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
     """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
     conditioning = "none" if kind == "own" else kind
     config = dataclasses.replace(
-        IMAGES, conditioning=conditioning, learning_rate_schedule="constant", n_critic=5
+        IMAGES, conditioning=conditioning, learning_rate_schedule="constant", n_critic=2
     )
 
     def trained(independent):
@@ -254,9 +265,9 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
             state = dataclasses.replace(state, **{f"{network}_optimizer": optimizer})
         step = dataclasses.replace(step, state=state)
         for iteration in range(3):
-            for update in range(5):
+            for update in range(2):
                 real, labels = next(batches)
-                step.critic_step(real, labels, tf.constant(5 * iteration + update, tf.int64))
+                step.critic_step(real, labels, tf.constant(2 * iteration + update, tf.int64))
             step.generator_step(tf.constant(iteration, tf.int64))
         return weights(state.critic) + weights(state.generator)
 
@@ -308,8 +319,8 @@ class Recorder:
             tf.py_function(lambda x, name=name: self.seen[name].append(x.numpy()), [tensor], [])
 
 
-@pytest.mark.parametrize("replicas", [1, 4])
-def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step(replicas):
+def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step():
+    replicas = 2
     # So few relu may all be zero, for several latents.
     config = dataclasses.replace(CONFIG, n_critic=3, activation="tanh", model_depth=3)
     step, strategy, batches = make_step(replicas, config)
@@ -356,8 +367,8 @@ def test_loop_logs_the_mean_over_its_steps():
 
 def test_all_logged_terms_pass_through_reduce_over_replicas():
     def train(reduce_over_replicas):
-        step, strategy, batches = make_step(2)
-        loop = make_loop(step, strategy, n_critic=2, reduce_over_replicas=reduce_over_replicas)
+        step, strategy, batches = make_step(1)
+        loop = make_loop(step, strategy, n_critic=1, reduce_over_replicas=reduce_over_replicas)
         return loop(batches, tf.constant(1, tf.int64))[0]
 
     def doubled(strategy, shares):
@@ -388,11 +399,10 @@ def test_the_critic_is_called_in_training_mode():
     assert modes == [True] * 3  # real and fake together, the interpolates, the generator's
 
 
-def test_weight_clipping_holds_after_every_update():
+def test_weight_clipping_holds_after_an_update():
     objective = losses.GanObjective(penalty="weight_clipping", clip_value=0.02)
-    step, strategy, batches = make_step(2, objective=objective)
-    loop = make_loop(step, strategy, n_critic=2)
-    loop(batches, tf.constant(1, tf.int64))
+    step, strategy, batches = make_step(1, objective=objective)
+    strategy.run(step.critic_step, args=(*next(batches), tf.constant(0, tf.int64)))
     assert max(np.abs(weight).max() for weight in weights(step.state.critic)) <= 0.02
     assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
 
@@ -400,16 +410,14 @@ def test_weight_clipping_holds_after_every_update():
 @pytest.mark.parametrize(
     "objective",
     [
-        pytest.param(each, marks=[] if each.penalty in ("two_sided", "r1") else pytest.mark.slow)
+        pytest.param(each, marks=[] if each.penalty == "r1" else pytest.mark.slow)
         for each in OBJECTIVES
     ],
     ids=lambda objective: objective.penalty,
 )
 def test_compiled_steps_compute_the_same(objective):
-    config = IMAGES if objective is OBJECTIVES[0] else CONFIG
-
     def train(jit_compile):
-        step, strategy, batches = make_step(1, config, objective=objective)
+        step, strategy, batches = make_step(1, objective=objective)
         loop = make_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
         return loop(batches, tf.constant(1, tf.int64))[0]
 

@@ -11,6 +11,7 @@ from wgan_gp.errors import UserError
 from wgan_gp.runtime import tpu_connection
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect, find_platform
+from wgan_gp.training.trainer import Trainer
 
 
 def devices_over(strategy, platform="CPU"):
@@ -120,6 +121,7 @@ def test_local_paths_are_refused_for_a_remote_tpu(settings, flag):
 @pytest.mark.parametrize("tpu", ["local", None])
 def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("wgan_gp.runtime.devices.connect_tpu", lambda settings: strategy_over(2))
+    monkeypatch.setattr(Trainer, "run", lambda trainer: None)
     settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
     train_config(resolved(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
     errors = capsys.readouterr().err

@@ -17,6 +17,7 @@ SETTINGS = {
     "steps_per_loop": 2,
     "conditioning": "acgan",
     "learning_rate_schedule": "constant",
+    "sample_interval": 0,
 }
 
 
@@ -61,12 +62,9 @@ def transferred(folder, source, **settings):
     return opened
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_ten_classes_are_transferred_to_five(ten_classes, five_classes, tmp_path, capsys, replicas):
+def test_ten_classes_are_transferred_to_five(ten_classes, five_classes, tmp_path, capsys):
     source, trained = ten_classes
-    new = transferred(
-        tmp_path, source, **five_classes, generator_ema_decay=0.5, cpu_replicas=replicas
-    )
+    new = transferred(tmp_path, source, **five_classes, generator_ema_decay=0.5, cpu_replicas=2)
     assert new.dataset.spec.classes == 5
     # The first kernel of the generator takes the classes, and the critic's last layer returns them.
     same = equal(new.state.generator, trained.state.generator)
@@ -106,9 +104,9 @@ def test_an_input_for_labels_does_not_change_which_weights_fit(ten_classes, tmp_
     assert same == [False] + [True] * (len(same) - 1)
 
 
-def test_the_new_run_continues_from_its_own_checkpoint(ten_classes, five_classes, tmp_path, capsys):
+def test_the_new_run_continues_from_its_own_checkpoint(ten_classes, tmp_path, capsys):
     source, _ = ten_classes
-    flags = [f"--{name}={value}" for name, value in {**TINY, **SETTINGS, **five_classes}.items()]
+    flags = [f"--{name}={value}" for name, value in {**TINY, **SETTINGS}.items()]
     flags += [f"--model_dir={tmp_path}", f"--restore_from={source}", "--restore=both"]
     assert call_main(*flags) == 0
     assert "are restored" in capsys.readouterr().err

@@ -90,14 +90,7 @@ class Result:
         Raises:
           UserError: If the data has no labels and no --feature_extractor is set that suits it.
         """
-        # These import SciPy and scikit-learn, for which other uses should not wait.
-        from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
-        from ..evaluation.examples import Examples  # noqa: PLC0415
-
-        run = self.run
-        examples = Examples(run.dataset, run.devices.strategy, run.config.batch_size)
-        evaluator = open_evaluator(run.config, run.devices, run.sampler, examples, run.directory)
-        return evaluator.evaluate()
+        return self.run.open_evaluator().evaluate()
 
     def export(self, folder: str | None = None) -> str:
         """Writes both networks as --mode=export does, and returns the folder.

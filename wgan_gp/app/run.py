@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 from ..config import Config
 from ..data.datasets import Dataset
@@ -15,6 +16,9 @@ from ..training.state import TrainState
 from .build import make_sampler, make_state
 from .library import Library
 from .start_checks import check_user_code
+
+if typing.TYPE_CHECKING:
+    from ..evaluation.evaluator import Evaluator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +46,19 @@ class Run:
     state: TrainState
     checkpoints: Checkpoints
     sampler: Sampler
+
+    def open_evaluator(self) -> Evaluator:
+        """Returns the evaluator of the run's samples.
+
+        Raises:
+          UserError: If the data has no labels and no --feature_extractor is set that suits it.
+        """
+        # These import SciPy and scikit-learn, for which other runs should not wait.
+        from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
+        from ..evaluation.examples import Examples  # noqa: PLC0415
+
+        examples = Examples(self.dataset, self.devices.strategy, self.config.batch_size)
+        return open_evaluator(self.config, self.devices, self.sampler, examples, self.directory)
 
 
 def open_run(

@@ -16,28 +16,15 @@ from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
 from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError
-from ..inference.pictures import make_sample_images, real_images
 from ..run_directory.directory import RunDirectory
-from ..run_directory.lock import RunLock
-from ..runtime.cluster import agree_to_stop, check_same_run, find_cluster
+from ..runtime.cluster import find_cluster
 from ..runtime.devices import Devices
 from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
-from ..training.health import HealthMonitor
+from ..training.ada import AdaHook
 from ..training.hooks import Hook, ReportingHook
 from ..training.networks import summary_text
 from ..training.probe import CriticProbe
-from ..training.run_hooks import (
-    BeginHook,
-    CheckpointHook,
-    EvaluationHook,
-    LockHook,
-    ProfileHook,
-    ProgressHook,
-    SampleHook,
-    SummaryHook,
-)
-from ..training.schedules import learning_rates
 from ..training.step import ReplicaStep
 from ..training.trainer import Trainer
 from ..writers.console import ConsoleWriter
@@ -50,6 +37,16 @@ from .library import Library
 from .result import Result
 from .run import Run, open_run
 from .run_errors import explaining_errors
+from .run_hooks import (
+    CheckpointHook,
+    EvaluationHook,
+    LockHook,
+    PeersHook,
+    ProfileHook,
+    ProgressHook,
+    SampleHook,
+    SummaryHook,
+)
 from .start_checks import check_critic, warn_of_padding
 from .user_code import loading, user_writers
 from .user_code.user_writers import UserWriter
@@ -119,129 +116,66 @@ def make_trainer(
       UserError: If the run directory cannot be written or holds another run, if a checkpoint
         cannot be restored, or if the critic cannot be trained with the penalty.
     """
-    config, strategy, cluster = run.config, run.devices.strategy, run.devices.cluster
+    config, is_chief = run.config, run.devices.cluster.is_chief
     check_critic(run)
     record = DataRecord.of(run.dataset, run.data.size)
-    if cluster.is_chief:
+    if is_chief:
         check_data(run.directory, config, record)
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()
-    step = make_step(
-        config,
-        run.state,
-        run.dataset.spec,
-        run.library,
-    )
+    step = make_step(config, run.state, run.dataset.spec, run.library)
+    critic_terms = step.objective.critic_term_names
     probe = make_probe(run, step)
     if config.augment == "ada":
-        ada.check_measured(probe.has_held_out, step.objective.critic_term_names)
-    check_run = functools.partial(
-        check_same_run, strategy, run.data.size, record.fingerprint, probe.has_held_out
-    )
-    if cluster.has_peers:
-        check_run(run.checkpoints.iteration)
-    evaluator = None
-    if config.evaluate_interval:
-        # These import SciPy and scikit-learn, for which other runs should not wait.
-        from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
-        from ..evaluation.examples import Examples  # noqa: PLC0415
-
-        examples = Examples(run.dataset, strategy, config.batch_size)
-        evaluator = open_evaluator(config, run.devices, run.sampler, examples, run.directory)
+        ada.check_measured(probe.has_held_out, critic_terms)
+    peers = PeersHook(run, record.fingerprint, probe.has_held_out)
+    peers.begin(run.checkpoints.iteration)
+    evaluator = run.open_evaluator() if config.evaluate_interval else None
     train_loop, batches = make_loop(
         config, run.devices, run.data, step, run.library.losses.reduce_over_replicas
     )
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
     passed = [user_writers.report_errors(each) for each in writers]
-    lock, writer = None, Writers(*passed)
-    if cluster.is_chief:
-        lock = _claim(run, record, newest)
-        metadata = evaluator.metadata if evaluator else {}
+    writer = Writers(*passed)
+    if is_chief:
+        _claim(run, record, newest)
         writer = Writers(
-            make_writer(run, step.objective.critic_term_names, metadata),
+            make_writer(run, critic_terms, evaluator.metadata if evaluator else {}),
             *[each.open(config, run.directory) for each in named],
             *passed,
         )
+    actions: list[Hook] = [peers, LockHook(run.directory), ProgressHook(writer)]
+    if run.state.augment_probability is not None:
+        # Before the checkpoint, which contains the probability.
+        actions.append(AdaHook(config, run.state.augment_probability, probe))
+    if config.profile_range is not None:
+        actions.append(ProfileHook(config.profile_range, run.directory.events))
+    actions += [SummaryHook(run, writer, probe), SampleHook(run, writer)]
+    if evaluator is not None:
+        actions.append(EvaluationHook(run, writer, evaluator))
+    actions += [CheckpointHook(run), *map(ReportingHook, hooks)]
     return Trainer(
         config,
         train_loop=train_loop,
         batches=batches,
         checkpoints=run.checkpoints,
-        hooks=[
-            *([BeginHook(check_run)] if cluster.has_peers else []),
-            *([LockHook(lock)] if lock else []),
-            *make_hooks(run, writer, probe, evaluator.evaluate if evaluator else None, lock),
-            *map(ReportingHook, hooks),
-        ],
-        agree_to_stop=(functools.partial(agree_to_stop, strategy) if cluster.has_peers else None),
+        hooks=actions,
+        agree_to_stop=peers.agree_to_stop,
     )
 
 
-def _claim(run: Run, record: DataRecord, newest: int) -> RunLock:
+def _claim(run: Run, record: DataRecord, newest: int) -> None:
     """Locks the run directory, and restores what another process has saved since `newest`."""
-    lock = run.directory.claim(run.config, record.to_dict())
+    run.directory.claim(run.config, record.to_dict())
     if run.checkpoints.newest != newest:  # the former owner was not done yet
         if run.devices.cluster.has_peers:
-            lock.release()
+            run.directory.release_lock()
             raise UserError(
                 f"another process has just saved a checkpoint in {run.directory.path}",
                 "start all processes again",
             )
         run.checkpoints.restore_latest()
-    return lock
-
-
-def make_hooks(
-    run: Run,
-    writer: Writer,
-    probe: CriticProbe,
-    evaluate: Callable[[], Mapping[str, float]] | None,
-    lock: RunLock | None,
-) -> list[Hook]:
-    """Returns the actions between the loops of a run, in their order."""
-    config, check_lock = run.config, lock.check if lock else None
-    scaling = run.dataset.scaling
-    hooks: list[Hook] = [ProgressHook(writer)]
-    rates: Callable[[int], Mapping[str, float]] = functools.partial(learning_rates, config)
-    if run.state.augment_probability is not None:
-        hook = ada.AdaHook(config, run.state.augment_probability, probe)
-        hooks.append(hook)  # before the checkpoint, which contains the probability
-        rates = hook.with_probability(rates)
-    if config.profile_range is not None:
-        hooks.append(ProfileHook(config.profile_range, run.directory.events))
-    hooks.append(
-        SummaryHook(
-            config.summary_interval,
-            writer,
-            learning_rates=rates,
-            diagnose=probe,
-            monitor=HealthMonitor.of_run(config),
-            check_lock=check_lock,
-        )
-    )
-    hooks.append(
-        SampleHook(
-            config.sample_interval,
-            writer,
-            sample_images=make_sample_images(run.sampler, run.data, scaling),
-            real_images=functools.partial(real_images, run.data, scaling),
-            check_lock=check_lock,
-        )
-    )
-    if evaluate is not None:
-        hooks.append(
-            EvaluationHook(config.evaluate_interval, writer, evaluate, check_lock=check_lock)
-        )
-    hooks.append(
-        CheckpointHook(
-            config.checkpoint_interval,
-            run.checkpoints,
-            save_at_start=config.on_nonfinite == "rollback",
-            check_lock=check_lock,
-        )
-    )
-    return hooks
 
 
 def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:

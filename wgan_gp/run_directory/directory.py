@@ -66,6 +66,7 @@ class RunDirectory:
         self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
         self._checked: Config | None = None  # the configuration that `check` accepted
+        self._lock: RunLock | None = None
 
     def check(self, config: Config) -> None:
         """Raises UserError if the directory contains a run that `config` cannot continue.
@@ -149,7 +150,18 @@ class RunDirectory:
             lock.acquire()
             write_object(self.config, config.to_dict())
             write_object(self.data, data)
+        self._lock = lock
         return lock
+
+    def check_lock(self) -> None:
+        """Raises UserError if `claim` was called and this process no longer holds the lock."""
+        if self._lock is not None:
+            self._lock.check()
+
+    def release_lock(self) -> None:
+        """Releases the lock if this process holds it."""
+        if self._lock is not None:
+            self._lock.release()
 
     def has_checkpoints(self) -> bool:
         """Returns True if there is a checkpoint, complete or not."""

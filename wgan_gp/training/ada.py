@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from ..config import Config
 from ..errors import UserError
 from .hooks import Hook, LoopResult
-from .probe import CriticDiagnostics
+from .probe import CriticProbe
 
 
 def missing_share(terms: Mapping[str, float]) -> float | None:
@@ -35,15 +35,13 @@ class AdaHook(Hook):
     Args:
       config: The settings of augmentation and of the schedule.
       probability: The variable of the state, on every replica.
-      diagnose: () -> diagnostics of the critic, with held-out examples.
+      probe: Computes diagnostics of the critic, with held-out examples.
     """
 
-    def __init__(
-        self, config: Config, probability: tf.Variable, diagnose: Callable[[], CriticDiagnostics]
-    ):
+    def __init__(self, config: Config, probability: tf.Variable, probe: CriticProbe):
         self._config = config
         self._probability = probability
-        self._diagnose = diagnose
+        self._probe = probe
 
     def begin(self, iteration: int) -> None:
         """Raises UserError if no loop would end at a multiple of the interval.
@@ -64,21 +62,12 @@ class AdaHook(Hook):
         config = self._config
         if loop.iteration % config.ada_interval:
             return
-        share = missing_share(self._diagnose().scalars())
+        share = missing_share(self._probe().scalars())
         images = config.ada_interval * config.n_critic * config.batch_size
         change = images / config.ada_images
         overfits = share is not None and share > config.ada_target
         probability = float(self._probability.numpy()) + (change if overfits else -change)
         self._probability.assign(min(max(probability, 0.0), 1.0))
-
-    def with_probability(
-        self, scalars: Callable[[int], Mapping[str, float]]
-    ) -> Callable[[int], dict[str, float]]:
-        """Returns a function that adds the probability to scalars of an iteration, by tag."""
-        return lambda iteration: {
-            **scalars(iteration),
-            "augment/probability": float(self._probability.numpy()),
-        }
 
 
 def check_measured(has_held_out: bool, critic_terms: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Saves, restores and deletes checkpoints.
 
-ckpt-N.* contain the state after N iterations; checkpoint_manifest.py describes ckpt-N.json.
+ckpt-N.* contain the state after N iterations; checkpoint_files.py describes ckpt-N.json.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from ..errors import NotFiniteError, UserError, reason
 from ..run_directory.files import convert_file_errors, fsync, write_atomic
 from .checkpoint_files import (
     RECORD,
+    complete_checkpoints,
     delete,
     explaining_changes,
     files_of,
     latest_checkpoint,
+    make_manifest,
     resolve_restore_path,
     restore_found,
     without_pattern,
 )
-from .checkpoint_manifest import complete_checkpoints, make_manifest
 from .state import TrainState
 from .transfer import transfer
 

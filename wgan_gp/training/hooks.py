@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import explaining
@@ -105,16 +105,13 @@ class IntervalHook(Hook):
     Args:
       interval: The number of iterations between two actions. In any case the hook acts after the
         last iteration.
-      check_lock: Called before each action; raises UserError if this process must not write.
     """
 
-    def __init__(self, interval: int, *, check_lock: Callable[[], None] | None = None):
+    def __init__(self, interval: int):
         self._interval = interval
-        self._check_lock = check_lock or (lambda: None)
 
     def after_loop(self, loop: LoopResult) -> None:
         if loop.is_due(self._interval):
-            self._check_lock()
             self.act(loop)
 
     def act(self, loop: LoopResult) -> None:

@@ -16,7 +16,7 @@ from ..errors import NotFiniteError, UserError
 from ..runtime.signals import StopRequest
 from .checkpointing import Checkpoints
 from .hooks import Hook, LoopResult
-from .loop import TrainLoop
+from .loop import LoopOutput, TrainLoop
 
 MOST_ROLLBACKS = 3
 
@@ -62,19 +62,79 @@ class Trainer:
             rollback.
           UserError: If a hook raises it.
         """
-        with StopRequest() as stop:
-            try:
-                stopped_by = self._run(stop)
-                if stopped_by is None:
-                    self._report_stop()
-                return stopped_by
-            finally:
-                failing = sys.exc_info()[0] is not None
-                for hook in reversed(self._hooks):
-                    # While an error propagates, errors in closing must not replace it.
-                    errors = (UserError, tf.errors.OpError, OSError) if failing else ()
-                    with contextlib.suppress(*errors):
-                        hook.close()
+        with StopRequest() as stop, self._closing_hooks():
+            iteration = self._checkpoints.iteration
+            while True:
+                for hook in self._hooks:
+                    hook.begin(iteration)
+                try:
+                    stopped_by = self._train_from(iteration, stop)
+                except NotFiniteError as error:
+                    iteration = self._roll_back(error)
+                else:
+                    break
+            if stopped_by is None:
+                self._report_stop()
+            return stopped_by
+
+    def _train_from(self, iteration: int, stop: StopRequest) -> int | None:
+        """Runs loops of iterations, and the hooks between them, until the end or a signal."""
+        settings = self._settings
+        stopped_by = self._agree_to_stop(stop.signal)
+        if iteration < settings.last_step:
+            batches = self._batches(iteration * settings.n_critic)
+        while iteration < settings.last_step and stopped_by is None:
+            count = min(settings.steps_per_loop, settings.train_steps - iteration)
+            for hook in self._hooks:
+                hook.before_loop(iteration, count)
+            begin = time.perf_counter()
+            output = self._train_loop(batches, tf.constant(count, tf.int64))
+            loop = self._result(output, iteration, count, begin)
+            for hook in self._hooks:
+                hook.after_loop(loop)
+            iteration = loop.iteration
+            stopped_by = self._agree_to_stop(stop.signal)
+        for hook in self._hooks:
+            hook.end(iteration)
+        return stopped_by
+
+    def _result(self, output: LoopOutput, iteration: int, count: int, begin: float) -> LoopResult:
+        """Waits for the end of a loop and returns its result.
+
+        Args:
+          output: The output of the loop.
+          iteration, count: The numbers of iterations before the loop and in it.
+          begin: The time at which it began, in seconds.
+
+        Raises:
+          NotFiniteError: If a loss or gradient was not finite.
+        """
+        settings, after = self._settings, iteration + count
+        # This is the one host sync per loop; the device is idle until the next loop.
+        terms = {tag: float(value) for tag, value in output.terms.items()}
+        self._check_finite(terms, output.bad)
+        return LoopResult(
+            before=iteration,
+            iteration=after,
+            is_last=after == settings.train_steps,
+            stops=settings.last_step <= after < settings.train_steps,
+            terms=terms,
+            images=count * settings.n_critic * settings.batch_size,
+            seconds=time.perf_counter() - begin,
+            waited=float(output.waited),
+        )
+
+    @contextlib.contextmanager
+    def _closing_hooks(self) -> Iterator[None]:
+        """Closes the hooks at the end. An error in closing replaces no error that propagates."""
+        try:
+            yield
+        finally:
+            failing = sys.exc_info()[0] is not None
+            for hook in reversed(self._hooks):
+                errors = (UserError, tf.errors.OpError, OSError) if failing else ()
+                with contextlib.suppress(*errors):
+                    hook.close()
 
     def _report_stop(self) -> None:
         """Logs that training stopped at --stop_step, if it is not complete."""
@@ -84,21 +144,6 @@ class Trainer:
                 f"stopped after {done} of {settings.train_steps} iterations because of "
                 f"--stop_step={settings.stop_step}; a larger one continues"
             )
-
-    def _run(self, stop: StopRequest) -> int | None:
-        """Trains with rollbacks after values that are not finite, if the settings say so."""
-        iteration = self._checkpoints.iteration
-        while True:
-            for hook in self._hooks:
-                hook.begin(iteration)
-            if iteration >= self._settings.last_step:
-                for hook in self._hooks:
-                    hook.end(iteration)
-                return stop.signal
-            try:
-                return self._train_from(iteration, stop)
-            except NotFiniteError as error:
-                iteration = self._roll_back(error)
 
     def _roll_back(self, error: NotFiniteError) -> int:
         """Restores the last checkpoint and returns its iteration, or raises NotFiniteError."""
@@ -112,41 +157,6 @@ class Trainer:
         iteration = self._checkpoints.roll_back()
         logging.warning(f"{error.what}; going back to iteration {iteration}, with other noise")
         return iteration
-
-    def _train_from(self, iteration: int, stop: StopRequest) -> int | None:
-        total = self._settings.train_steps
-        batches = self._batches(iteration * self._settings.n_critic)
-        stopped_by = self._agree_to_stop(stop.signal)
-        while iteration < self._settings.last_step and stopped_by is None:
-            count = min(self._settings.steps_per_loop, total - iteration)
-            for hook in self._hooks:
-                hook.before_loop(iteration, count)
-            loop = self._run_loop(batches, iteration, count)
-            for hook in self._hooks:
-                hook.after_loop(loop)
-            iteration = loop.iteration
-            stopped_by = self._agree_to_stop(stop.signal)
-        for hook in self._hooks:
-            hook.end(iteration)
-        return stopped_by
-
-    def _run_loop(self, batches: Iterator, iteration: int, count: int) -> LoopResult:
-        settings, begin = self._settings, time.perf_counter()
-        terms, waited, bad = self._train_loop(batches, tf.constant(count, tf.int64))
-        # This is the one host sync per loop; the device is idle until the next loop.
-        values = {tag: float(value) for tag, value in terms.items()}
-        self._check_finite(values, bad)
-        after = iteration + count
-        return LoopResult(
-            before=iteration,
-            iteration=after,
-            is_last=after == settings.train_steps,
-            stops=settings.last_step <= after < settings.train_steps,
-            terms=values,
-            images=count * settings.n_critic * settings.batch_size,
-            seconds=time.perf_counter() - begin,
-            waited=float(waited),
-        )
 
     def _check_finite(self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor]) -> None:
         """Raises NotFiniteError if a term was not finite; the weights were not updated with it."""

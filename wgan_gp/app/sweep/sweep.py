@@ -26,7 +26,7 @@ from ...run_directory.json_files import read_log, read_object, write_object
 from ...run_directory.lock import RunLock
 from ...run_directory.schema import mapping_of, object_of
 from ...runtime.signals import StopRequest
-from ...training.health import HEALTHY, HealthMonitor, is_summary
+from ...training.diagnosis import HEALTHY, DiagnosisMonitor, is_summary
 from .processes import Processes, StoppedError
 from .sweep_file import Candidate, SeedRun, Sweep
 
@@ -320,7 +320,7 @@ def diagnose(run: SeedRun, iterations: int) -> tuple[str, bool]:
     It stays bad if all diagnoses in the second half of the iterations, at least MIN_DIAGNOSES, are
     other than "healthy". A summary that lacks a value, because its line is damaged, is skipped.
     """
-    monitor = HealthMonitor.of_run(run.config)
+    monitor = DiagnosisMonitor.of_run(run.config)
     directory, found = RunDirectory(run.config.run_directory), []
     with directory.convert_file_errors("read"):
         for step, line in read_log(directory.metrics).lines:

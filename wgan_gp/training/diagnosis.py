@@ -1,4 +1,4 @@
-"""Rules for the condition of a run; docs/monitoring.md gives their reasons."""
+"""The rules by which a run is diagnosed; docs/monitoring.md gives their reasons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_summary(values: Mapping[str, object]) -> bool:
     return numbers and all(tag in values for tag in REQUIRED)
 
 
-class HealthMonitor:
+class DiagnosisMonitor:
     """A monitor that diagnoses a run from its last SUMMARIES summaries.
 
     Args:
@@ -61,7 +61,7 @@ class HealthMonitor:
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
     @classmethod
-    def of_run(cls, config: Config) -> HealthMonitor:
+    def of_run(cls, config: Config) -> DiagnosisMonitor:
         """Returns the monitor of a run."""
         return cls(
             target=config.gradient_norm_target,
@@ -92,17 +92,17 @@ class HealthMonitor:
             diagnosis = rule()
             if diagnosis is not None:
                 return diagnosis
-        return Diagnosis(HEALTHY, self._key_figures())
+        return Diagnosis(HEALTHY, self._key_metrics())
 
-    def _key_figures(self) -> str:
-        figures = []
+    def _key_metrics(self) -> str:
+        metrics = []
         if self._all_have("probe/diversity"):
-            figures.append(f"diversity {self._mean('probe/diversity'):.0%} of the data's")
+            metrics.append(f"diversity {self._mean('probe/diversity'):.0%} of the data's")
         if self._all_have("probe/gradient_norm"):
-            figures.insert(0, f"gradient norm {self._mean('probe/gradient_norm'):.2f}")
+            metrics.insert(0, f"gradient norm {self._mean('probe/gradient_norm'):.2f}")
         if self._all_have("critic/wasserstein"):
-            figures.insert(0, f"estimated distance {self._mean('critic/wasserstein'):.3g}")
-        return ", ".join(figures) or "the losses are finite"
+            metrics.insert(0, f"estimated distance {self._mean('critic/wasserstein'):.3g}")
+        return ", ".join(metrics) or "the losses are finite"
 
     def _all_have(self, *tags: str) -> bool:
         """Returns True if every summary has the tags, and none is NaN.

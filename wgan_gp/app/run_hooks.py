@@ -1,50 +1,75 @@
-"""The hooks of a run: summaries, samples, evaluations, checkpoints, profiles."""
+"""The hooks of a run: summaries, samples, evaluations, checkpoints, profiles, the lock, peers."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ..run_directory.lock import RunLock
+from ..inference.pictures import make_sample_images, real_images
+from ..run_directory.directory import RunDirectory
+from ..runtime import cluster
+from ..training.checkpoint_files import is_empty
+from ..training.diagnosis import DiagnosisMonitor
+from ..training.hooks import Hook, IntervalHook, LoopResult
+from ..training.probe import CriticProbe
+from ..training.schedules import learning_rates
 from ..writers.writer import Writer
-from .checkpoint_files import is_empty
-from .checkpointing import Checkpoints
-from .health import HealthMonitor
-from .hooks import Hook, IntervalHook, LoopResult
-from .probe import CriticDiagnostics
+from .run import Run
 
-Images = Mapping[str, np.ndarray]  # uint8 [H, W, C], by tag
+if typing.TYPE_CHECKING:
+    from ..evaluation.evaluator import Evaluator
 
 
-class BeginHook(Hook):
-    """Calls a function with the iteration at the start and after each rollback.
+class PeersHook(Hook):
+    """Compares the processes that train together, at the start and after each rollback.
 
     Args:
-      function: Raises UserError to end the run.
+      run: The run of this process.
+      fingerprint: The fingerprint of the data.
+      has_held_out: Whether this process has held-out data.
     """
 
-    def __init__(self, function: Callable[[int], None]):
-        self._function = function
+    def __init__(self, run: Run, fingerprint: dict[str, Any] | None, has_held_out: bool):
+        self._run = run
+        self._fingerprint = fingerprint
+        self._has_held_out = has_held_out
 
     def begin(self, iteration: int) -> None:
-        self._function(iteration)
+        devices = self._run.devices
+        if devices.cluster.has_peers:
+            cluster.check_same_run(
+                devices.strategy,
+                self._run.data.size,
+                self._fingerprint,
+                self._has_held_out,
+                iteration,
+            )
+
+    def agree_to_stop(self, signal: int | None) -> int | None:
+        """Returns a signal that this process or a peer received, so that all stop together."""
+        devices = self._run.devices
+        if devices.cluster.has_peers:
+            return cluster.agree_to_stop(devices.strategy, signal)
+        return signal
 
 
 class LockHook(Hook):
     """Checks the lock on the run directory at the start and after a rollback, and releases it."""
 
-    def __init__(self, lock: RunLock):
-        self._lock = lock
+    def __init__(self, directory: RunDirectory):
+        self._directory = directory
 
     def begin(self, iteration: int) -> None:
-        self._lock.check()
+        self._directory.check_lock()
 
     def close(self) -> None:
-        self._lock.release()
+        self._directory.release_lock()
 
 
 class ProgressHook(Hook):
@@ -63,34 +88,34 @@ class ProgressHook(Hook):
         self._writer.close()
 
 
-class SummaryHook(IntervalHook):
-    """Writes the scalars of training and the condition of the run.
+class WritingHook(IntervalHook):
+    """The base class of hooks that write at an interval, if the run still has its lock."""
+
+    def __init__(self, run: Run, interval: int):
+        super().__init__(interval)
+        self._run = run
+
+    def after_loop(self, loop: LoopResult) -> None:
+        if loop.is_due(self._interval):
+            self._run.directory.check_lock()
+            self.act(loop)
+
+
+class SummaryHook(WritingHook):
+    """Writes the scalars of training and the diagnosis of the run.
 
     Args:
-      interval: See `IntervalHook`.
+      run: The run.
       writer: Receives the scalars.
-      learning_rates: (index of an iteration) -> the learning rates in it, by tag.
-      diagnose: () -> diagnostics of the critic.
-      monitor: Diagnoses the run from the summaries.
-      check_lock: See `IntervalHook`.
+      probe: Computes diagnostics of the critic.
     """
 
-    def __init__(
-        self,
-        interval: int,
-        writer: Writer,
-        *,
-        learning_rates: Callable[[int], Mapping[str, float]],
-        diagnose: Callable[[], CriticDiagnostics],
-        monitor: HealthMonitor,
-        check_lock: Callable[[], None] | None = None,
-    ):
-        super().__init__(interval, check_lock=check_lock)
+    def __init__(self, run: Run, writer: Writer, probe: CriticProbe):
+        super().__init__(run, run.config.summary_interval)
         self._writer = writer
-        self._learning_rates = learning_rates
-        self._diagnose = diagnose
-        self._monitor = monitor
-        self._condition: str | None = None
+        self._probe = probe
+        self._monitor = DiagnosisMonitor.of_run(run.config)
+        self._diagnosis: str | None = None
         self._timer = IntervalTimer(time.perf_counter())
 
     def begin(self, iteration: int) -> None:
@@ -103,116 +128,89 @@ class SummaryHook(IntervalHook):
 
     def act(self, loop: LoopResult) -> None:
         now, step = time.perf_counter(), loop.iteration
-        values = {**loop.terms, **self._timer.scalars(now), **self._learning_rates(step - 1)}
+        rates = learning_rates(self._run.config, step - 1)
+        values = {**loop.terms, **self._timer.scalars(now), **rates}
         self._timer = IntervalTimer(now)
-        diagnostics = self._diagnose()
+        probability = self._run.state.augment_probability
+        if probability is not None:
+            values["augment/probability"] = float(probability.numpy())
+        diagnostics = self._probe()
         values |= diagnostics.scalars()
         self._writer.scalars(step, values)
         if diagnostics.gradient_norms is not None:
             self._writer.histogram(step, "probe/gradient_norms", diagnostics.gradient_norms)
-        self._write_condition(step, values)
+        self._write_diagnosis(step, values)
 
-    def _write_condition(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes the condition of the run if it differs from the previous one."""
+    def _write_diagnosis(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes the diagnosis of the run if it differs from the previous one."""
         diagnosis = self._monitor.update(values)
-        if diagnosis is not None and diagnosis.name != self._condition:
-            self._condition = diagnosis.name
-            self._writer.text(step, "verdict", str(diagnosis))
+        if diagnosis is not None and diagnosis.name != self._diagnosis:
+            self._diagnosis = diagnosis.name
+            self._writer.text(step, "diagnosis", str(diagnosis))
 
 
-class SampleHook(IntervalHook):
+class SampleHook(WritingHook):
     """Writes images of samples, and once, before the first iteration, images of real examples.
 
     Args:
-      interval: See `IntervalHook`.
+      run: The run, whose samples have fixed noise.
       writer: Receives the images.
-      sample_images: () -> images of samples from fixed noise.
-      real_images: () -> images of real examples.
-      check_lock: See `IntervalHook`.
     """
 
-    def __init__(
-        self,
-        interval: int,
-        writer: Writer,
-        *,
-        sample_images: Callable[[], Images],
-        real_images: Callable[[], Images] = dict,
-        check_lock: Callable[[], None] | None = None,
-    ):
-        super().__init__(interval, check_lock=check_lock)
+    def __init__(self, run: Run, writer: Writer):
+        super().__init__(run, run.config.sample_interval)
         self._writer = writer
-        self._sample_images = sample_images
-        self._real_images = real_images
+        self._sample_images = make_sample_images(run.sampler, run.data, run.dataset.scaling)
         self._has_begun = False
 
     def begin(self, iteration: int) -> None:
         if iteration == 0 and not self._has_begun:
-            self._write(0, self._real_images())
+            self._write(0, real_images(self._run.data, self._run.dataset.scaling))
         self._has_begun = True
 
     def act(self, loop: LoopResult) -> None:
         self._write(loop.iteration, self._sample_images())
 
-    def _write(self, step: int, images: Images) -> None:
+    def _write(self, step: int, images: Mapping[str, np.ndarray]) -> None:
         for tag, image in images.items():
             self._writer.image(step, tag, image)
 
 
-class EvaluationHook(IntervalHook):
+class EvaluationHook(WritingHook):
     """Writes evaluations of the samples, also when training stops at --stop_step.
 
     Args:
-      interval: See `IntervalHook`.
+      run: The run.
       writer: Receives the evaluations.
-      evaluate: () -> metrics of the samples, by tag.
-      check_lock: See `IntervalHook`.
+      evaluator: Evaluates the samples of the run.
     """
 
-    def __init__(
-        self,
-        interval: int,
-        writer: Writer,
-        evaluate: Callable[[], Mapping[str, float]],
-        *,
-        check_lock: Callable[[], None] | None = None,
-    ):
-        super().__init__(interval, check_lock=check_lock)
+    def __init__(self, run: Run, writer: Writer, evaluator: Evaluator):
+        super().__init__(run, run.config.evaluate_interval)
         self._writer = writer
-        self._evaluate = evaluate
+        self._evaluator = evaluator
 
     def after_loop(self, loop: LoopResult) -> None:
         super().after_loop(dataclasses.replace(loop, is_last=loop.is_last or loop.stops))
 
     def act(self, loop: LoopResult) -> None:
-        self._writer.evaluation(loop.iteration, self._evaluate())
+        self._writer.evaluation(loop.iteration, self._evaluator.evaluate())
 
 
-class CheckpointHook(IntervalHook):
+class CheckpointHook(WritingHook):
     """Saves checkpoints, also after the last iteration before a signal.
 
-    Args:
-      interval: See `IntervalHook`.
-      checkpoints: Saves the state.
-      save_at_start: Whether to save the initial state if there is no checkpoint, so that a
-        rollback has one.
-      check_lock: See `IntervalHook`.
+    With --on_nonfinite=rollback, the initial state is saved if there is no checkpoint, so that a
+    rollback has one.
     """
 
-    def __init__(
-        self,
-        interval: int,
-        checkpoints: Checkpoints,
-        *,
-        save_at_start: bool = False,
-        check_lock: Callable[[], None] | None = None,
-    ):
-        super().__init__(interval, check_lock=check_lock)
-        self._checkpoints = checkpoints
-        self._save_at_start = save_at_start
+    def __init__(self, run: Run):
+        super().__init__(run, run.config.checkpoint_interval)
+        self._checkpoints = run.checkpoints
 
     def begin(self, iteration: int) -> None:
-        if self._save_at_start and is_empty(self._checkpoints.directory):
+        rolls_back = self._run.config.on_nonfinite == "rollback"
+        if rolls_back and is_empty(self._checkpoints.directory):
             self._save()
 
     def act(self, loop: LoopResult) -> None:
@@ -225,7 +223,7 @@ class CheckpointHook(IntervalHook):
             self._save()
 
     def _save(self) -> None:
-        self._check_lock()
+        self._run.directory.check_lock()
         self._checkpoints.save()
 
 
