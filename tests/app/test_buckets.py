@@ -98,13 +98,20 @@ def test_the_bucket_of_a_path(path, bucket):
     assert bucket_of(path) == bucket
 
 
-@pytest.mark.parametrize("path", ["gs://b/run", "gs://b/run/checkpoints/ckpt-5"])
-@pytest.mark.parametrize("mode", ["train", "sample"])
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained")
+    train_tiny(path, train_steps=1)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mode", "path"), [("train", "gs://b/run"), ("sample", "gs://b/run/checkpoints/ckpt-5")]
+)
 def test_an_unreachable_bucket_to_start_from_is_a_one_line_error(
-    tmp_path, monkeypatch, capsys, path, mode
+    trained, tmp_path, monkeypatch, capsys, mode, path
 ):
     """It is not a damaged checkpoint, in whose place an older one could be used."""
-    train_tiny(tmp_path, train_steps=1)
     error = tf.errors.UnavailableError(None, None, f"{HTTP}HTTP response code 503")
 
     def refuse(name, find):
@@ -117,7 +124,7 @@ def test_an_unreachable_bucket_to_start_from_is_a_one_line_error(
 
     for name in ("isdir", "stat", "exists", "listdir", "GFile"):
         refuse(name, getattr(tf.io.gfile, name))
-    run = tmp_path if mode == "sample" else tmp_path / "new"
+    run = trained if mode == "sample" else tmp_path
     flags = [f"--model_dir={run}", f"--mode={mode}", f"--restore_from={path}"]
     if mode == "train":
         flags += [f"--{name}={value}" for name, value in TINY.items()]

@@ -58,13 +58,11 @@ def program(model_dir, *arguments, **options):
     return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
 
 
-@pytest.mark.parametrize(
-    ("count", "seed"), [pytest.param(1, 4), pytest.param(5, 7, marks=pytest.mark.slow)]
-)
-def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
+@pytest.mark.slow
+def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
-    assert kills.survive(tmp_path, count, random.Random(seed)) == []
-    last = 20 * count
+    assert kills.survive(tmp_path, 5, random.Random(7)) == []
+    last = 20 * 5
     whole, killed = tmp_path / "reference", tmp_path / "killed"
     # A difference is detected.
     for name in ("metrics.jsonl", "train"):
@@ -186,11 +184,11 @@ def test_only_a_missing_support_of_fsync_is_ignored(tmp_path, monkeypatch):
 
 def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(saved, tmp_path):
     run, original = saved
-    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
-    for name in ("ckpt-5.json", "ckpt-10.json", "ckpt-15.json", "checkpoint"):
-        (tmp_path / name).unlink()
+    for name in ("ckpt-5.index", "ckpt-5.data-00000-of-00001"):  # its manifest is missing
+        shutil.copy(original / name, tmp_path)
     (tmp_path / "ckpt-3.data-00000-of-00001.tempstate7").write_text("torn")
     (tmp_path / "ckpt-2_temp").mkdir()
+    run.state.iteration.assign(0)
     checkpoints = Checkpoints(run.state, str(tmp_path))
     assert checkpoints.restore_latest() == 0
     run.state.iteration.assign(7)

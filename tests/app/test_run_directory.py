@@ -14,6 +14,7 @@ from wgan_gp.app import saved_run
 from wgan_gp.config import Config
 from wgan_gp.data import fingerprint
 from wgan_gp.errors import UserError
+from wgan_gp.evaluation.examples import ArrayCache
 from wgan_gp.run_directory import directory as module
 from wgan_gp.run_directory.data_record import DataRecord, describe_changes
 from wgan_gp.run_directory.directory import RunDirectory
@@ -181,6 +182,22 @@ def test_records_and_prepared_datasets_have_a_fingerprint(prepared, tmp_path):
     assert find_data(Config()).fingerprint() is None
 
 
+def test_features_of_other_examples_are_computed_again(tmp_path, capsys):
+    def features(value, examples):
+        """Returns the features that an evaluation of `examples` uses, and computes as `value`."""
+        cache = ArrayCache(str(tmp_path))
+        found = cache.get_or_compute("x", lambda: {"a": np.array(value)}, lambda: examples)
+        cache.write()
+        return found["a"]
+
+    assert features(1, "old") == features(2, "old") == 1
+    assert capsys.readouterr().err == ""
+    assert features(3, "new") == 3
+    assert "x.npz was computed from other examples; it will be computed" in capsys.readouterr().err
+    assert features(4, "new") == 3
+
+
+@pytest.mark.slow
 def test_images_replaced_by_others_of_the_same_size_are_evaluated_again(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     resume(run, train_steps=5, **of(pictures, evaluate_interval=0))

@@ -5,6 +5,7 @@ import io
 import re
 import types
 
+import PIL.Image
 import pytest
 import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -34,16 +35,19 @@ def hparams_of(value):
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory, prepared):
-    path = tmp_path_factory.mktemp("run")
+def events(tmp_path_factory):
+    path, pictures = (tmp_path_factory.mktemp(name) for name in ("run", "pictures"))
+    for number in range(16):
+        PIL.Image.new("RGB", (8, 8), (16 * number, 0, 99)).save(pictures / f"{number}.png")
     for train_steps in (5, 10):  # resumed once
         train_tiny(
             path,
             train_steps=train_steps,
             steps_per_loop=1,
             summary_interval=1,
-            dataset="mnist",  # has a test split
-            data_dir=prepared,
+            dataset="image_folder",
+            data_dir=str(pictures),
+            test_data_dir=str(pictures),
             penalty_weight=3.0,
             learning_rate_schedule="constant",
         )

@@ -8,9 +8,9 @@ import tensorflow as tf
 from tests.helpers.runs import TINY, resolved, strategy_over, train_config
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.runtime import tpu_connection
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect, find_platform
-from wgan_gp.runtime.tpu_connection import deadline
 
 
 def devices_over(strategy, platform="CPU"):
@@ -84,15 +84,16 @@ def test_cpu_replicas_mirror_over_logical_devices():
     assert devices.replicas == devices.strategy.num_replicas_in_sync == 4
 
 
-def test_only_a_missed_deadline_ends_the_program():
-    ended = []
-    with deadline(0.05, "late", "hurry", end=ended.append):
+def test_only_a_missed_deadline_ends_the_program(monkeypatch):
+    ended, error = [], UserError("late", "hurry")
+    monkeypatch.setattr(tpu_connection, "end_program", ended.append)
+    with tpu_connection.deadline(0.05, error):
         pass
     time.sleep(0.2)
     assert ended == []
-    with deadline(0.05, "late", "hurry", end=ended.append):
+    with tpu_connection.deadline(0.05, error):
         time.sleep(0.5)
-    assert ended == ["late — hurry"]
+    assert ended == [error]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -16,25 +16,16 @@ from . import tpu_machine
 from .tpu_errors import explain, unresponsive_error
 
 
-def end_program(message: str) -> None:
+def end_program(error: UserError) -> None:
     """Prints an error and ends the program with status 2, even if a thread waits in TensorFlow."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    print(f"error: {error}", file=sys.stderr, flush=True)
     os._exit(2)  # sys.exit would not end such a thread
 
 
 @contextlib.contextmanager
-def deadline(
-    seconds: float, what: str, remedy: str, *, end: Callable[[str], None] = end_program
-) -> Iterator[None]:
-    """Ends the program with an error if the code inside the context takes too long.
-
-    Args:
-      seconds: The time limit.
-      what: See `UserError`.
-      remedy: See `UserError`.
-      end: Ends the program with a message.
-    """
-    timer = threading.Timer(seconds, end, [str(UserError(what, remedy))])
+def deadline(seconds: float, error: UserError) -> Iterator[None]:
+    """Ends the program with an error if the code inside takes longer than `seconds`."""
+    timer = threading.Timer(seconds, lambda: end_program(error))
     timer.daemon = True
     timer.start()
     try:
@@ -58,9 +49,8 @@ def connect_tpu(settings: DeviceSettings) -> tf.distribute.Strategy:
     """
     if settings.tpu == "local":
         tpu_machine.check()
-    late = unresponsive_error(settings)
     try:
-        with deadline(settings.start_timeout, late.what, late.remedy):
+        with deadline(settings.start_timeout, unresponsive_error(settings)):
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
                 tpu=settings.tpu, zone=settings.tpu_zone, project=settings.tpu_project
             )
