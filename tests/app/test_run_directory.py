@@ -424,14 +424,13 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
         {"example_shape": [10**30]},
         {"classes": None},
         {"classes": -1},
-        {"order": "2"},
         {"fingerprint": [1]},
         {"scaling": [1]},
     ],
 )
 def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):
-    saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
-    assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, 2, None)
+    saved = {"example_shape": [2], "classes": 0, "fingerprint": None}
+    assert DataRecord.from_dict(saved, "data.json") == DataRecord((2,), 0, None)
     with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
         DataRecord.from_dict({**saved, **change}, "data.json")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..data import shuffling
 from ..data.conditions import Conditions
 from ..data.datasets import Dataset
 from ..data.scaling import Scaling
@@ -19,8 +18,6 @@ def data_record(run: Run) -> DataRecord:
     return DataRecord(
         dataset.spec.example_shape,
         dataset.spec.classes,
-        # A dataset that generates its examples has no order.
-        order=None if run.data.size is None else shuffling.ORDER,
         fingerprint=dataset.fingerprint(),
         scaling=None if dataset.scaling is None else dataset.scaling.to_dict(),
         conditions=None if conditions is None else conditions.recorded().to_dict(),

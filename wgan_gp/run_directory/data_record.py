@@ -27,7 +27,6 @@ _INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (
 _ENTRIES = {
     "example_shape": list_of(_size, 1, 3),
     "classes": integer(),
-    "order": optional(integer()),
     "fingerprint": optional(
         object_of(
             {
@@ -74,8 +73,6 @@ class DataRecord:
     Attributes:
       example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
       classes: The number of classes of a conditional run; 0 for an unconditional run.
-      order: The version of the order in which the examples are read. None if the dataset
-        generates its examples.
       fingerprint: The fingerprint of the data's files; see data/fingerprint.py. None if unknown.
       scaling: The scaling of an array; see data/scaling.py. None for other datasets.
       conditions: The conditions of a run that uses them; see data/conditions.py. None without.
@@ -84,7 +81,6 @@ class DataRecord:
 
     example_shape: tuple[int, ...]
     classes: int
-    order: int | None = None
     fingerprint: dict[str, Any] | None = None
     scaling: dict[str, Any] | None = None
     conditions: dict[str, Any] | None = None

@@ -139,12 +139,6 @@ class RunDirectory:
                     f"--dataset has {name}={now}",
                     "give the same data as before, or another --model_dir",
                 )
-        if saved.order != data.order:
-            logging.warning(
-                f"--model_dir={self.path} was started by a version that read the examples in a "
-                "different order — training continues in the new order; a run started from scratch "
-                "will give different results"
-            )
         self._warn_of_changes(saved, data.fingerprint)
 
     def warn_of_other_data(self, fingerprint: dict[str, Any] | None) -> None:
