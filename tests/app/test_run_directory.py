@@ -390,7 +390,7 @@ def test_lines_later_than_the_checkpoint_are_removed_and_those_out_of_order_move
 def test_an_edit_and_a_missing_checksum_are_detected(run, capsys, name):
     path = run / name
     saved = json.loads(path.read_text())
-    changed = {"config.json": {"seed": 8}, "data.json": {"order": 1}}[name]
+    changed = {"config.json": {"seed": 8}, "data.json": {"classes": 1}}[name]
     without = {key: value for key, value in saved.items() if key != "checksum"}
     for content in ({**saved, **changed}, without):
         path.write_text(json.dumps(content))
@@ -427,15 +427,14 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
         {"example_shape": [10**30]},
         {"classes": None},
         {"classes": -1},
-        {"order": "2"},
         {"fingerprint": [1]},
         {"scaling": [1]},
     ],
 )
 def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):
-    saved = {"example_shape": [2], "classes": 0, "order": 2, "fingerprint": None}
+    saved = {"example_shape": [2], "classes": 0, "fingerprint": None}
     spec = DataSpec((2,), 0, bounded=False)
-    assert DataRecord.from_dict(saved, "data.json") == DataRecord(spec, 2)
+    assert DataRecord.from_dict(saved, "data.json") == DataRecord(spec)
     with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
         DataRecord.from_dict({**saved, **change}, "data.json")
 

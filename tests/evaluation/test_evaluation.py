@@ -1111,11 +1111,3 @@ def test_copies_of_the_data_are_inside_the_balls_despite_rounding():
         found = metrics.manifold_metrics(real, real.copy())
         assert (found.precision, found.recall, found.coverage) == (1.0, 1.0, 1.0)
         assert found.density == pytest.approx(6 / 5)
-
-
-def test_the_cache_key_depends_on_the_order_of_examples(monkeypatch):
-    data = examples_of(Config())
-    before = data.key(100)
-    assert data.key(100) == before
-    monkeypatch.setattr(examples, "ORDER", 3)
-    assert data.key(100) != before

@@ -11,6 +11,7 @@ from wgan_gp.errors import UserError
 from wgan_gp.runtime import tpu_connection
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect, find_platform
+from wgan_gp.training.trainer import Trainer
 
 
 def devices_over(strategy, platform="CPU"):

@@ -274,10 +274,7 @@ class StreamedRows(StreamedData):
 
     def encoded(self, first: int, count: int) -> tf.data.Dataset:
         """Returns batches of the indices of examples; see `StreamedData.encoded`."""
-        starts = tf.data.Dataset.range(first, tf.int64.max, count)
-        return starts.map(
-            lambda start: shuffled(self._seed, start + tf.range(count, dtype=tf.int64), self.size)
-        )
+        return shuffled(self._seed, self.size, first, count)
 
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         label_spec = self.format.label_spec(None)

@@ -12,7 +12,6 @@ from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.json_files import read_object
 from ..run_directory.schema import integer, list_of, object_of, optional, text
-from . import shuffling
 from .conditions import Conditions
 from .datasets import Dataset
 from .scaling import Scaling
@@ -30,7 +29,6 @@ _is_record = object_of(
     {
         "example_shape": list_of(integer(1), 1, 3),
         "classes": integer(),
-        "order": optional(integer()),
         "fingerprint": optional(
             object_of(
                 {
@@ -51,28 +49,19 @@ class DataRecord:
 
     Attributes:
       spec: The properties on which the networks depend. Of the conditions, it has only a part.
-      order: The version of the order in which the examples are read. None if the dataset
-        generates its examples.
       fingerprint: The fingerprint of the data's files; see fingerprint.py. None if unknown.
     """
 
     spec: DataSpec
-    order: int | None = None
     fingerprint: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, dataset: Dataset, size: int | None) -> DataRecord:
-        """Returns the record of a dataset.
-
-        Args:
-          dataset: The dataset.
-          size: The number of examples in an epoch. None if the examples are generated.
-        """
+    def of(cls, dataset: Dataset) -> DataRecord:
+        """Returns the record of a dataset."""
         spec = dataset.spec
         if spec.conditions is not None:
             spec = dataclasses.replace(spec, conditions=spec.conditions.recorded())
-        order = None if size is None else shuffling.ORDER
-        return cls(spec, order, dataset.fingerprint())
+        return cls(spec, dataset.fingerprint())
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON object of data.json."""
@@ -80,7 +69,6 @@ class DataRecord:
         return {
             "example_shape": list(spec.example_shape),
             "classes": spec.classes,
-            "order": self.order,
             "fingerprint": self.fingerprint,
             "scaling": None if spec.scaling is None else spec.scaling.to_dict(),
             "conditions": None if spec.conditions is None else spec.conditions.to_dict(),
@@ -113,7 +101,7 @@ class DataRecord:
                 None if names is None else tuple(names),
                 scaling,
             )
-            return cls(spec, saved.get("order"), saved.get("fingerprint"))
+            return cls(spec, saved.get("fingerprint"))
         except ValueError:
             raise UserError(
                 f"{path} is missing or damaged",
@@ -181,12 +169,6 @@ def check_data(directory: RunDirectory, config: Config, now: DataRecord) -> None
                 f"--dataset has {name}={after}",
                 "give the same data as before, or another --model_dir",
             )
-    if saved.order != now.order:
-        logging.warning(
-            f"--model_dir={directory.path} was started by a version that read the examples in a "
-            "different order — training continues in the new order; a run started from scratch "
-            "will give different results"
-        )
     _warn_of_changes(directory, saved, now.fingerprint)
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import posixpath
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -99,10 +98,7 @@ class FolderImages(EncodedImages):
         return tf.data.Dataset.range(self.size).map(self._elements)
 
     def shuffled(self, first: int, count: int) -> tf.data.Dataset:
-        offsets = tf.range(count, dtype=tf.int64)
-        return tf.data.Dataset.range(first, np.iinfo(np.int64).max, count).map(
-            lambda start: self._elements(shuffled(self._seed, start + offsets, self.size))
-        )
+        return shuffled(self._seed, self.size, first, count).map(self._elements)
 
     def read(self, payload: Any) -> tuple[tf.Tensor, tf.Tensor]:
         path, label = payload

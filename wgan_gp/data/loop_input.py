@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import tensorflow as tf
 
-from .pipeline import distribute, slice_index, stored_batches, without_autotune
+from .pipeline import distribute, own_indices, stored_batches, without_autotune
 from .source import (
     MAX_CACHE_BYTES,
     ExampleFormat,
@@ -158,22 +158,11 @@ class ResidentExamples(LoopInput):
         first_step: int,
     ) -> tf.data.Dataset:
         assert isinstance(data, StoredData)
-        replicas = context.num_replicas_in_sync
-        local = replicas // context.num_input_pipelines
-        offsets = tf.range(self.count, dtype=tf.int64)
-        steps = tf.range(self.steps, dtype=tf.int64)
-
-        @tf.autograph.experimental.do_not_convert
-        def element(index: tf.Tensor) -> tf.Tensor:
-            first = first_step + index // local * self.steps
-            slices = slice_index(context, first, index % local) + steps * replicas
-            positions = slices[:, None] * self.count + offsets
-            indices = data.indices(tf.reshape(positions, [-1]))
-            return tf.cast(tf.reshape(indices, [self.steps, self.count]), tf.int32)
-
-        return tf.data.Dataset.range(tf.int64.max).map(
-            element, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
+        steps = own_indices(data, context, self.count, first_step)
+        by_step = steps.batch(self.steps, drop_remainder=True)
+        return by_step.map(
+            lambda indices: tf.cast(tf.transpose(indices, [1, 0, 2]), tf.int32)
+        ).unbatch()
 
 
 class StackedExamples(LoopInput):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..errors import UserError
 from ..runtime.tensorflow_patches import no_autotune_of_copies
-from .source import InMemoryData, StreamedData
+from .source import InMemoryData, StoredData, StreamedData
 
 # The dtypes that the infeed of a TPU supports.
 _INFEED_DTYPES = (tf.float32, tf.int32, tf.bfloat16, tf.bool)
@@ -124,22 +124,41 @@ def _batches(
     labels_shape = data.format.label_spec(count).shape
 
     @tf.autograph.experimental.do_not_convert  # it has no control flow, and conversion is slow
-    def batch(
-        index: tf.Tensor, *decoded: tuple[tf.Tensor, tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def batch(index: tf.Tensor, *content: Any) -> tuple[tf.Tensor, tf.Tensor]:
         first = slice_index(context, first_step, index) * count
-        if isinstance(data, InMemoryData):
+        if isinstance(data, StoredData):
+            examples, labels = data.gather(*content)
+        elif isinstance(data, InMemoryData):  # generated at any position
             examples, labels = data.read_stored(first, count)
         else:
-            ((examples, labels),) = decoded
+            ((examples, labels),) = content
         examples = tf.ensure_shape(examples, [count, *data.format.shape])
         return normalize(examples, first), tf.ensure_shape(labels, labels_shape)
 
-    if isinstance(data, InMemoryData):
+    if isinstance(data, StoredData):
+        slices = own_indices(data, context, count, first_step).unbatch().enumerate()
+    elif isinstance(data, InMemoryData):
         slices = tf.data.Dataset.range(tf.int64.max)
     else:
         slices = _decoded_slices(data, context, count, first_step).enumerate()
     return slices.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def own_indices(
+    data: StoredData, context: tf.distribute.InputContext, count: int, first_step: int
+) -> tf.data.Dataset:
+    """Returns the indices of each critic step for the replicas of this host.
+
+    Returns:
+      A dataset of `[replicas of this host, count]` int64, one element for each step.
+    """
+    replicas = context.num_replicas_in_sync
+    local = replicas // context.num_input_pipelines
+    begin = context.input_pipeline_id * local
+    batch_size = replicas * count
+    return data.indices(first_step * batch_size, batch_size).map(
+        lambda indices: tf.reshape(indices, [replicas, count])[begin : begin + local]
+    )
 
 
 def _decoded_slices(

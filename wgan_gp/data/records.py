@@ -18,7 +18,7 @@ from .fingerprint import compute_fingerprint
 from .headers import choose_form, read_header
 from .shapes import default_square
 from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, read_records, scan_shards
-from .shuffling import shuffled
+from .shuffling import epoch_order
 from .source import InMemoryData, StreamedData, UnreadData
 from .tiff import is_tiff
 
@@ -138,8 +138,7 @@ class RecordImages(EncodedImages):
     def _epoch(self, number: tf.Tensor) -> tf.data.Dataset:
         """Returns an epoch: segments in random order, interleaved, then a shuffle buffer."""
         count = len(self._segments)
-        positions = number * count + tf.range(count, dtype=tf.int64)
-        order = shuffled(self._seed, positions, count)
+        order = epoch_order(self._seed, number, count)
         words = bits(self._seed, RngStream.SHUFFLE, step=1, first=number, count=1, size=2)
         interleaved = tf.data.Dataset.from_tensor_slices(order).interleave(
             self._records,

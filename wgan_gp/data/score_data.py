@@ -78,7 +78,7 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     examples, labels = (part.numpy() for part in first_examples(data, total))
     indices = np.arange(total)
     if data.size is not None:
-        indices = shuffled(dataset.settings.seed, tf.constant(indices, tf.int64), data.size).numpy()
+        indices = next(iter(shuffled(dataset.settings.seed, data.size, 0, total))).numpy()
     order = np.argsort(indices)
     known = labels[order] if dataset.label_count or dataset.conditions is not None else None
     yield from _split(examples[order], known, batch_size, indices[order])

@@ -136,8 +136,6 @@ class InMemoryData(OpenedData):
     def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the stored examples and labels at the positions `first` to `first + count - 1`.
 
-        It is called inside tf.data, on the host.
-
         Args:
           first: The first position, scalar int64.
           count: The number of examples.
@@ -177,19 +175,15 @@ class StoredData(InMemoryData):
         self.size = len(examples)
 
     def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        indices = self.indices(first + tf.range(count, dtype=tf.int64))
+        return self.gather(next(iter(self.indices(int(first), count))))
+
+    def indices(self, first: int, count: int) -> tf.data.Dataset:
+        """Returns the indices of the examples at all positions from `first` on; see `shuffled`."""
+        return shuffled(self._seed, self.size, first, count)
+
+    def gather(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the examples and the labels of `indices`."""
         return tf.gather(self.examples, indices), tf.gather(self.labels, indices)
-
-    def indices(self, positions: tf.Tensor) -> tf.Tensor:
-        """Returns the index of the example at each position.
-
-        Args:
-          positions: `[B]` int64.
-
-        Returns:
-          `[B]` int64, in [0, size).
-        """
-        return shuffled(self._seed, positions, self.size)
 
 
 class StreamedData(OpenedData):

@@ -20,7 +20,6 @@ from absl import logging
 from ..config import DataSettings, image_size_of, settings_with
 from ..data.datasets import Dataset
 from ..data.pipeline import distributed_batches
-from ..data.shuffling import ORDER
 from ..data.source import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..run_directory.files import read_file, write_atomic
@@ -62,7 +61,7 @@ class Examples:
         shape = self.dataset.spec.example_shape
         # Also if it is a default.
         settings["image_size"] = image_size_of(shape[0], shape[1]) if len(shape) == 3 else None
-        return digest([_FORMAT, ORDER, *settings.values(), *more])[:16]
+        return digest([_FORMAT, *settings.values(), *more])[:16]
 
     def content_hash(self, count: int) -> str:
         """Returns a hash of the examples and labels that `batches` yields.
