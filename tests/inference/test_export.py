@@ -68,7 +68,7 @@ def elsewhere(program, tmp_path, *arguments):
 
 @pytest.mark.parametrize("name", ["classes", "points"])
 def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
-    """By both signatures and the Keras file, on whatever devices the export was written."""
+    """Tests both signatures and the Keras file of an export that two replicas wrote."""
     expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
     folder = use("export", runs[name], tmp_path / "out", "--cpu_replicas=2")
     signatures = tf.saved_model.load(f"{folder}/saved_model").signatures
