@@ -41,7 +41,7 @@ class WGANGP(CheckedModel):
     latents and labels `[B]` or conditions `[B, K]`.
 
     Args:
-      generator: A Keras model that maps latents to examples; see docs/custom.md.
+      generator: A Keras model that maps latents to examples; see docs/user_code.md.
       critic: A Keras model that maps examples to scores, see `losses.score`.
       config: The settings of the training: `batch_size`, `generator_batch_size` and `n_critic`,
         `latent_size`, `seed`, the learning rates and the losses. `train_steps` is the number of

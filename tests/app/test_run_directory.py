@@ -490,7 +490,7 @@ def test_a_read_only_run_can_be_evaluated(run, capsys, monkeypatch):
     assert call_main("--mode=evaluate", f"--model_dir={run}", "--evaluate_samples=10") == 0
     output = capsys.readouterr()
     assert "wasserstein" in output.out
-    assert "Read-only file system), so these figures are not recorded" in output.err
+    assert "Read-only file system), so these metrics are not recorded" in output.err
     assert content_of(run) == before
 
 

@@ -211,8 +211,8 @@ def test_the_checks_print_what_the_documentation_shows(capsys):
 
 @pytest.mark.slow
 def test_the_wheel_alone_trains_compiles_and_exports_the_files_of_custom_md(installed, tmp_path):
-    """Runs all programs of docs/custom.md; the last one prints what the page shows."""
-    page = (ROOT / "docs" / "custom.md").read_text()
+    """Runs all programs of docs/user_code.md; the last one prints what the page shows."""
+    page = (ROOT / "docs" / "user_code.md").read_text()
     *files, program = re.findall(r"```python\n([\s\S]*?)```", page)
     paths = {}
     for text in files:

@@ -85,7 +85,7 @@ class Result:
         return samples if scaling is None else scaling.restore(samples)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Returns the measures of --mode=evaluate, by tag, such as "evaluation/fid".
+        """Returns the metrics of --mode=evaluate, by tag, such as "evaluation/fid".
 
         Raises:
           UserError: If the data has no labels and no --feature_extractor is set that suits it.

@@ -174,5 +174,5 @@ def _evaluate(saved: SavedRun) -> None:
         except (tf.errors.OpError, OSError) as error:
             logging.warning(
                 f"--model_dir={directory.path} cannot be written ({reason(error)}), so "
-                "these figures are not recorded there"
+                "these metrics are not recorded there"
             )

@@ -65,7 +65,7 @@ class Config(
     objective: str | None = setting(
         None,
         "Objective of your own, FILE.py:NAME or MODULE:NAME, in place of the flags of the losses "
-        "(docs/custom.md).",
+        "(docs/user_code.md).",
         affects="training",
         of_run=False,  # only training needs it
         user_code=True,

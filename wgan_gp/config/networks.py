@@ -22,7 +22,7 @@ class NetworkSettings(Section):
         "least 8 pixels), resnet or r3gan (32, 48, 64 or 128 pixels); for rectangles, these are "
         "the shorter side (docs/models.md). Default: mlp for "
         "points and for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your "
-        "own: FILE.py or a module (docs/custom.md).",
+        "own: FILE.py or a module (docs/user_code.md).",
         affects="networks",
         needed_by=SAVED_RUN_MODES,
         user_code=True,

@@ -74,7 +74,7 @@ def correlation_error(samples: np.ndarray, real: np.ndarray) -> float:
 
     With more than MAX_CORRELATED features, those at equal distances are used. The correlations
     with a constant feature are 0. A single feature has the error 0. Similarity of correlations is
-    a usual measure of synthetic tables, for example in Goncalves et al. 2020
+    a usual metric of synthetic tables, for example in Goncalves et al. 2020
     (doi:10.1186/s12874-020-00977-1).
 
     Args:

@@ -25,7 +25,7 @@ from .points import PointEvaluator
 Outputs = tuple[np.ndarray, np.ndarray | None]
 
 
-NO_EXTRACTOR = "none"  # the value of --feature_extractor for the measures of arrays
+NO_EXTRACTOR = "none"  # the value of --feature_extractor for the metrics of arrays
 
 
 class Evaluator(Protocol):

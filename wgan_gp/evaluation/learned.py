@@ -1,4 +1,4 @@
-"""Measures of samples by classifiers and nearest neighbors, which need no pretrained network."""
+"""Metrics of samples by classifiers and nearest neighbors, which need no pretrained network."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def closeness(distances: np.ndarray, real_distances: np.ndarray) -> Closeness:
     """Compares distances to the closest example of the data, to find copies of the data.
 
     Meehan et al. 2020 (arXiv:2004.05675) compare the distances by the same rank statistic. The
-    ratio of the medians is the usual measure of privacy of synthetic tables.
+    ratio of the medians is the usual metric of privacy of synthetic tables.
 
     Args:
       distances: Distances of samples, `[N]`, from `nearest_distances`.

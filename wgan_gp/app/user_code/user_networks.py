@@ -71,11 +71,13 @@ class UserNetworks:
                     "return a Keras model, a tf.Module or another callable with "
                     "trainable_variables",
                 )
-            adapted = UserNetwork(network, role, inputs, origin)
+            user_network = UserNetwork(network, role, inputs, origin)
             # The first call creates the variables of networks that wait for the input's shape.
-            adapted(tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), inputs))
-            self._check_weights(adapted.trainable_variables, role)
-            return adapted
+            user_network(
+                tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), inputs)
+            )
+            self._check_weights(user_network.trainable_variables, role)
+            return user_network
 
     def _check_weights(self, weights: Iterable[Any], role: str) -> None:
         """Raises UserError unless all weights are variables of a new network."""
