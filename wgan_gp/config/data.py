@@ -57,8 +57,8 @@ class DataSettings(Seeded):
     dataset: str = setting(
         "digits",
         "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder, tfrecord or "
-        "array, in --data_dir; your own, FILE.py or a module (docs/user_code.md); or the name of any "
-        "image dataset of tensorflow-datasets (docs/data.md).",
+        "array, in --data_dir; your own, FILE.py or a module (docs/user_code.md); or the name of "
+        "any image dataset of tensorflow-datasets (docs/data.md).",
         affects="data",
         needed_by=("evaluate", "score"),
         user_code=True,
