@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flags
+import losses
 from tests.helpers.runs import TINY, call_main, open_run, resolved
 from wgan_gp.app import training
 from wgan_gp.config import Config, value_type
@@ -147,11 +148,11 @@ COMBINATIONS = given(
             "cpu_replicas": st.sampled_from([1, 2]),
             "random_flips": st.booleans(),
             "dequantization": st.booleans(),
+            "adversarial_loss": st.sampled_from([*losses.ADVERSARIAL_LOSSES]),
+            "penalty": st.sampled_from([*losses.PENALTIES]),
             **{
                 name: choices_of(name)
                 for name in (
-                    "adversarial_loss",
-                    "penalty",
                     "critic_normalization",
                     "conditioning",
                     "activation",

@@ -152,10 +152,12 @@ def test_modes_use_the_files_only_if_they_are_named(trained, capsys):
     for mode, needed, extra in (
         ("sample", [model], ["--num_samples=4"]),
         ("export", [model], []),
-        ("evaluate", [model, data], ["--evaluate_samples=40"]),
+        ("evaluate", [data, model], ["--evaluate_samples=40"]),
     ):
         error = error_of(capsys, f"--mode={mode}", run)
-        assert f"uses code from {model} (sha256 {saved['model_sha256'][:16]})" in error
+        name = needed[0].removeprefix("--").partition("=")[0]
+        digest = saved[f"{name}_sha256"][:16]
+        assert f"uses code from {needed[0]} (sha256 {digest})" in error
         assert call_main(f"--mode={mode}", run, *needed, *extra) == 0
     error = error_of(capsys, "--mode=evaluate", run, model)
     assert f"uses code from {data}" in error

@@ -319,11 +319,12 @@ def test_metrics_of_the_data_itself(digits_folder):
     assert values["fid"] < 0.1 and abs(values["kid"]) < 0.02
     assert values["precision"] > 0.95 and values["recall"] > 0.95 and values["coverage"] > 0.95
     assert values["inception_score"] > 7 and values["confidence"] > 0.9
-    assert 0.09 < values["smallest_class"] <= 0.1 <= values["largest_class"] < 0.11
+    # Of the 80 images of a class, an accuracy above 0.92 leaves some to other classes.
+    assert 0.08 < values["smallest_class"] <= 0.1 <= values["largest_class"] < 0.12
     # Both accuracies are of images to which the classifier is not fitted: 800, and a fifth of 898.
     error = np.sqrt(0.05 * 0.95 * (1 / 800 + 1 / 180))
     assert values["class_accuracy"] == pytest.approx(values["classifier_accuracy"], abs=4 * error)
-    assert 0.95 < values["classifier_accuracy"] < 1
+    assert 0.92 < values["classifier_accuracy"] < 1  # of 180 images
 
 
 def test_samples_are_compared_with_images_to_which_the_classifier_is_not_fitted(digits_folder):

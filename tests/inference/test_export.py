@@ -337,7 +337,10 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
     ("files", "message"),
     [
         ({}, "contains no run (config.json is missing or"),
-        ({"config.json": '{"name": "a page"}'}, "contains no run (config.json is missing or"),
+        (
+            {"config.json": '{"name": "a page"}'},
+            "config.json is damaged or was edited: its checksum",
+        ),
         (
             {"config.json": "[1"},
             "config.json is damaged: it does not contain a JSON object — restore",
@@ -345,7 +348,7 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
         ({"config.json": None, "data.json": None}, "has no checkpoint yet — train it longer"),
         ({"config.json": None}, "data.json is missing or damaged — start"),
     ],
-    ids=["empty", "foreign", "torn", "not saved yet", "of an older version"],
+    ids=["empty", "foreign", "torn", "not saved yet", "without data"],
 )
 def test_a_directory_without_a_saved_run_is_one_line(mode, files, message, runs, tmp_path, capsys):
     for name, text in files.items():

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
+import models
 from tests.helpers.runs import LIBRARY, call_main, train_tiny
 from wgan_gp.app import saved_run
 from wgan_gp.config import Config
@@ -122,7 +123,7 @@ def test_the_critic_is_exported(digits, tmp_path):
     images = np.random.default_rng(0).uniform(-1, 1, (4, 8, 8, 1)).astype(np.float32)
     labels = np.arange(4, dtype=np.int32)
     found = signature(examples=tf.constant(images), labels=tf.constant(labels))["scores"]
-    critic = LIBRARY.models.load(f"{tmp_path}/out/critic.keras")
+    critic = models.load(f"{tmp_path}/out/critic.keras")
     np.testing.assert_allclose(found, critic([images, labels])[:, 0], atol=1e-6)
     np.savez(tmp_path / "images.npz", examples=images, labels=labels)
     scored = score(digits, tmp_path / "scores.csv", f"--score_data={tmp_path}/images.npz")

@@ -102,9 +102,9 @@ def test_a_hard_network_of_the_paper_trains(path, tmp_path, monkeypatch):
 
 
 def test_the_file_of_the_paper_has_networks_of_101_layers():
-    resnet101 = loading.load("model", str(ROOT / "examples" / "paper" / "resnet101.py")).module
+    resnet101 = loading.load_code("model", str(ROOT / "examples" / "paper" / "resnet101.py")).module
     design = Design(
-        example_shape=(64, 128, 3), latent_size=128, width=8, generator_width=8, depth=6
+        example_shape=(64, 128, 3), latent_size=128, model_width=8, generator_width=8, model_depth=6
     )
     for model in (resnet101.generator(design), resnet101.critic(design)):
         kernels = [weight for weight in model.trainable_variables if len(weight.shape) > 1]
