@@ -330,6 +330,7 @@ def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_plain_tensorflow_is_inspected_in_a_process_of_its_own():
     found = checks.inspect_tensorflow()
     assert found.version == tf.__version__ and "CPU" in found.devices

@@ -67,6 +67,7 @@ def test_fit_has_the_losses_of_train(tmp_path):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fit_on_two_replicas_is_fit_on_one():
     one, two = make_model(), make_model(strategy=strategy_over(2))
     held_out = POINTS[:16]
@@ -79,12 +80,14 @@ def test_fit_on_two_replicas_is_fit_on_one():
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_steps_per_execution_are_equal_to_one():
     one, two = make_model(), make_model(steps_per_execution=2)
     a, b = fit(one, epochs=2), fit(two, epochs=2)
     np.testing.assert_allclose(a["critic/loss"], b["critic/loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_are_saved_by_a_callback_and_fit_continues(tmp_path):
     path = str(tmp_path / "model.weights.h5")
     callback = tf.keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
@@ -98,6 +101,7 @@ def test_weights_are_saved_by_a_callback_and_fit_continues(tmp_path):
         np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_saved_model_predicts_the_same(tmp_path):
     model = make_model()
     fit(model)
@@ -148,6 +152,7 @@ def test_mistakes_are_one_line_errors():
     assert model.jit_compile is False
 
 
+@pytest.mark.slow
 def test_the_program_of_the_documentation_prints_what_the_page_shows(capsys):
     page = (pathlib.Path(__file__).parents[2] / "docs" / "keras.md").read_text()
     (program,) = re.findall(r"```python\n([\s\S]*?)```", page)
@@ -156,6 +161,7 @@ def test_the_program_of_the_documentation_prints_what_the_page_shows(capsys):
     assert f"It prints `{printed}`" in page
 
 
+@pytest.mark.slow
 def test_a_regularizer_of_a_weight_adds_its_gradient_and_its_term():
     config = dataclasses.replace(CONFIG, n_critic=1)
     after, histories = [], []
@@ -181,6 +187,7 @@ def test_a_regularizer_of_a_weight_adds_its_gradient_and_its_term():
     }
 
 
+@pytest.mark.slow
 def test_a_further_compile_sets_the_optimizers_and_continues_the_noise():
     still = tf.keras.optimizers.SGD
     model, other = make_model(), make_model()
@@ -346,6 +353,7 @@ def documented():
     return {name: tuple(re.findall(r"`(\w+)`", cell) for cell in cells) for name, *cells in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", WORKING)
 def test_arguments_of_keras_work_or_are_refused_as_documented(method):
     parameters = list(inspect.signature(getattr(tf.keras.Model, method)).parameters)[1:]
@@ -434,6 +442,7 @@ def test_arguments_named_callbacks_work_or_are_refused_as_documented(tmp_path, m
         assert (tmp_path / path).exists()
 
 
+@pytest.mark.slow
 def test_training_stops_at_the_first_batch_with_nan():
     points = tf.data.Dataset.from_tensors(np.where(np.arange(64)[:, None] < 16, POINTS, np.nan))
     model = make_model()

@@ -49,6 +49,7 @@ def run(program, **variables):
 on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is enabled only on x86")
 
 
+@pytest.mark.slow
 @on_x86
 @pytest.mark.parametrize(
     ("given", "on"),

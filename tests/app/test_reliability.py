@@ -107,6 +107,7 @@ def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
         assert all(int(number) > max(whole, default=0) for number in warned)
 
 
+@pytest.mark.slow
 def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path):
     """The name does not match itself as a pattern, even if its brackets are escaped."""
     name = "lr=[1e-4,3e-4] st*r what? back\\slash"
@@ -200,6 +201,7 @@ def test_some_checkpoints_are_kept_permanently(saved, tmp_path):
     assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["", "/checkpoints/ckpt-5"])
 def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path, which):
     shutil.copytree(saved[1].parent, tmp_path / "a")
@@ -228,6 +230,7 @@ def test_a_missing_checkpoint_to_start_from_is_a_one_line_error(tmp_path, path, 
         train_config(config)
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_repeated_iterations_once(tmp_path):
     settings = {"summary_interval": 5, "sample_interval": 5}
     train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
@@ -240,6 +243,7 @@ def test_tensorboard_shows_repeated_iterations_once(tmp_path):
     assert not (tmp_path / "train" / "cut.new").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path, capsys):
     """A limit on the size of files simulates it, because a checkpoint is the largest file."""
     arguments = ["--steps_per_loop=5", "--checkpoint_interval=5", "--model_width=512"]
@@ -259,6 +263,7 @@ def test_a_full_disk_is_a_one_line_error_and_loses_no_checkpoint(tmp_path, capsy
     assert [json.loads(line)["step"] for line in lines] == [5, 10]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_a_summary_is_a_one_line_error(tmp_path, monkeypatch):
     def scalars(self, step, values):
         if step == 10:

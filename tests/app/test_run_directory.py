@@ -73,6 +73,7 @@ def of(pictures, **settings):
     return {**settings, "image_size": 8}
 
 
+@pytest.mark.slow
 def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     settings = of(pictures, conditioning="projection", evaluate_interval=0)
@@ -86,6 +87,7 @@ def test_a_resume_that_is_refused_changes_nothing(pictures, tmp_path, capsys):
     assert content_of(run) == before
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_restored_changes_nothing(run):
     plant(run, model_width=8, generator_width=8)
     before = content_of(run)
@@ -219,6 +221,7 @@ def test_images_replaced_by_others_of_the_same_size_are_evaluated_again(pictures
     assert fresh.out == after.out != before.out and "have changed since" not in fresh.err
 
 
+@pytest.mark.slow
 def test_damaged_lines_are_moved_and_training_continues(run, capsys):
     whole = {}
     for name in ("metrics.jsonl", "evaluation.jsonl"):
@@ -283,6 +286,7 @@ def test_an_incomplete_line_does_not_damage_the_next_evaluation(run):
     assert torn == '{"step": 5, "samp' and json.loads(line)["samples"] == 10
 
 
+@pytest.mark.slow
 def test_a_run_without_its_checkpoints_does_not_silently_start_from_scratch(run, capsys):
     shutil.rmtree(run / "checkpoints")
     whole = (run / "metrics.jsonl").read_text()
@@ -348,6 +352,7 @@ def test_a_resume_that_cannot_be_evaluated_changes_nothing(run):
     assert content_of(run) == before
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_the_previous_process_saves_late_is_restored(run, tmp_path, monkeypatch):
     for file in sorted((run / "checkpoints").glob("ckpt-10.*")):
         file.rename(tmp_path / file.name)

@@ -513,6 +513,7 @@ REAL = {
 REAL["flags"].pop("n_critic")
 
 
+@pytest.mark.slow
 def test_a_sweep_of_real_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(processes, "own_program", lambda: [sys.executable, f"{ROOT}/train.py"])
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):

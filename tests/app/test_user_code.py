@@ -130,6 +130,7 @@ def assert_same_checkpoints(one, other):
     assert all(np.array_equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_a_file_of_networks_data_and_losses_resumes_exactly(trained, tmp_path):
     assert call_main(*flags_of(trained), f"--model_dir={tmp_path}", "--train_steps=5") == 0
     assert call_main(*flags_of(trained), f"--model_dir={tmp_path}", "--train_steps=10") == 0
@@ -163,6 +164,7 @@ def test_modes_use_the_files_only_if_they_are_named(trained, capsys):
     assert f"uses code from {data}" in error
 
 
+@pytest.mark.slow
 def test_the_command_line_and_python_give_identical_weights(trained, tmp_path):
     networks, data, objective = (
         loading.load_code("model", str(trained / f"{name}.py")).module
@@ -247,6 +249,7 @@ def test_python_objects_train_and_the_result_samples_evaluates_and_exports(tmp_p
     assert os.path.exists(f"{folder}/generator.keras")
 
 
+@pytest.mark.slow
 def test_a_generator_alone_replaces_that_of_the_configuration(tmp_path):
     # Without an input layer, a Sequential has no weights before its first call.
     generator = tf.keras.Sequential([layers.Dense(2)])
@@ -438,6 +441,7 @@ def test_data_that_cannot_be_trained_on(tmp_path, value, message):
     assert str(caught.value).startswith("data ") and message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_images_of_the_user_have_any_number_of_channels(tmp_path):
     images = np.random.default_rng(0).uniform(-1, 1, (16, 8, 8, 5)).astype(np.float32)
     settings = config(tmp_path, model="mlp", model_width=4, train_steps=1, sample_interval=1)
@@ -501,6 +505,7 @@ def test_other_data_on_a_resume_is_reported(tmp_path, capsys):
         wgan_gp.train(config(tmp_path, train_steps=10), data=data[:, :1])
 
 
+@pytest.mark.slow
 def test_packages_register_names(tmp_path, monkeypatch, capsys):
     """The metadata of an installed package is a folder next to its modules."""
     (tmp_path / "pack_of_nets.py").write_text(NETWORKS + "\nimport pack_of_data\n")

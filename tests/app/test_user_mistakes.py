@@ -172,6 +172,7 @@ def test_a_split_of_another_kind_is_refused(training, test, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -493,6 +494,7 @@ def test_a_missing_gradient_is_zero():
     assert found[0].dtype == tf.float32 and found[1].numpy() == [1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_weight_that_is_not_used_keeps_its_value(tmp_path, accumulate, warnings):
     class Critic(tf.Module):
@@ -667,6 +669,7 @@ def test_an_exit_in_a_writer_is_an_error(method):
         getattr(writer, method)(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["hooks", "writers"])
 def test_an_exit_at_the_end_of_a_run_is_an_error(tmp_path, given):
     kind = {"hooks": wgan_gp.Hook, "writers": wgan_gp.Writer}[given]
@@ -703,6 +706,7 @@ def test_arguments_of_train_are_checked(tmp_path, arguments, message):
 # Saved runs.
 
 
+@pytest.mark.slow
 def test_all_modes_give_the_networks_the_same_design(tmp_path, capsys):
     path, data = tmp_path / "networks.py", tmp_path / "data.py"
     path.write_text(

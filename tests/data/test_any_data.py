@@ -178,6 +178,7 @@ def check_cases(count, *, flags=None, **choices):
     return trained
 
 
+@pytest.mark.slow
 def test_any_array_trains_or_is_one_line():
     trained = check_cases(12, models=[None, "mlp"], sizes=[1, 5, 8])
     assert trained == {None, "mlp"}
@@ -199,6 +200,7 @@ def test_any_images_train_networks_for_images_or_are_one_line():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-30, 1e7])
 def test_values_that_networks_cannot_learn_are_one_line(size):
     examples = size * np.random.default_rng(0).normal(size=(COUNT, 3))

@@ -147,6 +147,7 @@ def test_whitened_examples_have_variance_1_in_all_directions(tmp_path, shape):
     assert Scaling.from_dict(json.loads(json.dumps(reader.scaling.to_dict()))) == reader.scaling
 
 
+@pytest.mark.slow
 def test_a_whitened_run_samples_scores_and_exports_in_the_units_of_the_data(tmp_path):
     data = (RANDOM.normal(size=(64, 5, 2)) + RANDOM.normal(size=(64, 1, 1))) * [1, 50] + [0, 1000]
     path = save(tmp_path / "x.npy", data)
@@ -165,6 +166,7 @@ def test_a_whitened_run_samples_scores_and_exports_in_the_units_of_the_data(tmp_
     np.testing.assert_allclose(run.state.critic(whitened[:4])[:, 0], scores, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_digits_as_an_array_train_like_the_dataset(tmp_path):
     """The weights are equal, bit for bit."""
     images = sklearn.datasets.load_digits().images[..., None]
@@ -175,6 +177,7 @@ def test_digits_as_an_array_train_like_the_dataset(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [*(pytest.param(name, marks=pytest.mark.slow) for name in ("breast_cancer", "wine")), "digits"],
@@ -200,6 +203,7 @@ def test_tables_of_scikit_learn_are_sampled_in_their_units_and_evaluated(tmp_pat
     assert np.isfinite(list(values.values())).all()
 
 
+@pytest.mark.slow
 def test_data_whose_first_examples_are_equal_trains(tmp_path):
     """Such as pictures of which many are empty, and numbers with few different values."""
     flags = {"scaling": "none", "dequantization": False}
@@ -251,6 +255,7 @@ def test_a_stream_continues_at_any_step(tmp_path):
     np.testing.assert_array_equal(batches(0, 6)[3:], batches(3, 3))
 
 
+@pytest.mark.slow
 def test_an_interrupted_streamed_run_equals_an_uninterrupted_one(tmp_path):
     flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))}
     flags |= {**SMALL, "cache": "off", "learning_rate_schedule": "constant"}
@@ -313,6 +318,7 @@ def test_invalid_examples_and_constant_features_are_left_out_by_choice(tmp_path,
     assert (widths > -1).all() and (widths < 2).all()  # an untrained mlp is near the middle
 
 
+@pytest.mark.slow
 def test_samples_scores_and_exports_are_in_the_units_of_the_data(tmp_path):
     array = RANDOM.integers(1000, 1100, (40, 6, 2)).astype(np.int16)
     path, run = save(tmp_path / "x.npy", array), f"--model_dir={tmp_path}/run"
@@ -341,6 +347,7 @@ def test_samples_scores_and_exports_are_in_the_units_of_the_data(tmp_path):
     np.testing.assert_allclose(trained.state.critic(normalized)[:, 0], scores, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_scaling_of_its_beginning(tmp_path, capsys):
     array = RANDOM.uniform(0, 1, (20, 3))
     path = save(tmp_path / "x.npy", array)
@@ -352,6 +359,7 @@ def test_a_run_keeps_the_scaling_of_its_beginning(tmp_path, capsys):
     assert "the data differs from the data of" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_held_out_data_has_the_scaling_of_the_training_data(tmp_path):
     flags = {"dataset": "array", "data_dir": save(tmp_path / "a.npy", RANDOM.uniform(size=(20, 3)))}
     flags["test_data_dir"] = save(tmp_path / "b.npy", np.full([9, 3], 3.0) + np.eye(9, 3))

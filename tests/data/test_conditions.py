@@ -606,6 +606,7 @@ def test_own_networks_get_the_size_of_a_condition(tmp_path):
     assert result.sample(3, conditions=[1, 2]).shape == (3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_fit_takes_conditions_in_the_units_of_the_data(tmp_path, replicas):
     settings = {**SETTINGS, "dataset": "swiss_roll", "generator_normalization": "none"}

@@ -29,6 +29,7 @@ def read(dataset, count, first=0, **settings):
     return read_labeled(dataset, count, first, **settings)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", [*BUILT_IN, "mnist", "cifar10"])
 def test_batches_are_static_and_functions_of_position(dataset, prepared):
     config = Config(dataset=dataset, data_dir=prepared, batch_size=32)
@@ -106,6 +107,7 @@ def test_random_flips_mirror_half_of_the_images(prepared):
     assert sum(same) + sum(mirrored) == 600 and 250 < sum(mirrored) < 350
 
 
+@pytest.mark.slow
 def test_prepared_images_are_resized(prepared):
     images = read("mnist", 8, data_dir=prepared, image_size=32)
     assert images.shape == (8, 32, 32, 1) and images.min() >= -1 and images.max() < 1

@@ -242,6 +242,7 @@ def test_unused_labels_may_have_any_type(tmp_path):
     assert data.size == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "cache", "flag"),
     [(2**40, "on", "data"), (-1, "off", "data"), (2**40, "off", "data"), (-1, "off", "test_data")],

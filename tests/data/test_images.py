@@ -283,6 +283,7 @@ def shards(tmp_path):
     return f"{tmp_path}/images-*.tfrecord"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_records_after_damage_are_read(shards, cache, capfd):
     config = Config(
@@ -360,6 +361,7 @@ def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settin
         open_data(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "cache"),
     [

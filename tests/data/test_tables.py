@@ -134,6 +134,7 @@ def test_two_sample_accuracy_sees_joint_differences_and_is_reproducible():
     assert 0 <= learned.two_sample_accuracy(real[:2], real[2:5]) <= 1  # fewer than five folds
 
 
+@pytest.mark.slow
 def test_large_examples_are_reduced():
     """Checks that noise outside the components of the data, and roughness, are still visible."""
     basis = normal(3, 12 * 8)
@@ -286,6 +287,7 @@ def evaluate(samples, real, count=10_000, kind=None, sampler=None, restore=None,
     return {tag.removeprefix("evaluation/"): value for tag, value in values.items()}, made
 
 
+@pytest.mark.slow
 def test_samples_of_the_distribution_reach_the_floors():
     real, samples = mixture(301), mixture(400, seed=5)
     samples[:, 4] += 4
@@ -484,6 +486,7 @@ def test_errors_are_one_line(shape):
     )
 
 
+@pytest.mark.slow
 def test_a_table_is_evaluated_in_training_and_after(tmp_path, capsys):
     """Checks 30 features and an odd number of examples, with held-out data and labels."""
     (tmp_path / "cancer.py").write_text(

@@ -65,6 +65,7 @@ def check_new_draws(kind, count, size, held_out):
     assert not far
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAST)
 def test_metrics_of_new_draws_differ_from_their_floors_by_chance_only(case):
     check_new_draws(*case)
@@ -81,6 +82,7 @@ def check_defect(defect, findings, names):
         assert findings[name].errors * MOVES[defect][name] > LIMIT, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defects_move_the_metrics_of_signals(defect):
     check_defect(defect, judge("signals", 128, 300, defect=defect), MOVES[defect])

@@ -456,6 +456,7 @@ def save(model, path):
     tf.saved_model.save(exported, str(path), signatures=signatures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.keras", "model.h5", "signed", "callable"])
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_a_network_from_a_file_computes_the_features(tmp_path, name, replicas):
@@ -816,6 +817,7 @@ def evaluated(tmp_path_factory):
     return folder, tiny_evaluator(folder=str(folder)).evaluate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [pytest.param("cut", marks=pytest.mark.slow), "changed", "emptied", "encrypted"]
 )
@@ -951,6 +953,7 @@ def scalars_of(folder):
     }
 
 
+@pytest.mark.slow
 def test_evaluation_of_a_saved_run(tmp_path, capsys):
     settings = {
         "dataset": "digits",
@@ -1035,6 +1038,7 @@ def evaluated_in_training(folder, **settings):
     return writer.evaluations[1][1]
 
 
+@pytest.mark.slow
 def test_evaluation_in_training(tmp_path):
     evaluated_in_training(tmp_path)
 
@@ -1049,6 +1053,7 @@ def test_evaluation_in_training_is_the_same_on_one_and_two_replicas(tmp_path):
         assert two[tag] == pytest.approx(one[tag], rel=1e-3), tag
 
 
+@pytest.mark.slow
 def test_there_is_no_evaluation_by_default(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise AssertionError("evaluated")
@@ -1060,6 +1065,7 @@ def test_there_is_no_evaluation_by_default(tmp_path, monkeypatch):
     assert not (tmp_path / "evaluation.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_points_are_evaluated_in_training_and_after(tmp_path, capsys):
     settings = {"dataset": "gaussians_8", "evaluate_samples": 100}
     train_tiny(tmp_path, train_steps=5, evaluate_interval=5, **settings)

@@ -9,6 +9,7 @@ import pytest
 from . import corruptions, damage, forks, kills, results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "seed"), [pytest.param(2, 4), pytest.param(6, 7, marks=pytest.mark.slow)]
 )

@@ -87,6 +87,7 @@ def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
         np.testing.assert_allclose(found, expected["samples"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
     of_class = draw(runs["classes"], tmp_path, "--sample_class=3", "--num_samples=4")
     in_turn = draw(runs["classes"], tmp_path, "--num_samples=40")
@@ -145,6 +146,7 @@ def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
     assert np.abs(part - expected[:16]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_programs_of_the_documentation_run(runs, tmp_path):
     use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
     expected = draw(runs["digits"], tmp_path)

@@ -242,6 +242,7 @@ def test_cropping_is_announced_once(tmp_path, capsys):
     assert "a.png of 48x24 pixels are cropped to their central 12x24" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
 def test_images_of_another_ratio_are_refused(tmp_path, dataset):
     folder = put(tmp_path / "x", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(96, 48)))
@@ -257,6 +258,7 @@ def test_images_of_another_ratio_are_refused(tmp_path, dataset):
         find_data(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cache", "kind"),
     [
@@ -284,6 +286,7 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
     assert len(first_examples(open_data(center), 4)[0]) == 4
 
 
+@pytest.mark.slow
 def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("wgan_gp.data.shards._MAX_FIRST_IMAGES", 1)
     for name, sizes in (("a", [(8, 4)] * 2), ("b", [(8, 4), (4, 8)])):
@@ -312,6 +315,7 @@ def upright(content):
         return np.asarray(PIL.ImageOps.exif_transpose(opened).convert("RGB")).astype(int)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_orientation_is_that_of_pillow(kind, orientation):
@@ -444,6 +448,7 @@ def test_levels_of_16_bits_are_dequantized():
     assert plain.numpy().min() == -1 and plain.numpy().max() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["device", "off"])
 def test_the_device_loop_reads_16_bits(tmp_path, cache):
     random = np.random.default_rng(1)

@@ -106,6 +106,7 @@ def test_channels_have_colors_and_gaps_interrupt_lines():
     assert len({to_hex(color) for color in plots.COLORS}) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "columns"),
     [
@@ -284,6 +285,7 @@ class FakeSampler:
         return self.sample(len(latents))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2,), (5,), (20, 2), (8, 6, 4), (8, 6, 1)])
 def test_training_draws_samples_of_every_shape(shape):
     data = StoredData(

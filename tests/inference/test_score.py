@@ -77,6 +77,7 @@ def test_scores_do_not_depend_on_the_replicas(runs, tmp_path):
         np.testing.assert_allclose(np.float32(two[name]), np.float32(one[name]), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_dataset_of_the_run_is_scored_in_its_order(digits, tmp_path):
     found = score(digits, tmp_path / "scores.csv", "--score_examples=9999", "--score_starts=0")
     assert list(found) == ["index", "label", "critic"]

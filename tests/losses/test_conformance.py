@@ -158,6 +158,7 @@ def test_a_penalty_may_require_float32():
     assert losses.check_penalty(penalty) == []
 
 
+@pytest.mark.slow
 def test_mistakes_on_several_replicas_are_found():
     strategy = strategy_over(4)
     mean_per_replica = with_mistake()

@@ -32,6 +32,7 @@ def run_tests(*arguments):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_one_test_of_each_kind_passes():
     run_tests(*OF_EACH_KIND)
 

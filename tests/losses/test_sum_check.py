@@ -43,6 +43,7 @@ def test_correct_sums_have_no_findings(parts):
     assert losses.check_penalty(of_objective(parts), parts=parts) == []
 
 
+@pytest.mark.slow
 def test_a_correct_sum_on_two_replicas_has_no_findings():
     parts, strategy = PARTS, strategy_over(2)
     assert losses.check_penalty(of_objective(parts), parts=parts, strategy=strategy) == []

@@ -110,6 +110,7 @@ CRITICS = slow_but(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "normalization", "conditioning"), CRITICS)
 def test_every_critic(name, normalization, conditioning):
     """Compares scores, penalty, weight gradients and the state of spectral normalization."""

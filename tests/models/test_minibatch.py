@@ -62,6 +62,7 @@ def test_equal_examples_have_finite_second_derivatives():
     assert np.isfinite(gradient).all() and np.isfinite(outer.gradient(squared, weight))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), SHAPES)
 def test_every_critic_can_compare_the_examples_of_a_group(name, shape):
     _, critic = models.build(name, shape, 4, model_width=16, minibatch_stddev=4)
@@ -124,6 +125,7 @@ def test_every_replica_has_whole_groups(settings, replicas, message):
     Config(batch_size=32, minibatch_stddev=4).check_replicas(4)
 
 
+@pytest.mark.slow
 def test_a_run_trains_with_groups(tmp_path):
     run, writer = train_tiny(tmp_path, minibatch_stddev=4, train_steps=2, summary_interval=1)
     assert np.isfinite(writer.summaries[-1][1]["critic/loss"])

@@ -37,6 +37,7 @@ def trainable(model):
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), ONE_EACH)
 def test_initial_weights_depend_on_the_seed_and_differ_between_layers(name, shape):
     def kernels(seed):

@@ -21,6 +21,7 @@ def expected(x, gamma=1.0, beta=0.0):
     return gamma * (x - mean) / np.sqrt(variance + 1e-5) + beta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
 def test_one_pass_moments_are_accurate(mean):
     """Tests that a large mean reduces the accuracy only until it is accumulated."""

@@ -156,6 +156,7 @@ def test_the_sum_over_all_pixels_is_that_of_numpy():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditioning", ["none", "acgan", "projection"])
 def test_the_sum_over_8x8_pixels_is_64_times_the_mean(conditioning):
     """Compares the outputs without their biases, and the gradients."""
@@ -227,6 +228,7 @@ def derivatives(layer, x):
     return [outputs, *gradients, outer.gradient(penalty, layer.kernel)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel_size", [1, 3])
 @pytest.mark.parametrize("kind", [ConvMeanPool, UpsampleConv])
 def test_fused_layers_equal_plain_layers(kind, kernel_size, compute):
@@ -243,6 +245,7 @@ def test_fused_layers_equal_plain_layers(kind, kernel_size, compute):
         assert relative(ours, theirs) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "jit_compile"), [(32, False), pytest.param(48, True, marks=pytest.mark.slow)]
 )
@@ -285,6 +288,7 @@ def test_fused_and_plain_networks_share_checkpoints(tmp_path):
     np.testing.assert_allclose(fused[0](latents), plain[0](latents), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [32, 48])
 def test_canceled_biases_have_no_gradient_and_no_effect(size):
     """Tests biases that reach the last batch normalization directly or along shortcuts."""

@@ -18,6 +18,7 @@ SMALL = {"width": 8, "batch_size": 8, "generator_batch_size": 16, "n_critic": 2,
 WORKS = [dataclasses.replace(work, **SMALL) for work in (DCGAN, RESNET)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
     [WORKS[0], pytest.param(WORKS[1], marks=pytest.mark.slow)],

@@ -64,6 +64,7 @@ def eager():
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [
@@ -84,6 +85,7 @@ def test_an_experiment_trains(path, prepared, tmp_path):
     assert step == 1 and all(np.isfinite(value) for value in values.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [

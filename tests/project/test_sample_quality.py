@@ -1,6 +1,7 @@
 """Tests of benchmarks/sample_quality.py with samples of known quality."""
 
 import numpy as np
+import pytest
 import sklearn.datasets
 
 from benchmarks.sample_quality import classify_digits, main
@@ -19,6 +20,7 @@ def test_real_digits_are_recognized_and_gray_images_are_not():
     assert (gray.smallest_class, gray.largest_class) == (0, 100)
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_checked_are_reported(tmp_path, capsys):
     untrained = tmp_path / "untrained"
     untrained.mkdir()

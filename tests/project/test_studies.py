@@ -322,6 +322,7 @@ def test_every_layer_of_keras_is_tried_or_left_out_with_a_reason():
     assert not tried & critic_layers.LEFT_OUT.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "on_cpu"),
     [

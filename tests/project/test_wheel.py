@@ -111,6 +111,7 @@ def test_the_flags_and_all_experiments_are_in_the_wheel(wheel):
     assert names >= {"wgan_gp/flags.py", *(f"wgan_gp/configs/{path.name}" for path in CONFIGS)}
 
 
+@pytest.mark.slow
 def test_the_wheel_alone_trains_and_samples(installed, tmp_path):
     """Uses the console script with an experiment given by its name, and `python -m wgan_gp`."""
     settings = ["--flagfile=configs/gaussians_8.flags", f"--model_dir={tmp_path}"]

@@ -54,6 +54,7 @@ def compile_report(directory, topology="v5e-8", library=LIBRARY, **settings):
     return json.loads((directory / "compile" / f"{name}.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "replicas"),
     [
@@ -112,6 +113,7 @@ def test_cycles_of_the_cifar10_resnet_are_as_documented(tmp_path):
     assert critic["gradient_all_reduce_count"] == generator["gradient_all_reduce_count"] == 1
 
 
+@pytest.mark.slow
 def test_the_command_line_compiles_for_one_core_which_needs_no_all_reduces(tmp_path, capsys):
     """Writes only the report, so that the directory can be used for a run with other settings."""
     tf.keras.backend.clear_session()
@@ -286,6 +288,7 @@ def levels(size):
     return UnreadData(stored, size, in_memory=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "message"),
     [
@@ -685,6 +688,7 @@ def test_the_error_for_an_unwritable_directory_is_one_line(tmp_path):
         compile_report(tmp_path / "file" / "run", "v5e-1", **TOY)
 
 
+@pytest.mark.slow
 def test_errors_distinguish_layers_of_one_class(tmp_path):
     """Keras names the layers probe and probe_1; one of the two is at fault."""
 

@@ -355,6 +355,7 @@ def test_tpu_cores_requires_a_tpu():
         Config(tpu_cores=1)
 
 
+@pytest.mark.slow
 def test_a_tpu_that_does_not_respond_ends_the_program_with_one_line():
     program = (
         "import time\n"

@@ -156,6 +156,7 @@ def test_the_training_loop_passes_the_bridge(name):
     assert counts["CrossReplicaSum"] == gradients + 6 * len(norms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_RUNS)
 def test_probe_sampler_and_evaluator_pass_the_bridge(name):
     run, _ = traced_loop(name)
@@ -193,6 +194,7 @@ def differences(on_tpu, compiled) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_RUNS)
 def test_the_compiled_programs_are_those_of_a_tpu(name, tmp_path):
     _, function = traced_loop(name)
@@ -202,6 +204,7 @@ def test_the_compiled_programs_are_those_of_a_tpu(name, tmp_path):
     assert sum(on_tpu[kind] for kind in on_tpu.keys() - PLUMBING) > 500
 
 
+@pytest.mark.slow
 def test_a_different_compiled_program_is_found(tmp_path):
     _, function = traced_loop("accumulate")
     on_tpu = operations(function.graph, only_replicated=True)
@@ -330,6 +333,7 @@ def largest_difference(ours, others) -> float:
 
 
 # Without and with batch normalization, whose moments are all-reduced too.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [pytest.param({}, id="mlp"), pytest.param(DCGAN, id="dcgan", marks=pytest.mark.slow)],

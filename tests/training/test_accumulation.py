@@ -40,6 +40,7 @@ def norm(gradients, minus=None):
     return np.linalg.norm(np.concatenate([np.ravel(one - other) for one, other in pairs]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "settings"),
     [
@@ -77,6 +78,7 @@ def test_a_critic_step_has_the_samples_of_the_whole_batch():
     assert norm(found, minus=expected) <= 1e-6 * norm(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_batch_normalization_has_the_moments_of_each_micro_batch(replicas):
     """The moments differ from those of the batch; replicas exchange those of a micro-batch."""

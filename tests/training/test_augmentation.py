@@ -348,6 +348,7 @@ def variables_of(run):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

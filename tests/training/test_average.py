@@ -76,6 +76,7 @@ def test_the_average_of_all_weights_and_statistics(replicas, config, decay_after
     assert moved > 5
 
 
+@pytest.mark.slow
 def test_samples_are_from_the_average_which_checkpoints_contain(tmp_path):
     run, _ = train_tiny(tmp_path, train_steps=10, generator_ema_decay=0.9)
     assert run.state.sampling_generator is run.state.generator_average
@@ -93,6 +94,7 @@ def test_without_an_average_samples_are_from_the_generator(tmp_path):
     assert run.state.sampling_generator is run.state.generator
 
 
+@pytest.mark.slow
 def test_a_run_cannot_be_resumed_without_its_average(tmp_path):
     train_tiny(tmp_path, train_steps=5, generator_ema_decay=0.9)
     config = Config(model_dir=str(tmp_path), train_steps=5, **TINY)

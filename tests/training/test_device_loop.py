@@ -80,6 +80,7 @@ def settings_of(name, folder):
     }[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -216,6 +217,7 @@ def read_examples(data, input_of, *, hosts, replicas, steps, batch_size):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["device", "on", "off"])
 def test_every_replica_reads_the_examples_of_the_host_loop(cache, folder):
     """Dequantization and flips are the same as well."""

@@ -161,6 +161,7 @@ def few_pictures(tmp_path):
 LONG = {"dataset": "digits", "model_width": 64, "summary_interval": 20, "steps_per_loop": 20}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -191,6 +192,7 @@ def test_a_run_reports_each_change_of_its_diagnosis(
     assert all(before != after for before, after in itertools.pairwise(reported))
 
 
+@pytest.mark.slow
 def test_the_probe_does_not_change_the_run(tmp_path):
     runs = [
         train_tiny(
@@ -251,6 +253,7 @@ def test_diversity_is_the_mean_distance_between_pairs():
             assert diversity(np.full([256, 3], value, dtype)) == 0
 
 
+@pytest.mark.slow
 def test_a_run_with_equal_examples_has_no_diversity(tmp_path):
     """Checks data whose 32 probed examples are all equal."""
     data = np.where(np.arange(1000)[:, None] < 2, 1.0, np.zeros((1000, 3)))
@@ -295,6 +298,7 @@ def test_held_out_examples_are_those_of_test_data_dir(few_pictures, tmp_path):
         find_data(Config(test_data_dir="x")).open_held_out()
 
 
+@pytest.mark.slow
 def test_held_out_losses_are_on_other_examples(tmp_path):
     images = sklearn.datasets.load_digits().images[..., None].astype(np.uint8)
     np.save(tmp_path / "few.npy", images[:16])

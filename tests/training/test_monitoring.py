@@ -72,6 +72,7 @@ def test_every_chart_of_the_layout_has_curves(events):
     assert [band.upper for band in second[0].margin.series] == ["probe/gradient_norm_upper"]
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_combined_penalty_share_a_chart(tmp_path):
     parts = {"critic/penalty_r1", "critic/penalty_r2"}
     train_tiny(
@@ -171,6 +172,7 @@ def test_settings_and_metrics_are_written_for_hparams(events):
     assert values["penalty"].string_value == "two_sided"
 
 
+@pytest.mark.slow
 def test_further_settings_and_metrics_are_compared(tmp_path):
     compare = "generator_ema_half_life, latent_size ,evaluation/wasserstein"
     train_tiny(tmp_path, train_steps=5, evaluate_interval=5, evaluate_samples=20, compare=compare)

@@ -247,6 +247,7 @@ def test_every_process_refuses_a_state_that_is_not_finite(tmp_path):
         checkpoints.save()
 
 
+@pytest.mark.slow
 def test_the_number_of_rollbacks_is_limited(tmp_path, spoiled, capsys):
     spoiled(CRITIC_STEP, times=99)
     config = config_of(tmp_path, on_nonfinite="rollback")

@@ -195,6 +195,7 @@ def test_losses_of_calls_are_means_over_the_scored_examples(make):
     np.testing.assert_allclose(regularized["loss"] - terms["loss"], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("replicas", "accumulate", "penalty_interval"), PLACES)
 def test_replicas_micro_batches_and_lazy_penalties_count_each_loss_once(
     replicas, accumulate, penalty_interval

@@ -127,6 +127,7 @@ def make_update(optimizer, variables, replicas, jit_compile):
     return update
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replicas", "jit_compile"), [(1, False), (1, True), (2, False), (4, False)]
 )

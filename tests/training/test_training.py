@@ -178,6 +178,7 @@ def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
     assert (tmp_path / "halves" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_at_a_step_continues_bit_for_bit(tmp_path):
     """The schedule has the length of --train_steps, and loops and summaries stay the same."""
     settings = {**EVERY_5, **SCHEDULED, "train_steps": 15, "evaluate_samples": 20}
@@ -260,6 +261,7 @@ def snapshot_files(path):
     return {file: file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_another_seed_another(finished, tmp_path):
     settings = {**FINISHED, "stop_step": 5, "sample_interval": 0}
     _, same = train_tiny(tmp_path / "b", **settings)
@@ -272,6 +274,7 @@ def flat_weights(network):
     return np.concatenate([each.ravel() for each in network.get_weights()])
 
 
+@pytest.mark.slow
 def test_schedules_and_averages_on_two_replicas_are_those_on_one(tmp_path):
     settings = {**SCHEDULED, **HALF_LIFE, "train_steps": 10, "sample_interval": 0}
 

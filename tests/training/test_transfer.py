@@ -104,6 +104,7 @@ def test_an_input_for_labels_does_not_change_which_weights_fit(ten_classes, tmp_
     assert same == [False] + [True] * (len(same) - 1)
 
 
+@pytest.mark.slow
 def test_the_new_run_continues_from_its_own_checkpoint(ten_classes, tmp_path, capsys):
     source, _ = ten_classes
     flags = [f"--{name}={value}" for name, value in {**TINY, **SETTINGS}.items()]

@@ -96,6 +96,7 @@ def read_until(process, line):
     raise AssertionError(process.stderr.read())
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
     settings = {"dataset": "swiss_roll", "model": "mlp"}
     assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
