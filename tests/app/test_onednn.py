@@ -116,14 +116,15 @@ def test_without_onednn_runs_resume_bit_for_bit_and_replicas_are_one():
 
     Convolutions are the operations that differ.
     """
+    folder = "tests/training"
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
-            "test_onednn.py::test_the_environment_decides_for_these_tests",
-            "test_training.py::test_resumed_run_is_the_uninterrupted_one_bit_for_bit[dcgan]",
-            "test_step.py::test_gradients_and_scalars_of_four_replicas_are_those_of_one",
+            "tests/app/test_onednn.py::test_the_environment_decides_for_these_tests",
+            f"{folder}/test_training.py::test_resumed_run_is_the_uninterrupted_one_bit_for_bit[dcgan]",
+            f"{folder}/test_step.py::test_gradients_and_scalars_of_four_replicas_are_those_of_one",
         ],
-        cwd=ROOT / "tests",
+        cwd=ROOT,
         env={**os.environ, onednn.VARIABLE: "0"},
         capture_output=True,
         text=True,

@@ -344,7 +344,7 @@ def as_images(**options):
 
 @pytest.mark.slow
 def test_conv1d_compiles_for_a_tpu(tmp_path):
-    from test_compile import compile_report  # noqa: PLC0415
+    from tests.tpu.test_compile import compile_report  # noqa: PLC0415
 
     def build_networks(*arguments, **options):
         return as_images(**options)

@@ -110,7 +110,7 @@ def load(value: str | None) -> list[UserWriter]:
 def _load(name: str) -> UserWriter:
     if name in TRACKERS:
         with explaining(f"--writers={name}"):
-            module = importlib.import_module(f"...writers.{name}", __name__)
+            module = importlib.import_module(f"...writers.{name}", __package__)
         tracker = getattr(module, TRACKERS[name])
 
         def make_tracker(config: Config, directory: RunDirectory) -> Writer:
