@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.helpers.runs import open_data
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import own_indices
+from wgan_gp.data.pipeline import own_indices, replica_batches
 from wgan_gp.data.shuffling import shuffled
 
 
@@ -70,3 +70,10 @@ def test_two_machines_divide_the_order_of_one():
 def test_the_order_is_that_of_the_supported_versions_of_tensorflow():
     """TensorFlow may change it in another version; then a resumed run reads another order."""
     assert epoch_of(0, 0, 8).tolist() == [6, 4, 1, 0, 3, 2, 5, 7]
+
+
+def test_batches_are_endless_for_tensorflow():
+    """If their number were finite or unknown, several machines would lose the static shapes."""
+    data = open_data(Config(batch_size=8))
+    batches = replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=3)
+    assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
