@@ -272,7 +272,8 @@ def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
         return weights(state.critic) + weights(state.generator)
 
     for ours, theirs in zip(trained(False), trained(True), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        # A tenth of an update: Adam divides rounding errors by gradients that are almost zero.
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_each_step_updates_its_own_network_only():
