@@ -73,7 +73,7 @@ def test_the_order_is_that_of_the_supported_versions_of_tensorflow():
 
 
 def test_batches_are_endless_for_tensorflow():
-    """If their number were finite or unknown, several machines would lose the static shapes."""
+    """Tests the cardinality: unless it is infinite, several machines lose the static shapes."""
     data = open_data(Config(batch_size=8))
     batches = replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=3)
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY
