@@ -55,7 +55,8 @@ on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is enabled only 
     ("given", "on"),
     [
         (None, True),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("1", True), ("0", False)]),
+        ("1", True),
+        ("0", False),
     ],
 )
 def test_a_new_process_uses_onednn_unless_it_is_disabled(given, on):

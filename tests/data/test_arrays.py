@@ -180,7 +180,7 @@ def test_digits_as_an_array_train_like_the_dataset(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [*(pytest.param(name, marks=pytest.mark.slow) for name in ("breast_cancer", "wine")), "digits"],
+    ["breast_cancer", "wine", "digits"],
 )
 def test_tables_of_scikit_learn_are_sampled_in_their_units_and_evaluated(tmp_path, name):
     """Digits as [N, 64] have constant features, which samples repeat."""

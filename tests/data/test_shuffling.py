@@ -72,8 +72,9 @@ def test_the_order_is_that_of_the_supported_versions_of_tensorflow():
     assert epoch_of(0, 0, 8).tolist() == [6, 4, 1, 0, 3, 2, 5, 7]
 
 
-def test_batches_are_endless_for_tensorflow():
+def test_batches_of_several_hosts_are_endless_for_tensorflow():
     """Tests the cardinality: unless it is infinite, several machines lose the static shapes."""
     data = open_data(Config(batch_size=8))
-    batches = replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=3)
+    context = tf.distribute.InputContext(2, 1, 2)
+    batches = replica_batches(data, context, batch_size=8, first_step=3)
     assert batches.cardinality() == tf.data.INFINITE_CARDINALITY

@@ -10,9 +10,7 @@ from . import corruptions, damage, forks, kills, results
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "seed"), [pytest.param(2, 4), pytest.param(6, 7, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("count", "seed"), [(2, 4), (6, 7)])
 def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
     assert kills.survive(tmp_path, count, random.Random(seed)) == []

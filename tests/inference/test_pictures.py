@@ -264,7 +264,7 @@ def test_images_of_another_ratio_are_refused(tmp_path, dataset):
     [
         ("on", "PNG"),
         ("off", "JPEG"),
-        pytest.param("off", "TIFF", marks=pytest.mark.slow),
+        ("off", "TIFF"),
     ],
 )
 def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, kind):

@@ -246,9 +246,7 @@ def test_fused_layers_equal_plain_layers(kind, kernel_size, compute):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "jit_compile"), [(32, False), pytest.param(48, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("size", "jit_compile"), [(32, False), (48, True)])
 def test_fused_networks_equal_plain_networks(size, jit_compile):
     """Compares scores, samples, and the weight gradients of the loss and of the penalty."""
     results = []

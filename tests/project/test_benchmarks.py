@@ -19,11 +19,7 @@ WORKS = [dataclasses.replace(work, **SMALL) for work in (DCGAN, RESNET)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "work",
-    [WORKS[0], pytest.param(WORKS[1], marks=pytest.mark.slow)],
-    ids=lambda work: work.model,
-)
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.model)
 def test_the_keras_baseline_computes_our_losses_from_our_weights(work, tmp_path, monkeypatch):
     """Compares two iterations; the second depends on the gradients and optimizer of the first."""
     requests, answers = [dataclasses.asdict(work), "replay", 1, "memory"], io.StringIO()

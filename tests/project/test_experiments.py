@@ -20,7 +20,6 @@ from wgan_gp.writers.writer import MemoryWriter
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 PAPER = sorted((ROOT / "examples" / "paper").glob("*.flags"))
-FAST = ("gaussians_25", "signals", "mlp_generator", "tanh")
 SMALL = {
     "model_width": 8,
     "generator_width": 8,
@@ -65,13 +64,7 @@ def eager():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem in FAST else pytest.mark.slow)
-        for path in CONFIGS
-    ],
-)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 @pytest.mark.usefixtures("eager")
 def test_an_experiment_trains(path, prepared, tmp_path):
     data = write_array(tmp_path, *ARRAYS[path.stem]) if path.stem in ARRAYS else prepared
@@ -86,13 +79,7 @@ def test_an_experiment_trains(path, prepared, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem in FAST else pytest.mark.slow)
-        for path in PAPER
-    ],
-)
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 @pytest.mark.usefixtures("eager")
 def test_a_hard_network_of_the_paper_trains(path, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -59,7 +59,7 @@ def compile_report(directory, topology="v5e-8", library=LIBRARY, **settings):
     ("topology", "replicas"),
     [
         ("v5e-8", 8),
-        pytest.param("v5e-256", 256, marks=pytest.mark.slow),
+        ("v5e-256", 256),
     ],
 )
 def test_gradients_are_summed_in_one_all_reduce(tmp_path, topology, replicas):

@@ -336,7 +336,7 @@ def largest_difference(ours, others) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
-    [pytest.param({}, id="mlp"), pytest.param(DCGAN, id="dcgan", marks=pytest.mark.slow)],
+    [pytest.param({}, id="mlp"), pytest.param(DCGAN, id="dcgan")],
 )
 def test_a_run_is_resumed_exactly_and_moved_between_strategies(settings, tmp_path):
     whole = Training(make_tpu_strategy(2), tmp_path / "whole", settings)

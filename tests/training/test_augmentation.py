@@ -353,7 +353,7 @@ def variables_of(run):
     "settings",
     [
         ADA,
-        pytest.param({"augment": "bcr"}, marks=pytest.mark.slow),
+        {"augment": "bcr"},
     ],
     ids=lambda settings: settings["augment"],
 )

@@ -82,15 +82,7 @@ def settings_of(name, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    [
-        "streamed",
-        "relativistic",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("resident", "sent from memory", "generated")
-        ),
-    ],
+    "name", ["streamed", "relativistic", "resident", "sent from memory", "generated"]
 )
 def test_both_loops_give_identical_runs(name, folder, tmp_path):
     """12 iterations of loops of 8, of which the last is shorter."""

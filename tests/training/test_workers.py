@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
@@ -97,8 +98,16 @@ def read_until(process, line):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
+@pytest.mark.parametrize("data", ["points", "streamed images"])
+def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path, data):
     settings = {"dataset": "swiss_roll", "model": "mlp"}
+    if data == "streamed images":
+        folder = tmp_path / "pictures" / "all"
+        folder.mkdir(parents=True)
+        for index, pixels in enumerate(np.random.default_rng(0).integers(0, 256, [20, 8, 8, 3])):
+            PIL.Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
+        settings |= {"dataset": "image_folder", "data_dir": str(folder), "cache": "off"}
+        settings |= {"image_size": 8, "conditioning": "none"}
     assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
     chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
     settings |= {"steps_per_loop": 2, "learning_rate_schedule": "constant"}

@@ -14,7 +14,6 @@ from typing import Any
 from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
-from ..runtime.streams import show_log_lines
 from . import tpu_environment
 from .library import Library, Registry
 from .resolve import resolve
@@ -34,7 +33,7 @@ def with_exit_status(main: Callable[[list[str]], int]) -> Callable[[list[str]], 
 
     @functools.wraps(main)
     def program(argv: list[str]) -> int:
-        show_log_lines()
+        streams.show_log_lines()
         try:
             return main(argv)
         except UserError as error:

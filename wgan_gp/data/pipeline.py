@@ -141,7 +141,12 @@ def _batches(
         slices = tf.data.Dataset.range(tf.int64.max)
     else:
         slices = _decoded_slices(data, context, count, first_step).enumerate()
-    return slices.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    batches = slices.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if context.num_input_pipelines == 1:
+        return batches
+    # TensorFlow cannot derive it. Several machines would otherwise agree before every batch whether
+    # it is the last, smaller one, and batches would have no static shape.
+    return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
 def own_indices(

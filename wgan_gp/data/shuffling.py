@@ -48,6 +48,4 @@ def shuffled(seed: int, size: int, first: int, count: int) -> tf.data.Dataset:
         return epoch_order(seed, epoch, size)[skipped:]
 
     epochs = tf.data.Dataset.range(begin, tf.int64.max)
-    batches = epochs.map(rest_of).prefetch(1).rebatch(count, drop_remainder=True)
-    # Otherwise several machines would agree before every batch whether it is the last, smaller one.
-    return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return epochs.map(rest_of).prefetch(1).rebatch(count, drop_remainder=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from ..errors import explaining
-from .layer_losses import LayerLosses
+from ..runtime.tensorflow_patches import redirected_losses
 
 
 def bind_labels(
@@ -59,6 +61,45 @@ def summary_text(network: tf.keras.Model) -> str:
     lines: list[str] = []
     network.summary(print_fn=lambda line, **_: lines.append(line))
     return "\n".join(lines)
+
+
+class LayerLosses:
+    """The losses that the layers of a network add in a call, collected apart for each thread.
+
+    They are activity regularizers and the arguments of `add_loss`. MirroredStrategy calls the
+    network of each replica in a thread of its own; see `redirected_losses`.
+
+    Args:
+      roots: Returns the layers of the network that no other layer calls.
+    """
+
+    def __init__(self, roots: Callable[[], Iterable[tf.keras.layers.Layer]]):
+        self._roots = roots
+        self._calls = 0  # the number of calls that have begun and have not ended
+        self._redirected = contextlib.ExitStack()
+        self._of_thread: dict[int, list[tf.Tensor]] = {}
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collects the losses of a call of the network inside."""
+        self._of_thread[threading.get_ident()] = []
+        if not self._calls:
+            layers = [layer for root in self._roots() for layer in root._flatten_layers()]
+            self._redirected.enter_context(redirected_losses(layers, self._add))
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._redirected.close()
+
+    def take(self) -> list[tf.Tensor]:
+        """Returns the losses of the last call in this thread, and forgets them."""
+        return self._of_thread.pop(threading.get_ident(), [])
+
+    def _add(self, loss: Any) -> None:
+        self._of_thread[threading.get_ident()] += tf.nest.flatten(loss)
 
 
 class UserNetwork(tf.Module):
