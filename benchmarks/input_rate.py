@@ -25,7 +25,7 @@ import tensorflow as tf
 from wgan_gp.config import Config
 from wgan_gp.data import write_tfrecords
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.pipeline import replica_batches
+from wgan_gp.data.feed.pipeline import replica_batches
 
 from . import outcome
 

@@ -28,7 +28,7 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import first_examples
+from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.training.loop import replica_programs
 from wgan_gp.writers.writer import Writer
 

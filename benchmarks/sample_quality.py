@@ -28,7 +28,7 @@ from wgan_gp.app.library import bundled_library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.config import Config, settings_of_run
-from wgan_gp.data import toys
+from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.points import mode_coverage
 from wgan_gp.run_directory.directory import RunDirectory

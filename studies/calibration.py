@@ -40,8 +40,8 @@ import tensorflow as tf
 
 import wgan_gp
 from benchmarks import outcome
-from wgan_gp.data import toys
 from wgan_gp.data.datasets import DataSpec
+from wgan_gp.data.sources import toys
 from wgan_gp.evaluation import evaluator, learned, metrics, points
 from wgan_gp.evaluation.examples import ArrayCache
 from wgan_gp.evaluation.extractors import Extractor, make_extractor, quantize

@@ -14,8 +14,8 @@ from .app.fit.keras_model import CheckedModel
 from .app.library import bundled_library
 from .app.resolve import check_keras
 from .config import Config
-from .data.conditions import Conditions
-from .data.fit_batches import predicted_inputs, static_batch
+from .data.feed.fit_batches import predicted_inputs, static_batch
+from .data.scaling.conditions import Conditions
 from .data.spec import DataSpec
 from .errors import UserError
 from .training.objective import Objective, tags_of

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import TINY, call_main, train_tiny
-from wgan_gp.data import listing
+from wgan_gp.data.sources import listing
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.buckets import bucket_of, explain_bucket_error
 from wgan_gp.run_directory.directory import RunDirectory

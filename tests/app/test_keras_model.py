@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import wgan_gp
 from tests.helpers.runs import strategy_over
-from wgan_gp.data.fit_data import class_labels
-from wgan_gp.data.source import ExampleFormat, StoredData
+from wgan_gp.data.feed.fit_data import class_labels
+from wgan_gp.data.opened_data import ExampleFormat, StoredData
 from wgan_gp.keras import WGANGP
 
 layers = tf.keras.layers

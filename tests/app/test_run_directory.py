@@ -12,8 +12,8 @@ import tensorflow as tf
 from tests.helpers.runs import call_main, find_data, train_tiny
 from wgan_gp.app import saved_run_modes
 from wgan_gp.config import Config
-from wgan_gp.data import fingerprint
 from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
+from wgan_gp.data.sources import fingerprint
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import ArrayCache

@@ -13,7 +13,7 @@ from tests.helpers.runs import open_run, without_tracing
 from wgan_gp.app.build import make_step
 from wgan_gp.app.start_checks import check_critic
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import first_examples
+from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.errors import UserError
 
 # The same examples every time, and no clock.

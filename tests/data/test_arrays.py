@@ -27,12 +27,12 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.app.saved_run import find_run
 from wgan_gp.app.training import train
 from wgan_gp.config import Config, DataSettings, DeviceSettings
-from wgan_gp.data.array_files import open_arrays
-from wgan_gp.data.arrays import ArrayReader
-from wgan_gp.data.class_names import read_labels
-from wgan_gp.data.pipeline import first_examples, replica_batches
-from wgan_gp.data.scaling import Scaling, Statistics
+from wgan_gp.data.feed.pipeline import first_examples, replica_batches
+from wgan_gp.data.scaling.scaling import Scaling, Statistics
 from wgan_gp.data.score_data import read_path
+from wgan_gp.data.sources.array_files import open_arrays
+from wgan_gp.data.sources.arrays import ArrayReader
+from wgan_gp.data.sources.class_names import read_labels
 from wgan_gp.errors import UserError
 from wgan_gp.writers.writer import MemoryWriter
 
@@ -220,7 +220,7 @@ def test_data_whose_first_examples_are_equal_trains(tmp_path):
 def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):
     images = RANDOM.integers(0, 256, (9, 4, 4, 1)).astype(np.uint8)
     images[0, 0, 0], images[1, 0, 0] = 0, 255
-    from wgan_gp.data import pixels  # noqa: PLC0415
+    from wgan_gp.data.sources import pixels  # noqa: PLC0415
 
     settings_ = DataSettings(dataset="array", data_dir=save(tmp_path / "x.npy", images))
     first = tf.constant(5, tf.int64)

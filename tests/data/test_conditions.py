@@ -18,11 +18,11 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import build, resolve, saved_run
 from wgan_gp.config import Config, DataSettings
-from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.data_record import use_record
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.pipeline import first_examples
-from wgan_gp.data.user_arrays import convert
+from wgan_gp.data.feed.pipeline import first_examples
+from wgan_gp.data.scaling.conditions import Conditions
+from wgan_gp.data.sources.user_arrays import convert
 from wgan_gp.errors import UserError
 from wgan_gp.inference.sampling import transitions
 from wgan_gp.keras import WGANGP

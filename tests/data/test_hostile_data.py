@@ -15,9 +15,11 @@ import tensorflow as tf
 
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config
-from wgan_gp.data import downloads, listing, pipeline_errors, pixels, prepared, write_tfrecords
-from wgan_gp.data.folder import list_images
-from wgan_gp.data.pipeline import first_examples
+from wgan_gp.data import write_tfrecords
+from wgan_gp.data.feed import pipeline_errors
+from wgan_gp.data.feed.pipeline import first_examples
+from wgan_gp.data.sources import downloads, listing, pixels, prepared
+from wgan_gp.data.sources.folder import list_images
 from wgan_gp.errors import UserError, printable
 from wgan_gp.runtime.tensorflow_patches import limit_requests
 

@@ -20,13 +20,14 @@ from tests.helpers.runs import (
     train_tiny,
 )
 from wgan_gp.config import Config
-from wgan_gp.data import pixels, write_tfrecords
-from wgan_gp.data.encoded_images import open_images
-from wgan_gp.data.headers import ImageForm
-from wgan_gp.data.loop_input import is_resident, is_stored
-from wgan_gp.data.pipeline import check_elements, first_examples, replica_batches
-from wgan_gp.data.pipeline_errors import raising_user_errors
-from wgan_gp.data.source import InMemoryData, StreamedData
+from wgan_gp.data import write_tfrecords
+from wgan_gp.data.feed.loop_input import is_resident, is_stored
+from wgan_gp.data.feed.pipeline import check_elements, first_examples, replica_batches
+from wgan_gp.data.feed.pipeline_errors import raising_user_errors
+from wgan_gp.data.opened_data import InMemoryData, StreamedData
+from wgan_gp.data.sources import pixels
+from wgan_gp.data.sources.encoded_images import open_images
+from wgan_gp.data.sources.headers import ImageForm
 from wgan_gp.errors import UserError
 
 SIDE = 16

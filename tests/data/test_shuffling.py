@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tests.helpers.runs import open_data
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import own_indices, replica_batches
-from wgan_gp.data.shuffling import shuffled
+from wgan_gp.data.feed.pipeline import own_indices, replica_batches
+from wgan_gp.data.feed.shuffling import shuffled
 
 
 def read(seed, size, first, count, batch=None):

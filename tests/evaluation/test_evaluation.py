@@ -17,7 +17,8 @@ import tensorflow as tf
 from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, open_data, strategy_over, train_tiny
 from wgan_gp.config import Config
-from wgan_gp.data import datasets, toys
+from wgan_gp.data import datasets
+from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import (
     classifier,

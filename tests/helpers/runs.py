@@ -17,7 +17,7 @@ from wgan_gp.app.library import Library, bundled_library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import Dataset, find_dataset
-from wgan_gp.data.source import InMemoryData, StreamedData
+from wgan_gp.data.opened_data import InMemoryData, StreamedData
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
 from wgan_gp.training.loop import TrainLoop, make_host_loop

@@ -17,12 +17,13 @@ import tensorflow as tf
 from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.app.run_errors import explaining_errors
 from wgan_gp.config import Config
-from wgan_gp.data import pixels, shapes, tiff, write_tfrecords
-from wgan_gp.data.headers import ImageForm, read_header
-from wgan_gp.data.loop_input import open_loop_input
-from wgan_gp.data.pipeline import first_examples, replica_batches
-from wgan_gp.data.resizing import central_window
-from wgan_gp.data.user_data import UserReader
+from wgan_gp.data import write_tfrecords
+from wgan_gp.data.feed.loop_input import open_loop_input
+from wgan_gp.data.feed.pipeline import first_examples, replica_batches
+from wgan_gp.data.sources import pixels, shapes, tiff
+from wgan_gp.data.sources.headers import ImageForm, read_header
+from wgan_gp.data.sources.resizing import central_window
+from wgan_gp.data.sources.user_data import UserReader
 from wgan_gp.errors import UserError
 
 
@@ -274,7 +275,7 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
         f"{n}_{ending}": encoded(ramp(*((8, 4) if n < 3 else (4, 8))), kind) for n in range(4)
     }
     folder = put(tmp_path / "x", **images)
-    monkeypatch.setattr("wgan_gp.data.folder._INSPECTED", 1)
+    monkeypatch.setattr("wgan_gp.data.sources.folder._INSPECTED", 1)
     config = settings_of(folder, image_size="8x4", crop="none", cache=cache, batch_size=4)
     assert find_data(config).spec.example_shape == (8, 4, 3)
     with (
@@ -288,7 +289,7 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
 
 @pytest.mark.slow
 def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("wgan_gp.data.shards._MAX_FIRST_IMAGES", 1)
+    monkeypatch.setattr("wgan_gp.data.sources.shards._MAX_FIRST_IMAGES", 1)
     for name, sizes in (("a", [(8, 4)] * 2), ("b", [(8, 4), (4, 8)])):
         with tf.io.TFRecordWriter(f"{tmp_path}/{name}") as writer:
             for size in sizes:

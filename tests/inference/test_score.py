@@ -11,7 +11,7 @@ import models
 from tests.helpers.runs import LIBRARY, call_main, train_tiny
 from wgan_gp.app import saved_run
 from wgan_gp.config import Config
-from wgan_gp.data.toys import mode_centers
+from wgan_gp.data.sources.toys import mode_centers
 from wgan_gp.inference.sampling import Sampler
 from wgan_gp.inference.scoring import Scorer
 from wgan_gp.runtime.devices import connect

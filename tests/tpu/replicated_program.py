@@ -22,9 +22,9 @@ from jax._src.lib import _jax
 import tests.conftest  # noqa: F401  (eight logical CPU devices)
 from tests.helpers.runs import make_replica_step, make_state
 from wgan_gp.config import Config
-from wgan_gp.data import pixels
-from wgan_gp.data.loop_input import open_loop_input
-from wgan_gp.data.source import ExampleFormat, StoredData
+from wgan_gp.data.feed.loop_input import open_loop_input
+from wgan_gp.data.opened_data import ExampleFormat, StoredData
+from wgan_gp.data.sources import pixels
 from wgan_gp.tpu import compiler, lowering
 from wgan_gp.tpu.loop_program import make_replica_program
 from wgan_gp.tpu.slice_strategy import SliceStrategy

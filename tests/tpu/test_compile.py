@@ -22,8 +22,8 @@ from wgan_gp import tpu
 from wgan_gp.app.compiling import compile_for_slice, make_program
 from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
-from wgan_gp.data import loop_input
-from wgan_gp.data.source import ExampleFormat, UnreadData
+from wgan_gp.data.feed import loop_input
+from wgan_gp.data.opened_data import ExampleFormat, UnreadData
 from wgan_gp.errors import UserError
 from wgan_gp.tpu import (
     advice,

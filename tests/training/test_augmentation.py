@@ -18,7 +18,7 @@ from tests.helpers.runs import (
     train_tiny,
 )
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import distributed_batches
+from wgan_gp.data.feed.pipeline import distributed_batches
 from wgan_gp.errors import UserError
 from wgan_gp.keras import WGANGP
 from wgan_gp.runtime.randomness import RngStream, uniform

@@ -21,9 +21,10 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import build
 from wgan_gp.config import Config
-from wgan_gp.data import loop_input, source
-from wgan_gp.data.pipeline import replica_batches
-from wgan_gp.data.source import ExampleFormat, StoredData
+from wgan_gp.data import opened_data as source
+from wgan_gp.data.feed import loop_input
+from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data.opened_data import ExampleFormat, StoredData
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices

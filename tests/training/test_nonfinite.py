@@ -20,7 +20,7 @@ from tests.helpers.runs import (
 from wgan_gp.app import training
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import Dataset
-from wgan_gp.data.source import InMemoryData
+from wgan_gp.data.opened_data import InMemoryData
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training.checkpointing import Checkpoints

@@ -22,7 +22,7 @@ from tests.helpers.runs import (
     strategy_over,
 )
 from wgan_gp.config import Config
-from wgan_gp.data.pipeline import distributed_batches
+from wgan_gp.data.feed.pipeline import distributed_batches
 from wgan_gp.training.optimizer import GuardedAdam
 from wgan_gp.training.schedules import IterationSchedule
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..config import Config, ObjectiveSettings
-from ..data.loop_input import is_resident, open_loop_input
-from ..data.pipeline import distributed_batches
-from ..data.source import InMemoryData, StreamedData
+from ..data.feed.loop_input import is_resident, open_loop_input
+from ..data.feed.pipeline import distributed_batches
+from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices

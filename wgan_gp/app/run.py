@@ -7,7 +7,7 @@ import typing
 
 from ..config import Config
 from ..data.datasets import Dataset
-from ..data.source import InMemoryData, StreamedData
+from ..data.opened_data import InMemoryData, StreamedData
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices, connect

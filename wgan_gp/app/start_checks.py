@@ -10,8 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import Config
-from ..data.pipeline import first_examples
-from ..data.source import InMemoryData, StreamedData
+from ..data.feed.pipeline import first_examples
+from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..errors import UserError
 from ..runtime.devices import Devices

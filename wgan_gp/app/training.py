@@ -13,8 +13,8 @@ from absl import logging
 from ..config import Config
 from ..data.data_record import DataRecord, check_data, use_record
 from ..data.datasets import Dataset
-from ..data.pipeline import distributed_batches
-from ..data.source import InMemoryData, StreamedData
+from ..data.feed.pipeline import distributed_batches
+from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..runtime.cluster import find_cluster

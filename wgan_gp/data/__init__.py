@@ -1,1 +1,1 @@
-"""Datasets by name, and the input pipeline that feeds the replicas."""
+"""Datasets by name: sources read files, and feeds give examples to the replicas."""

@@ -12,9 +12,9 @@ from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.json_files import read_object
 from ..run_directory.schema import integer, list_of, object_of, optional, text
-from .conditions import Conditions
 from .datasets import Dataset
-from .scaling import Scaling
+from .scaling.conditions import Conditions
+from .scaling.scaling import Scaling
 from .spec import DataSpec, is_normalized
 
 # The entries of a fingerprint that are compared, and the descriptions of their differences.

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError
-from .built_in import BUILT_IN, BuiltInReader
+from .sources.built_in import BUILT_IN, BuiltInReader
 from .spec import DataSpec, is_normalized
 
 if typing.TYPE_CHECKING:
-    from .conditions import Conditions
-    from .scaling import Scaling
-    from .source import InMemoryData, OpenedData, StreamedData
+    from .opened_data import InMemoryData, OpenedData, StreamedData
+    from .scaling.conditions import Conditions
+    from .scaling.scaling import Scaling
 
 FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
@@ -257,7 +257,7 @@ def find_dataset(
     """
     if function is None:
         return Dataset(settings, _find_reader(settings), conditioning, devices)
-    from .user_data import UserReader  # noqa: PLC0415
+    from .sources.user_data import UserReader  # noqa: PLC0415
 
     flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
     reader = UserReader(settings, function, flag)
@@ -276,7 +276,7 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
             raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
     if settings.dataset in BUILT_IN:
         return BuiltInReader(settings)
-    from . import arrays, folder, prepared, records  # noqa: PLC0415
+    from .sources import arrays, folder, prepared, records  # noqa: PLC0415
 
     finders: dict[str, Callable[[DataSettings, str], Any]] = {
         "array": arrays.ArrayReader,
@@ -292,7 +292,7 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
 @contextlib.contextmanager
 def _reporting(flag: str, settings: DataSettings) -> Iterator[None]:
     """Turns file errors into a UserError that names the flag of the files."""
-    from .listing import reading  # noqa: PLC0415
+    from .sources.listing import reading  # noqa: PLC0415
 
     with reading(f"{flag}={settings.data_dir}"):
         yield

@@ -12,20 +12,20 @@ import tensorflow as tf
 
 from ..config import DataSettings, image_size_of
 from ..errors import UserError, reason
-from . import pixels
-from .array_checks import names_of
-from .array_files import open_arrays
-from .class_names import numbered_like
-from .conditions import Conditions
 from .datasets import Dataset
-from .decoding import decode_readable, warn_of_unreadable
-from .folder import FolderImages, find_form, list_images, read_headers
-from .npy_files import chunks
-from .pipeline import first_examples
-from .scaling import Scaling
-from .shuffling import shuffled
+from .feed.pipeline import first_examples
+from .feed.shuffling import shuffled
+from .scaling.conditions import Conditions
+from .scaling.scaling import Scaling
+from .sources import pixels
+from .sources.array_checks import names_of
+from .sources.array_files import open_arrays
+from .sources.class_names import numbered_like
+from .sources.decoding import decode_readable, warn_of_unreadable
+from .sources.folder import FolderImages, find_form, list_images, read_headers
+from .sources.npy_files import chunks
+from .sources.user_arrays import convert
 from .spec import DataSpec
-from .user_arrays import convert
 
 _ARRAYS = (".npy", ".npz")
 

@@ -6,8 +6,8 @@ import dataclasses
 import typing
 
 if typing.TYPE_CHECKING:
-    from .conditions import Conditions
-    from .scaling import Scaling
+    from .scaling.conditions import Conditions
+    from .scaling.scaling import Scaling
 
 
 def is_normalized(example_shape: tuple[int, ...]) -> bool:

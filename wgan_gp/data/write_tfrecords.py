@@ -24,9 +24,9 @@ from ..config import parse_image_size, sides_of
 from ..errors import UserError, printable, reason
 from ..run_directory.files import list_prefix
 from ..runtime.streams import show_log_lines
-from . import listing, pixels, tiff
-from .folder import ImageFolder, list_images
-from .headers import ImageForm, read_header
+from .sources import listing, pixels, tiff
+from .sources.folder import ImageFolder, list_images
+from .sources.headers import ImageForm, read_header
 
 _MOST_CHANNELS = 4  # of a PNG
 

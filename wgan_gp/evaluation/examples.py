@@ -19,8 +19,8 @@ from absl import logging
 
 from ..config import DataSettings, image_size_of, settings_with
 from ..data.datasets import Dataset
-from ..data.pipeline import distributed_batches
-from ..data.source import InMemoryData, StreamedData
+from ..data.feed.pipeline import distributed_batches
+from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..run_directory.files import read_file, write_atomic
 from ..run_directory.json_files import digest

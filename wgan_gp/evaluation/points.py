@@ -9,7 +9,7 @@ import numpy as np
 import scipy.optimize
 import scipy.spatial.distance
 
-from ..data import toys
+from ..data.sources import toys
 from ..inference.sampling import Sampler
 from .examples import Examples, check_samples
 

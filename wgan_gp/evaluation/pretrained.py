@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..data import downloads, listing
+from ..data.sources import downloads, listing
 from ..errors import UserError, reason
 
 # The weights behind published FIDs and inception scores, as distributed by TF-GAN.

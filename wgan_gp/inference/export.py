@@ -18,8 +18,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..data.conditions import Conditions
-from ..data.scaling import Scaling
+from ..data.scaling.conditions import Conditions
+from ..data.scaling.scaling import Scaling
 from ..data.spec import DataSpec
 from ..run_directory.files import check_new_folder, convert_file_errors, new_folder, write_durable
 from ..runtime.randomness import RngStream, normal

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..data.pipeline import first_examples
-from ..data.scaling import Scaling
-from ..data.source import InMemoryData, StreamedData
+from ..data.feed.pipeline import first_examples
+from ..data.opened_data import InMemoryData, StreamedData
+from ..data.scaling.scaling import Scaling
 from .images import channel_grids, image_grid, rescale
 from .sampling import Sampler, interpolations
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tqdm
 
 from ..config import OutputSettings
-from ..data.scaling import Scaling
+from ..data.scaling.scaling import Scaling
 from ..data.spec import DataSpec
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory

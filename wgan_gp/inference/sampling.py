@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from ..data.conditions import Conditions
+from ..data.scaling.conditions import Conditions
 from ..errors import UserError
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels

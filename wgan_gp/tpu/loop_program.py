@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..data.loop_input import LoopInput, is_stored, open_loop_input
-from ..data.source import OpenedData
+from ..data.feed.loop_input import LoopInput, is_stored, open_loop_input
+from ..data.opened_data import OpenedData
 from ..errors import UserError
 from ..training.loop import replica_loop
 from ..training.step import ReplicaStep

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..data.loop_input import LoopInput
+from ..data.feed.loop_input import LoopInput
 from .objective import Terms, tags_of
 from .step import ReplicaStep, replica_part
 

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from ...config import Config
-from ...data.fit_batches import fit_batches
-from ...data.fit_data import as_array, as_dataset, is_list_of_arrays, split
+from ...data.feed.fit_batches import fit_batches
+from ...data.feed.fit_data import as_array, as_dataset, is_list_of_arrays, split
 from ...data.spec import DataSpec
 from ...errors import UserError, naming
 from ...runtime.tensorflow_patches import NoSymbolicBuild

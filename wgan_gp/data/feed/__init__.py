@@ -1,0 +1,1 @@
+"""Feeds examples to the replicas: their order, and the batches of each loop."""

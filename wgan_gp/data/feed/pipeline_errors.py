@@ -1,0 +1,55 @@
+"""Errors of the user that operations of a tf.data pipeline find, also on another machine.
+
+An operation can fail only with a text. The text of `check` contains the number of a function of
+this process and integers for it; `user_error_of` calls that function, which writes the message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from ...errors import UserError
+
+_makers: list[Callable[..., UserError]] = []  # one for each check of the pipelines of this process
+_REPORT = re.compile(r"wgan_gp error (\d+) with \[([-\d ]*)\]")
+
+
+def check(
+    condition: tf.Tensor, make_error: Callable[..., UserError], *values: tf.Tensor
+) -> tf.Operation:
+    """Returns an operation that fails with an error of the user unless a condition holds.
+
+    Args:
+      condition: A scalar bool.
+      make_error: Returns the error for the integers `values`.
+      *values: Scalar integers, the arguments of `make_error`.
+    """
+    _makers.append(make_error)
+    numbers = tf.strings.reduce_join(
+        [tf.strings.as_string(value) for value in values], separator=" "
+    )
+    report = tf.strings.join([f"wgan_gp error {len(_makers) - 1} with [", numbers, "]"])
+    return tf.debugging.Assert(condition, [report])
+
+
+def user_error_of(error: tf.errors.OpError) -> UserError | None:
+    """Returns the error of the `check` that failed, or None for another error of TensorFlow."""
+    found = _REPORT.search(error.message)
+    if found is None:
+        return None
+    return _makers[int(found[1])](*map(int, found[2].split()))
+
+
+@contextlib.contextmanager
+def raising_user_errors() -> Iterator[None]:
+    """Raises the UserError of a `check` that fails inside."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if explained := user_error_of(error):
+            raise explained from error
+        raise

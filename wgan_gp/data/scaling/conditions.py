@@ -1,0 +1,226 @@
+"""Continuous conditions of examples: their standardization, and values to draw from.
+
+Networks get each condition with mean 0 and standard deviation 1 over the training data, so that its
+unit does not matter. Users give and get conditions in the units of the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ...errors import UserError
+from ...run_directory.schema import list_of, number, object_of, one_of
+from .precision import in_words, needs_float64, warn_if_coarse
+
+# The generator step draws from these. They are a constant of the compiled program, of which a TPU
+# pads each row to 512 bytes.
+_MOST_EXAMPLES = 2**14
+_MOST_RECORDED = 2**10
+_MOST_RECORDED_NUMBERS = 2**13
+# The squares of larger and smaller numbers are no normal numbers of float64.
+_LARGEST, _SMALLEST = 1e150, 1e-150
+_SMALL_TYPES = ("float16", "float32")
+_in_words = functools.partial(in_words, "condition")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Conditions:
+    """The distribution of the conditions of a dataset, in the units of the data.
+
+    Attributes:
+      mean, deviation: `[K]` float64, over all examples. A constant condition has deviation 1.
+      examples: `[M, K]` float64, the conditions of M examples of the data, in a random order.
+      dtype: The type in which the data has them: "float16", "float32", or "float64" for others.
+      origin: The name of the data in messages.
+    """
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    examples: np.ndarray
+    dtype: str = "float64"
+    origin: str = "the conditions"
+
+    @classmethod
+    def of(cls, values: np.ndarray, origin: str = "the conditions") -> Conditions:
+        """Returns the distribution of finite conditions `[N, K]` of any numeric dtype.
+
+        Args:
+          values: The conditions.
+          origin: The name of the data in messages.
+
+        Raises:
+          UserError: If they cannot be standardized in float64.
+        """
+        dtype = values.dtype.name if values.dtype.name in _SMALL_TYPES else "float64"
+        values = values.astype(np.float64)
+        low, high = values.min(axis=0), values.max(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = values.mean(axis=0), values.std(axis=0)
+        largest = np.maximum(np.abs(low), np.abs(high))
+        is_bad = (largest > _LARGEST) | ((low < high) & ~(deviation >= _SMALLEST))
+        if is_bad.any():
+            raise UserError(
+                f"{origin} has values in {_in_words(is_bad)} that are too large, or too close to "
+                "each other, to be standardized in float64",
+                "multiply them by a constant",
+            )
+        # The mean of equal numbers is rounded.
+        mean, deviation = np.where(low < high, [mean, deviation], [low, np.ones_like(low)])
+        rows = np.random.default_rng(0).permutation(len(values))[:_MOST_EXAMPLES]
+        return cls(mean, deviation, values[rows], dtype, origin)
+
+    @classmethod
+    def given(cls, values: Any, classes: int) -> Conditions:
+        """Returns the distribution of conditions `[M, K]` or `[M]`, or that `to_dict` described.
+
+        Raises:
+          UserError: If they are not finite numbers, or there are classes, too.
+        """
+        if isinstance(values, dict):
+            return cls.from_dict(values)
+        try:
+            values = np.asarray(values)
+        except (ValueError, TypeError):
+            values = np.empty([0])
+        is_usable = values.size and values.ndim in (1, 2) and values.dtype.kind in "fiub"
+        if classes or not is_usable or not np.isfinite(values).all():
+            raise UserError(
+                "conditions=... needs finite numbers for each example, and no classes",
+                "give an array [M, K], and omit classes",
+            )
+        conditions = cls.of(values.reshape(len(values), -1), "conditions=...")
+        conditions.warn()
+        return conditions
+
+    def warn(self) -> None:
+        """Warns of conditions that networks cannot use: they are constant, or rounded."""
+        low, high = self.examples.min(axis=0), self.examples.max(axis=0)
+        is_constant = (low == high) & (self.deviation == 1)
+        if is_constant.any():
+            where = _in_words(is_constant)
+            logging.warning(f"{self.origin} is constant in {where}, which has no effect")
+        warn_if_coarse(self.origin, _in_words, low, high, self.dtype)
+
+    @property
+    def size(self) -> int:
+        """The length K of a condition."""
+        return len(self.mean)
+
+    @property
+    def signature_dtype(self) -> tf.DType:
+        """The dtype of given conditions: float64 if float32 is too coarse for the data."""
+        low, high = self.mean - 2 * self.deviation, self.mean + 2 * self.deviation
+        return tf.float64 if needs_float64(low, high, self.dtype) else tf.float32
+
+    @property
+    def table(self) -> np.ndarray:
+        """The standardized examples, `[M, K]` float32."""
+        return self.standardize(self.examples)
+
+    def standardize(self, values: np.ndarray) -> np.ndarray:
+        """Returns conditions `[N, K]` of any numeric dtype as the networks get them, float32."""
+        with np.errstate(over="ignore"):  # see `checked`
+            return ((values.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
+
+    def standardize_tensor(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns conditions `[N, K]` as the networks get them, float32."""
+        return tf.cast((tf.cast(values, tf.float64) - self.mean) / self.deviation, tf.float32)
+
+    def restore(self, standardized: np.ndarray) -> np.ndarray:
+        """Returns standardized conditions `[N, K]` in the units of the data, float64."""
+        return standardized * self.deviation + self.mean
+
+    def spread(self, count: int) -> np.ndarray:
+        """Returns `count` of the examples, evenly spaced in the order of the first number."""
+        ordered = self.examples[np.argsort(self.examples[:, 0], kind="stable")]
+        return ordered[np.linspace(0, len(ordered) - 1, count).round().astype(int)]
+
+    def recorded(self) -> Conditions:
+        """Returns the part of the distribution that data.json contains."""
+        count = min(_MOST_RECORDED, max(1, _MOST_RECORDED_NUMBERS // self.size))
+        return dataclasses.replace(self, examples=self.examples[:count])
+
+    def scaled_like(self, other: Conditions) -> Conditions:
+        """Returns these examples with the mean and the deviation of another distribution."""
+        return dataclasses.replace(other, examples=self.examples)
+
+    def checked(self, values: Any, flag: str) -> np.ndarray:
+        """Returns given conditions, `[K]` or `[M, K]`, as `[M, K]` float64.
+
+        For K = 1, they may also be `[M]`.
+
+        Args:
+          values: The conditions, in the units of the data.
+          flag: Their name in messages.
+
+        Raises:
+          UserError: If they have another shape, are not finite, or are far from the data.
+        """
+        try:
+            given = np.asarray(values)
+            rows = given.astype(np.float64)
+            rows = rows.reshape(-1, 1) if self.size == rows.ndim == 1 else np.atleast_2d(rows)
+        except (ValueError, TypeError):
+            raise UserError(
+                f"{flag} does not give numbers", f"give {self.size} numbers each"
+            ) from None
+        if rows.ndim != 2 or rows.shape[1] != self.size or not len(rows):
+            numbers = f"{self.size} number{'s' if self.size > 1 else ''}"
+            raise UserError(
+                f"{flag} gives conditions of shape {list(rows.shape)}, but a condition of this run "
+                f"has {numbers}",
+                f"give {numbers} for each condition",
+            )
+        if not np.isfinite(rows).all():
+            raise UserError(f"{flag} contains NaN or infinity", "give finite numbers")
+        largest = np.abs(rows).max(axis=0)
+        if not np.isfinite(self.standardize(rows)).all():
+            raise UserError(
+                f"{flag} gives conditions of up to {largest.max():.3g} in size, which are too far "
+                "from those of the data",
+                "give conditions in the units of the data",
+            )
+        warn_if_coarse(flag, _in_words, largest - 4 * self.deviation, largest, given.dtype)
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a JSON object; see `from_dict`."""
+        return {
+            "mean": self.mean.tolist(),
+            "deviation": self.deviation.tolist(),
+            "examples": self.examples.tolist(),
+            "dtype": self.dtype,
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> Conditions:
+        """Returns the distribution that `to_dict` described.
+
+        Raises:
+          ValueError: If the entry is damaged.
+        """
+        if not _is_entry(saved):
+            raise ValueError("the conditions have other entries")
+        size = len(saved["mean"])
+        if any(len(row) != size for row in (saved["deviation"], *saved["examples"])):
+            raise ValueError("the conditions differ in their length")
+        mean, deviation, examples = (
+            np.array(saved[name], np.float64) for name in ("mean", "deviation", "examples")
+        )
+        return cls(mean, deviation, examples, saved["dtype"])
+
+
+_is_entry = object_of(
+    {
+        "mean": list_of(number(), 1),
+        "deviation": list_of(number(above=0), 1),
+        "examples": list_of(list_of(number()), 1),
+        "dtype": one_of(*_SMALL_TYPES, "float64"),
+    }
+)

@@ -1,0 +1,333 @@
+"""Scaling of arrays: from the units of the data to the range of the networks, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config import DataSettings
+from ...run_directory.schema import (
+    boolean,
+    integer,
+    list_of,
+    number,
+    object_of,
+    one_of,
+    optional,
+    text,
+)
+from .dequantization import MOST_LEVELS, normalize_levels, to_levels
+from .precision import needs_float64
+from .whitening import Whitening
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """Maps each feature or channel, the last axis of an example, by (x - offset) / scale.
+
+    Integers that are dequantized get noise u from [0, 1) first: (x + u - offset) / scale.
+
+    Attributes:
+      method: "minmax", "standard", "whiten" or "none".
+      offset: `[F]`, of the features that are used.
+      scale: `[F]`, likewise.
+      minimum: `[F]`, of the training data, in its own units.
+      maximum: `[F]`, likewise.
+      used: `[F]`, the indices of the features that are used.
+      constants: The values of all features of the data; those of used features have no meaning.
+      dequantized: Whether the data are integers that get noise.
+      dtype: The name of the data's dtype.
+      names: The names of all features, or None.
+      whitening: Applied after the scales if the method is "whiten", else None.
+    """
+
+    method: str
+    offset: tuple[float, ...]
+    scale: tuple[float, ...]
+    minimum: tuple[float, ...]
+    maximum: tuple[float, ...]
+    used: tuple[int, ...]
+    constants: tuple[float, ...]
+    dequantized: bool
+    dtype: str
+    names: tuple[str, ...] | None = None
+    whitening: Whitening | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Is True if all normalized training examples are in [-1, 1]."""
+        if self.method == "none":
+            return min(self.minimum) >= -1 and max(self.maximum) <= 1
+        return self.method == "minmax"
+
+    @property
+    def signature_dtype(self) -> tf.DType:
+        """The dtype of examples in the units of the data: float64 if float32 is too coarse."""
+        is_integer = np.dtype(self.dtype).kind in "iu"
+        exact = [self.constants[place] for place in self.unused] if is_integer else []
+        if self.dequantized:
+            exact += [*self.minimum, *self.maximum]
+        is_wide = max(map(abs, exact), default=0) > 2**24 or (
+            not self.dequantized and needs_float64(self.minimum, self.maximum, self.dtype)
+        )
+        return tf.float64 if is_wide else tf.float32
+
+    @property
+    def unused(self) -> np.ndarray:
+        """The indices of the features that are not used."""
+        return np.setdiff1d(np.arange(len(self.constants)), self.used)
+
+    def fits(self, example_shape: tuple[int, ...]) -> bool:
+        """Returns True if normalized examples can have this shape."""
+        size = None if self.whitening is None else self.whitening.size
+        return len(self.used) == example_shape[-1] and size in (None, math.prod(example_shape))
+
+    def to_stored(self, examples: np.ndarray, *, get_noise: bool = True) -> np.ndarray:
+        """Returns examples of the data as they are stored: uint8 or float32.
+
+        Integers that are dequantized are stored by `dequantization.to_levels`, because the noise
+        is new at each use. All others are normalized.
+
+        Args:
+          examples: `[N, ..., all features]`, of any numeric dtype.
+          get_noise: Whether they get noise if the data is dequantized.
+        """
+        examples = examples[..., self.used]
+        if self.dequantized and get_noise:
+            return to_levels(examples, self.offset)
+        values = examples.astype(np.float64) + 0.5 * self.dequantized  # the mean of the noise
+        return self._normalize(values).astype(np.float32)
+
+    def normalize(self, examples: tf.Tensor) -> tf.Tensor:
+        """Returns examples of the data as the networks see them, float32.
+
+        Integers that are dequantized get the mean of the noise.
+
+        Args:
+          examples: `[..., all features]`, of any numeric dtype.
+        """
+        values = tf.cast(tf.gather(examples, self.used, axis=-1), tf.float64)
+        return tf.cast(self._normalize(values + 0.5 * self.dequantized), tf.float32)
+
+    def _normalize(self, values: Any) -> Any:
+        """Scales an array or a tensor of float64."""
+        if self.method == "none":
+            return values
+        values = (values - self.offset) / self.scale
+        return values if self.whitening is None else self.whitening.apply(values)
+
+    def normalize_stored(
+        self, settings: DataSettings, stored: tf.Tensor, first: tf.Tensor
+    ) -> tf.Tensor:
+        """Normalizes stored examples, with dequantization if configured.
+
+        With 256 levels from 0 to 255, the result is that of `pixels.normalize`.
+
+        Args:
+          settings: The seed and --dequantization.
+          stored: `[B, ...]` as in `to_stored`.
+          first: The position of the first example, scalar int64.
+
+        Returns:
+          `[B, ...]` float32.
+        """
+        if not self.dequantized:
+            return stored
+        offset = np.array(self.offset)
+        return normalize_levels(
+            settings,
+            stored,
+            first,
+            offset=offset,
+            scale=np.array(self.scale),
+            largest=np.ceil(np.maximum(offset - self.minimum, 1 - (offset - self.maximum))),
+        )
+
+    def restore_tensor(self, samples: tf.Tensor) -> tf.Tensor:
+        """Returns samples in the units of the data, with all its features, in `signature_dtype`.
+
+        Samples of data that were dequantized are integers in the range of the data.
+
+        Args:
+          samples: `[..., F]` float32, an output of the generator.
+        """
+        return tf.cast(self._restore(samples), self.signature_dtype)
+
+    def _restore(self, samples: tf.Tensor) -> tf.Tensor:
+        values = tf.cast(samples, tf.float64)
+        if self.whitening is not None:
+            values = self.whitening.invert(values)
+        if self.dequantized:  # the integer part is added last, which is exact
+            middle = np.round(self.offset)
+            levels = tf.floor(values * self.scale + (self.offset - middle)) + middle
+            values = tf.clip_by_value(levels, self.minimum, self.maximum)
+        elif self.method != "none":
+            values = values * self.scale + self.offset
+        if len(unused := self.unused):
+            constants = tf.constant(np.array(self.constants)[unused], tf.float64)
+            shape = tf.concat([tf.shape(values)[:-1], [len(unused)]], axis=0)
+            values = tf.concat([values, tf.broadcast_to(constants, shape)], axis=-1)
+            places = np.argsort(np.concatenate([self.used, unused]))
+            values = tf.gather(values, places, axis=-1)
+        return values
+
+    def restore(self, samples: np.ndarray) -> np.ndarray:
+        """Returns samples as `restore_tensor` does, in a dtype that has the data's precision.
+
+        It is the dtype of the data if that was dequantized, float64 for other data of 32 bits or
+        more that are not float32, and otherwise float32.
+        """
+        values = self._restore(tf.constant(samples)).numpy()
+        if self.dequantized:
+            return values.astype(self.dtype)
+        is_wide = np.dtype(self.dtype).itemsize >= 4 and self.dtype != "float32"
+        return values.astype(np.float64 if is_wide else np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the entry of data.json."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> Scaling:
+        """Returns the scaling that `to_dict` described.
+
+        Raises:
+          ValueError: If the entry is damaged.
+        """
+        if not _is_entry(saved):
+            raise ValueError("the scaling has other entries")
+        values = {field.name: saved.get(field.name) for field in dataclasses.fields(cls)}
+        lengths = {len(values[name]) for name in ("offset", "scale", "minimum", "maximum", "used")}
+        count = len(values["constants"])
+        if (
+            len(lengths) != 1
+            or not all(index < count for index in values["used"])
+            or len(values["names"] or values["constants"]) != count
+            or (values["method"] == "whiten") != (values["whitening"] is not None)
+        ):
+            raise ValueError("the entries of the scaling do not fit each other")
+        if values["whitening"] is not None:
+            values["whitening"] = Whitening.from_dict(values["whitening"])
+        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+        return cls(**{**values, **lists})
+
+
+_numbers = list_of(number())
+_FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
+_INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+_is_entry = object_of(
+    {
+        "method": one_of("minmax", "standard", "whiten", "none"),
+        "offset": _numbers,
+        "scale": list_of(number(above=0)),
+        "minimum": _numbers,
+        "maximum": _numbers,
+        "used": list_of(integer()),
+        "constants": _numbers,
+        "dequantized": boolean,
+        "dtype": one_of(*_FLOATS, *_INTEGERS),
+        "names": optional(list_of(text)),
+    }
+)
+
+
+class Statistics:
+    """The range and the moments of features, gathered in one pass over chunks of examples.
+
+    The moments are merged as in Chan et al. 1983, which is stable, in float64.
+
+    Args:
+      features: The number of features or channels.
+
+    Attributes:
+      count: The number of values of each feature.
+      minimum, maximum, mean: `[features]` float64.
+      invalid: `[features]`, the number of examples in which a feature is NaN or infinite.
+      are_integers: Whether all values are integers, of any dtype.
+    """
+
+    def __init__(self, features: int):
+        self.count = 0
+        self.minimum = np.full(features, np.inf)
+        self.maximum = np.full(features, -np.inf)
+        self.mean = np.zeros(features)
+        self.invalid = np.zeros(features, int)
+        self.are_integers = True
+        self._squares = np.zeros(features)
+
+    def add(self, examples: np.ndarray) -> np.ndarray:
+        """Adds the examples without NaN and infinity, and returns which they are, `[B]` bool."""
+        features = examples.shape[-1]
+        values = examples.reshape(len(examples), -1, features).astype(np.float64)
+        bad = np.logical_not(np.isfinite(values)).any(axis=1)
+        self.invalid += bad.sum(axis=0)
+        valid = np.logical_not(bad.any(axis=1))
+        if valid.any():
+            values = values[valid].reshape(-1, features)
+            self.are_integers &= bool((values == np.floor(values)).all())
+            self._merge(values)
+        return valid
+
+    def _merge(self, values: np.ndarray) -> None:
+        self.minimum = np.minimum(self.minimum, values.min(axis=0))
+        self.maximum = np.maximum(self.maximum, values.max(axis=0))
+        mean, total = values.mean(axis=0), self.count + len(values)
+        difference = mean - self.mean
+        self._squares += ((values - mean) ** 2).sum(axis=0)
+        self._squares += difference**2 * self.count * len(values) / total
+        self.mean = self.mean + difference * len(values) / total
+        self.count = total
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variance of each feature, `[features]` float64."""
+        return self._squares / self.count
+
+    def scaling(
+        self, method: str, *, dtype: np.dtype, dequantize: bool, names: Sequence[str] | None
+    ) -> Scaling:
+        """Returns the scaling of the features that are not constant.
+
+        With the method "none", constant features are used, too.
+
+        Args:
+          method: "minmax", "standard", "none", or "whiten", for which the caller adds a whitening.
+          dtype: The dtype of the data.
+          dequantize: Whether integers of up to 2^16 levels get noise under "minmax" and "standard".
+          names: The names of the features, or None.
+        """
+        largest = max(np.abs(self.minimum).max(), np.abs(self.maximum).max())
+        levels = (self.maximum - self.minimum).max() + 1
+        is_integer = dtype.kind in "iub" and levels <= MOST_LEVELS and largest < 2**53
+        dequantized = dequantize and method in ("minmax", "standard") and is_integer
+        used: np.ndarray = np.arange(len(self.mean))
+        if method != "none":
+            used = used[self.minimum < self.maximum]
+        low, high = self.minimum[used], self.maximum[used]
+        width = 1.0 if dequantized else 0.0  # of a level
+        if method in ("standard", "whiten"):
+            offset = self.mean[used] + width / 2
+            scale = np.sqrt(self.variance[used] + width / 12)
+        else:
+            offset, scale = (low + high + width) / 2, (high - low + width) / 2
+        return Scaling(
+            method,
+            offset=_floats(offset),
+            scale=_floats(scale),
+            minimum=_floats(low),
+            maximum=_floats(high),
+            used=tuple(map(int, used)),
+            constants=_floats(self.minimum),
+            dequantized=bool(dequantized),
+            dtype=dtype.name,
+            names=None if names is None else tuple(names),
+        )
+
+
+def _floats(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(map(float, values))

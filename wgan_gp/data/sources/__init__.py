@@ -1,0 +1,1 @@
+"""The kinds of data: what their files contain, and their examples."""

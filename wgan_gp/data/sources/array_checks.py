@@ -1,0 +1,144 @@
+"""Checks of arrays against the flags of a run."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from ...config import DataSettings
+from ...errors import UserError
+from ..scaling.precision import warn_if_coarse
+from ..scaling.scaling import Scaling, Statistics
+from ..scaling.whitening import MAX_VALUES
+from .array_files import ArrayData
+
+# The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
+# in a penalty and in Adam overflow long before the values do.
+_UNSCALED = (1e-3, 1e6)
+# The squares of larger and smaller numbers are no normal numbers of float64.
+_SCALED = (1e-150, 1e150)
+# The squares of larger normalized values overflow in float32.
+_MOST_NORMALIZED = 1e18
+
+
+def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
+    """Raises UserError if --scaling=whiten does not support the shape of the examples."""
+    _, *shape = data.examples.shape
+    if settings.scaling == "whiten" and (len(shape) == 3 or math.prod(shape) > MAX_VALUES):
+        raise UserError(
+            f"--scaling=whiten, but the examples of {flag} have shape {shape}",
+            f"use --scaling=standard: whiten is for features and signals of up to {MAX_VALUES} "
+            "values",
+        )
+
+
+def check_constant(flag: str, data: ArrayData, scaling: Scaling, settings: DataSettings) -> None:
+    """Raises UserError if features are constant and --invalid does not leave them out.
+
+    Args:
+      flag: The flag that names the file, with its value.
+      data: The file.
+      scaling: The scaling of the examples.
+      settings: The settings of the data.
+    """
+    is_constant = np.ones([len(scaling.constants)], bool)
+    is_constant[list(scaling.used)] = False
+    if not is_constant.any():
+        return
+    what = f"{flag} is constant in {names_of(data, is_constant)}"
+    if is_constant.all():
+        raise UserError(what, "give data that vary")
+    if settings.invalid == "refuse":
+        raise UserError(
+            what,
+            "leave these out with --invalid=drop (samples then contain the constants), or use "
+            "--scaling=none",
+        )
+    logging.warning(f"{what}; the networks do not see it, and samples contain the constants")
+
+
+def check_range(flag: str, data: ArrayData, scaling: Scaling) -> None:
+    """Raises UserError if the moments of features cannot be computed in float64."""
+    largest = np.maximum(np.abs(scaling.minimum), np.abs(scaling.maximum))
+    is_bad = np.zeros([len(scaling.constants)], bool)
+    is_bad[list(scaling.used)] = (largest > _SCALED[1]) | ~(np.array(scaling.scale) >= _SCALED[0])
+    if scaling.method != "none" and is_bad.any():
+        raise UserError(
+            f"{flag} has values in {names_of(data, is_bad)} that are too large, or too close to "
+            "each other, to be scaled in float64",
+            "multiply them by a constant",
+        )
+
+
+def check_values(flag: str, scaling: Scaling, settings: DataSettings) -> None:
+    """Raises UserError if --scaling=none leaves values that networks cannot learn."""
+    largest = max(map(abs, (*scaling.minimum, *scaling.maximum)))
+    if settings.scaling == "none" and not _UNSCALED[0] <= largest <= _UNSCALED[1]:
+        raise UserError(
+            f"{flag} contains values of up to {largest:.3g} in size, which networks cannot learn "
+            "with --scaling=none",
+            "use --scaling=minmax or standard",
+        )
+
+
+def check_normalized(flag: str, data: ArrayData, statistics: Statistics, scaling: Scaling) -> None:
+    """Raises UserError if the scaling of other data leaves values that networks cannot compute."""
+    extremes = np.stack([statistics.minimum, statistics.maximum])[:, scaling.used]
+    if scaling.method != "none":
+        with np.errstate(over="ignore"):
+            extremes = (extremes - scaling.offset) / scaling.scale
+    is_bad = np.zeros([len(scaling.constants)], bool)
+    is_bad[list(scaling.used)] = np.abs(extremes).max(axis=0) > _MOST_NORMALIZED
+    if is_bad.any():
+        raise UserError(
+            f"{flag} has values in {names_of(data, is_bad)} that are too far from the training "
+            "data of the run",
+            "give data in the units of the training data",
+        )
+
+
+def warn_of_precision(flag: str, data: ArrayData, statistics: Statistics, scaling: str) -> None:
+    """Warns of features that are rounded: in the file or, with --scaling=none, in the networks."""
+    dtype = data.examples.dtype
+    if scaling == "none" and dtype.kind == "f" and dtype.itemsize > 4:
+        dtype = np.dtype(np.float32)
+    names = functools.partial(names_of, data)
+    warn_if_coarse(flag, names, statistics.minimum, statistics.maximum, dtype)
+
+
+def check_flags(
+    flag: str, example_shape: tuple[int, ...], label_count: int, settings: DataSettings
+) -> None:
+    """Raises UserError if a flag of images or classes does not fit the file."""
+    for name in ("image_size", "image_channels"):
+        if (value := getattr(settings, name)) is not None and not _has(example_shape, name, value):
+            raise UserError(
+                f"--{name}={value}, but the examples of {flag} have shape {list(example_shape)}",
+                "omit it: arrays are not resized",
+            )
+    if settings.num_classes is not None and label_count > settings.num_classes:
+        raise UserError(
+            f"--num_classes={settings.num_classes}, but {flag} has {label_count} classes",
+            "give at least that number",
+        )
+
+
+def names_of(data: ArrayData, selected: np.ndarray) -> str:
+    """Returns the names of the selected features `[F]` bool, in words."""
+    kind = "feature" if len(data.examples.shape) == 2 else "channel"
+    found = [data.names[i] if data.names else f"{kind} {i}" for i in np.flatnonzero(selected)]
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more
+
+
+def _has(example_shape: tuple[int, ...], name: str, value: Any) -> bool:
+    """Returns True if images of the shape have the given size or number of channels."""
+    if len(example_shape) != 3:
+        return False
+    height, width, channels = example_shape
+    sizes = {str(height)} if height == width else {f"{height}x{width}"}
+    return str(value) in sizes if name == "image_size" else value == channels

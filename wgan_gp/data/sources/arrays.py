@@ -1,0 +1,294 @@
+"""Arrays from files: features, signals and images of any number of channels."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ...config import DataSettings, DeviceSettings
+from ...errors import UserError
+from ..feed.shuffling import shuffled
+from ..opened_data import (
+    MAX_CACHE_BYTES,
+    ExampleFormat,
+    InMemoryData,
+    OpenedData,
+    StoredData,
+    StreamedData,
+    UnreadData,
+)
+from ..scaling.conditions import Conditions
+from ..scaling.dequantization import is_byte
+from ..scaling.scaling import Scaling, Statistics
+from ..scaling.whitening import Covariance
+from . import array_checks, pixels
+from .array_files import open_arrays
+from .class_names import numbered_like
+from .npy_files import Rows, chunks
+
+
+class ArrayReader:
+    """Reads a file of arrays; see `datasets.DatasetReader`.
+
+    Args:
+      settings: The settings of the data.
+      flag: The name of the flag of the file, for messages.
+
+    Attributes:
+      scaling: The scaling of the training data; see `use_scaling`.
+      class_names: The names of the classes of a table whose labels are texts, else None.
+      conditions: The conditions of the training data, or None; see `use_conditions`.
+
+    Raises:
+      UserError: If the file cannot be trained on.
+    """
+
+    resizable = False  # see `Dataset.resizable`
+
+    def __init__(self, settings: DataSettings, flag: str = "--data_dir"):
+        if settings.data_dir is None:
+            raise UserError(
+                "--dataset=array needs --data_dir", "give a .npy, .npz or .csv file, or a folder"
+            )
+        self._flag = f"{flag}={settings.data_dir}"
+        self._data = open_arrays(settings.data_dir, self._flag)
+        array_checks.check_scaling(self._flag, self._data, settings)
+        self.scaling, self._valid, self._content = self._examine(settings)
+        array_checks.check_constant(self._flag, self._data, self.scaling, settings)
+        array_checks.check_values(self._flag, self.scaling, settings)
+        array_checks.warn_of_precision(self._flag, self._data, self._statistics, settings.scaling)
+        labels = self._data.labels
+        is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
+        self.label_count = 0
+        self.class_names = self._data.class_names
+        self.conditions: Conditions | None = None
+        if labels is not None and is_condition:
+            self._values = labels.reshape(len(labels), -1)[self._valid]
+            self.conditions = Conditions.of(self._values, self._flag)
+        elif labels is not None:
+            self.label_count = int(labels.max()) + 1
+        array_checks.check_flags(self._flag, self.example_shape, self.label_count, settings)
+        if self.label_count and settings.num_classes is not None:
+            self.label_count = settings.num_classes
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """The shape of an example, without features that are left out."""
+        return (*self._data.examples.shape[1:-1], len(self.scaling.used))
+
+    @property
+    def bounded(self) -> bool:
+        """Is True if all normalized examples are in [-1, 1]."""
+        return self.scaling.bounded
+
+    def use_scaling(self, scaling: Scaling) -> None:
+        """Replaces the scaling, by that of the training data or of the beginning of the run.
+
+        Raises:
+          UserError: If it is for another number of features, or for data of another size.
+        """
+        if len(scaling.constants) != len(self.scaling.constants):
+            raise UserError(
+                f"{self._flag} has {len(self.scaling.constants)} features, but the training data "
+                f"has {len(scaling.constants)}",
+                "give data of the same shape",
+            )
+        array_checks.check_normalized(self._flag, self._data, self._statistics, scaling)
+        self.scaling = scaling
+
+    def use_classes(self, class_names: tuple[str, ...] | None) -> None:
+        """Renumbers the classes of a table as in the training data.
+
+        Raises:
+          UserError: If a class is not among them.
+        """
+        labels, names = self._data.labels, self._data.class_names
+        if labels is not None and self.label_count:
+            labels = numbered_like(class_names, labels, names, self._flag)
+            self._data = self._data._replace(labels=labels, class_names=class_names)
+            self.class_names = class_names
+            self.label_count = max(self.label_count, len(class_names or ()))
+
+    def use_conditions(self, conditions: Conditions | None) -> None:
+        """Standardizes conditions like those of the training data.
+
+        Raises:
+          UserError: If the conditions have another length, or only one of both has conditions.
+        """
+        sizes = [0 if each is None else each.size for each in (self.conditions, conditions)]
+        if sizes[0] != sizes[1]:
+            raise UserError(
+                f"{self._flag} has conditions of {sizes[0]} numbers, but those of the training "
+                f"data have {sizes[1]}",
+                "give data with the same conditions",
+            )
+        self.conditions = conditions
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> InMemoryData | StreamedData:
+        form = self._format(settings)
+        labels = self._labels()
+        if not self._fits(settings, form):
+            if devices.on_remote_tpu:
+                raise UserError(
+                    f"{self._flag} is too large for the memory of the host, and the machines of "
+                    f"--tpu={devices.tpu} cannot read it while they train",
+                    "run on the TPU VM with --tpu=local, or use --cache=on",
+                )
+            rows = self._data.examples
+            return StreamedRows(settings.seed, form, rows, self._valid, labels, self._to_stored)
+        parts = [
+            self._to_stored(part[self._valid[first : first + len(part)]])
+            for first, part in chunks(self._data.examples)
+        ]
+        return StoredData(settings.seed, form, np.concatenate(parts), labels)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
+        form = self._format(settings)
+        return UnreadData(form, int(self._valid.sum()), self._fits(settings, form))
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        return {"examples": self._data.examples.shape[0], "content": self._content}
+
+    def _fits(self, settings: DataSettings, form: ExampleFormat) -> bool:
+        """Returns True if the examples are held in memory."""
+        size = int(self._valid.sum()) * form.example_bytes
+        return settings.cache in ("on", "device") or (
+            settings.cache == "auto" and size <= MAX_CACHE_BYTES
+        )
+
+    def _format(self, settings: DataSettings) -> ExampleFormat:
+        scaling, is_image = self.scaling, len(self.example_shape) == 3
+        get_noise = self._get_noise
+
+        def normalize(stored: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+            if get_noise:
+                stored = scaling.normalize_stored(settings, stored, first)
+            return pixels.flip(settings, stored, first) if is_image else stored
+
+        return ExampleFormat(
+            self.example_shape,
+            tf.uint8 if get_noise and is_byte(self._data.examples.dtype) else tf.float32,
+            normalize,
+            0 if self.conditions is None else self.conditions.size,
+        )
+
+    @property
+    def _get_noise(self) -> bool:
+        """Is True if the examples are dequantized: integers, also of another dtype than trained on.
+
+        Real numbers that are held out are only normalized.
+        """
+        return self.scaling.dequantized and self._statistics.are_integers
+
+    def _to_stored(self, examples: np.ndarray) -> np.ndarray:
+        return self.scaling.to_stored(examples, get_noise=self._get_noise)
+
+    def _labels(self) -> np.ndarray:
+        if self.conditions is not None:
+            return self.conditions.standardize(self._values)
+        labels = self._data.labels
+        if labels is None or not self.label_count:
+            return np.zeros([int(self._valid.sum())], np.int32)
+        return labels[self._valid]
+
+    def _examine(self, settings: DataSettings) -> tuple[Scaling, np.ndarray, str]:
+        """Reads all examples once.
+
+        Returns:
+          The scaling of the examples, which of them are valid `[N]` bool, and a hash.
+        """
+        rows = self._data.examples
+        self._statistics = statistics = Statistics(rows.shape[-1])
+        covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
+        content = hashlib.sha256()
+        valid = []
+        with np.errstate(over="ignore", invalid="ignore"):  # see array_checks.check_range
+            for _, part in chunks(rows):
+                content.update(np.ascontiguousarray(part).data)
+                valid.append(statistics.add(part))
+                if covariance is not None:
+                    covariance.add(part[valid[-1]])
+        if self._data.labels is not None:
+            content.update(np.ascontiguousarray(self._data.labels).data)
+        is_valid = np.concatenate(valid)
+        if not is_valid.all():
+            what = (
+                f"{self._flag} contains NaN or infinity in {(~is_valid).sum()} of {len(is_valid)} "
+                f"examples, in {array_checks.names_of(self._data, statistics.invalid > 0)}"
+            )
+            if settings.invalid == "refuse":
+                raise UserError(what, "correct them, or leave them out with --invalid=drop")
+            if not is_valid.any():
+                raise UserError(what, "give data with valid examples")
+            logging.warning(f"{what}; these examples are left out")
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaling = statistics.scaling(
+                settings.scaling,
+                dtype=rows.dtype,
+                dequantize=settings.dequantization,
+                names=self._data.names,
+            )
+        array_checks.check_range(self._flag, self._data, scaling)
+        if covariance is not None and scaling.used:
+            whitening = covariance.whitening(scaling.offset, scaling.scale, scaling.used)
+            scaling = dataclasses.replace(scaling, whitening=whitening)
+        return scaling, is_valid, content.hexdigest()
+
+
+class StreamedRows(StreamedData):
+    """Examples that are read from a file as needed, in the order of `StoredData`.
+
+    Args:
+      seed: The seed of the order.
+      format: The form of the examples.
+      rows: The examples of the file.
+      valid: `[N]` bool, the examples that are used.
+      labels: The labels or standardized conditions of the valid examples.
+      to_stored: Converts examples of the file to the form in which they are stored.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        format: ExampleFormat,
+        rows: Rows,
+        valid: np.ndarray,
+        labels: np.ndarray,
+        to_stored: Callable[[np.ndarray], np.ndarray],
+    ):
+        self.format = format
+        self.size = int(valid.sum())
+        self._seed = seed
+        self._rows = rows
+        self._indices = np.flatnonzero(valid)
+        self._labels = labels
+        self._to_stored = to_stored
+
+    def encoded(self, first: int, count: int) -> tf.data.Dataset:
+        """Returns batches of the indices of examples; see `StreamedData.encoded`."""
+        return shuffled(self._seed, self.size, first, count)
+
+    def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        label_spec = self.format.label_spec(None)
+        dtype = label_spec.dtype.as_numpy_dtype
+
+        def read(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            rows = np.asarray(self._rows[self._indices[places]])
+            return self._to_stored(rows), self._labels[places].astype(dtype)
+
+        def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            examples, labels = tf.numpy_function(
+                read, [places], [self.format.dtype, label_spec.dtype], stateful=False
+            )
+            examples = tf.ensure_shape(examples, [None, *self.format.shape])
+            return examples, tf.ensure_shape(labels, label_spec.shape)
+
+        return batches.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -1,0 +1,219 @@
+"""Lists the files of a dataset, and skips files that would block or cannot be opened."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import posixpath
+import threading
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from ...errors import UserError, printable, reason
+from ...run_directory.buckets import explain_bucket_error
+from ...run_directory.files import local_path
+
+# Seconds to look up a path. TensorFlow itself would retry for minutes or hours.
+_LOOKUP_TIMEOUT = 60.0
+
+# The reasons for skipping a path.
+_LINK = "skipped links to folders that were already listed or that contain the link"
+_SPECIAL = "skipped entries that are not regular files, such as pipes and broken links"
+_NAME = "skipped names that are not UTF-8"
+
+_CONNECTION_ERRORS = (
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnavailableError,
+)
+
+
+def is_utf8(name: str) -> bool:
+    """Returns True if a file name is valid UTF-8, which TensorFlow requires."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def reading(origin: str) -> Iterator[None]:
+    """Turns errors of the file system into a UserError.
+
+    Args:
+      origin: The flag and the path, such as "--data_dir=gs://bucket/photos".
+
+    Raises:
+      UserError: If the code inside raises such an error.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, OSError, UnicodeError) as error:
+        if explained := explain_bucket_error(error, origin, "read"):
+            raise explained from error
+        verb = "reached" if "://" in origin and isinstance(error, _CONNECTION_ERRORS) else "read"
+        raise UserError(
+            f"{origin} cannot be {verb} ({reason(error)})",
+            "check the path, the permission to read it and the network",
+        ) from error
+
+
+def check_path(origin: str, path: str) -> None:
+    """Checks that TensorFlow can look up a path, whether or not the path exists.
+
+    Raises:
+      UserError: If the path is not UTF-8, or the lookup times out.
+      tf.errors.OpError: If the lookup fails.
+    """
+    if not is_utf8(path):
+        raise UserError(f"{printable(origin)} is not UTF-8", "rename it")
+    if local_path(path) is not None:
+        return
+    failures: list[Exception] = []
+
+    def look_up() -> None:
+        try:
+            # isdir and listdir report an unreachable path as missing.
+            tf.io.gfile.exists(path)
+        except Exception as error:
+            failures.append(error)
+
+    # A daemon thread does not delay the end of the program.
+    lookup = threading.Thread(target=look_up, daemon=True)
+    lookup.start()
+    lookup.join(_LOOKUP_TIMEOUT)
+    if lookup.is_alive():
+        raise UserError(
+            f"{origin} cannot be reached: no answer within {_LOOKUP_TIMEOUT:.0f} seconds",
+            "check the network and the proxy",
+        )
+    if failures:
+        raise failures[0]
+
+
+def list_files(origin: str, path: str) -> list[str]:
+    """Returns the sorted relative paths of the files in a folder at any depth.
+
+    Names that begin with a dot are ignored. In a local folder, a link to a folder is followed
+    unless that folder was already listed or contains the link, and files that are not regular
+    are skipped. Skipped paths are reported on stderr.
+
+    Args:
+      origin: The flag and the path, for warnings.
+      path: The folder.
+    """
+    skipped: dict[str, list[str]] = {}
+    local = local_path(path)
+    files = sorted(_walk_remote(path) if local is None else _walk_local(local, skipped))
+    _warn_of_skipped(origin, skipped)
+    return files
+
+
+def can_be_opened(path: str) -> bool:
+    """Returns False if an existing path is a pipe, socket or device, which may block."""
+    local = local_path(path)
+    return local is None or os.path.isfile(local) or os.path.isdir(local)
+
+
+def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
+    """Returns the sorted paths of regular files, and reports special files on stderr."""
+    files: list[str] = []
+    special: list[str] = []
+    for path in sorted(paths):
+        local = local_path(path)
+        if not (tf.io.gfile.isdir(path) if local is None else os.path.isdir(local)):
+            (files if can_be_opened(path) else special).append(path)
+    _warn_of_skipped(origin, {_SPECIAL: special})
+    return files
+
+
+def glob_paths(origin: str, pattern: str) -> list[str]:
+    """Returns the paths that match a glob pattern.
+
+    Raises:
+      UserError: If the name of a matching path is not UTF-8.
+    """
+    try:
+        return tf.io.gfile.glob(pattern)
+    except UnicodeDecodeError:
+        # TensorFlow's error does not contain the name.
+        names = [os.fsdecode(name) for name in glob.glob(os.fsencode(pattern))]
+        bad = next((printable(name) for name in sorted(names) if not is_utf8(name)), "a file")
+        raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
+
+
+def _warn_of_skipped(origin: str, skipped: dict[str, list[str]]) -> None:
+    """Prints one warning for each reason, with the first path and the number of other paths."""
+    for cause, paths in skipped.items():
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            logging.warning(f"{origin}: {cause}: {printable(min(paths))}{more}")
+
+
+def _walk_remote(top: str) -> Iterator[str]:
+    """Yields the files below a folder that is not local; such folders have no links."""
+    for folder, _, names in tf.io.gfile.walk(top):
+        inside = folder[len(top) :].strip("/")
+        if any(part.startswith(".") for part in inside.split("/")):
+            continue  # hidden, such as .git
+        yield from (posixpath.join(inside, name) for name in names if not name.startswith("."))
+
+
+def _walk_local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
+    """Yields the files below a local folder.
+
+    Links are followed last, so that a file inside the folder is listed under its own path.
+    """
+    seen: set[str] = set()  # real paths
+    links = [""]
+    for link in links:  # the loop body appends to it
+        waiting = [(link, os.path.realpath(os.path.join(top, link)))]
+        while waiting:
+            inside, real = waiting.pop()
+            if real in seen:
+                skipped.setdefault(_LINK, []).append(inside)
+                continue
+            seen.add(real)
+            with os.scandir(os.path.join(top, inside)) as entries:
+                for entry in entries:
+                    path = posixpath.join(inside, entry.name)
+                    kind = _classify(entry, real)
+                    if kind == "file":
+                        yield path
+                    elif kind == "folder":
+                        waiting.append((path, os.path.join(real, entry.name)))
+                    elif kind == "link":
+                        links.append(path)
+                    elif kind is not None:
+                        skipped.setdefault(kind, []).append(path)
+
+
+def _classify(entry: os.DirEntry, parent: str) -> str | None:
+    """Classifies an entry of a folder.
+
+    Args:
+      entry: The entry.
+      parent: The real path of the folder.
+
+    Returns:
+      "file", "folder", "link" (to a folder), the reason for skipping it, or None if its name
+      begins with a dot.
+    """
+    if entry.name.startswith("."):
+        return None  # hidden, such as .git
+    if not is_utf8(entry.name):
+        return _NAME
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return "folder"
+        if entry.is_dir():
+            target = os.path.realpath(entry.path)
+            return _LINK if os.path.commonpath([target, parent]) == target else "link"
+        return "file" if entry.is_file() else _SPECIAL
+    except OSError:  # for example circular links
+        return _SPECIAL
