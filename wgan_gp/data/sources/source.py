@@ -1,0 +1,76 @@
+"""What a source of examples is: one kind of files, read in Python once, before training."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Example(NamedTuple):
+    """An example of a source.
+
+    Attributes:
+      array: `Source.shape`, of `Source.dtype`.
+      label: The number of its class, 0 in a source without classes.
+    """
+
+    array: np.ndarray
+    label: int = 0
+
+
+class Unreadable(Exception):
+    """An example that cannot be read. It is named in a warning, and left out.
+
+    Args:
+      reason: The reason in a few words, such as "it has no pixels".
+    """
+
+
+class Source(abc.ABC):
+    """Examples in files of one kind, in a fixed order.
+
+    A source knows its properties after reading at most some headers. It does not start TensorFlow's
+    runtime and builds no graphs; `tf.io.gfile` opens its files, which may be in a bucket.
+
+    Attributes:
+      origin: The flag and its value for messages, such as "--data_dir=photos".
+      shape: The shape of an example, `(H, W, C)` for pictures.
+      dtype: The dtype of an example; for pictures np.uint8 or np.uint16.
+      class_names: The names of the classes in the order of their numbers; None without labels.
+      size: The number of examples, including those that turn out to be unreadable.
+    """
+
+    origin: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    class_names: tuple[str, ...] | None
+    size: int
+
+    @abc.abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Returns a JSON object that changes if any example changes.
+
+        It contains, for example, the names, sizes and times of files, and how they are decoded.
+        """
+
+    @abc.abstractmethod
+    def items(self, first: int = 0) -> Iterator[Any]:
+        """Yields what `read` needs for each example in order, from the index `first` on.
+
+        An item is cheap in comparison with `read`: the path of a file, or an encoded record.
+        """
+
+    @abc.abstractmethod
+    def read(self, item: Any) -> Example:
+        """Reads and decodes an item. Several threads call it at the same time.
+
+        Raises:
+          Unreadable: If it cannot be read.
+        """
+
+    @abc.abstractmethod
+    def name(self, index: int) -> str:
+        """Returns the name of an example for messages, such as the path of its file."""
