@@ -115,16 +115,18 @@ def _integers(values: np.ndarray, origin: str) -> np.ndarray:
     is_finite = np.isfinite(values)
     if not is_finite.all():
         raise _missing(int(np.flatnonzero(~is_finite)[0]), origin)
-    bad = np.flatnonzero(values != np.trunc(values))
-    if bad.size:
+    if (bad := np.flatnonzero(~are_integers(values))).size:
         raise UserError(
-            f"{origin} contains labels that are not integers, such as {values[bad[0]]:g} of "
+            f"{origin} contains labels that are not integers, such as {float(values[bad[0]])} of "
             f"example {bad[0]}",
             _REMEDY,
         )
-    if np.abs(values).max(initial=0) < 2.0**63:
-        return values.astype(np.int64)
-    return np.array([int(value) for value in values], object)
+    return values.astype(np.int64)
+
+
+def are_integers(values: np.ndarray) -> np.ndarray:
+    """Returns which real numbers are integers that float64 distinguishes from their neighbors."""
+    return (values == np.trunc(values)) & (np.abs(values) <= 2.0**53)
 
 
 def _texts(values: np.ndarray, origin: str) -> np.ndarray:
