@@ -79,7 +79,7 @@ def test_values_that_are_no_labels(labels, message):
 
 def test_classes_are_found_by_name():
     assert numbered_like(("a", "b", "c"), np.array([1, 0]), ("a", "c"), "x").tolist() == [2, 0]
-    with pytest.raises(UserError, match="contains the class 'd', .* use only a, b"):
+    with pytest.raises(UserError, match=r"contains the class 'd', .* use only a, b"):
         numbered_like(("a", "b"), np.array([0]), ("d",), "x")
 
 
@@ -120,7 +120,7 @@ def test_files_of_named_arrays(tmp_path, ending, dtype):
 
 
 def test_images_of_matlab_have_their_number_last(tmp_path):
-    """So has Street View House Numbers, with labels from 1 in a column."""
+    """Street View House Numbers has this form, with labels from 1 in a column."""
     images = np.arange(5 * 4 * 4 * 3, dtype=np.uint8).reshape(5, 4, 4, 3)
     labels = np.array([[2], [1], [2], [1], [10]])
     scipy.io.savemat(tmp_path / "x.mat", {"X": np.moveaxis(images, 0, -1), "y": labels})
@@ -140,17 +140,17 @@ def test_texts_of_matlab_and_hdf5_are_labels(tmp_path):
         assert data.class_names == ("iris", "rose") and data.labels.tolist() == [1, 0] * 6
 
 
-@pytest.mark.parametrize("beside", ["labels", "conditions"])
-def test_a_folder_of_shards_with_labels_beside_them(tmp_path, beside):
+@pytest.mark.parametrize("common", ["labels", "conditions"])
+def test_a_folder_of_shards_with_labels_beside_them(tmp_path, common):
     for i in range(4):
         np.save(tmp_path / f"examples-{i}.npy", EXAMPLES[3 * i : 3 * i + 3])
     (tmp_path / "._examples-0.npy").write_bytes(b"macOS")
-    np.save(tmp_path / f"{beside}.npy", NUMBERS)
+    np.save(tmp_path / f"{common}.npy", NUMBERS)
     (tmp_path / "data.json").write_text(json.dumps({"class_names": list("abcdef")}))
     data = read(tmp_path)
     np.testing.assert_array_equal(data.examples[1:11], EXAMPLES[1:11])
     np.testing.assert_array_equal(data.examples[np.array([11, 0, 5])], EXAMPLES[[11, 0, 5]])
-    if beside == "labels":
+    if common == "labels":
         assert data.class_names == ("b", "d", "f")
     else:
         assert data.conditions.tolist() == NUMBERS[:, None].tolist() and data.labels is None

@@ -24,7 +24,7 @@ _LABEL_COLUMNS = ("label", "labels", "class")
 _NAMED = (".npz", ".h5", ".hdf5", ".mat")
 ARRAYS = (".npy", *_NAMED)
 # The files of a folder that belong to all of its examples.
-_BESIDE = ("labels", "conditions", "class_names")
+_COMMON = ("labels", "conditions", "class_names")
 _PARALLEL = 16  # files of a folder, which may be in a bucket
 
 
@@ -170,16 +170,16 @@ def _open_folder(path: str, origin: str) -> NamedArrays:
       UserError: If there are none, or they differ in shape or dtype.
     """
     listed = set(tf.io.gfile.listdir(path))
-    beside: dict[str, Any] = {
+    common: dict[str, Any] = {
         role: open_npy(posixpath.join(path, f"{role}.npy"), origin)[:]
-        for role in _BESIDE
+        for role in _COMMON
         if f"{role}.npy" in listed
     }
-    if "data.json" in listed and "labels" in beside and beside["labels"].dtype.kind in "iu":
-        beside |= _names_of_store(posixpath.join(path, "data.json"))
+    if "data.json" in listed and "labels" in common and common["labels"].dtype.kind in "iu":
+        common |= _names_of_store(posixpath.join(path, "data.json"))
     names = sorted(
         name
-        for name in listed.difference(f"{role}.npy" for role in _BESIDE)
+        for name in listed.difference(f"{role}.npy" for role in _COMMON)
         if name.lower().endswith(ARRAYS) and not name.startswith(".")
     )
     if not names:
@@ -198,18 +198,18 @@ def _open_folder(path: str, origin: str) -> NamedArrays:
         for role in ("labels", "conditions")
         if getattr(first, role) is not None
     }
-    if "class_names" not in beside and first.class_names is not None:
+    if "class_names" not in common and first.class_names is not None:
         found["labels"] = np.concatenate(
             [_named(shard.labels, shard.class_names, origin) for shard in shards]
         )
-    return NamedArrays(Shards([shard.examples for shard in shards]), **(found | beside))
+    return NamedArrays(Shards([shard.examples for shard in shards]), **(found | common))
 
 
 def _form(shard: NamedArrays) -> str:
     """Returns the properties in which the files of a folder agree, in words."""
     examples = shard.examples
     text = f"examples of shape {list(examples.shape[1:])} and dtype {examples.dtype}"
-    extra = [role for role in _BESIDE if getattr(shard, role) is not None]
+    extra = [role for role in _COMMON if getattr(shard, role) is not None]
     return " and ".join([text, *extra])
 
 
