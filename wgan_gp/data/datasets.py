@@ -28,7 +28,8 @@ _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR = "--data_dir"
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
-    "array": "give a .npz file with labels or conditions, or a .csv file with a column named label",
+    "array": "give a .npz file with labels or conditions, or a table with a column named label or "
+    "class (other names: --label_column, --condition_columns)",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
 }
 
@@ -271,7 +272,9 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
             f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and array",
             "omit it",
         )
-    for name, default in (("scaling", "minmax"), ("invalid", "refuse")):
+    of_arrays: dict[str, Any] = {"scaling": "minmax", "invalid": "refuse"}
+    of_arrays |= dict.fromkeys(["label_column", "drop_columns", "condition_columns"])
+    for name, default in of_arrays.items():
         if settings.dataset != "array" and (value := getattr(settings, name)) != default:
             raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
     if settings.dataset in BUILT_IN:

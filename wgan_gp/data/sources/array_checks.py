@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from ...config import DataSettings
-from ...errors import UserError
+from ...errors import UserError, shorten
 from ..scaling.precision import warn_if_coarse
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import MAX_VALUES
@@ -99,6 +99,20 @@ def check_normalized(flag: str, data: ArrayData, statistics: Statistics, scaling
             "data of the run",
             "give data in the units of the training data",
         )
+
+
+def check_names(flag: str, data: ArrayData, scaling: Scaling) -> None:
+    """Raises UserError if a table has other columns than the training data, or another order."""
+    if data.names is None or scaling.names is None or data.names == scaling.names:
+        return
+    lacking = [name for name in scaling.names if name not in data.names]
+    added = [name for name in data.names if name not in scaling.names]
+    what = [f"lacks {lacking[0]}"] * bool(lacking) + [f"has {added[0]}"] * bool(added)
+    raise UserError(
+        f"{flag} has other columns than the training data: it "
+        f"{' and '.join(what) or 'has them in another order'}",
+        f"give the columns {shorten(', '.join(scaling.names), 300)}",
+    )
 
 
 def warn_of_precision(flag: str, data: ArrayData, statistics: Statistics, scaling: str) -> None:

@@ -1,8 +1,7 @@
-"""Opens files of arrays: .npy, .npz, .csv, and folders of .npy files."""
+"""Opens files of arrays: .npy, .npz, tables, and folders of .npy files."""
 
 from __future__ import annotations
 
-import csv
 import io
 import zipfile
 import zlib
@@ -11,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ...config import DataSettings
 from ...errors import UserError, shorten
-from .class_names import is_number, read_labels
 from .listing import check_path
 from .npy_files import REMEDY, Rows, open_folder, open_npy, unreadable
 
-_LABEL_COLUMNS = ("label", "labels", "class")
 _MOST_CLASSES = 1_000_000
 
 
@@ -25,29 +23,51 @@ class ArrayData(NamedTuple):
 
     Attributes:
       examples: `[N, ...]`.
-      labels: `[N]` integers, `[N, K]` conditions, or None.
+      labels: `[N]` integers, the numbers of the classes of the examples, or None.
+      class_names: The names of the classes; None without labels.
+      conditions: `[N, K]`, or None.
       names: The names of the features, or None.
-      class_names: The names of the classes of a table whose labels are texts, else None.
+      label_name: The column of the labels of a table, or None.
+      condition_names: The columns of the conditions of a table.
+      left_out: The number of rows of a table that were left out because they have no label.
+      notes: What was guessed about a table, in a few words each.
+      is_table: Whether it is a table.
     """
 
     examples: Rows
     labels: np.ndarray | None = None
-    names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    conditions: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
+    label_name: str | None = None
+    condition_names: tuple[str, ...] = ()
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+    is_table: bool = False
 
 
-def open_arrays(path: str, flag: str) -> ArrayData:
+def open_arrays(
+    path: str, flag: str, settings: DataSettings | None = None, *, required: bool = True
+) -> ArrayData:
     """Opens a file or a folder of arrays.
 
     Args:
-      path: A .npy, .npz or .csv file, or a folder of .npy files. A local .npy file is mapped into
-        memory; parts of a remote one are read as needed. The others are read whole.
+      path: A .npy or .npz file, a table, or a folder of .npy files. A local .npy file is mapped
+        into memory; parts of a remote one are read as needed. The others are read whole.
       flag: The flag that names it, for messages.
+      settings: The settings that name columns of tables; None for their defaults.
+      required: Whether a table must have the columns that the settings name.
 
     Raises:
       UserError: If it cannot be read as examples `[N, D]`, `[N, T, C]` or `[N, H, W, C]`.
     """
+    from . import tables  # noqa: PLC0415, which imports this module
+
+    settings = settings or DataSettings()
     check_path(flag, path)
+    if tf.io.gfile.exists(path) and tables.is_table(path) and not tf.io.gfile.isdir(path):
+        return tables.open_table(path, flag, settings, required=required)
+    tables.refuse_columns(flag, settings)
     if tf.io.gfile.isdir(path):
         data = ArrayData(open_folder(path, flag))
     elif not tf.io.gfile.exists(path):
@@ -56,10 +76,8 @@ def open_arrays(path: str, flag: str) -> ArrayData:
         data = ArrayData(open_npy(path, flag))
     elif path.endswith(".npz"):
         data = _read_npz(path, flag)
-    elif path.endswith(".csv"):
-        data = _read_csv(path, flag)
     else:
-        raise UserError(f"{flag} ends in neither .npy, .npz nor .csv", REMEDY)
+        raise UserError(f"{flag} ends in none of .npy, .npz, {', '.join(tables.SUFFIXES)}", REMEDY)
     _check(data, flag)
     return data
 
@@ -116,53 +134,3 @@ def _read_npz(path: str, flag: str) -> ArrayData:
 def _is_usable(labels: np.ndarray) -> bool:
     """Returns True if labels or conditions are numbers `[N]` or `[N, K]`."""
     return labels.ndim in (1, 2) and labels.dtype.kind in "fiub" and labels.size > 0
-
-
-def _read_csv(path: str, flag: str) -> ArrayData:
-    """Reads a table of numbers, with the names of the columns in the first line if it has text."""
-    names, numbers, columns = _read_columns(path, flag)
-    labels, classes = None, None
-    label_column = next((i for i, name in enumerate(names or []) if name in _LABEL_COLUMNS), None)
-    if names is not None and label_column is not None:
-        name, cells = names.pop(label_column), columns.pop(label_column)
-        for number, cell in zip(numbers, cells, strict=True):
-            if not cell.strip():
-                raise UserError(f"{flag}: line {number} has no {name}", "add it, or omit the line")
-        labels, classes = read_labels(cells)
-    for place, column in enumerate(columns):
-        for number, cell in zip(numbers, column, strict=True):
-            if not is_number(cell):
-                name = names[place] if names else f"column {place + 1}"
-                remedy = "encode text as numbers; only a column named label may contain text"
-                raise UserError(
-                    f"{flag}: line {number}: {shorten(cell)!r} in {name} is not a number",
-                    "separate columns by commas" if ";" in cell or "\t" in cell else remedy,
-                )
-    examples = np.array(
-        [[float(cell) if cell.strip() else np.nan for cell in column] for column in columns]
-    ).T
-    return ArrayData(examples, labels, None if names is None else tuple(names), classes)
-
-
-def _read_columns(path: str, flag: str) -> tuple[list[str] | None, list[int], list[tuple]]:
-    """Returns the names of the columns or None, the numbers of the lines, and the columns."""
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(text)))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise unreadable(path, flag, error) from error
-    lines = [(number, line) for number, line in enumerate(rows, 1) if line]
-    names = None
-    if lines and not all(is_number(cell) for cell in lines[0][1]):
-        names = [cell.strip() for cell in lines.pop(0)[1]]
-    if not lines:
-        raise UserError(f"{flag} contains no examples", "give a line of numbers for each example")
-    width = len(names or lines[0][1])
-    for number, line in lines:
-        if len(line) != width:
-            raise UserError(
-                f"{flag}: line {number} has {len(line)} columns in place of {width}", "correct it"
-            )
-    columns = list(zip(*(line for _, line in lines), strict=True))
-    return names, [number for number, _ in lines], columns

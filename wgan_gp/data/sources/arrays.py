@@ -28,9 +28,10 @@ from ..scaling.dequantization import is_byte
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import Covariance
 from . import array_checks, pixels
-from .array_files import open_arrays
-from .class_names import numbered_like
+from .array_files import ArrayData, open_arrays
+from .labels import numbered_like
 from .npy_files import Rows, chunks
+from .understood import describe
 
 
 class ArrayReader:
@@ -39,6 +40,7 @@ class ArrayReader:
     Args:
       settings: The settings of the data.
       flag: The name of the flag of the file, for messages.
+      data: The examples if they are not in a file, for which `flag` is their name in messages.
 
     Attributes:
       scaling: The scaling of the training data; see `use_scaling`.
@@ -51,13 +53,18 @@ class ArrayReader:
 
     resizable = False  # see `Dataset.resizable`
 
-    def __init__(self, settings: DataSettings, flag: str = "--data_dir"):
-        if settings.data_dir is None:
+    def __init__(
+        self, settings: DataSettings, flag: str = "--data_dir", data: ArrayData | None = None
+    ):
+        if data is not None:
+            self._flag, self._data = flag, data
+        elif settings.data_dir is None:
             raise UserError(
                 "--dataset=array needs --data_dir", "give a .npy, .npz or .csv file, or a folder"
             )
-        self._flag = f"{flag}={settings.data_dir}"
-        self._data = open_arrays(settings.data_dir, self._flag)
+        else:
+            self._flag = f"{flag}={settings.data_dir}"
+            self._data = open_arrays(settings.data_dir, self._flag, settings)
         array_checks.check_scaling(self._flag, self._data, settings)
         self.scaling, self._valid, self._content = self._examine(settings)
         array_checks.check_constant(self._flag, self._data, self.scaling, settings)
@@ -71,11 +78,17 @@ class ArrayReader:
         if labels is not None and is_condition:
             self._values = labels.reshape(len(labels), -1)[self._valid]
             self.conditions = Conditions.of(self._values, self._flag)
+        elif self._data.conditions is not None:
+            self._values = self._data.conditions[self._valid]
+            self.conditions = Conditions.of(self._values, self._flag)
         elif labels is not None:
             self.label_count = int(labels.max()) + 1
         array_checks.check_flags(self._flag, self.example_shape, self.label_count, settings)
         if self.label_count and settings.num_classes is not None:
             self.label_count = settings.num_classes
+        if self._data.is_table:
+            understood = describe(self._data, int(self._valid.sum()))
+            logging.info(f"note: {self._flag}: {understood}")
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -99,6 +112,7 @@ class ArrayReader:
                 f"has {len(scaling.constants)}",
                 "give data of the same shape",
             )
+        array_checks.check_names(self._flag, self._data, scaling)
         array_checks.check_normalized(self._flag, self._data, self._statistics, scaling)
         self.scaling = scaling
 
@@ -110,7 +124,8 @@ class ArrayReader:
         """
         labels, names = self._data.labels, self._data.class_names
         if labels is not None and self.label_count:
-            labels = numbered_like(class_names, labels, names, self._flag)
+            if class_names is not None and names is not None:
+                labels = numbered_like(class_names, labels, names, self._flag)
             self._data = self._data._replace(labels=labels, class_names=class_names)
             self.class_names = class_names
             self.label_count = max(self.label_count, len(class_names or ()))
