@@ -19,6 +19,8 @@ from .sources.built_in import BUILT_IN, BuiltInReader
 from .spec import DataSpec, is_normalized
 
 if typing.TYPE_CHECKING:
+    import numpy as np
+
     from .opened_data import InMemoryData, OpenedData, StreamedData
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
@@ -111,6 +113,20 @@ class Dataset:
     def scaling(self) -> Scaling | None:
         """The scaling of an array, None for other datasets."""
         return getattr(self._reader, "scaling", None)
+
+    def as_given(
+        self, samples: np.ndarray, labels: np.ndarray | None, conditions: np.ndarray | None
+    ) -> Any:
+        """Returns samples in the units of the data, as a DataFrame if the data is one.
+
+        Args:
+          samples: `[N, D]`, with all features.
+          labels: `[N]`, the numbers of their classes, or None.
+          conditions: `[N, K]`, or None.
+        """
+        if not hasattr(self._reader, "to_frame"):
+            return samples
+        return self._reader.to_frame(samples, labels, conditions)
 
     @property
     def resizable(self) -> bool:
@@ -258,10 +274,18 @@ def find_dataset(
     """
     if function is None:
         return Dataset(settings, _find_reader(settings), conditioning, devices)
-    from .sources.user_data import UserReader  # noqa: PLC0415
+    from .sources.frames import FrameReader, is_frame  # noqa: PLC0415
+    from .sources.tables import refuse_columns  # noqa: PLC0415
+    from .sources.user_data import UserReader, call, called_once  # noqa: PLC0415
 
     flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
-    reader = UserReader(settings, function, flag)
+    function = called_once(function)
+    reader: Any
+    if is_frame(call(function, settings, settings.split, flag)):
+        reader = FrameReader(settings, function, flag)
+    else:
+        refuse_columns(flag, settings)
+        reader = UserReader(settings, function, flag)
     return Dataset(settings, reader, conditioning, devices)
 
 

@@ -303,7 +303,7 @@ def counts_rows(cells: Sequence[str]) -> bool:
 
 
 def _find_separator(lines: Sequence[str], is_whole: bool) -> str:
-    best = (",", (False, 0.0))
+    best = (",", (0, 0.0))
     for separator in _SEPARATORS:
         try:
             rows = _head_rows(lines, separator, is_whole)
@@ -314,7 +314,7 @@ def _find_separator(lines: Sequence[str], is_whole: bool) -> str:
             continue
         cells = [cell for row in rows for cell in row]
         share = sum(map(is_value, cells)) / len(cells)
-        quality = (len(set(widths)) == 1 or widths[0] == widths[-1] - 1, share)
+        quality = (2 if len(set(widths)) == 1 else widths[0] == widths[-1] - 1, share)
         if quality > best[1]:
             best = (separator, quality)
     return best[0]
