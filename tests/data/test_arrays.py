@@ -390,7 +390,7 @@ def test_held_out_data_has_the_scaling_of_the_training_data(tmp_path):
         ("x.npz", {"examples": np.eye(3), "conditions": 1e300 * np.eye(3)}, "that are too large"),
         ("x.npz", {"examples": np.eye(3), "labels": -np.arange(3)}, "contains the label -2"),
         ("x.npz", b"PK", "cannot be read"),
-        ("x.csv", b"a,b\n1,2\n3\n", "line 3 has 1 columns in place of 2"),
+        ("x.csv", b"a,b\n1,2\n3\n", "line 3 has 1 column in place of 2"),
         ("x.csv", b"a,b\n1,2\n3,x\n", "line 3: 'x' in b is not a number"),
         ("x.csv", b"a,b\n", "contains no examples"),
         ("x.csv", b"\xff\xfe", "contains no examples"),
