@@ -101,7 +101,7 @@ def find(function, **settings):
         (lambda: ROWS.astype(str), "dtype <U"),
         (lambda: ROWS.astype(object), "dtype object"),
         (lambda: np.zeros([4, 2], "datetime64[s]"), "dtype datetime64[s]"),
-        (lambda: pandas.DataFrame({"a": ["x"] * 8}), "examples of shape (8, 1)"),
+        (lambda: pandas.DataFrame({"a": ["x"] * 8}), "row 0: 'x' in a is not a number"),
         (lambda: np.ma.masked_greater(ROWS, 0), "masked elements"),
         (lambda: (ROWS, np.full([64], "a")), "labels of shape (64,)"),
         (lambda: WithArray(lambda: 1 / 0), "failed (ZeroDivisionError: division by zero)"),
@@ -130,7 +130,7 @@ def find(function, **settings):
 def test_data_of_another_kind_is_refused(make, message):
     with pytest.raises(wgan_gp.UserError) as caught:
         find(lambda split: make() if split == "train" else None)
-    assert str(caught.value).startswith("data ") and message in str(caught.value)
+    assert str(caught.value).startswith("data") and message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,6 @@ def test_data_of_another_kind_is_refused(make, message):
         ROWS.tolist,
         lambda: tf.constant(ROWS),
         lambda: tf.Variable(ROWS),
-        lambda: pandas.DataFrame(ROWS),
         lambda: np.ma.masked_greater(ROWS, 1000),
         lambda: WithArray(lambda: ROWS),
         lambda: (ROWS, None),
