@@ -109,7 +109,7 @@ def choose_declared_form(
 def check_cropping(size: tuple[int, int], form: Form) -> None:
     """Raises UserError if a picture of this height and width is cropped under --crop=none."""
     if form.crop == "none" and is_cropped(size, form.shape[:2]):
-        raise _cropping_error(f"an image of {_text(size)}", uncropped_size(size, form.shape[:2]))
+        raise _cropping_error(f"it has {_text(size)}", uncropped_size(size, form.shape[:2]))
 
 
 def uncropped_size(size: tuple[int, int], target: tuple[int, int]) -> int | str:
