@@ -16,8 +16,7 @@ from typing import Any, Protocol
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError
 from .sources.built_in import BUILT_IN, BuiltInReader
-from .sources.labels import names_of_numbers
-from .spec import DataSpec, is_normalized
+from .spec import DataSpec, is_normalized, names_of_numbers
 
 if typing.TYPE_CHECKING:
     import numpy as np

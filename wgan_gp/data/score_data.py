@@ -19,10 +19,10 @@ from .sources.array_checks import check_names, names_of
 from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
 from .sources.decoding import decode_readable, warn_of_unreadable
 from .sources.folder import FolderImages, find_form, list_images, read_headers
-from .sources.labels import names_of_numbers, numbered_like
+from .sources.labels import numbered_like
 from .sources.npy_files import chunks
 from .sources.user_arrays import as_arrays
-from .spec import DataSpec
+from .spec import DataSpec, names_of_numbers
 
 
 @dataclasses.dataclass(frozen=True)

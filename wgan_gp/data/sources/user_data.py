@@ -17,9 +17,9 @@ from ...run_directory.json_files import digest
 from ..feed.pipeline_errors import check
 from ..opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
 from ..scaling.conditions import Conditions
-from ..spec import DataSpec
+from ..spec import DataSpec, names_of_numbers
 from . import pixels
-from .labels import names_of_numbers, numbered_like
+from .labels import numbered_like
 from .user_arrays import Arrays, Stream, convert, fingerprint
 
 
