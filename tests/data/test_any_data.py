@@ -109,7 +109,7 @@ def check(case):
     with tempfile.TemporaryDirectory() as folder:
         path, extra = f"{folder}/data.npz", {}
         if case.labels is not None:
-            extra["labels"] = case.labels
+            extra["labels" if case.labels.dtype.kind == "i" else "conditions"] = case.labels
         np.savez(path, examples=case.examples, **extra)
         config = Config(
             dataset="array",

@@ -25,7 +25,9 @@ ALLOWED = {
         "tensorflow_datasets",
         "google",
         "googleapiclient",  # asks Google for the location of a bucket
+        "h5py",  # Keras requires it
         "numpy",
+        "pandas",
         "PIL",
         "requests",  # with which tensorflow-datasets downloads
         "scipy",  # scikit-learn requires it and threadpoolctl

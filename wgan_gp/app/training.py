@@ -89,6 +89,7 @@ def train(
     with explaining_errors(config):
         run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
+        logging.info(f"note: {run.dataset.describe(run.data.size)}")
         logging.info(f"training on {run.devices.describe()}")
         if run.devices.platform == "TPU":
             warn_of_padding(run)

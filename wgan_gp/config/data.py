@@ -67,7 +67,8 @@ class DataSettings(Seeded):
     data_dir: str | None = setting(
         None,
         "Location of the data, local or gs://: a folder of images (image_folder), a pattern of "
-        "files (tfrecord), a file of numbers (array: .npy, .npz, .csv, or a folder of .npy), or "
+        "files (tfrecord), a file of numbers (array: .npy, .npz, .h5, .mat, .csv, or a folder of "
+        "arrays), or "
         "the folder in which tensorflow-datasets prepares its datasets.",
         path=True,
         per_process=True,
@@ -99,7 +100,8 @@ class DataSettings(Seeded):
     )
     num_classes: int | None = setting(
         None,
-        "Number of classes of a tfrecord or array dataset, whose labels are 0 to num_classes - 1.",
+        "Number of classes of a tfrecord dataset or a tf.data.Dataset of yours, whose labels are 0 "
+        "to num_classes - 1. Other data say their classes.",
         minimum=1,
         maximum=1_000_000,
         affects="data",

@@ -15,6 +15,7 @@ from ..run_directory.schema import integer, list_of, object_of, optional, text
 from .datasets import Dataset
 from .scaling.conditions import Conditions
 from .scaling.scaling import Scaling
+from .sources.labels import names_of_numbers
 from .spec import DataSpec, is_normalized
 
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
@@ -24,6 +25,7 @@ _DESCRIPTIONS = {
     "sizes": "the file sizes differ",
     "content": "the examples differ",
 }
+_MOST_NUMBERED = 1_000_000
 _count = optional(integer(0, 2**62))
 _is_record = object_of(
     {
@@ -85,7 +87,12 @@ class DataRecord:
         try:
             if not _is_record(saved):
                 raise ValueError("the record has other entries")
-            shape, names = tuple(saved["example_shape"]), saved.get("class_names")
+            shape, classes = tuple(saved["example_shape"]), saved["classes"]
+            names = saved.get("class_names")
+            if names is None and classes <= _MOST_NUMBERED:  # written by an older version
+                names = names_of_numbers(classes)
+            if classes > len(names or ()):
+                raise ValueError("classes have no names")
             scaling, conditions = saved.get("scaling"), saved.get("conditions")
             if scaling is not None:
                 scaling = Scaling.from_dict(scaling)
@@ -95,10 +102,10 @@ class DataRecord:
                 conditions = Conditions.from_dict(conditions)
             spec = DataSpec(
                 shape,
-                saved["classes"],
+                classes,
                 is_normalized(shape) if scaling is None else scaling.bounded,
                 conditions,
-                None if names is None else tuple(names),
+                tuple(names) if names else None,
                 scaling,
             )
             return cls(spec, saved.get("fingerprint"))
@@ -130,8 +137,8 @@ def _read(directory: RunDirectory) -> DataRecord | None:
 
 
 def use_record(dataset: Dataset, directory: RunDirectory) -> None:
-    """Scales the data of a run that continues as at its beginning, even if the data changed."""
-    if dataset.scaling is None and dataset.conditions is None:
+    """Scales and numbers the data of a run that continues as at its beginning."""
+    if not dataset.takes_record:
         return
     with directory.convert_file_errors("read"):
         record = _read(directory) if directory.has_checkpoints() else None

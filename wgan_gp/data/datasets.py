@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError
 from .sources.built_in import BUILT_IN, BuiltInReader
+from .sources.labels import names_of_numbers
 from .spec import DataSpec, is_normalized
 
 if typing.TYPE_CHECKING:
@@ -28,7 +29,7 @@ _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR = "--data_dir"
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
-    "array": "give a .npz file with labels or conditions, or a .csv file with a column named label",
+    "array": "give a file with labels or conditions, such as a .csv file with a column named label",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
 }
 
@@ -37,7 +38,9 @@ class DatasetReader(Protocol):
     """Reads a dataset from one kind of storage; see `Dataset.spec` for the attributes."""
 
     example_shape: tuple[int, ...]
-    label_count: int
+
+    @property
+    def label_count(self) -> int: ...
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -76,9 +79,8 @@ class Dataset:
         conditioning: str,
         devices: DeviceSettings,
     ):
-        self.label_count = reader.label_count
         has_conditions = getattr(reader, "conditions", None) is not None
-        if conditioning != "none" and not (self.label_count or has_conditions):
+        if conditioning != "none" and not (reader.label_count or has_conditions):
             raise UserError(
                 f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
                 "none",
@@ -86,20 +88,20 @@ class Dataset:
             )
         if conditioning != "none" and has_conditions:
             reader.conditions.warn()  # type: ignore[attr-defined]
-        classes = 0 if conditioning == "none" else self.label_count
-        self._classes = classes
         self.settings = settings
         self._reader: Any = reader
         self._conditioning = conditioning
         self._devices = devices
+        self._set_classes()
 
     @property
     def spec(self) -> DataSpec:
         """The shape of the examples and the number of classes of the run."""
         conditions = None if self._conditioning == "none" else self.conditions
-        shape, names = self._reader.example_shape, getattr(self._reader, "class_names", None)
+        shape = self._reader.example_shape
+        names = getattr(self._reader, "class_names", None) or names_of_numbers(self.label_count)
         bounded = getattr(self._reader, "bounded", is_normalized(shape))
-        return DataSpec(shape, self._classes, bounded, conditions, names, self.scaling)
+        return DataSpec(shape, self._classes, bounded, conditions, names or None, self.scaling)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -121,15 +123,28 @@ class Dataset:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
 
+    def describe(self, size: int | None) -> str:
+        """Returns what was understood of the data, in one line; see `DataSpec.describe`."""
+        settings = self.settings
+        origin = f"--dataset={settings.dataset}"
+        if settings.dataset in FILE_DATASETS:
+            origin = f"{_DATA_DIR}={settings.data_dir}"
+        return f"{origin}: {self.spec.describe(size)}"
+
+    @property
+    def takes_record(self) -> bool:
+        """Is True if `use_recorded` has an effect."""
+        return hasattr(self._reader, "use_spec")
+
     def use_recorded(self, spec: DataSpec) -> None:
         """Scales examples and conditions, and numbers classes, as at the beginning of the run."""
-        if spec.scaling is not None and self.scaling is not None:
-            self._reader.use_scaling(spec.scaling)
-        if spec.class_names is not None:
-            self._reader.use_classes(spec.class_names)
-        current, conditions = self.conditions, spec.conditions
-        if conditions is not None and current is not None and current.size == conditions.size:
-            self._reader.conditions = current.scaled_like(conditions)
+        if self.takes_record and (spec.scaling is None) == (self.scaling is None):
+            self._reader.use_spec(spec)
+            self._set_classes()
+
+    def _set_classes(self) -> None:
+        self.label_count = self._reader.label_count
+        self._classes = 0 if self._conditioning == "none" else self.label_count
 
     def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:
         """Opens the dataset.
@@ -229,9 +244,7 @@ class Dataset:
         flag = "--test_data_dir"
         reader: Any = _find_reader(settings, flag)
         if self.scaling is not None:
-            reader.use_scaling(self.scaling)
-            reader.use_conditions(self.conditions)
-            reader.use_classes(self.spec.class_names)
+            reader.use_spec(self.spec)
         return self._open(reader, settings, flag)
 
 
@@ -266,9 +279,10 @@ def find_dataset(
 
 def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader:
     """Finds the reader of a dataset whose files `flag` names."""
-    if settings.num_classes is not None and settings.dataset not in ("tfrecord", "array"):
+    if settings.num_classes is not None and settings.dataset != "tfrecord":
         raise UserError(
-            f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and array",
+            f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and to a "
+            "tf.data.Dataset of yours: other data say their classes",
             "omit it",
         )
     for name, default in (("scaling", "minmax"), ("invalid", "refuse")):

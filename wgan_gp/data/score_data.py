@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import zipfile
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from ..config import DataSettings, image_size_of
-from ..errors import UserError, reason
+from ..errors import UserError
 from .datasets import Dataset
 from .feed.pipeline import first_examples
 from .feed.shuffling import shuffled
-from .scaling.conditions import Conditions
 from .scaling.scaling import Scaling
 from .sources import pixels
 from .sources.array_checks import names_of
-from .sources.array_files import open_arrays
-from .sources.class_names import numbered_like
+from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
 from .sources.decoding import decode_readable, warn_of_unreadable
 from .sources.folder import FolderImages, find_form, list_images, read_headers
+from .sources.labels import names_of_numbers, numbered_like
 from .sources.npy_files import chunks
-from .sources.user_arrays import convert
+from .sources.user_arrays import as_arrays
 from .spec import DataSpec
-
-_ARRAYS = (".npy", ".npz")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +53,10 @@ def check_path(path: str, *, is_array: bool) -> None:
         raise UserError(f"--score_data={path} does not exist", "give a folder or a file")
     if is_array:
         return  # open_arrays checks the rest
-    if not tf.io.gfile.isdir(path) and not path.endswith(_ARRAYS):
+    if not tf.io.gfile.isdir(path) and not path.lower().endswith(ARRAYS):
         raise UserError(
-            f"--score_data={path} is not a folder and does not end in .npy or .npz",
-            "give a folder of images, or a file of NumPy arrays",
+            f"--score_data={path} is not a folder and ends in none of {', '.join(ARRAYS)}",
+            "give a folder of images, or a file of arrays",
         )
 
 
@@ -124,7 +119,7 @@ def require_labels(
     for batch in batches:
         if classes and (batch.labels is None or not np.all(batch.labels < classes)):
             raise UserError(
-                f"--mode=score needs a label from 0 to {classes - 1} for each example, because "
+                f"--mode=score needs a label of one of {classes} classes for each example, because "
                 f"--model_dir={model_dir} is a conditional run",
                 "give --score_data a .npz file of examples and labels",
             )
@@ -173,9 +168,8 @@ def _read_folder(
 def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[ExampleBatch]:
     flag = f"--score_data={path}"
     settings = DataSettings(dequantization=False)
-    value = _load(path, flag)
-    arrays = convert(value, settings, flag)
-    examples = arrays.examples
+    found = open_file(path, flag)
+    examples = as_arrays(found.examples[:], flag=flag).examples
     if examples.shape[1:] != spec.example_shape:
         raise UserError(
             f"{flag} contains examples of shape {examples.shape[1:]}, but the run has "
@@ -185,7 +179,9 @@ def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[Example
     if examples.dtype == np.uint8:
         first = tf.constant(0, tf.int64)
         examples = pixels.normalize(settings, tf.constant(examples), first).numpy()
-    labels = _labels(arrays.labels, spec.conditions, flag)
+    labels = None
+    if spec.classes or spec.conditions is not None:
+        labels = _labels(array_data(flag, **found._asdict()), spec, flag)
     yield from _split(examples, labels, batch_size, np.arange(len(examples)))
 
 
@@ -202,10 +198,7 @@ def _read_scaled(
             f"on {expected}",
             "give examples of the shape of the run's data",
         )
-    numbered = data.labels
-    if spec.classes and numbered is not None and numbered.dtype.kind in "iu":
-        numbered = numbered_like(spec.class_names, numbered, data.class_names, flag)
-    all_labels = _labels(numbered, spec.conditions, flag)
+    all_labels = _labels(data, spec, flag)
     for begin, part in chunks(data.examples):
         is_bad = np.logical_not(np.isfinite(part)).reshape(-1, part.shape[-1])
         if is_bad.any():
@@ -226,37 +219,14 @@ def _read_scaled(
         yield from _split(examples, labels, batch_size, indices)
 
 
-def _load(path: str, flag: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns the examples and the labels of a .npy or .npz file."""
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = io.BytesIO(file.read())
-        loaded = np.load(content, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{flag} cannot be read ({reason(error)})", "write it with np.save or np.savez"
-        ) from error
-    if isinstance(loaded, np.ndarray):
-        return loaded, None
-    # "samples" is the name in files of --mode=sample --sample_format=npz.
-    name = "examples" if "examples" in loaded else "samples"
-    if name not in loaded:
-        raise UserError(
-            f"{flag} contains neither examples nor samples",
-            "write it with np.savez(path, examples=..., labels=...)",
-        )
-    return loaded[name], loaded.get("labels", loaded.get("conditions"))
-
-
-def _labels(
-    labels: np.ndarray | None, conditions: Conditions | None, flag: str
-) -> np.ndarray | None:
-    """Returns the labels or conditions of a file as the networks get them, or None."""
-    if labels is None:
+def _labels(data: ArrayData, spec: DataSpec, flag: str) -> np.ndarray | None:
+    """Returns the labels or conditions of a file as the networks of a run get them, or None."""
+    if spec.conditions is not None and data.conditions is not None:
+        return spec.conditions.standardize(spec.conditions.checked(data.conditions, flag))
+    if not spec.classes or data.labels is None:
         return None
-    if conditions is not None:
-        return conditions.standardize(conditions.checked(labels, flag))
-    return labels.astype(np.int32) if labels.ndim == 1 and labels.dtype.kind in "iu" else None
+    names = spec.class_names or names_of_numbers(spec.classes)
+    return numbered_like(names, data.labels, data.class_names or (), flag).astype(np.int32)
 
 
 def _split(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
+
+from ..errors import shorten
 
 if typing.TYPE_CHECKING:
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
+
+_SHOWN = 5  # names of features or classes in a line
 
 
 def is_normalized(example_shape: tuple[int, ...]) -> bool:
@@ -24,7 +29,8 @@ class DataSpec:
       classes: The number of classes of a run with labels, else 0.
       bounded: Whether all training examples are in [-1, 1].
       conditions: The distribution of the conditions of a run with conditions, else None.
-      class_names: The names of the classes of a table whose labels are texts, else None.
+      class_names: The names of the classes of the data in the order of their numbers, also for an
+        unconditional run; None without labels.
       scaling: The scaling of an array; None for other data.
     """
 
@@ -39,3 +45,37 @@ class DataSpec:
     def condition_size(self) -> int:
         """The length K of the conditions of a run with conditions, else 0."""
         return 0 if self.conditions is None else self.conditions.size
+
+    def describe(self, size: int | None) -> str:
+        """Returns what a user should see of the data, in one line.
+
+        Args:
+          size: The number of examples; None if they are generated.
+        """
+        *sides, last = self.example_shape
+        names = None if self.scaling is None else self.scaling.names
+        kinds = {
+            0: _count(last, "feature"),
+            1: f"{_count(sides[0] if sides else 0, 'step')} and {_count(last, 'channel')}",
+            2: f"{'x'.join(map(str, sides))} pixels and {_count(last, 'channel')}",
+        }
+        found = "examples" if size is None else _count(size, "example")
+        parts = [f"{found} of {kinds[len(sides)]}"]
+        if names is not None:
+            parts[0] += f" ({_list(names)})"
+        if self.class_names is not None:
+            parts.append(f"{_count(len(self.class_names), 'class')} ({_list(self.class_names)})")
+        if self.conditions is not None:
+            parts.append(f"conditions of {_count(self.conditions.size, 'number')}")
+        return ", ".join(parts)
+
+
+def _count(number: int, name: str) -> str:
+    """Returns a number of things, such as "3 classes"."""
+    return f"{number} {name}{'' if number == 1 else 'es' if name.endswith('s') else 's'}"
+
+
+def _list(names: Sequence[str]) -> str:
+    """Returns names separated by commas, of many only the first ones."""
+    shown = [shorten(name, 30) for name in names[:_SHOWN]]
+    return ", ".join(shown + ["..."] * (len(names) > _SHOWN))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tqdm
+from absl import logging
 
 from ..config import OutputSettings
 from ..data.scaling.scaling import Scaling
@@ -160,6 +161,7 @@ def write(
       UserError: If the samples cannot be written.
     """
     scaling = spec.scaling
+    _announce_classes(settings, spec)
     path = settings.output or posixpath.join(
         directory.sampled, _default_name(settings, sampler.seed, iteration, conditions)
     )
@@ -176,7 +178,7 @@ def write(
         if scaling is not None:
             samples = scaling.restore(samples)
         contents = {
-            "npz": lambda: _archive(settings, sampler, iteration, samples, conditions),
+            "npz": lambda: _archive(settings, sampler, iteration, samples, conditions, spec),
             "npy": lambda: _numpy_file(samples),
             "csv": lambda: _table(samples, scaling),
         }
@@ -188,6 +190,21 @@ def write(
             tf.io.gfile.makedirs(folder)
         write_atomic(path, content)
     return path
+
+
+def _announce_classes(settings: OutputSettings, spec: DataSpec) -> None:
+    """Prints the names of the classes of the samples, which are chosen by number."""
+    if not (spec.classes and spec.class_names):
+        return
+    number = settings.sample_class
+    if number is not None:
+        logging.info(f"note: samples of class {number}, {shorten(spec.class_names[number])}")
+        return
+    names = ", ".join(f"{index}: {name}" for index, name in enumerate(spec.class_names))
+    logging.info(
+        f"note: samples of {spec.classes} classes in turn, equally many of each also if the data "
+        f"has more of some ({shorten(names)})"
+    )
 
 
 def _default_name(
@@ -251,8 +268,12 @@ def _archive(
     iteration: int,
     samples: np.ndarray,
     conditions: np.ndarray | None,
+    spec: DataSpec,
 ) -> bytes:
-    """Returns an .npz of samples, latents, seed, iteration and labels or conditions, if any."""
+    """Returns an .npz of samples, latents, seed, iteration and labels or conditions, if any.
+
+    The labels are the numbers of classes, whose names are in class_names.
+    """
     latents, labels = sampler.noise(
         settings.num_samples, settings.sample_class, conditions=conditions
     )
@@ -263,6 +284,7 @@ def _archive(
         "seed": np.int64(sampler.seed),
         "iteration": np.int64(iteration),
         **({"labels": labels} if sampler.classes else {}),
+        **({"class_names": spec.class_names} if sampler.classes and spec.class_names else {}),
         **({} if known is None else {"conditions": sampler.conditions_of(count, conditions)}),
     }
     content = io.BytesIO()

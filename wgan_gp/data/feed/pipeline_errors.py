@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -34,6 +35,20 @@ def check(
     )
     report = tf.strings.join([f"wgan_gp error {len(_makers) - 1} with [", numbers, "]"])
     return tf.debugging.Assert(condition, [report])
+
+
+def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function for `tf.numpy_function` whose UserError `user_error_of` returns again."""
+
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except UserError as error:
+            found = error
+        _makers.append(lambda: found)
+        raise ValueError(f"wgan_gp error {len(_makers) - 1} with []")  # an InvalidArgumentError
+
+    return call
 
 
 def user_error_of(error: tf.errors.OpError) -> UserError | None:

@@ -14,6 +14,7 @@ from ...errors import UserError
 from ..scaling.precision import warn_if_coarse
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import MAX_VALUES
+from ..spec import DataSpec
 from .array_files import ArrayData
 
 # The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
@@ -23,6 +24,8 @@ _UNSCALED = (1e-3, 1e6)
 _SCALED = (1e-150, 1e150)
 # The squares of larger normalized values overflow in float32.
 _MOST_NORMALIZED = 1e18
+# Data whose range differs by a larger factor from that of the training data is in another unit.
+_MOST_RATIO = 30
 
 
 def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
@@ -99,6 +102,26 @@ def check_normalized(flag: str, data: ArrayData, statistics: Statistics, scaling
             "data of the run",
             "give data in the units of the training data",
         )
+    _warn_of_range(flag, statistics, scaling)
+
+
+def _warn_of_range(flag: str, statistics: Statistics, scaling: Scaling) -> None:
+    """Warns of values in another unit, such as pixels in [0, 1] for training with [0, 255]."""
+    used = list(scaling.used)
+    here, before = (
+        (float(np.min(np.array(low)[used])), float(np.max(np.array(high)[used])))
+        for low, high in (
+            (statistics.minimum, statistics.maximum),
+            (scaling.minimum, scaling.maximum),
+        )
+    )
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = np.divide(here[1] - here[0], before[1] - before[0])
+    if not 1 / _MOST_RATIO < ratio < _MOST_RATIO:
+        logging.warning(
+            f"{flag} has values from {here[0]:g} to {here[1]:g}, but the training data has values "
+            f"from {before[0]:g} to {before[1]:g}: are they in the same unit?"
+        )
 
 
 def warn_of_precision(flag: str, data: ArrayData, statistics: Statistics, scaling: str) -> None:
@@ -110,21 +133,36 @@ def warn_of_precision(flag: str, data: ArrayData, statistics: Statistics, scalin
     warn_if_coarse(flag, names, statistics.minimum, statistics.maximum, dtype)
 
 
-def check_flags(
-    flag: str, example_shape: tuple[int, ...], label_count: int, settings: DataSettings
-) -> None:
-    """Raises UserError if a flag of images or classes does not fit the file."""
+def check_shape(flag: str, shape: tuple[int, ...], spec: DataSpec) -> None:
+    """Raises UserError unless arrays of a shape `[N, ...]` are examples like those of a spec."""
+    expected = spec.example_shape
+    if spec.scaling is not None:  # features may be left out
+        expected = (*expected[:-1], len(spec.scaling.constants))
+    if shape[1:] != expected:
+        raise UserError(
+            f"{flag} contains examples of shape {shape[1:]}, but the run was trained on {expected}",
+            "give examples of the shape of the training data",
+        )
+
+
+def warn_of_channels(flag: str, shape: tuple[int, ...]) -> None:
+    """Warns of images `[N, C, H, W]`, the order of PyTorch, which are read as `[N, H, W, C]`."""
+    if len(shape) == 4 and shape[1] <= 4 < min(shape[2:]):
+        _, height, width, channels = shape
+        logging.warning(
+            f"{flag} contains images of {height}x{width} pixels and {channels} channels; if they "
+            f"are [N, C, H, W] as in PyTorch, save np.moveaxis(examples, 1, -1)"
+        )
+
+
+def check_flags(flag: str, example_shape: tuple[int, ...], settings: DataSettings) -> None:
+    """Raises UserError if a flag of images does not fit the file."""
     for name in ("image_size", "image_channels"):
         if (value := getattr(settings, name)) is not None and not _has(example_shape, name, value):
             raise UserError(
                 f"--{name}={value}, but the examples of {flag} have shape {list(example_shape)}",
                 "omit it: arrays are not resized",
             )
-    if settings.num_classes is not None and label_count > settings.num_classes:
-        raise UserError(
-            f"--num_classes={settings.num_classes}, but {flag} has {label_count} classes",
-            "give at least that number",
-        )
 
 
 def names_of(data: ArrayData, selected: np.ndarray) -> str:

@@ -1,23 +1,31 @@
-"""Opens files of arrays: .npy, .npz, .csv, and folders of .npy files."""
+"""Opens files of arrays: .npy, .npz, .h5, .mat, .csv, and folders of arrays."""
 
 from __future__ import annotations
 
 import csv
 import io
-import zipfile
-import zlib
-from typing import NamedTuple
+import json
+import posixpath
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ...errors import UserError, shorten
-from .class_names import is_number, read_labels
+from .class_names import is_number
+from .labels import number_labels
 from .listing import check_path
-from .npy_files import REMEDY, Rows, open_folder, open_npy, unreadable
+from .named_arrays import NamedArrays, read_named
+from .npy_files import REMEDY, Rows, Shards, open_npy, unreadable
 
 _LABEL_COLUMNS = ("label", "labels", "class")
-_MOST_CLASSES = 1_000_000
+_NAMED = (".npz", ".h5", ".hdf5", ".mat")
+ARRAYS = (".npy", *_NAMED)
+# The files of a folder that belong to all of its examples.
+_COMMON = ("labels", "conditions", "class_names")
+_PARALLEL = 16  # files of a folder, which may be in a bucket
 
 
 class ArrayData(NamedTuple):
@@ -25,110 +33,222 @@ class ArrayData(NamedTuple):
 
     Attributes:
       examples: `[N, ...]`.
-      labels: `[N]` integers, `[N, K]` conditions, or None.
+      labels: `[N]` int64, the numbers of the classes of the examples, or None.
+      class_names: The names of the classes; None without labels.
+      conditions: `[N, K]`, or None.
       names: The names of the features, or None.
-      class_names: The names of the classes of a table whose labels are texts, else None.
     """
 
     examples: Rows
     labels: np.ndarray | None = None
-    names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    conditions: np.ndarray | None = None
+    names: tuple[str, ...] | None = None
 
 
-def open_arrays(path: str, flag: str) -> ArrayData:
+def open_arrays(path: str, origin: str) -> ArrayData:
     """Opens a file or a folder of arrays.
 
     Args:
-      path: A .npy, .npz or .csv file, or a folder of .npy files. A local .npy file is mapped into
-        memory; parts of a remote one are read as needed. The others are read whole.
-      flag: The flag that names it, for messages.
+      path: A .npy, .npz, .h5, .hdf5, .mat or .csv file, or a folder of such files except .csv. Of
+        .npy files, the examples are read as needed. The others are read whole.
+      origin: The flag that names it, with its value, for messages.
 
     Raises:
       UserError: If it cannot be read as examples `[N, D]`, `[N, T, C]` or `[N, H, W, C]`.
     """
-    check_path(flag, path)
+    check_path(origin, path)
     if tf.io.gfile.isdir(path):
-        data = ArrayData(open_folder(path, flag))
-    elif not tf.io.gfile.exists(path):
-        raise UserError(f"{flag} does not exist", REMEDY)
-    elif path.endswith(".npy"):
-        data = ArrayData(open_npy(path, flag))
-    elif path.endswith(".npz"):
-        data = _read_npz(path, flag)
-    elif path.endswith(".csv"):
-        data = _read_csv(path, flag)
-    else:
-        raise UserError(f"{flag} ends in neither .npy, .npz nor .csv", REMEDY)
-    _check(data, flag)
+        return array_data(origin, **_open_folder(path, origin)._asdict())
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{origin} does not exist", REMEDY)
+    if path.lower().endswith(".csv"):
+        return _read_csv(path, origin)
+    if not path.lower().endswith(ARRAYS):
+        raise UserError(f"{origin} ends in none of {', '.join(ARRAYS)} and .csv", REMEDY)
+    found = open_file(path, origin)
+    if found.examples.dtype.names is not None:
+        return _of_fields(found.examples[:], origin)
+    return array_data(origin, **found._asdict())
+
+
+def array_data(
+    origin: str,
+    examples: Rows,
+    labels: np.ndarray | None = None,
+    conditions: np.ndarray | None = None,
+    class_names: Sequence[Any] | None = None,
+    *,
+    names: tuple[str, ...] | None = None,
+) -> ArrayData:
+    """Returns checked examples, with numbered labels or conditions.
+
+    Args:
+      origin: The flag that names the file, with its value, for messages.
+      examples: `[N, ...]`.
+      labels: Labels of any kind, for `number_labels`.
+      conditions: `[N]` or `[N, K]` numbers.
+      class_names: The names of the classes if `labels` are their numbers from 0.
+      names: The names of the features.
+
+    Raises:
+      UserError: If they cannot be trained on.
+    """
+    shape, dtype = examples.shape, examples.dtype
+    if dtype.kind not in "fiub" or len(shape) not in (2, 3, 4) or 0 in shape:
+        raise UserError(
+            f"{origin} contains examples of shape {list(shape)} and dtype {dtype}",
+            "give numbers of shape [N, D], [N, T, C] or [N, H, W, C]",
+        )
+    for what, values in (("labels", labels), ("conditions", conditions)):
+        if values is not None and (not values.ndim or len(values) != shape[0]):
+            raise UserError(
+                f"{origin} contains {what} of shape {list(values.shape)} for {shape[0]} examples",
+                "give one to each example",
+            )
+    data = ArrayData(examples, names=names)
+    if labels is not None:
+        if class_names is not None:
+            labels = _named(labels, class_names, origin)
+        numbers, found_names = number_labels(labels, origin)
+        data = data._replace(labels=numbers, class_names=found_names)
+    if conditions is not None:
+        data = data._replace(conditions=check_conditions(conditions, origin))
     return data
 
 
-def _check(data: ArrayData, flag: str) -> None:
-    shape, dtype = data.examples.shape, data.examples.dtype
-    if dtype.kind not in "fiub" or len(shape) not in (2, 3, 4) or 0 in shape:
+def check_conditions(conditions: np.ndarray, origin: str) -> np.ndarray:
+    """Returns conditions `[N]` or `[N, K]` as `[N, K]` of the same dtype.
+
+    Raises:
+      UserError: If they have another shape or dtype, or contain NaN or infinity.
+    """
+    shape, dtype = conditions.shape, conditions.dtype
+    if len(shape) not in (1, 2) or not conditions.size or dtype.kind not in "fiub":
         raise UserError(
-            f"{flag} contains examples of shape {list(shape)} and dtype {dtype}",
-            "give numbers of shape [N, D], [N, T, C] or [N, H, W, C]",
+            f"{origin} contains conditions of shape {list(shape)} and dtype {dtype}",
+            "give one number, or K numbers, to each example: [N] or [N, K]",
         )
-    labels = data.labels
-    if labels is None:
-        return
-    if not _is_usable(labels) or len(labels) != shape[0]:
+    conditions = conditions.reshape(len(conditions), -1)
+    if bad := int((~np.isfinite(conditions)).any(axis=1).sum()):
         raise UserError(
-            f"{flag} contains labels or conditions of shape {list(labels.shape)} and dtype "
-            f"{labels.dtype} for {shape[0]} examples",
-            "give one integer from 0 to each example, or one row of numbers as its condition",
+            f"{origin} contains NaN or infinity in the conditions of {bad} of {len(conditions)} "
+            "examples",
+            "leave these examples out",
         )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise UserError(f"{flag} contains NaN or infinity in the conditions", "leave them out")
-    if labels.dtype.kind != "f" and labels.ndim == 1:
-        for label in (labels.min(), labels.max()):
-            if not 0 <= label < _MOST_CLASSES:
-                raise UserError(f"{flag} contains the label {label}", "number the classes from 0")
+    return conditions
 
 
-def _read_npz(path: str, flag: str) -> ArrayData:
+def _named(labels: Any, class_names: Any, origin: str) -> np.ndarray:
+    """Returns the names of classes whose numbers from 0 are given."""
+    names, numbers = np.asarray(class_names), np.asarray(labels)
+    if numbers.dtype.kind not in "iu" or not len(names):
+        raise UserError(f"{origin} has names of classes, but no numbers of them", "omit the names")
+    if numbers.min() < 0 or numbers.max() >= len(names):
+        raise UserError(
+            f"{origin} contains the labels {numbers.min()} to {numbers.max()}, but {len(names)} "
+            "names of classes",
+            "give a name to each class, numbered from 0",
+        )
+    return names[numbers]
+
+
+def open_file(path: str, origin: str) -> NamedArrays:
+    """Opens a file of arrays, whose contents are not checked yet."""
+    if path.lower().endswith(".npy"):
+        return NamedArrays(open_npy(path, origin))
+    return read_named(path, origin)
+
+
+def _open_folder(path: str, origin: str) -> NamedArrays:
+    """Opens the files of a folder in the order of their names, as one array.
+
+    Labels, conditions and the names of classes may be in `labels.npy`, `conditions.npy` and
+    `class_names.npy` or, as in a store, in data.json.
+
+    Raises:
+      UserError: If there are none, or they differ in shape or dtype.
+    """
+    listed = set(tf.io.gfile.listdir(path))
+    common: dict[str, Any] = {
+        role: open_npy(posixpath.join(path, f"{role}.npy"), origin)[:]
+        for role in _COMMON
+        if f"{role}.npy" in listed
+    }
+    if "data.json" in listed and "labels" in common and common["labels"].dtype.kind in "iu":
+        common |= _names_of_store(posixpath.join(path, "data.json"))
+    names = sorted(
+        name
+        for name in listed.difference(f"{role}.npy" for role in _COMMON)
+        if name.lower().endswith(ARRAYS) and not name.startswith(".")
+    )
+    if not names:
+        raise UserError(f"{origin} contains none of {', '.join(ARRAYS)} files", REMEDY)
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        shards = list(pool.map(lambda name: open_file(posixpath.join(path, name), origin), names))
+    first = shards[0]
+    for name, shard in zip(names, shards, strict=True):
+        if _form(shard) != _form(first):
+            raise UserError(
+                f"{origin}: {name} has {_form(shard)}, but {names[0]} has {_form(first)}",
+                "give shards of one shape and dtype",
+            )
+    found = {
+        role: np.concatenate([getattr(shard, role) for shard in shards])
+        for role in ("labels", "conditions")
+        if getattr(first, role) is not None
+    }
+    if "class_names" not in common and first.class_names is not None:
+        found["labels"] = np.concatenate(
+            [_named(shard.labels, shard.class_names, origin) for shard in shards]
+        )
+    return NamedArrays(Shards([shard.examples for shard in shards]), **(found | common))
+
+
+def _form(shard: NamedArrays) -> str:
+    """Returns the properties in which the files of a folder agree, in words."""
+    examples = shard.examples
+    text = f"examples of shape {list(examples.shape[1:])} and dtype {examples.dtype}"
+    extra = [role for role in _COMMON if getattr(shard, role) is not None]
+    return " and ".join([text, *extra])
+
+
+def _names_of_store(path: str) -> dict[str, list[str]]:
+    """Returns the names of the classes of a store, if its data.json has some."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            loaded = np.load(io.BytesIO(file.read()), allow_pickle=False)
-        members = {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise unreadable(path, flag, error) from error
-    arrays = {name: each for name, each in members.items() if isinstance(each, np.ndarray)}
-    # "samples" is the name in files of --mode=sample --sample_format=npz.
-    name = "examples" if "examples" in arrays else "samples"
-    if name not in arrays:
-        raise UserError(
-            f"{flag} contains the arrays {shorten(', '.join(arrays)) or 'none'}, but no examples",
-            "write it with np.savez(path, examples=..., labels=...)",
-        )
-    if "conditions" in arrays and "labels" in arrays:
-        raise UserError(f"{flag} contains labels and conditions", "give one of them")
-    if "conditions" not in arrays:
-        return ArrayData(arrays[name], arrays.get("labels"))
-    conditions = arrays["conditions"]
-    if _is_usable(conditions):
-        conditions = conditions.reshape(len(conditions), -1)
-    return ArrayData(arrays[name], conditions)
+            names = json.loads(file.read()).get("class_names")
+    except (ValueError, AttributeError):
+        return {}
+    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return {"class_names": names} if is_valid and names else {}
 
 
-def _is_usable(labels: np.ndarray) -> bool:
-    """Returns True if labels or conditions are numbers `[N]` or `[N, K]`."""
-    return labels.ndim in (1, 2) and labels.dtype.kind in "fiub" and labels.size > 0
+def _of_fields(rows: np.ndarray, origin: str) -> ArrayData:
+    """Returns a structured array `[N]`, whose fields are the columns of a table."""
+    columns = {name: rows[name] for name in rows.dtype.names or ()}
+    if any(column.ndim != 1 for column in columns.values()):
+        raise UserError(f"{origin} contains fields of several numbers", "give fields of one number")
+    label = next((name for name in columns if name.lower() in _LABEL_COLUMNS), None)
+    labels = None if label is None else columns.pop(label)
+    for name, column in columns.items():
+        if column.dtype.kind not in "fiub":
+            raise UserError(f"{origin} contains {column.dtype} in {name}", "give numbers")
+    examples = np.stack(list(columns.values()), axis=1) if columns else np.empty([len(rows), 0])
+    return array_data(origin, examples, labels, names=tuple(columns))
 
 
 def _read_csv(path: str, flag: str) -> ArrayData:
     """Reads a table of numbers, with the names of the columns in the first line if it has text."""
     names, numbers, columns = _read_columns(path, flag)
-    labels, classes = None, None
+    labels = None
     label_column = next((i for i, name in enumerate(names or []) if name in _LABEL_COLUMNS), None)
     if names is not None and label_column is not None:
         name, cells = names.pop(label_column), columns.pop(label_column)
         for number, cell in zip(numbers, cells, strict=True):
             if not cell.strip():
                 raise UserError(f"{flag}: line {number} has no {name}", "add it, or omit the line")
-        labels, classes = read_labels(cells)
+        labels = np.array([float(cell) for cell in cells] if all(map(is_number, cells)) else cells)
     for place, column in enumerate(columns):
         for number, cell in zip(numbers, column, strict=True):
             if not is_number(cell):
@@ -141,7 +261,7 @@ def _read_csv(path: str, flag: str) -> ArrayData:
     examples = np.array(
         [[float(cell) if cell.strip() else np.nan for cell in column] for column in columns]
     ).T
-    return ArrayData(examples, labels, None if names is None else tuple(names), classes)
+    return array_data(flag, examples, labels, names=None if names is None else tuple(names))
 
 
 def _read_columns(path: str, flag: str) -> tuple[list[str] | None, list[int], list[tuple]]:

@@ -13,6 +13,7 @@ from absl import logging
 
 from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
+from ..feed.pipeline_errors import reporting
 from ..feed.shuffling import shuffled
 from ..opened_data import (
     MAX_CACHE_BYTES,
@@ -27,9 +28,10 @@ from ..scaling.conditions import Conditions
 from ..scaling.dequantization import is_byte
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import Covariance
+from ..spec import DataSpec
 from . import array_checks, pixels
 from .array_files import open_arrays
-from .class_names import numbered_like
+from .labels import numbered_like
 from .npy_files import Rows, chunks
 
 
@@ -41,9 +43,9 @@ class ArrayReader:
       flag: The name of the flag of the file, for messages.
 
     Attributes:
-      scaling: The scaling of the training data; see `use_scaling`.
-      class_names: The names of the classes of a table whose labels are texts, else None.
-      conditions: The conditions of the training data, or None; see `use_conditions`.
+      scaling: The scaling of the training data; see `use_spec`.
+      class_names: The names of the classes; None without labels.
+      conditions: The conditions of the training data, or None.
 
     Raises:
       UserError: If the file cannot be trained on.
@@ -54,7 +56,8 @@ class ArrayReader:
     def __init__(self, settings: DataSettings, flag: str = "--data_dir"):
         if settings.data_dir is None:
             raise UserError(
-                "--dataset=array needs --data_dir", "give a .npy, .npz or .csv file, or a folder"
+                "--dataset=array needs --data_dir",
+                "give a .npy, .npz, .h5, .mat or .csv file, or a folder",
             )
         self._flag = f"{flag}={settings.data_dir}"
         self._data = open_arrays(settings.data_dir, self._flag)
@@ -63,19 +66,18 @@ class ArrayReader:
         array_checks.check_constant(self._flag, self._data, self.scaling, settings)
         array_checks.check_values(self._flag, self.scaling, settings)
         array_checks.warn_of_precision(self._flag, self._data, self._statistics, settings.scaling)
-        labels = self._data.labels
-        is_condition = labels is not None and (labels.ndim == 2 or labels.dtype.kind == "f")
-        self.label_count = 0
+        array_checks.warn_of_channels(self._flag, self._data.examples.shape)
         self.class_names = self._data.class_names
         self.conditions: Conditions | None = None
-        if labels is not None and is_condition:
-            self._values = labels.reshape(len(labels), -1)[self._valid]
+        if self._data.conditions is not None:
+            self._values = self._data.conditions[self._valid]
             self.conditions = Conditions.of(self._values, self._flag)
-        elif labels is not None:
-            self.label_count = int(labels.max()) + 1
-        array_checks.check_flags(self._flag, self.example_shape, self.label_count, settings)
-        if self.label_count and settings.num_classes is not None:
-            self.label_count = settings.num_classes
+        array_checks.check_flags(self._flag, self.example_shape, settings)
+
+    @property
+    def label_count(self) -> int:
+        """The number of classes, 0 without labels."""
+        return len(self.class_names or ())
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -87,48 +89,47 @@ class ArrayReader:
         """Is True if all normalized examples are in [-1, 1]."""
         return self.scaling.bounded
 
-    def use_scaling(self, scaling: Scaling) -> None:
-        """Replaces the scaling, by that of the training data or of the beginning of the run.
+    def use_spec(self, spec: DataSpec) -> None:
+        """Scales examples, standardizes conditions and numbers classes as in the training data.
+
+        Args:
+          spec: The training data, or the data of a run at its beginning.
 
         Raises:
-          UserError: If it is for another number of features, or for data of another size.
+          UserError: If the data has another shape, or other conditions or classes that the
+            networks get.
         """
-        if len(scaling.constants) != len(self.scaling.constants):
+        assert spec.scaling is not None, "the training data is an array"
+        array_checks.check_shape(self._flag, self._data.examples.shape, spec)
+        array_checks.check_normalized(self._flag, self._data, self._statistics, spec.scaling)
+        self.scaling = spec.scaling
+        if spec.classes:
+            self._use_classes(spec.class_names or ())
+        if spec.conditions is not None:
+            self._use_conditions(spec.conditions)
+
+    def _use_classes(self, class_names: tuple[str, ...]) -> None:
+        if self._data.labels is None:
             raise UserError(
-                f"{self._flag} has {len(self.scaling.constants)} features, but the training data "
-                f"has {len(scaling.constants)}",
-                "give data of the same shape",
+                f"{self._flag} has no labels, but the training data has",
+                "give data with labels",
             )
-        array_checks.check_normalized(self._flag, self._data, self._statistics, scaling)
-        self.scaling = scaling
+        labels = numbered_like(
+            class_names, self._data.labels, self._data.class_names or (), self._flag
+        )
+        self._data = self._data._replace(labels=labels, class_names=class_names)
+        self.class_names = class_names
 
-    def use_classes(self, class_names: tuple[str, ...] | None) -> None:
-        """Renumbers the classes of a table as in the training data.
-
-        Raises:
-          UserError: If a class is not among them.
-        """
-        labels, names = self._data.labels, self._data.class_names
-        if labels is not None and self.label_count:
-            labels = numbered_like(class_names, labels, names, self._flag)
-            self._data = self._data._replace(labels=labels, class_names=class_names)
-            self.class_names = class_names
-            self.label_count = max(self.label_count, len(class_names or ()))
-
-    def use_conditions(self, conditions: Conditions | None) -> None:
-        """Standardizes conditions like those of the training data.
-
-        Raises:
-          UserError: If the conditions have another length, or only one of both has conditions.
-        """
-        sizes = [0 if each is None else each.size for each in (self.conditions, conditions)]
-        if sizes[0] != sizes[1]:
+    def _use_conditions(self, conditions: Conditions) -> None:
+        size = 0 if self.conditions is None else self.conditions.size
+        if size != conditions.size:
             raise UserError(
-                f"{self._flag} has conditions of {sizes[0]} numbers, but those of the training "
-                f"data have {sizes[1]}",
+                f"{self._flag} has conditions of {size} numbers, but those of the training data "
+                f"have {conditions.size}",
                 "give data with the same conditions",
             )
-        self.conditions = conditions
+        assert self.conditions is not None
+        self.conditions = self.conditions.scaled_like(conditions)
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -194,10 +195,9 @@ class ArrayReader:
     def _labels(self) -> np.ndarray:
         if self.conditions is not None:
             return self.conditions.standardize(self._values)
-        labels = self._data.labels
-        if labels is None or not self.label_count:
+        if self._data.labels is None:
             return np.zeros([int(self._valid.sum())], np.int32)
-        return labels[self._valid]
+        return self._data.labels[self._valid]
 
     def _examine(self, settings: DataSettings) -> tuple[Scaling, np.ndarray, str]:
         """Reads all examples once.
@@ -216,8 +216,9 @@ class ArrayReader:
                 valid.append(statistics.add(part))
                 if covariance is not None:
                     covariance.add(part[valid[-1]])
-        if self._data.labels is not None:
-            content.update(np.ascontiguousarray(self._data.labels).data)
+        for values in (self._data.labels, self._data.conditions):
+            if values is not None:
+                content.update(np.ascontiguousarray(values).data)
         is_valid = np.concatenate(valid)
         if not is_valid.all():
             what = (
@@ -286,7 +287,7 @@ class StreamedRows(StreamedData):
 
         def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             examples, labels = tf.numpy_function(
-                read, [places], [self.format.dtype, label_spec.dtype], stateful=False
+                reporting(read), [places], [self.format.dtype, label_spec.dtype], stateful=False
             )
             examples = tf.ensure_shape(examples, [None, *self.format.shape])
             return examples, tf.ensure_shape(labels, label_spec.shape)

@@ -1,14 +1,18 @@
-"""Opens .npy files and folders of them, without reading their examples."""
+"""Examples in .npy files, which are read at their places: a file is never mapped into memory.
+
+A process that reads a mapped file dies (SIGBUS) when another program cuts the file.
+"""
 
 from __future__ import annotations
 
 import bisect
-import io
+import contextlib
+import math
 import os
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +21,12 @@ from ...errors import UserError, reason
 from .listing import local_path
 
 CHUNK_BYTES = 2**24  # of the examples that are read at a time
-REMEDY = "give a .npy, .npz or .csv file, or a folder of .npy files (docs/data.md)"
-_PARALLEL_READS = 16
+REMEDY = "give a .npy, .npz, .h5, .mat or .csv file, or a folder of arrays (docs/data.md)"
+_PARALLEL_READS = 16  # of a bucket
+_READ_HEADER: dict[tuple[int, int], Callable] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 class Rows(Protocol):
@@ -39,129 +47,234 @@ class Rows(Protocol):
         """Returns the examples of a slice, or at an array of indices."""
 
 
+class Header(NamedTuple):
+    """The header of an array in the .npy format.
+
+    Attributes:
+      shape, dtype: Those of the array.
+      is_fortran: Whether the first axis varies fastest.
+      begin: The place of the first number.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    is_fortran: bool
+    begin: int
+
+    @property
+    def bytes(self) -> int:
+        """The size of the array, of any size that a header may declare."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 def chunks(rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
     """Yields all examples in order, in chunks: the index of the first, and `[B, ...]`."""
-    size = max(1, int(np.prod(rows.shape[1:]))) * rows.dtype.itemsize
+    size = max(1, math.prod(rows.shape[1:])) * rows.dtype.itemsize
     step = max(1, CHUNK_BYTES // size)
     for first in range(0, rows.shape[0], step):
         yield first, np.asarray(rows[first : first + step])
 
 
-def open_folder(path: str, flag: str) -> Rows:
-    """Returns the rows of all .npy files of a folder, in the order of their names.
+def read_header(file: Any) -> Header:
+    """Reads a header at the beginning of a file.
 
     Raises:
-      UserError: If there are none, or they differ in shape or dtype.
+      ValueError: If it is none, or declares no array of numbers or texts. A damaged header raises
+        other exceptions, too.
     """
-    names = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".npy"))
-    if not names:
-        raise UserError(f"{flag} contains no .npy files", REMEDY)
-    shards = [open_npy(posixpath.join(path, name), flag) for name in names]
-    for name, shard in zip(names, shards, strict=True):
-        if (shard.shape[1:], shard.dtype) != (shards[0].shape[1:], shards[0].dtype):
-            raise UserError(
-                f"{flag}: {name} has examples of shape {list(shard.shape[1:])} and dtype "
-                f"{shard.dtype}, but {names[0]} of {list(shards[0].shape[1:])} and "
-                f"{shards[0].dtype}",
-                "give shards of one shape and dtype",
-            )
-    return _Shards(shards)
+    version = np.lib.format.read_magic(file)
+    if version not in _READ_HEADER:
+        raise ValueError(f"version {version} of the format is not supported")
+    shape, is_fortran, dtype = _READ_HEADER[version](file)
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"its shape is {shape}")
+    if dtype.hasobject:
+        raise ValueError("it contains Python objects, which could run programs")
+    return Header(shape, dtype, is_fortran, file.tell())
 
 
-def open_npy(path: str, flag: str) -> Rows:
+def open_npy(path: str, origin: str) -> Rows:
     """Returns the rows of a .npy file, which are not read yet.
 
     A remote file in Fortran order is read whole, because its examples are not ranges of the file.
 
     Raises:
-      UserError: If it is not a complete .npy file of numbers.
+      UserError: If it is not a complete .npy file.
     """
     local = local_path(path)
     if local is not None and not os.path.isfile(local):  # opening a pipe would wait
-        raise UserError(f"{flag}: {posixpath.basename(path)} is not a file", REMEDY)
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            head = io.BytesIO(file.read(2**16))
-            length = file.size()
-        version = np.lib.format.read_magic(head)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, is_fortran, dtype = read_header(head)
-    except (ValueError, KeyError, EOFError) as error:
-        raise unreadable(path, flag, error) from error
-    if dtype.hasobject or not shape:
+        raise UserError(f"{naming_file(path, origin)} is not a file", REMEDY)
+    with reporting_damage(path, origin), tf.io.gfile.GFile(path, "rb") as file:
+        header = read_header(file)
+        length = file.size()
+    if not header.shape:
+        raise UserError(f"{naming_file(path, origin)} contains a single number", REMEDY)
+    if length < header.begin + header.bytes:
         raise UserError(
-            f"{flag}: {posixpath.basename(path)} contains objects or a single number",
-            "save an array of numbers with np.save(path, examples)",
+            f"{naming_file(path, origin)} is cut: it has {length} bytes in place of "
+            f"{header.begin + header.bytes}",
+            "write it again",
         )
-    begin = head.tell()
-    if length < begin + int(np.prod(shape)) * dtype.itemsize:
-        raise UserError(
-            f"{flag}: {posixpath.basename(path)} is cut: {length} bytes", "write it again"
-        )
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    order: Literal["C", "F"] = "F" if is_fortran else "C"
-    if local is not None:
-        return np.memmap(local, dtype, mode="r", offset=begin, shape=shape, order=order)
-    if is_fortran:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return np.load(io.BytesIO(file.read()), allow_pickle=False)
-    return _RemoteRows(path, begin, shape, dtype)
+    rows = NpyRows(path, header, origin)
+    if local is None and header.is_fortran:
+        return rows[:]
+    return rows
 
 
-class _RemoteRows:
-    """Rows of a .npy file in a storage that cannot be mapped; see `Rows`."""
+class NpyRows:
+    """The rows of a complete .npy file; see `Rows`.
 
-    def __init__(self, path: str, begin: int, shape: tuple[int, ...], dtype: np.dtype):
-        self.shape = shape
-        self.dtype = dtype
-        self._path = path
-        self._begin = begin
-        self._row_bytes = int(np.prod(shape[1:])) * dtype.itemsize
+    Each call opens the file, so that thousands of files need no descriptors, and checks that it is
+    the same as at the beginning.
+
+    Args:
+      path: The file.
+      header: Its header.
+      origin: The flag and its value for messages.
+    """
+
+    def __init__(self, path: str, header: Header, origin: str):
+        self.shape, self.dtype = header.shape, header.dtype
+        self._path, self._header, self._origin = path, header, origin
+        self._row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self._open() as file:
+            self._stamp = _stamp(file)
 
     def __getitem__(self, indices: Any) -> np.ndarray:
         if isinstance(indices, slice):
             first, last, _ = indices.indices(self.shape[0])
-            return self._read(first, max(0, last - first))
-        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-            parts = list(pool.map(lambda index: self._read(int(index), 1), indices))
-        return np.concatenate(parts) if parts else np.empty([0, *self.shape[1:]], self.dtype)
+            with self._unchanged() as file:
+                return self._read(file, first, max(0, last - first))
+        rows = np.empty([len(indices), *self.shape[1:]], self.dtype)
+        workers = 1 if local_path(self._path) is not None else _PARALLEL_READS
 
-    def _read(self, first: int, count: int) -> np.ndarray:
-        with tf.io.gfile.GFile(self._path, "rb") as file:
-            file.seek(self._begin + first * self._row_bytes)
-            content = file.read(count * self._row_bytes)
-        return np.frombuffer(content, self.dtype).reshape(count, *self.shape[1:])
+        def read_part(part: int) -> None:
+            with self._unchanged() as file:
+                for place in range(part, len(indices), workers):
+                    rows[place] = self._read(file, int(indices[place]), 1)[0]
+
+        if workers == 1:
+            read_part(0)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(read_part, range(workers)))
+        return rows
+
+    def _read(self, file: Any, first: int, count: int) -> np.ndarray:
+        shape, size = self.shape[1:], self.dtype.itemsize
+        if not self._header.is_fortran:
+            content = self._read_at(file, first * self._row_bytes, count * self._row_bytes)
+            return np.frombuffer(content, self.dtype).reshape(count, *shape)
+        columns = [
+            self._read_at(file, (column * self.shape[0] + first) * size, count * size)
+            for column in range(math.prod(shape))
+        ]
+        rows = np.frombuffer(b"".join(columns), self.dtype).reshape(len(columns), count).T
+        return rows.reshape(count, *shape, order="F")
+
+    def _read_at(self, file: Any, place: int, size: int) -> bytes:
+        file.seek(self._header.begin + place)
+        content = file.read(size)
+        if len(content) != size:
+            raise self._changed()
+        return content
+
+    def _open(self) -> Any:
+        local = local_path(self._path)
+        if local is None:
+            return tf.io.gfile.GFile(self._path, "rb")
+        return open(local, "rb", buffering=0)
+
+    @contextlib.contextmanager
+    def _unchanged(self) -> Iterator[Any]:
+        """Opens the file.
+
+        Raises:
+          UserError: If it differs from the beginning, also after it was read, or is gone.
+        """
+        try:
+            with self._open() as file:
+                yield file
+                if _stamp(file) != self._stamp:
+                    raise self._changed()
+        except (OSError, tf.errors.NotFoundError, tf.errors.OutOfRangeError) as error:
+            raise self._changed() from error
+
+    def _changed(self) -> UserError:
+        return UserError(
+            f"{naming_file(self._path, self._origin)} was changed, cut or deleted while "
+            "it was in use",
+            "start again; write new data to another path",
+        )
 
 
-class _Shards:
-    """The rows of several files, one after the other; see `Rows`."""
+class Shards:
+    """The rows of several files, one after the other; see `Rows`.
+
+    Args:
+      shards: The rows of each file, of one shape and dtype.
+    """
 
     def __init__(self, shards: Sequence[Rows]):
         self._shards = shards
-        self._ends = list(np.cumsum([shard.shape[0] for shard in shards]))
-        self.shape = (int(self._ends[-1]), *shards[0].shape[1:])
+        self._ends = np.cumsum([shard.shape[0] for shard in shards]).tolist()
+        self._begins = [0, *self._ends]
+        self.shape = (self._ends[-1], *shards[0].shape[1:])
         self.dtype = shards[0].dtype
 
     def __getitem__(self, indices: Any) -> np.ndarray:
         if isinstance(indices, slice):
-            indices = np.arange(*indices.indices(self.shape[0]))
+            return self._slice(*indices.indices(self.shape[0])[:2])
         indices = np.asarray(indices)
         found = np.empty([len(indices), *self.shape[1:]], self.dtype)
-        owners = np.array([bisect.bisect_right(self._ends, index) for index in indices], int)
+        owners = np.searchsorted(self._ends, indices, side="right")
         for owner in np.unique(owners):
-            begin = self._ends[owner - 1] if owner else 0
             places = owners == owner
-            found[places] = self._shards[owner][indices[places] - begin]
+            found[places] = self._shards[owner][indices[places] - self._begins[owner]]
         return found
 
+    def _slice(self, first: int, last: int) -> np.ndarray:
+        parts = [np.empty([0, *self.shape[1:]], self.dtype)]
+        while first < last:
+            owner = bisect.bisect_right(self._ends, first)
+            begin, end = self._begins[owner], min(last, self._ends[owner])
+            parts.append(np.asarray(self._shards[owner][first - begin : end - begin]))
+            first = end
+        return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
-def unreadable(path: str, flag: str, error: Exception) -> UserError:
+
+def naming_file(path: str, origin: str) -> str:
+    """Returns the origin of messages, with the name of the file unless it ends with it."""
+    name = posixpath.basename(path)
+    return origin if origin.endswith(name) else f"{origin}: {name}"
+
+
+@contextlib.contextmanager
+def reporting_damage(path: str, origin: str) -> Iterator[None]:
+    """Turns the exceptions of libraries that read a damaged or hostile file into a UserError.
+
+    Libraries raise almost any exception for such files. Errors of the file system pass, which
+    `listing.reading` explains.
+    """
+    try:
+        yield
+    except (UserError, tf.errors.OpError):
+        raise
+    except Exception as error:
+        raise unreadable(path, origin, error) from error
+
+
+def unreadable(path: str, origin: str, error: Exception) -> UserError:
     """Returns the error for a file that is damaged or has another format."""
     return UserError(
-        f"{flag}: {posixpath.basename(path)} cannot be read ({reason(error)})",
-        "write it with np.save, np.savez or as a table of numbers",
+        f"{naming_file(path, origin)} cannot be read ({reason(error) or type(error).__name__})",
+        "write it again with the library that reads it: NumPy, h5py, SciPy or pandas",
     )
+
+
+def _stamp(file: BinaryIO) -> tuple[int, ...] | None:
+    """Returns the size and the time of an open local file; None for one in a bucket."""
+    if isinstance(file, tf.io.gfile.GFile):
+        return None
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +15,21 @@ from ...errors import UserError, explaining, shorten
 from ..feed.pipeline import without_autotune
 from ..opened_data import MAX_CACHE_BYTES
 from ..scaling.precision import in_words, warn_if_coarse
+from .array_files import check_conditions
+from .labels import are_integers, is_one_hot, number_labels
 
 _BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
-_RETURN = "give an array, a pair of arrays (examples, labels), or a tf.data.Dataset of these"
+_PROBED = 16_384  # examples of a stream, for the kind of its labels and the moments of conditions
+_RETURN = (
+    "give an array, a pair of arrays (examples, labels), a dictionary of examples and labels or "
+    "conditions, or a tf.data.Dataset of these"
+)
 _NUMBERS = "give numbers of shape [N, H, W, C] or [N, D]"
 MAX_IMAGE = 1.001  # images are in [-1, 1], up to rounding
 # A part of the error of a streamed dataset.
 OUT_OF_RANGE = "it has an image outside [-1, 1], or a row with NaN or infinity"
+# The keys of dictionaries. "image" and "label" are those of tensorflow-datasets.
+_EXAMPLE_KEYS, _TARGET_KEYS = ("examples", "image"), ("labels", "label", "conditions")
 
 
 class Arrays(NamedTuple):
@@ -28,15 +37,41 @@ class Arrays(NamedTuple):
 
     Attributes:
       examples: `[N, H, W, C]` uint8 or float32, or `[N, D]` float32.
-      labels: `[N]` int64, or conditions `[N, K]` of any numeric dtype, or None.
+      labels: `[N]` int64, the numbers of classes, or None.
+      class_names: The names of the classes; None without labels.
+      conditions: `[N, K]` of any numeric dtype, or None.
     """
 
     examples: np.ndarray
-    labels: np.ndarray | None
+    labels: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
+    conditions: np.ndarray | None = None
 
 
-def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | tf.data.Dataset:
-    """Returns what the user's function returned as checked arrays or as a dataset of tuples.
+class Stream(NamedTuple):
+    """Examples that are not held in memory.
+
+    Attributes:
+      dataset: A dataset of tuples: an example and, if there is one, its label or condition.
+      classes: The number of classes if its labels say it (one-hot), else None.
+      conditions: `[M, K]`, the conditions of the first examples; None without conditions.
+    """
+
+    dataset: tf.data.Dataset
+    classes: int | None = None
+    conditions: np.ndarray | None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """Is True if the second elements are numbers of classes."""
+        return len(self.dataset.element_spec) > 1 and self.conditions is None
+
+
+def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | Stream:
+    """Returns what the user's function returned as checked arrays or as a stream.
+
+    A dictionary says what its arrays are. The second part of a pair are labels; it is conditions
+    only if it cannot be labels, see `_are_conditions`.
 
     Args:
       value: What it returned.
@@ -46,19 +81,60 @@ def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | tf.data.D
     Raises:
       UserError: If the value is not usable.
     """
+    kind: str | None = None
+    parts: Sequence[Any] | None
     if isinstance(value, tf.data.Dataset):
-        dataset = _as_tuples(value, flag)
-        arrays = _load(dataset, settings, flag)
-        if arrays is None:
-            return _streamed(dataset, flag)
+        dataset, kind = _as_tuples(value, flag)
+        parts = _load(dataset, settings, flag)
+        if parts is None:
+            return _streamed(dataset, kind, flag)
+    elif isinstance(value, dict):
+        example, kind = _keys(value, flag)
+        parts = [value[key] for key in (example, kind) if key is not None]
     else:
+        parts = value if isinstance(value, tuple) else [value]
         if isinstance(value, tuple) and len(value) != 2:
             raise UserError(f"{flag} gives a tuple of {len(value)} values", _RETURN)
-        examples, labels = value if isinstance(value, tuple) else (value, None)
-        arrays = Arrays(
-            _as_array(examples, flag), None if labels is None else _as_array(labels, flag)
+    return as_arrays(*parts, kind=kind, flag=flag)
+
+
+def as_arrays(examples: Any, targets: Any = None, *, kind: str | None = None, flag: str) -> Arrays:
+    """Returns examples and their labels or conditions as checked arrays.
+
+    Args:
+      examples: Images or rows.
+      targets: Labels or conditions, or None.
+      kind: "conditions" or another word if it is known what they are; None as in `convert`.
+      flag: The flag that names them, for messages.
+
+    Raises:
+      UserError: If they are not usable.
+    """
+    labels = None if targets is None else _as_array(targets, flag)
+    return _check(_as_array(examples, flag), labels, kind, flag)
+
+
+def _keys(value: dict, flag: str) -> tuple[str, str | None]:
+    """Returns the keys of the examples and of the labels or conditions of a dictionary."""
+    examples = [key for key in _EXAMPLE_KEYS if key in value]
+    targets = [key for key in _TARGET_KEYS if key in value]
+    if len(examples) != 1 or len(targets) > 1:
+        raise UserError(
+            f"{flag} gives a dictionary of {shorten(', '.join(map(str, value)))}", _RETURN
         )
-    return _check(arrays, flag)
+    return examples[0], targets[0] if targets else None
+
+
+def _are_conditions(values: np.ndarray) -> bool:
+    """Returns True for numbers that cannot be labels.
+
+    They are real numbers of which one is no integer, or rows `[N, K]` that are not one-hot.
+    """
+    if values.dtype.kind not in "fiub":
+        return False
+    if values.ndim == 2 and values.shape[1] > 1:
+        return not is_one_hot(values)
+    return values.dtype.kind == "f" and not bool(are_integers(values).all())
 
 
 def _as_array(value: Any, flag: str) -> np.ndarray:
@@ -68,7 +144,12 @@ def _as_array(value: Any, flag: str) -> np.ndarray:
       UserError: If the value cannot be converted without a loss.
     """
     if np.ma.is_masked(value):
-        raise UserError(f"{flag} gives an array with masked elements", "fill or remove them")
+        rows = np.ma.getmaskarray(value).reshape(len(value), -1).any(axis=1)
+        raise UserError(
+            f"{flag} gives an array with missing (masked) elements in {rows.sum()} of {len(rows)} "
+            "rows",
+            "fill them, or leave these examples out",
+        )
     with explaining(flag):
         try:
             array = np.asarray(value)
@@ -79,11 +160,12 @@ def _as_array(value: Any, flag: str) -> np.ndarray:
     return array
 
 
-def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
-    """Returns a dataset of examples, or of examples and labels, as a dataset of tuples."""
-    spec = dataset.element_spec
-    if isinstance(spec, dict) and "image" in spec:  # as in tensorflow-datasets
-        keys = [key for key in ("image", "label") if key in spec]
+def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tuple[tf.data.Dataset, str | None]:
+    """Returns a dataset as one of tuples, and the key of their second parts if they have one."""
+    spec, kind = dataset.element_spec, None
+    if isinstance(spec, dict):
+        example, kind = _keys(spec, flag)
+        keys = [example] if kind is None else [example, kind]
         dataset = dataset.map(lambda element: tuple(element[key] for key in keys))
     elif isinstance(spec, tf.TensorSpec):
         dataset = dataset.map(lambda example: (example,))
@@ -103,26 +185,43 @@ def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
     if len(spec) == 2 and not (spec[1].shape.is_fully_defined() and spec[1].shape.rank < 2):
         raise UserError(
             f"{flag} gives a dataset of labels of shape {spec[1].shape}",
-            "give each example one integer from 0, or a condition of K numbers",
+            "give each example one label, or a condition of K numbers",
         )
-    return dataset
+    return dataset, kind
 
 
-def _streamed(dataset: tf.data.Dataset, flag: str) -> tf.data.Dataset:
+def _streamed(dataset: tf.data.Dataset, kind: str | None, flag: str) -> Stream:
     """Returns a dataset that is not read into memory, whose examples are checked when read.
 
     Raises:
-      UserError: If it has no examples or the first one cannot be read.
+      UserError: If it has no examples or the first ones cannot be read.
     """
     dataset = dataset.map(lambda *parts: (_as_example(parts[0]), *parts[1:]))
     with explaining(flag):
         is_empty = next(dataset.take(1).as_numpy_iterator(), None) is None
     if is_empty:
         raise UserError(f"{flag} gives a dataset without examples", "correct it")
-    return dataset
+    if len(dataset.element_spec) < 2:
+        return Stream(dataset)
+    spec = dataset.element_spec[1]
+    is_vector = spec.shape.rank == 1 and spec.shape[0] != 1
+    if kind != "conditions" and not is_vector and not spec.dtype.is_floating:
+        return Stream(dataset.map(lambda example, label: (example, tf.reshape(label, []))))
+    with explaining(flag):
+        second = dataset.map(lambda _, target: target).take(_PROBED)
+        values = np.stack(list(second.as_numpy_iterator()))
+    if kind == "conditions" or (kind is None and _are_conditions(values)):
+        return Stream(dataset, None, check_conditions(values, flag))
+    number_labels(values, flag)  # checks the first ones
+    if not is_vector:
+        return Stream(
+            dataset.map(lambda example, label: (example, tf.cast(tf.reshape(label, []), tf.int32)))
+        )
+    numbered = dataset.map(lambda example, label: (example, tf.argmax(label, output_type=tf.int32)))
+    return Stream(numbered, spec.shape[0])
 
 
-def _load(dataset: tf.data.Dataset, settings: DataSettings, flag: str) -> Arrays | None:
+def _load(dataset: tf.data.Dataset, settings: DataSettings, flag: str) -> list[np.ndarray] | None:
     """Reads a dataset into memory, or returns None if --cache or its size forbid it."""
     spec = dataset.element_spec[0]
     limit = MAX_CACHE_BYTES if settings.cache == "auto" else 2**62
@@ -139,9 +238,8 @@ def _load(dataset: tf.data.Dataset, settings: DataSettings, flag: str) -> Arrays
             if read > limit:
                 return None
     if not parts:
-        return Arrays(np.empty([0, *spec.shape], np.float32), None)
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Arrays(columns[0], columns[1] if len(columns) > 1 else None)
+        return [np.empty([0, *spec.shape], np.float32)]
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
 def _as_example(example: tf.Tensor) -> tf.Tensor:
@@ -157,13 +255,18 @@ def _as_example(example: tf.Tensor) -> tf.Tensor:
         return tf.identity(example)
 
 
-def _check(arrays: Arrays, flag: str) -> Arrays:
-    """Returns the arrays with their documented shapes and dtypes.
+def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, flag: str) -> Arrays:
+    """Returns arrays with their documented shapes and dtypes.
+
+    Args:
+      examples: The examples.
+      targets: Labels or conditions.
+      kind: The key that says which, or None.
+      flag: The flag that names them, for messages.
 
     Raises:
       UserError: If that is impossible.
     """
-    examples, labels = arrays
     if examples.ndim == 3:  # images without a dimension for channels
         examples = examples[..., None]
     if not examples.size or examples.ndim not in (2, 4) or examples.dtype.kind not in "fiub":
@@ -184,7 +287,17 @@ def _check(arrays: Arrays, flag: str) -> Arrays:
                 f"{flag} gives images from {examples.min():g} to {examples.max():g}",
                 "scale them to [-1, 1], or give uint8",
             )
-    return Arrays(examples, _check_labels(labels, len(examples), flag))
+    if targets is None:
+        return Arrays(examples)
+    if not targets.ndim or len(targets) != len(examples):
+        raise UserError(
+            f"{flag} gives {kind or 'labels'} of shape {targets.shape} for {len(examples)} "
+            "examples",
+            "give one to each example",
+        )
+    if kind == "conditions" or (kind is None and _are_conditions(targets)):
+        return Arrays(examples, conditions=check_conditions(targets, flag))
+    return Arrays(examples, *number_labels(targets, flag))
 
 
 def _to_float32(examples: np.ndarray, flag: str) -> np.ndarray:
@@ -207,50 +320,12 @@ def _to_float32(examples: np.ndarray, flag: str) -> np.ndarray:
     return examples.astype(np.float32)
 
 
-def _check_labels(labels: np.ndarray | None, count: int, flag: str) -> np.ndarray | None:
-    if labels is None:
-        return None
-    if labels.dtype.kind == "f" or (labels.ndim == 2 and labels.shape[1] > 1):
-        return check_conditions(labels, count, flag)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise UserError(
-            f"{flag} gives labels of shape {labels.shape} and dtype {labels.dtype} for {count} "
-            "examples",
-            "give one integer from 0 for each example, or conditions [N, K] of numbers",
-        )
-    if labels.max() >= 1_000_000:
-        raise UserError(f"{flag} gives the label {labels.max()}", "number the classes from 0")
-    return labels.astype(np.int64)
-
-
-def check_conditions(conditions: np.ndarray, count: int, flag: str) -> np.ndarray:
-    """Returns conditions `[N]` or `[N, K]` of N examples as `[N, K]` of the same dtype.
-
-    Raises:
-      UserError: If they have another shape or dtype, or contain NaN or infinity.
-    """
-    shape = conditions.shape
-    conditions = conditions[:, None] if conditions.ndim == 1 else conditions
-    if conditions.ndim != 2 or not conditions.size or len(conditions) != count:
-        raise UserError(
-            f"{flag} gives conditions of shape {shape} for {count} examples",
-            "give one number, or K numbers, for each example: [N] or [N, K]",
-        )
-    if conditions.dtype.kind not in "fiub":
-        raise UserError(f"{flag} gives conditions of {conditions.dtype}", "give numbers")
-    if bad := int((~np.isfinite(conditions)).any(axis=1).sum()):
-        raise UserError(
-            f"{flag} gives NaN or infinity in the conditions of {bad} of {count} examples",
-            "leave these examples out",
-        )
-    return conditions
-
-
 def fingerprint(arrays: Arrays) -> dict[str, Any]:
     """Returns the fingerprint of the arrays, as stored in data.json."""
     content = hashlib.sha256(np.ascontiguousarray(arrays.examples).data)
-    if arrays.labels is not None:
-        content.update(arrays.labels.tobytes())
+    for values in (arrays.labels, arrays.conditions):
+        if values is not None:
+            content.update(values.tobytes())
+    if arrays.class_names is not None:
+        content.update("\n".join(arrays.class_names).encode())
     return {"examples": len(arrays.examples), "content": content.hexdigest()}

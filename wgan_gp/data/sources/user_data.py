@@ -14,12 +14,13 @@ import tensorflow as tf
 from ...config import DataSettings, DeviceSettings, sides_of
 from ...errors import UserError, explaining
 from ...run_directory.json_files import digest
+from ..feed.pipeline_errors import check
 from ..opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
 from ..scaling.conditions import Conditions
+from ..spec import DataSpec
 from . import pixels
-from .user_arrays import Arrays, check_conditions, convert, fingerprint
-
-_READ_CONDITIONS = 16_384  # examples of a streamed dataset, for the moments of its conditions
+from .labels import names_of_numbers, numbered_like
+from .user_arrays import Arrays, Stream, convert, fingerprint
 
 
 class UserReader:
@@ -42,23 +43,30 @@ class UserReader:
         self._flag = flag
         with explaining(flag):
             self._has_splits = _accepts(function, "split")
-        self._splits: dict[str, Arrays | tf.data.Dataset | None] = {}
+        self._splits: dict[str, Arrays | Stream | None] = {}
         data = self._read(settings, settings.split)
         if data is None:
             raise UserError(
                 f"{flag} returns nothing for --split={settings.split}", "give another split"
             )
         self.example_shape = _example_shape(data)
-        if isinstance(data, Arrays):
-            has_classes = data.labels is not None and data.labels.ndim == 1
-            self.label_count = int(data.labels.max()) + 1 if has_classes else 0  # type: ignore[union-attr]
-        else:
-            has_classes = len(data.element_spec) > 1 and not has_conditions(data)
-            self.label_count = (settings.num_classes or 0) if has_classes else 0
-        self.conditions = _find_conditions(data, flag)
-        if settings.num_classes is not None:
-            self._check_classes(settings.num_classes)
+        self.class_names = _class_names(data, settings, flag)
+        values = data.conditions
+        self.conditions = None if values is None else Conditions.of(values, flag)
         self._check_flags(settings)
+
+    @property
+    def label_count(self) -> int:
+        """The number of classes, 0 without labels."""
+        return len(self.class_names or ())
+
+    def use_spec(self, spec: DataSpec) -> None:
+        """Standardizes conditions and numbers classes as at the beginning of the run."""
+        if spec.classes and self.label_count:
+            self.class_names = spec.class_names
+        known, conditions = self.conditions, spec.conditions
+        if known is not None and conditions is not None and known.size == conditions.size:
+            self.conditions = known.scaled_like(conditions)
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -66,18 +74,22 @@ class UserReader:
         data = self._read(settings, settings.split)
         assert data is not None
         self._check_split(data, settings.split, classes)
-        if isinstance(data, Arrays):
-            examples, labels = data
-            if labels is None:
-                labels = np.zeros([len(examples)], np.int32)
-            elif labels.ndim == 2:
-                labels = self._conditions_of(labels)
-            size = labels.shape[1] if labels.ndim == 2 else 0
-            stored_as = dataclasses.replace(_format(settings, examples), condition_size=size)
-            return StoredData(settings.seed, stored_as, examples, labels)
-        return StreamedExamples(data, settings, self.conditions)
+        if isinstance(data, Stream):
+            return StreamedExamples(data, settings, self.conditions, classes, self._flag)
+        size, labels = 0, np.zeros([len(data.examples)], np.int32)
+        if data.conditions is not None and self.conditions is not None:
+            size, labels = self.conditions.size, self.conditions.standardize(data.conditions)
+        elif data.labels is not None and classes:
+            origin = f"{self._flag}, split {settings.split},"
+            labels = numbered_like(
+                self.class_names or (), data.labels, data.class_names or (), origin
+            )
+        elif data.labels is not None:
+            labels = data.labels
+        stored_as = dataclasses.replace(_format(settings, data.examples), condition_size=size)
+        return StoredData(settings.seed, stored_as, data.examples, labels)
 
-    def _check_split(self, data: Arrays | tf.data.Dataset, split: str, classes: int) -> None:
+    def _check_split(self, data: Arrays | Stream, split: str, classes: int) -> None:
         """Raises UserError if the examples or labels of a split are not those of training."""
         shape, remedy = _example_shape(data), "return the same kind of examples in all splits"
         if shape != self.example_shape:
@@ -86,31 +98,20 @@ class UserReader:
                 f"shape {self.example_shape} for training",
                 remedy,
             )
-        if not isinstance(data, Arrays):
-            return
-        axes = 0 if data.labels is None else data.labels.ndim
+        has_labels = data.has_labels if isinstance(data, Stream) else data.labels is not None
+        size = 0 if self.conditions is None else self.conditions.size
         for what, missing in (
-            ("labels", classes and axes != 1),
-            ("conditions", self.conditions is not None and axes != 2),
+            ("labels", classes and not has_labels),
+            ("conditions", size and data.conditions is None),
         ):
             if missing:
                 raise UserError(f"{self._flag} returns no {what} for the split {split}", remedy)
-        if classes and data.labels is not None and data.labels.max() >= classes:
+        if data.conditions is not None and data.conditions.shape[1] != size:
             raise UserError(
-                f"{self._flag} returns the label {data.labels.max()} for the split {split}, but "
-                f"training has {classes} classes",
-                "give --num_classes",
-            )
-
-    def _conditions_of(self, values: np.ndarray) -> np.ndarray:
-        """Returns the standardized conditions of a split."""
-        if self.conditions is None or values.shape[1] != self.conditions.size:
-            raise UserError(
-                f"{self._flag} returns conditions of {values.shape[1]} numbers in one split, but "
-                "not in the training split",
+                f"{self._flag} returns conditions of {data.conditions.shape[1]} numbers in one "
+                "split, but not in the training split",
                 "return the same conditions in both",
             )
-        return self.conditions.standardize(values)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         return self.open(settings, classes=0, devices=devices)
@@ -119,7 +120,7 @@ class UserReader:
         data = self._read(settings, settings.split)
         if isinstance(data, Arrays):
             return fingerprint(data)
-        spec = None if data is None else str(data.element_spec)
+        spec = None if data is None else str(data.dataset.element_spec)
         return {"examples": None, "content": digest(spec)}
 
     def held_out_split(self, settings: DataSettings) -> str | None:
@@ -134,14 +135,14 @@ class UserReader:
                 return split
         return None
 
-    def _is_same(self, data: Arrays | tf.data.Dataset, settings: DataSettings) -> bool:
+    def _is_same(self, data: Arrays | Stream, settings: DataSettings) -> bool:
         """Returns True if data is that of training: the function ignores the split."""
         training = self._read(settings, settings.split)
         if not (isinstance(data, Arrays) and isinstance(training, Arrays)):
             return data is training
         return fingerprint(data) == fingerprint(training)
 
-    def _read(self, settings: DataSettings, split: str) -> Arrays | tf.data.Dataset | None:
+    def _read(self, settings: DataSettings, split: str) -> Arrays | Stream | None:
         """Returns the examples of a split in one of two forms, or None; calls the function once."""
         if split not in self._splits:
             offered = {
@@ -157,14 +158,6 @@ class UserReader:
                 value = self._function(**arguments)
             self._splits[split] = None if value is None else convert(value, settings, self._flag)
         return self._splits[split]
-
-    def _check_classes(self, classes: int) -> None:
-        if self.label_count > classes:
-            raise UserError(
-                f"{self._flag} has {self.label_count} classes, but --num_classes={classes}",
-                "set --num_classes to the number of classes of the data",
-            )
-        self.label_count = classes
 
     def _check_flags(self, settings: DataSettings) -> None:
         size, channels = settings.image_size, settings.image_channels
@@ -188,18 +181,25 @@ class StreamedExamples(StreamedData):
     dataset must return the same examples in the same order each time.
 
     Args:
-      dataset: A dataset of tuples: an example, and a label if there are labels.
+      stream: The dataset.
       settings: The settings of the data.
       conditions: Standardizes the conditions, if the dataset has any in the place of labels.
+      classes: The number of classes, in whose range labels must be; 0 allows all labels.
+      flag: The flag that names the dataset, for messages.
     """
 
     def __init__(
         self,
-        dataset: tf.data.Dataset,
+        stream: Stream,
         settings: DataSettings,
         conditions: Conditions | None = None,
+        classes: int = 0,
+        flag: str = "data",
     ):
-        self._conditions = conditions if has_conditions(dataset) else None
+        dataset = stream.dataset
+        self._conditions = None if stream.conditions is None else conditions
+        self._classes = classes
+        self._flag = flag
         count = int(dataset.cardinality())
         self.size = count if count > 0 else None  # type: ignore[assignment]
         self._dataset = dataset
@@ -214,19 +214,35 @@ class StreamedExamples(StreamedData):
 
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         def with_labels(examples: tf.Tensor, *labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            zeros = tf.zeros(tf.shape(examples)[:1], tf.int32)
             if known := self._conditions:
                 values = tf.reshape(labels[0], [-1, known.size])
                 return examples, known.standardize_tensor(values)
-            return examples, tf.cast(labels[0], tf.int32) if labels else zeros
+            if not (labels and self._classes):
+                return examples, tf.zeros(tf.shape(examples)[:1], tf.int32)
+            return examples, self._checked(tf.cast(labels[0], tf.int64))
 
         return batches.map(with_labels)
 
+    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
+        """Returns labels as int32; fails if they are not the numbers of classes."""
+        low, high = tf.reduce_min(labels), tf.reduce_max(labels)
 
-def _example_shape(data: Arrays | tf.data.Dataset) -> tuple[int, ...]:
+        def make_error(low: int, high: int) -> UserError:
+            return UserError(
+                f"{self._flag} gives labels from {low} to {high}, but its classes are 0 to "
+                f"{self._classes - 1}",
+                "number the classes from 0, and give --num_classes",
+            )
+
+        is_valid = (low >= 0) & (high < self._classes)
+        with tf.control_dependencies([check(is_valid, make_error, low, high)]):
+            return tf.cast(labels, tf.int32)
+
+
+def _example_shape(data: Arrays | Stream) -> tuple[int, ...]:
     if isinstance(data, Arrays):
         return data.examples.shape[1:]
-    return tuple(data.element_spec[0].shape)
+    return tuple(data.dataset.element_spec[0].shape)
 
 
 def _offered_size(settings: DataSettings) -> int | tuple[int, int] | None:
@@ -235,28 +251,22 @@ def _offered_size(settings: DataSettings) -> int | tuple[int, int] | None:
     return sides_of(size) if isinstance(size, str) else size
 
 
-def has_conditions(dataset: tf.data.Dataset) -> bool:
-    """Returns True if a dataset of tuples has conditions, not class labels, as second element."""
-    if len(dataset.element_spec) < 2:
-        return False
-    spec = dataset.element_spec[1]
-    return spec.dtype.is_floating or (spec.shape.rank == 1 and spec.shape[0] != 1)
-
-
-def _find_conditions(data: Arrays | tf.data.Dataset, flag: str) -> Conditions | None:
-    """Returns the distribution of the conditions of the data, or None if it has none.
-
-    A streamed dataset is read up to _READ_CONDITIONS examples.
-    """
-    if isinstance(data, Arrays):
-        values = data.labels
-    elif has_conditions(data):
-        conditions = data.map(lambda _, condition: condition).take(_READ_CONDITIONS)
-        values = np.stack(list(conditions.as_numpy_iterator()))
-        values = check_conditions(values, len(values), flag)
-    else:
-        return None
-    return None if values is None or values.ndim == 1 else Conditions.of(values, flag)
+def _class_names(
+    data: Arrays | Stream, settings: DataSettings, flag: str
+) -> tuple[str, ...] | None:
+    """Returns the names of the classes: those of the labels, or numbers for a stream."""
+    given = settings.num_classes
+    if isinstance(data, Stream) and data.has_labels:
+        if None not in (given, data.classes) and given != data.classes:
+            raise UserError(
+                f"{flag} has {data.classes} classes, but --num_classes={given}", "omit it"
+            )
+        return names_of_numbers(data.classes or given or 0) or None
+    if given is not None:
+        raise UserError(
+            f"--num_classes={given}: the classes of {flag} are those of its labels", "omit it"
+        )
+    return None if isinstance(data, Stream) else data.class_names
 
 
 def _accepts(function: Callable[..., Any], name: str) -> bool:
