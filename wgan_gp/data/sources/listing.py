@@ -21,8 +21,8 @@ _LOOKUP_TIMEOUT = 60.0
 
 # The reasons for skipping a path.
 _LINK = "skipped links to folders that were already listed or that contain the link"
-_SPECIAL = "skipped entries that are not regular files, such as pipes and broken links"
-_NAME = "skipped names that are not UTF-8"
+SPECIAL = "skipped entries that are not regular files, such as pipes and broken links"
+NAME = "skipped names that are not UTF-8"
 
 _CONNECTION_ERRORS = (
     tf.errors.AbortedError,
@@ -110,7 +110,7 @@ def list_files(origin: str, path: str) -> list[str]:
     skipped: dict[str, list[str]] = {}
     local = local_path(path)
     files = sorted(_walk_remote(path) if local is None else _walk_local(local, skipped))
-    _warn_of_skipped(origin, skipped)
+    warn_of_skipped(origin, skipped)
     return files
 
 
@@ -128,7 +128,7 @@ def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
         local = local_path(path)
         if not (tf.io.gfile.isdir(path) if local is None else os.path.isdir(local)):
             (files if can_be_opened(path) else special).append(path)
-    _warn_of_skipped(origin, {_SPECIAL: special})
+    warn_of_skipped(origin, {SPECIAL: special})
     return files
 
 
@@ -147,7 +147,7 @@ def glob_paths(origin: str, pattern: str) -> list[str]:
         raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
 
 
-def _warn_of_skipped(origin: str, skipped: dict[str, list[str]]) -> None:
+def warn_of_skipped(origin: str, skipped: dict[str, list[str]]) -> None:
     """Prints one warning for each reason, with the first path and the number of other paths."""
     for cause, paths in skipped.items():
         if paths:
@@ -207,13 +207,13 @@ def _classify(entry: os.DirEntry, parent: str) -> str | None:
     if entry.name.startswith("."):
         return None  # hidden, such as .git
     if not is_utf8(entry.name):
-        return _NAME
+        return NAME
     try:
         if entry.is_dir(follow_symlinks=False):
             return "folder"
         if entry.is_dir():
             target = os.path.realpath(entry.path)
             return _LINK if os.path.commonpath([target, parent]) == target else "link"
-        return "file" if entry.is_file() else _SPECIAL
+        return "file" if entry.is_file() else SPECIAL
     except OSError:  # for example circular links
-        return _SPECIAL
+        return SPECIAL

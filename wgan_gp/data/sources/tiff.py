@@ -102,17 +102,32 @@ def read_tiff(encoded: bytes) -> np.ndarray:
     if header.problem:
         raise ValueError("the image {}: {}".format(*header.problem))
     if header.needs_tifffile:
-        return _turn(_read_with_tifffile(encoded), header.orientation)
+        return turn(_read_with_tifffile(encoded), header.orientation)
     with PIL.Image.open(io.BytesIO(encoded), formats=("TIFF",)) as opened:
-        image = PIL.ImageOps.exif_transpose(opened)  # which newer versions do while they read
-        if image.mode.startswith("I;16"):
-            levels = np.asarray(image).astype(np.uint16)
-        elif image.mode in ("L", "LA", "RGB", "RGBA"):
-            levels = np.asarray(image)
-        elif image.mode in ("La", "RGBa"):  # colors multiplied by alpha
-            levels = np.asarray(image.convert(image.mode.upper()))
-        else:  # a palette, black and white, or inks
-            levels = np.asarray(image.convert("L" if image.mode == "1" else "RGB"))
+        return levels_of(PIL.ImageOps.exif_transpose(opened))  # newer versions turn it themselves
+
+
+def levels_of(image: PIL.Image.Image) -> np.ndarray:
+    """Returns the pixels of a picture of any mode of Pillow, `[H, W, C]` uint8 or uint16.
+
+    Raises:
+      ValueError: If the pixels are real numbers or integers of more than 16 bits.
+    """
+    if image.mode.startswith("I"):
+        levels = np.asarray(image)
+        if levels.min() < 0 or levels.max() > 65535:
+            raise ValueError("the image has levels of more than 16 bits")
+        levels = levels.astype(np.uint16)
+    elif image.mode == "F":
+        raise ValueError("the image has floating-point levels")
+    elif image.mode == "PA" or "transparency" in image.info:
+        levels = np.asarray(image.convert("RGBA"))
+    elif image.mode in ("L", "LA", "RGB", "RGBA"):
+        levels = np.asarray(image)
+    elif image.mode in ("La", "RGBa"):  # colors multiplied by alpha
+        levels = np.asarray(image.convert(image.mode.upper()))
+    else:  # a palette, black and white, or inks
+        levels = np.asarray(image.convert("L" if image.mode == "1" else "RGB"))
     return np.ascontiguousarray(levels[..., None] if levels.ndim == 2 else levels)
 
 
@@ -128,8 +143,13 @@ def _read_with_tifffile(encoded: bytes) -> np.ndarray:
     return levels[..., None] if levels.ndim == 2 else levels
 
 
-def _turn(image: np.ndarray, orientation: int) -> np.ndarray:
-    """Returns an image `[H, W, C]` upright; see `orientation.make_upright`."""
+def turn(image: np.ndarray, orientation: int) -> np.ndarray:
+    """Returns an image `[H, W, C]` upright.
+
+    Args:
+      image: The image as it is stored.
+      orientation: The value of the tag Orientation, 1 ... 8.
+    """
     if orientation >= 5:
         image = image.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):

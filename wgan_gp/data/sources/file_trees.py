@@ -1,0 +1,270 @@
+"""The files of a folder, a zip or a tar archive, read by their paths without extracting them."""
+
+from __future__ import annotations
+
+import abc
+import bz2
+import gzip
+import lzma
+import os
+import posixpath
+import tarfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ...errors import UserError, printable, reason
+from ...run_directory.json_files import digest
+from . import listing
+from .listing import local_path
+from .source import Unreadable
+
+_MAX_BYTES = 2**30  # of a file; an archive of a few kilobytes can declare more
+_IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold
+_IGNORED_FILES = ("thumbs.db", "desktop.ini")  # which Windows writes into folders
+_DECOMPRESSORS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ": lzma.LZMAFile,
+}
+_ZIP_SIGNATURE = b"PK\x03\x04"
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_BLOCK = 512  # bytes; a tar archive ends with blocks of zeros
+_REMEDY = "give a folder of images, or a .zip, .tar or .tar.gz archive of one"
+_DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
+    *(gzip.BadGzipFile, NotImplementedError),
+)
+
+
+class FileTree(abc.ABC):
+    """Files that are read by their paths.
+
+    Attributes:
+      path: The path of the folder or the archive.
+      names: The paths of the files inside it, without hidden files, in the best order to read them.
+      in_parallel: True if several threads read faster than one; otherwise one thread should read
+        the files in their order.
+    """
+
+    path: str
+    names: list[str]
+    in_parallel: bool = False
+
+    @abc.abstractmethod
+    def read(self, name: str, count: int = -1) -> bytes:
+        """Returns the content of a file, or its first `count` bytes.
+
+        Raises:
+          Unreadable: If it is damaged, is missing, or has more than 1 GiB.
+          tf.errors.OpError: If a bucket cannot be reached.
+        """
+
+    @abc.abstractmethod
+    def identity(self, names: Sequence[str]) -> dict[str, Any]:
+        """Returns a JSON object that changes if the content of one of these files changes."""
+
+
+def open_tree(path: str, origin: str) -> FileTree:
+    """Opens a folder or an archive, and lists its files.
+
+    Args:
+      path: The path of the folder, or of a zip or tar archive, also compressed.
+      origin: The flag and the path, for messages.
+
+    Raises:
+      UserError: If it is neither, does not exist, or is encrypted or damaged.
+      tf.errors.OpError, OSError: If it cannot be read.
+    """
+    listing.check_path(origin, path)
+    if tf.io.gfile.isdir(path):
+        return Folder(path, origin)
+    if not listing.can_be_opened(path) or not tf.io.gfile.exists(path):
+        raise UserError(f"{origin} is not a folder", _REMEDY)
+    file = _open(path)
+    try:
+        beginning = file.read(len(_ZIP_SIGNATURE))
+        is_zip = zipfile.is_zipfile(file)
+        if is_zip or beginning == _ZIP_SIGNATURE:
+            return Zip(path, file, origin)
+        return Tar(path, file, origin)
+    except _DAMAGED as error:
+        raise UserError(
+            f"{origin} is a damaged archive ({reason(error) or type(error).__name__})",
+            "copy or download it again",
+        ) from error
+
+
+class Folder(FileTree):
+    """The files of a folder at any depth, sorted by their paths."""
+
+    in_parallel = True
+
+    def __init__(self, path: str, origin: str):
+        self.path = path
+        self.names = [name for name in listing.list_files(origin, path) if not _is_ignored(name)]
+
+    def read(self, name: str, count: int = -1) -> bytes:
+        path = posixpath.join(self.path, name)
+        local = local_path(path)
+        try:
+            if local is not None:
+                with open(local, "rb") as file:
+                    _check_size(os.fstat(file.fileno()).st_size)
+                    return file.read(count)
+            with tf.io.gfile.GFile(path, "rb") as remote:
+                return remote.read(count)
+        except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, OSError) as error:
+            raise Unreadable(getattr(error, "strerror", None) or reason(error)) from error
+
+    def identity(self, names: Sequence[str]) -> dict[str, Any]:
+        folder = local_path(self.path)
+        if folder is None:  # each size would take a request
+            return {"sizes": None, "times": None}
+        stats = [_stat(os.path.join(folder, name)) for name in names]
+        return {
+            "sizes": digest([size for size, _ in stats]),
+            "times": digest([time for _, time in stats]),
+        }
+
+
+class _Archive(FileTree):
+    """A file that contains files."""
+
+    def __init__(self, path: str, file: Any):
+        self.path = path
+        self._file = file
+        self._lock = threading.Lock()
+
+    def read(self, name: str, count: int = -1) -> bytes:
+        with self._lock:  # there is one position in the file
+            try:
+                return self._read(name, count)
+            except (*_DAMAGED, OSError, ValueError) as error:
+                raise Unreadable(reason(error) or type(error).__name__) from error
+
+    @abc.abstractmethod
+    def _read(self, name: str, count: int) -> bytes: ...
+
+    def identity(self, names: Sequence[str]) -> dict[str, Any]:
+        found = tf.io.gfile.stat(self.path)
+        return {"sizes": found.length, "times": found.mtime_nsec}
+
+
+class Zip(_Archive):
+    """The files of a zip archive, sorted by their paths."""
+
+    def __init__(self, path: str, file: Any, origin: str):
+        super().__init__(path, file)
+        self._zip = zipfile.ZipFile(file)
+        members = {
+            each.filename.replace("\\", "/"): each
+            for each in self._zip.infolist()
+            if not each.is_dir()
+        }
+        self._members = {name: member for name, member in members.items() if not _is_ignored(name)}
+        for name, member in self._members.items():
+            if member.flag_bits & 1:
+                raise UserError(
+                    f"{origin} is encrypted ({printable(name)})", "unpack it, and give the folder"
+                )
+            if member.compress_type not in _ZIP_METHODS:
+                raise UserError(
+                    f"{origin} is compressed by method {member.compress_type}, which Python "
+                    f"cannot read ({printable(name)})",
+                    "unpack it, and give the folder",
+                )
+        self.names = sorted(self._members)
+
+    def _read(self, name: str, count: int) -> bytes:
+        member = self._members[name]
+        _check_size(member.file_size)
+        with self._zip.open(member) as opened:
+            return opened.read(count)
+
+
+class Tar(_Archive):
+    """The files of a tar archive, in its order, which is the only one in which gzip can be read."""
+
+    def __init__(self, path: str, file: Any, origin: str):
+        super().__init__(path, _decompressed(file))
+        self._places: dict[str, tuple[int, int]] = {}  # the position and the size of each file
+        skipped: dict[str, list[str]] = {}
+        try:
+            self._list(skipped)
+        except (tarfile.ReadError, OSError) as error:
+            if self._places:
+                raise
+            raise UserError(f"{origin} is neither a folder nor an archive", _REMEDY) from error
+        listing.warn_of_skipped(origin, skipped)
+        self.names = list(self._places)
+
+    def _list(self, skipped: dict[str, list[str]]) -> None:
+        end = 0
+        with tarfile.open(fileobj=self._file, mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                archive.members = []  # type: ignore[attr-defined]  # which would fill the memory
+                end = max(end, member.offset_data + -(-member.size // _BLOCK) * _BLOCK)
+                name = posixpath.normpath(member.name).lstrip("/")
+                if member.isdir() or _is_ignored(name):
+                    continue
+                if not listing.is_utf8(name):
+                    skipped.setdefault(listing.NAME, []).append(name)
+                elif not member.isreg() or member.issparse():
+                    skipped.setdefault(listing.SPECIAL, []).append(name)
+                else:
+                    self._places[name] = member.offset_data, member.size
+        self._file.seek(0, os.SEEK_END)
+        if end + _BLOCK > self._file.tell():
+            raise EOFError("it is cut off")
+
+    def _read(self, name: str, count: int) -> bytes:
+        position, size = self._places[name]
+        _check_size(size)
+        self._file.seek(position)
+        wanted = size if count < 0 else min(count, size)
+        content = self._file.read(wanted)
+        if len(content) < wanted:
+            raise EOFError("the archive is cut off")
+        return content
+
+
+def _open(path: str) -> Any:
+    """Opens a file for reading, whose handle is closed when it is not used any longer."""
+    local = local_path(path)
+    return open(local, "rb") if local is not None else tf.io.gfile.GFile(path, "rb")
+
+
+def _decompressed(file: Any) -> Any:
+    """Returns the content of a file that may be compressed."""
+    file.seek(0)
+    beginning = file.read(8)
+    file.seek(0)
+    for signature, decompressor in _DECOMPRESSORS.items():
+        if beginning.startswith(signature):
+            return decompressor(file)
+    return file
+
+
+def _check_size(size: int) -> None:
+    if size > _MAX_BYTES:
+        raise Unreadable(f"it has {size / 2**30:.1f} GiB")
+
+
+def _is_ignored(name: str) -> bool:
+    """Returns True for files that an operating system or a program keeps for itself."""
+    *folders, file = name.split("/")
+    is_hidden = name.startswith(".") or "/." in name
+    return is_hidden or _IGNORED_FOLDER in folders or file.lower() in _IGNORED_FILES
+
+
+def _stat(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:  # for example a deleted file, which is reported when it is read
+        return -1, -1
+    return found.st_size, found.st_mtime_ns

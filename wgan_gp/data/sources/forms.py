@@ -1,0 +1,178 @@
+"""The form into which the pictures of a dataset are decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+
+from ...config import LARGEST_SIDE, DataSettings, image_size_of
+from ...errors import UserError, printable
+from .shapes import (
+    MAX_DEFAULT_SIDE,
+    central_window,
+    default_rectangle,
+    default_square,
+    image_shape,
+    is_cropped,
+)
+
+if typing.TYPE_CHECKING:
+    from .pictures import Header
+
+MAX_COLOR_CHANNELS = 4  # red, green, blue and alpha
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """The form into which the pictures of a dataset are decoded.
+
+    Attributes:
+      shape: `(H, W, C)`, to which pictures are cropped and resized.
+      bits: 8 for uint8, 16 for uint16.
+      crop: The value of --crop.
+    """
+
+    shape: tuple[int, int, int]
+    bits: int = 8
+    crop: str = "center"
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of decoded pictures."""
+        return np.dtype(np.uint16 if self.bits > 8 else np.uint8)
+
+
+def choose_form(origin: str, headers: Sequence[Header], settings: DataSettings) -> Form:
+    """Returns the form of the pictures in files or records, and announces cropping.
+
+    If all headers have one size, this size is the default, reduced to at most 64 pixels. Otherwise
+    the default is a square as large as the shorter side of the first picture, at most 64 pixels.
+
+    Args:
+      origin: The flag for messages, such as "--data_dir=photos".
+      headers: Headers of some of the pictures, the first picture first.
+      settings: --image_size, --image_channels and --crop.
+
+    Raises:
+      UserError: If --crop=none and a picture would be cropped, if the number of channels does not
+        fit the pictures, or if their type cannot be read.
+    """
+    first = headers[0] if headers else None
+    if first is None:
+        size = default_square(None)
+    elif all(header.size == first.size for header in headers):
+        size = default_rectangle(first.size)
+    else:
+        size = default_square(first.size)
+    if first is not None and first.problem:
+        what, remedy = first.problem
+        raise UserError(f"{origin}: {printable(first.name)} {what}", remedy)
+    channels = _choose_channels(origin, first.channels if first else 3, settings)
+    shape = image_shape(settings, size, channels)
+    sizes = [(header.name, header.size) for header in headers]
+    _report_cropping(origin, sizes, shape[:2], settings)
+    return Form(shape, first.bits if first else 8, settings.crop)
+
+
+def choose_declared_form(
+    origin: str,
+    size: tuple[int | None, int | None],
+    channels: int,
+    bits: int,
+    settings: DataSettings,
+) -> Form:
+    """Returns the form of pictures whose size is declared; otherwise like `choose_form`.
+
+    Args:
+      origin: The flag for messages, such as "--dataset=cifar10".
+      size: Height and width, which are the default. None if pictures differ in it.
+      channels: The number of channels without --image_channels.
+      bits: 8 or 16.
+      settings: --image_size, --image_channels and --crop.
+    """
+    height, width = size
+    sizes = []
+    default = default_square((height or MAX_DEFAULT_SIDE, width or MAX_DEFAULT_SIDE))
+    if height is not None and width is not None:
+        default = height, width
+        sizes = [("the first", default)]
+    _choose_channels(origin, 3, settings)
+    shape = image_shape(settings, default, channels)
+    _report_cropping(origin, sizes, shape[:2], settings)
+    return Form(shape, bits, settings.crop)
+
+
+def check_cropping(size: tuple[int, int], form: Form) -> None:
+    """Raises UserError if a picture of this height and width is cropped under --crop=none."""
+    if form.crop == "none" and is_cropped(size, form.shape[:2]):
+        raise _cropping_error(f"it has {_text(size)}", uncropped_size(size, form.shape[:2]))
+
+
+def uncropped_size(size: tuple[int, int], target: tuple[int, int]) -> int | str:
+    """Returns a value of --image_size that does not crop a picture.
+
+    Args:
+      size: Height and width of the picture.
+      target: The sides that crop it. The result is not much larger.
+    """
+    limit = max(*target, MAX_DEFAULT_SIDE)
+    if max(size) <= limit:
+        return image_size_of(*size)
+    scale = min(min(target) / min(size), LARGEST_SIDE / max(size))
+    height, width = (max(1, round(side * scale)) for side in size)
+    return image_size_of(height, width)
+
+
+def _choose_channels(origin: str, own: int, settings: DataSettings) -> int:
+    """Returns the default number of channels of pictures of which the first has `own`."""
+    wanted = settings.image_channels
+    if own > MAX_COLOR_CHANNELS:
+        if wanted in (None, own):
+            return own
+        raise UserError(
+            f"--image_channels={wanted}, but the images of {origin} have {own} channels",
+            f"give --image_channels={own}, or omit it",
+        )
+    if wanted is not None and wanted > MAX_COLOR_CHANNELS:
+        raise UserError(
+            f"--image_channels={wanted} requires TIFF images of {wanted} channels, which {origin} "
+            "does not contain",
+            "give 1, 2, 3 or 4, or omit it",
+        )
+    return 3
+
+
+def _report_cropping(
+    origin: str,
+    sizes: Sequence[tuple[str, tuple[int, int]]],
+    target: tuple[int, int],
+    settings: DataSettings,
+) -> None:
+    """Prints that pictures are cropped, once for a dataset, or refuses them under --crop=none."""
+    cropped = next(((name, size) for name, size in sizes if is_cropped(size, target)), None)
+    if cropped is None:
+        return
+    name, size = printable(cropped[0]), cropped[1]
+    whole = uncropped_size(size, target)
+    if settings.crop == "none":
+        raise _cropping_error(f"{origin}: {name} has {_text(size)}", whole)
+    window = central_window(size, target)
+    logging.info(
+        f"note: {origin}: images such as {name} of {_text(size)} are cropped to their central "
+        f"{_text(window)}; --image_size={whole} keeps it whole"
+    )
+
+
+def _cropping_error(what: str, whole: int | str) -> UserError:
+    return UserError(
+        f"{what}, and --crop=none does not permit cropping it to the aspect ratio of --image_size",
+        f"use --image_size={whole}, or --crop=center",
+    )
+
+
+def _text(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]} pixels"

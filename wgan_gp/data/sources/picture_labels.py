@@ -1,0 +1,290 @@
+"""The splits and the classes of pictures: conventions of their folders, and files of labels."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from ...errors import UserError, printable, reason, shorten
+from .file_trees import FileTree
+from .labels import is_one_hot, number_labels
+from .source import Unreadable
+
+# Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
+LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")
+_FILE_NAME = "file_name"  # the column of the paths, relative to the file of labels
+_LABEL_COLUMNS = ("label", "labels", "class")
+_SPLITS = {  # the names of Hugging Face's datasets
+    "train": {"train", "training"},
+    "validation": {"validation", "valid", "val", "dev"},
+    "test": {"test", "testing", "eval", "evaluation"},
+}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_SEPARATORS = re.compile(r"[-._0-9]+")  # as in train2017 and seg_train
+
+
+class Placed(NamedTuple):
+    """A picture, and the folder in its path that may be its class.
+
+    Attributes:
+      name: The path of the picture.
+      folder: The first folder in its path, below its split; "" if there is none.
+    """
+
+    name: str
+    folder: str
+
+
+class Pictures(NamedTuple):
+    """The pictures of one split of a folder or an archive.
+
+    Attributes:
+      names: Their paths, in the order of the dataset.
+      labels: The number of the class of each picture; zeros without classes.
+      class_names: The names of the classes; None without classes.
+    """
+
+    names: list[str]
+    labels: list[int]
+    class_names: tuple[str, ...] | None
+
+
+def split_name(folder: str) -> str | None:
+    """Returns "train", "validation" or "test" for a name such as "val", or None."""
+    words = set(_SEPARATORS.split(folder.lower()))
+    found = [split for split, names in _SPLITS.items() if words & names]
+    return found[0] if len(found) == 1 else None
+
+
+def divide(names: Sequence[str]) -> dict[str, list[Placed]]:
+    """Returns pictures by their splits, or under "" if their folders are no splits.
+
+    The folders at the top are splits if all of them are named so, for at least two splits, or if
+    "train" and another split are among them. Folders that contain all pictures are left out of the
+    paths, because they are only wrapped around the others.
+    """
+    tails = _without_wrapper(names)
+    heads = {_first_folder(tail) for tail in tails}
+    splits = {head: split_name(head) for head in heads}
+    exact = {split for head, split in splits.items() if split and head.lower() in _SPLITS[split]}
+    is_divided = len(exact) > 1 and "train" in exact
+    if not is_divided:
+        is_divided = None not in splits.values() and len(set(splits.values())) > 1
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, tail in zip(names, tails, strict=True):
+        split = splits[_first_folder(tail)] if is_divided else ""
+        if split is not None:
+            found.setdefault(split, []).append((name, tail.partition("/")[2] if split else tail))
+    inner = iter(_without_wrapper([tail for pairs in found.values() for _, tail in pairs]))
+    return {
+        split: [Placed(name, _first_folder(next(inner))) for name, _ in pairs]
+        for split, pairs in found.items()
+    }
+
+
+def read_labels(
+    files: FileTree, origin: str, names: Sequence[str], column: str | None
+) -> dict[str, Any] | None:
+    """Returns the labels in the files of labels by the paths of their pictures.
+
+    Args:
+      files: The folder or the archive.
+      origin: The flag and the path, for messages.
+      names: The paths of all pictures.
+      column: The column of the labels. None: `label`, or else the only column of classes.
+
+    Returns:
+      None if there are no labels: the folders of the pictures are their classes. An empty
+      dictionary if a file says that the pictures have no classes.
+
+    Raises:
+      UserError: If a file of labels cannot be read, or has no such column.
+    """
+    labels: dict[str, Any] | None = None
+    for path in files.names:
+        if posixpath.basename(path) in LABEL_FILES:
+            found = _read_label_file(files, path, f"{origin}: {printable(path)}", column)
+            if found is not None:
+                labels = {**(labels or {}), **found}
+    if missing := sorted(set(labels or ()).difference(names)):
+        logging.warning(
+            f"{origin}: {len(missing):,} images with labels do not exist, such as "
+            f"{printable(missing[0])}"
+        )
+    return labels
+
+
+def find_classes(
+    origin: str, divided: Mapping[str, Sequence[Placed]], labels: Mapping[str, Any] | None
+) -> dict[str, Pictures]:
+    """Returns the pictures of all splits with the numbers of their classes.
+
+    Args:
+      origin: The flag and the path, for messages.
+      divided: The pictures of each split.
+      labels: The labels by the paths of the pictures. None: the folders are the classes.
+    """
+    found: dict[str, list[Any]] = {}
+    for split, placed in divided.items():
+        if labels is None:
+            folders = [folder for _, folder in placed]
+            found[split] = [None] * len(folders) if "" in folders else folders
+        else:
+            found[split] = [labels.get(name) for name, _ in placed]
+    reference = found["train" if "train" in found else next(iter(found))]
+    return {
+        split: _with_classes(origin, [name for name, _ in placed], found[split], reference)
+        for split, placed in divided.items()
+    }
+
+
+def _with_classes(
+    origin: str, names: list[str], labels: Sequence[Any], reference: Sequence[Any]
+) -> Pictures:
+    """Returns pictures with the numbers of their classes.
+
+    Args:
+      origin: The flag and the path, for messages.
+      names: The paths of the pictures.
+      labels: The label of each picture, or None for a picture without one.
+      reference: The labels of the pictures for training, which number the classes if they contain
+        all classes.
+    """
+    unlabeled = Pictures(names, [0] * len(names), None)
+    kept = [label for label in labels if label is not None]
+    if not kept:
+        return unlabeled
+    known = [label for label in reference if label is not None]
+    if not set(kept) <= set(known):
+        known = kept
+    try:
+        numbers, class_names = number_labels(np.array(known), origin)
+    except UserError as error:
+        logging.warning(f"{error.what}; the images are used without labels")
+        return unlabeled
+    if missing := [name for name, label in zip(names, labels, strict=True) if label is None]:
+        logging.warning(
+            f"{origin}: {len(missing):,} of {len(names):,} images have no label and are left out, "
+            f"such as {printable(missing[0])}"
+        )
+        names = [name for name, label in zip(names, labels, strict=True) if label is not None]
+    by_label = dict(zip(known, numbers.tolist(), strict=True))
+    return Pictures(names, [by_label[label] for label in kept], class_names)
+
+
+def _read_label_file(
+    files: FileTree, path: str, where: str, column: str | None
+) -> dict[str, Any] | None:
+    """Returns the labels in one file; see `read_labels`. Empty texts are left out."""
+    try:
+        content = files.read(path)
+        if path.endswith("dataset.json"):
+            found = _read_stylegan(content)
+        else:
+            is_csv = path.endswith(".csv")
+            rows = _read_csv(content) if is_csv else _read_json_lines(content)
+            found = _read_column(rows, where, column)
+    except (Unreadable, ValueError, TypeError, KeyError, csv.Error, RecursionError) as error:
+        text = shorten(reason(error) or type(error).__name__)
+        raise UserError(f"{where} cannot be read ({text})", "correct or delete it") from error
+    if found is None:
+        return None
+    folder = posixpath.dirname(path)
+    return {
+        posixpath.normpath(posixpath.join(folder, name.replace("\\", "/"))): label
+        for name, label in found.items()
+        if label not in (None, "")
+    }
+
+
+def _without_wrapper(names: Sequence[str]) -> list[str]:
+    """Returns paths without the folders that contain all of them."""
+    common = posixpath.commonpath([posixpath.dirname(name) for name in names]) if names else ""
+    return [name[len(common) + 1 :] for name in names] if common else list(names)
+
+
+def _first_folder(name: str) -> str:
+    return name.partition("/")[0] if "/" in name else ""
+
+
+def _read_stylegan(content: bytes) -> dict[str, Any] | None:
+    """Returns the content of {"labels": [["00000/img00000000.png", 6], ...]}."""
+    found = json.loads(content)
+    if not isinstance(found, dict) or "labels" not in found:
+        return None
+    labels = {str(name): label for name, label in found["labels"] or ()}
+    rows = list(labels.values())
+    if rows and all(isinstance(row, list) for row in rows):
+        values = np.array(rows)
+        if not is_one_hot(values):
+            return {}  # numbers such as the poses of cameras, which are not classes
+        return dict(zip(labels, values.argmax(axis=1).tolist(), strict=True))
+    return labels
+
+
+def _read_csv(content: bytes) -> list[dict[str, Any]]:
+    text = content.decode("utf-8-sig")
+    header = text.partition("\n")[0]
+    separator = max(",;\t", key=header.count)
+    rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
+    return [{str(key).strip(): value for key, value in row.items()} for row in rows]
+
+
+def _read_json_lines(content: bytes) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+    return [dict(row) for row in rows]
+
+
+def _read_column(
+    rows: Sequence[Mapping[str, Any]], where: str, column: str | None
+) -> dict[str, Any] | None:
+    """Returns the labels of a table by the names of the files; None if it has no labels."""
+    columns = list(rows[0]) if rows else []
+    if _FILE_NAME not in columns:
+        return None
+    others = [each for each in columns if each != _FILE_NAME]
+    if column is not None and column not in others:
+        raise UserError(
+            f"{where} has no column {column}", f"give --label_column as one of {', '.join(others)}"
+        )
+    if column is None:
+        column = next((each for each in others if each.lower() in _LABEL_COLUMNS), None)
+    if column is None:
+        if len(others) != 1 or not _are_classes([row.get(others[0]) for row in rows]):
+            return None
+        (column,) = others
+    values = [row.get(column) for row in rows]
+    if not all(value is None or isinstance(value, (str, int, float)) for value in values):
+        return None  # for example the boxes of objects
+    if all(isinstance(value, str) for value in values):
+        values = _numbers(values) or values
+    return dict(zip((str(row[_FILE_NAME]) for row in rows), values, strict=True))
+
+
+def _are_classes(values: Sequence[Any]) -> bool:
+    """Returns True if values repeat, as the names of classes do and captions do not."""
+    if not all(isinstance(value, (str, int)) for value in values):
+        return False
+    return len(set(values)) <= len(values) // 2
+
+
+def _numbers(texts: Sequence[Any]) -> list[Any] | None:
+    """Returns texts as numbers if all of them that are not empty are numbers."""
+    try:
+        return [_number(text.strip()) for text in texts]
+    except ValueError:
+        return None
+
+
+def _number(text: str) -> int | float | None:
+    if not text:
+        return None
+    return int(text) if _INTEGER.fullmatch(text) else float(text)

@@ -1,0 +1,328 @@
+"""Reads one encoded picture: its header, and its pixels in the form of a dataset.
+
+Pillow decodes all formats. The package tifffile, which is optional, decodes TIFF files that Pillow
+cannot read without a loss; see `tiff`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import warnings
+
+import numpy as np
+import PIL.Image
+
+from ...errors import UserError, reason
+from . import tiff
+from .forms import MAX_COLOR_CHANNELS, Form, check_cropping
+from .shapes import central_window
+from .source import Unreadable
+
+# A file of a few hundred kilobytes can declare more pixels than this, and many files are decoded in
+# parallel. This many pixels take 400 MB when decoded.
+MAX_PIXELS = 2**27
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff"),
+    *(".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".heic", ".heif"),
+)
+KINDS = "JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF or PPM"
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
+_JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an MPO
+_JPEG_SIGNATURE, _PNG_SIGNATURE, _PNG_DEPTH_AT = b"\xff\xd8\xff", b"\x89PNG", 24
+_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
+_ORIENTATION = 0x0112
+_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's name of each number of channels
+_LUMA = np.array([299, 587, 114], np.float32) / 1000  # of red, green and blue (ITU-R BT.601)
+
+# The filter with which the tools of StyleGAN and EDM prepare their datasets. Pillow widens it by
+# the factor of the reduction, so that all pixels count and nothing aliases (arXiv:2104.11222).
+_FILTER = PIL.Image.Resampling.LANCZOS
+# A picture is first reduced by averaging whole blocks, to no less than this many times the result.
+# Pillow's documentation calls 3 indistinguishable from the filter alone; libjpeg averages better.
+_GAP, _JPEG_GAP = 3.0, 2
+
+# The formats are imported here, because several threads would import them at the same time.
+PIL.Image.init()
+# Pillow warns about large pictures and damaged metadata. Our own messages name what is unreadable,
+# and warnings.catch_warnings does not work in threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """The properties of a picture that its header contains.
+
+    Attributes:
+      name: The name of the picture for messages.
+      size: Height and width of the upright picture, in pixels.
+      bits: 16 if its levels have more than 8 bits, else 8.
+      channels: The number of channels, as Pillow decodes them.
+      problem: The reason why pictures of this type cannot be read and the remedy, or None.
+    """
+
+    name: str
+    size: tuple[int, int]
+    bits: int = 8
+    channels: int = 3
+    problem: tuple[str, str] | None = None
+
+
+def read_header(content: bytes, name: str) -> Header | None:
+    """Returns the header of an encoded picture, or None if it cannot be read.
+
+    Args:
+      content: The content of the file, or its beginning up to the end of the header. WebP and AVIF
+        files must be complete.
+      name: The name of the picture for messages.
+    """
+    try:
+        if tiff.is_tiff(content):
+            found = tiff.read_header(content)
+            bits = 16 if found.bits > 8 else 8
+            return Header(name, found.size, bits, found.channels, found.problem)
+        with _open(content) as image:
+            # A PNG without Exif metadata before its pixels would be decoded to find it after them.
+            may_turn = image.format != "PNG" or "exif" in image.info
+            size = _upright_size(image, _orientation(image) if may_turn else 1)
+            is_deep = _is_deep_png(content) or image.mode.startswith("I")
+            return Header(name, size, 16 if is_deep else 8, len(image.getbands()))
+    # For damaged files, Pillow raises exceptions of many types.
+    except Exception:
+        return None
+
+
+def is_picture(beginning: bytes) -> bool:
+    """Returns True if the first 64 KB of a file are those of a picture, whatever its name is."""
+    is_large_header = beginning.startswith((_JPEG_SIGNATURE, *tiff.SIGNATURES))
+    is_whole_read = beginning[8:12] == b"WEBP" or beginning[4:8] == b"ftyp"
+    return is_large_header or is_whole_read or read_header(beginning, "") is not None
+
+
+def decode(content: bytes, form: Form) -> np.ndarray:
+    """Decodes a picture, turns it upright, crops its center and resizes it.
+
+    The center is the largest central window that has the aspect ratio of the result. Of a file with
+    several frames or pages, the first one is decoded. Several threads may call this function.
+
+    Args:
+      content: The content of the file, whose format does not depend on its name.
+      form: The shape `(H, W, C)` and the number of bits of the result. C is 1 (gray), 2 (gray and
+        alpha), 3 (RGB), 4 (RGB and alpha) or the number of channels of a TIFF.
+
+    Returns:
+      `[H, W, C]` uint8 or uint16.
+
+    Raises:
+      Unreadable: If the content is no picture, is damaged, or has more than MAX_PIXELS pixels.
+      UserError: If --crop=none does not permit to crop the picture.
+    """
+    try:
+        is_tiff = tiff.is_tiff(content)
+        needs_tifffile = is_tiff and _needs_tifffile(content)
+        if form.bits == 8 and form.shape[2] in _MODES and not needs_tifffile:
+            with _open(content) as image:
+                if not image.mode.startswith(("I", "F")):
+                    return _fit(image, form)
+        return _fit_levels(tiff.read_tiff(content) if is_tiff else _read_levels(content), form)
+    except (Unreadable, UserError):
+        raise
+    # For damaged files, Pillow and tifffile raise exceptions of many types.
+    except Exception as error:
+        raise Unreadable(_describe(content, error)) from error
+
+
+def _open(content: bytes) -> PIL.Image.Image:
+    """Returns a picture whose pixels are not decoded yet."""
+    image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)
+    _check_pixels(image.size)
+    return image
+
+
+def _needs_tifffile(content: bytes) -> bool:
+    """Returns True if Pillow cannot read a TIFF; raises Unreadable if tifffile cannot either."""
+    header = tiff.read_header(content)
+    _check_pixels(header.size)
+    if header.problem:
+        what, remedy = header.problem
+        raise Unreadable(f"it {what}: {remedy}")
+    return header.needs_tifffile
+
+
+def _check_pixels(size: tuple[int, int]) -> None:
+    if size[0] * size[1] > MAX_PIXELS:
+        raise Unreadable(f"it has {size[0] * size[1]:,} pixels, more than {MAX_PIXELS:,}")
+
+
+def _describe(content: bytes, error: Exception) -> str:
+    """Returns the reason why a picture cannot be read."""
+    if not content:
+        return "it is empty"
+    if content[4:8] == b"ftyp" and content[8:12] in _HEIC_BRANDS:
+        return "it is a HEIC file: convert it to JPEG or PNG"
+    if isinstance(error, PIL.UnidentifiedImageError):
+        return f"it is not a complete {KINDS} file"
+    if isinstance(error, PIL.Image.DecompressionBombError):
+        return f"it has more than {MAX_PIXELS:,} pixels"
+    return reason(error) or type(error).__name__
+
+
+def _orientation(image: PIL.Image.Image) -> int:
+    """Returns the orientation in the Exif or XMP metadata, 1 ... 8; 1 if there is none."""
+    try:
+        found = image.getexif().get(_ORIENTATION, 1)
+    # For damaged metadata, Pillow raises exceptions of many types.
+    except Exception:
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def _upright_size(image: PIL.Image.Image, orientation: int) -> tuple[int, int]:
+    """Returns height and width of a picture after it was turned upright."""
+    width, height = image.size
+    return (width, height) if orientation >= 5 else (height, width)
+
+
+def _window(size: tuple[int, int], form: Form, orientation: int = 1) -> tuple[int, int, int, int]:
+    """Returns the central window of a picture as left, top, right and bottom, as it is stored.
+
+    Args:
+      size: Height and width of the upright picture.
+      form: The form, whose aspect ratio the window has.
+      orientation: The orientation in which the picture is stored.
+    """
+    height, width = central_window(size, form.shape[:2])
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    if orientation in (3, 4, 7, 8):
+        top = size[0] - height - top
+    if orientation in (2, 3, 6, 7):
+        left = size[1] - width - left
+    if orientation >= 5:
+        top, left, height, width = left, top, width, height
+    return left, top, left + width, top + height
+
+
+def _fit(image: PIL.Image.Image, form: Form) -> np.ndarray:
+    """Returns the center of a picture of 8 bits, resized by Pillow."""
+    if image.format not in _JPEG_FORMATS:
+        image.load()  # turns a TIFF, and finds the Exif metadata after the pixels of a PNG
+    orientation = _orientation(image)
+    size = _upright_size(image, orientation)
+    check_cropping(size, form)
+    height, width, channels = form.shape
+    wide, tall = (height, width) if orientation >= 5 else (width, height)
+    left, top, right, bottom = _window(size, form, orientation)
+    # libjpeg decodes at a half, a quarter or an eighth of the size, in less time.
+    least = (
+        max(1, image.width * _JPEG_GAP * wide // (right - left)),
+        max(1, image.height * _JPEG_GAP * tall // (bottom - top)),
+    )
+    width_stored = image.width
+    drafted = image.draft("L" if channels <= 2 else "RGB", least)
+    scale = drafted[1][2] / width_stored if drafted else 1
+    mode = _MODES[channels]
+    if image.mode != mode:
+        image = image.convert(mode)
+    if (right - left, bottom - top) == (wide, tall):
+        fitted = image.crop((left, top, right, bottom))
+    else:
+        box = (left * scale, top * scale, right * scale, bottom * scale)
+        fitted = image.resize((wide, tall), _FILTER, box, reducing_gap=_GAP)
+    levels = np.asarray(fitted).reshape(tall, wide, channels)
+    return tiff.turn(levels, orientation)
+
+
+def _read_levels(content: bytes) -> np.ndarray:
+    """Returns an upright picture that is not a TIFF, `[H, W, K]` uint8 or uint16."""
+    with _open(content) as image:
+        image.load()
+        orientation, transparency = _orientation(image), image.info.get("transparency")
+        if _is_deep_png(content):
+            levels = _read_deep_png(content, np.asarray(image))
+            if transparency is not None:  # the color that is transparent
+                alpha = (levels != np.array(transparency)).any(axis=2, keepdims=True)
+                levels = np.concatenate([levels, alpha * np.uint16(65535)], axis=2)
+        else:
+            levels = tiff.levels_of(image)
+    return tiff.turn(levels, orientation)
+
+
+def _is_deep_png(content: bytes) -> bool:
+    return content.startswith(_PNG_SIGNATURE) and content[_PNG_DEPTH_AT] > 8
+
+
+def _read_deep_png(content: bytes, decoded: np.ndarray) -> np.ndarray:
+    """Returns the levels of a PNG of 16 bits, `[H, W, K]`.
+
+    Pillow keeps the 16 bits of gray pictures. Of others it unpacks the high byte of each level, and
+    the low byte if it is told that the levels are in the other byte order.
+
+    Args:
+      content: The content of the file.
+      decoded: The picture as Pillow decodes it.
+    """
+    if decoded.dtype != np.uint8:
+        return decoded.astype(np.uint16)[..., None]
+
+    def unpack(raw_mode: str) -> np.ndarray:
+        with _open(content) as image:
+            image.tile = [tile._replace(args=raw_mode) for tile in image.tile]  # type: ignore
+            return np.asarray(image)
+
+    if content[_PNG_DEPTH_AT + 1] == 4:  # gray and alpha: two levels are four bytes, as RGBA
+        return unpack("RGBA").view(">u2").astype(np.uint16)
+    mode = _MODES[decoded.shape[2]]
+    return unpack(f"{mode};16B") * np.uint16(256) + unpack(f"{mode};16L")
+
+
+def _fit_levels(levels: np.ndarray, form: Form) -> np.ndarray:
+    """Returns the center of an upright picture `[H, W, K]` of any depth, resized."""
+    size = (levels.shape[0], levels.shape[1])
+    check_cropping(size, form)
+    left, top, right, bottom = _window(size, form)
+    levels = levels[top:bottom, left:right]
+    if levels.dtype != form.dtype:  # 255 becomes 65535, or the low bytes are dropped
+        deepened = levels.astype(np.uint16) * np.uint16(257) if form.bits > 8 else levels >> 8
+        levels = deepened.astype(form.dtype)
+    levels = _with_channels(levels, form.shape[2])
+    if levels.shape != form.shape:
+        levels = _resize(levels, form.shape[:2])
+    return np.ascontiguousarray(levels)
+
+
+def _with_channels(levels: np.ndarray, channels: int) -> np.ndarray:
+    """Returns a picture `[H, W, K]` with another number of channels; see `decode`."""
+    count = levels.shape[2]
+    if count == channels:
+        return levels
+    if max(count, channels) > MAX_COLOR_CHANNELS:
+        raise Unreadable(f"it has {count} channels, not {channels}")
+    colors = levels[..., :3] if count >= 3 else levels[..., :1]
+    if channels <= 2 and count >= 3:
+        colors = (colors @ _LUMA + 0.5).astype(levels.dtype)[..., None]
+    elif channels >= 3 and count <= 2:
+        colors = np.repeat(colors, 3, axis=2)
+    if channels % 2:
+        return colors
+    opaque = np.full_like(levels[..., :1], np.iinfo(levels.dtype).max)
+    return np.concatenate([colors, opaque if count % 2 else levels[..., -1:]], axis=2)
+
+
+def _resize(levels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
+    """Returns a picture `[H, W, C]` resized by Pillow in float32, which holds 16 bits exactly.
+
+    Colors are weighted by alpha, if there is one, as Pillow does for pictures of 8 bits.
+    """
+    most = np.iinfo(levels.dtype).max
+    planes = [plane.astype(np.float32) for plane in np.moveaxis(levels, 2, 0)]
+    if len(planes) in (2, 4):
+        planes[:-1] = [color * (planes[-1] / most) for color in planes[:-1]]
+    height, width = target
+    resized = [
+        np.asarray(PIL.Image.fromarray(plane).resize((width, height), _FILTER, reducing_gap=_GAP))
+        for plane in planes
+    ]
+    if len(planes) in (2, 4):
+        weight = np.maximum(resized[-1] / most, 1 / most)
+        resized[:-1] = [color / weight for color in resized[:-1]]
+    return np.clip(np.rint(np.stack(resized, axis=2)), 0, most).astype(levels.dtype)
