@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from absl import flags as absl_flags
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -184,10 +183,8 @@ def is_trained(combination, path):
 
 
 @pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.slow)])
-def test_accepted_combinations_train(tmp_path_factory, request, count):
-    # Two iterations take less time than their tracing.
-    tf.config.run_functions_eagerly(True)
-    request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
+@pytest.mark.usefixtures("untraced")
+def test_accepted_combinations_train(tmp_path_factory, count):
     trained = []
 
     @settings(repeatable, max_examples=count)

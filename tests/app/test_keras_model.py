@@ -87,6 +87,7 @@ def test_several_steps_per_execution_are_equal_to_one():
     np.testing.assert_allclose(a["critic/loss"], b["critic/loss"], rtol=1e-5)
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.slow
 def test_weights_are_saved_by_a_callback_and_fit_continues(tmp_path):
     path = str(tmp_path / "model.weights.h5")
@@ -101,6 +102,7 @@ def test_weights_are_saved_by_a_callback_and_fit_continues(tmp_path):
         np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.slow
 def test_a_saved_model_predicts_the_same(tmp_path):
     model = make_model()
@@ -161,6 +163,7 @@ def test_the_program_of_the_documentation_prints_what_the_page_shows(capsys):
     assert f"It prints `{printed}`" in page
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.slow
 def test_a_regularizer_of_a_weight_adds_its_gradient_and_its_term():
     config = dataclasses.replace(CONFIG, n_critic=1)
@@ -187,6 +190,7 @@ def test_a_regularizer_of_a_weight_adds_its_gradient_and_its_term():
     }
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.slow
 def test_a_further_compile_sets_the_optimizers_and_continues_the_noise():
     still = tf.keras.optimizers.SGD
@@ -207,6 +211,7 @@ def test_a_further_compile_sets_the_optimizers_and_continues_the_noise():
     assert len(np.unique(from_zero)) == 5
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_iterations_and_the_schedule_are_saved_with_the_model(tmp_path):
     config = dataclasses.replace(CONFIG, learning_rate_schedule="linear", train_steps=16)
     model = make_model(config)
@@ -278,6 +283,7 @@ def test_all_forms_of_data_are_the_same_examples():
             np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_several_arrays_are_no_examples():
     with pytest.raises(wgan_gp.UserError, match="x is a list of arrays"):
         make_model().fit([POINTS, POINTS])
@@ -353,6 +359,7 @@ def documented():
     return {name: tuple(re.findall(r"`(\w+)`", cell) for cell in cells) for name, *cells in rows}
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.slow
 @pytest.mark.parametrize("method", WORKING)
 def test_arguments_of_keras_work_or_are_refused_as_documented(method):
@@ -378,6 +385,7 @@ def test_arguments_of_keras_work_or_are_refused_as_documented(method):
         assert np.isfinite(tf.nest.flatten(getattr(model, method)(**given))[0]).all()
 
 
+@pytest.mark.usefixtures("untraced")
 def test_validation_split_holds_out_the_last_examples():
     still = {"generator_optimizer": tf.keras.optimizers.SGD(0.0)}
     model = make_model(**still, critic_optimizer=tf.keras.optimizers.SGD(0.0))
@@ -424,6 +432,7 @@ def callbacks(folder):
     }
 
 
+@pytest.mark.usefixtures("untraced")
 def test_arguments_named_callbacks_work_or_are_refused_as_documented(tmp_path, monkeypatch):
     sent = []
     monkeypatch.setattr("requests.post", lambda *args, **options: sent.append(args))
@@ -442,6 +451,7 @@ def test_arguments_named_callbacks_work_or_are_refused_as_documented(tmp_path, m
         assert (tmp_path / path).exists()
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.slow
 def test_training_stops_at_the_first_batch_with_nan():
     points = tf.data.Dataset.from_tensors(np.where(np.arange(64)[:, None] < 16, POINTS, np.nan))

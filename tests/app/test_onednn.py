@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.helpers.runs import lean_path
 from wgan_gp.runtime import onednn
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -39,7 +40,7 @@ def run(program, **variables):
     return subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
-        env={**environment, **variables},
+        env={**environment, "PYTHONPATH": lean_path(), **variables},
         capture_output=True,
         text=True,
         check=True,
@@ -51,14 +52,7 @@ on_x86 = pytest.mark.skipif(not onednn.is_x86(), reason="oneDNN is enabled only 
 
 @pytest.mark.slow
 @on_x86
-@pytest.mark.parametrize(
-    ("given", "on"),
-    [
-        (None, True),
-        ("1", True),
-        ("0", False),
-    ],
-)
+@pytest.mark.parametrize(("given", "on"), [(None, True), ("0", False)])
 def test_a_new_process_uses_onednn_unless_it_is_disabled(given, on):
     variables = {"ONEDNN_VERBOSE": "1"} | ({} if given is None else {onednn.VARIABLE: given})
     said, *primitives = run(PROGRAM, **variables).stdout.splitlines()
@@ -98,8 +92,6 @@ def test_a_warning_names_the_variable_if_tensorflow_was_imported_first(monkeypat
 @pytest.mark.slow
 @on_x86
 def test_connecting_from_python_warns_if_onednn_is_off():
-    warned = run(LIBRARY, **{onednn.VARIABLE: "0"}).stderr
-    assert onednn.VARIABLE not in warned  # turned off by the user
     late = f"import os, tensorflow\nos.environ['{onednn.VARIABLE}'] = '1'\n{LIBRARY}"
     early = f"import os\nos.environ['{onednn.VARIABLE}'] = '0'\n{late}"
     assert run(early).stderr.count(f"set {onednn.VARIABLE}=1") == 1

@@ -43,6 +43,7 @@ from wgan_gp.writers.files import JsonlWriter
 
 ROOT = pathlib.Path(__file__).parents[2]
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
+CONSTANT = {"learning_rate_schedule": "constant"}  # allows a resume with more iterations
 
 
 def tiny(model_dir, *arguments):
@@ -63,7 +64,7 @@ def program(model_dir, *arguments, **options):
 def saved(tmp_path_factory):
     """A run with checkpoints and samples after 5, 10 and 15 iterations."""
     path = tmp_path_factory.mktemp("saved")
-    run, _ = train_tiny(path / "run", train_steps=15, **EVERY_5)
+    run, _ = train_tiny(path / "run", train_steps=15, **CONSTANT, **EVERY_5)
     return run, path / "run" / "checkpoints"
 
 
@@ -108,19 +109,17 @@ def test_a_damaged_checkpoint_is_skipped(saved, tmp_path, capsys, seed):
 
 
 @pytest.mark.slow
-def test_a_run_directory_may_contain_the_characters_of_a_pattern(tmp_path):
+def test_a_run_directory_may_contain_the_characters_of_a_pattern(saved, tmp_path):
     """The name does not match itself as a pattern, even if its brackets are escaped."""
-    name = "lr=[1e-4,3e-4] st*r what? back\\slash"
-    settings = {"learning_rate_schedule": "constant", "keep_checkpoints": 1, **EVERY_5}
-    path = tmp_path / name
-    train_tiny(path, train_steps=5, **settings)
-    run, _ = train_tiny(path, train_steps=10, **settings)
-    assert int(run.state.iteration) == 10
-    assert [file.name for file in path.glob("checkpoints/ckpt-*.json")] == ["ckpt-10.json"]
-    files = json.loads((path / "checkpoints" / "ckpt-10.json").read_text())["files"]
+    path = tmp_path / "lr=[1e-4,3e-4] st*r what? back\\slash"
+    shutil.copytree(saved[1].parent, path)
+    run, _ = train_tiny(path, train_steps=20, keep_checkpoints=1, **CONSTANT, **EVERY_5)
+    assert int(run.state.iteration) == 20
+    assert [file.name for file in path.glob("checkpoints/ckpt-*.json")] == ["ckpt-20.json"]
+    files = json.loads((path / "checkpoints" / "ckpt-20.json").read_text())["files"]
     assert set(files) == {".index", ".data-00000-of-00001"}
     steps = [json.loads(line)["step"] for line in (path / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [5, 10]
+    assert steps == [5, 10, 15, 20]
     assert call_main("--mode=sample", f"--model_dir={path}", "--num_samples=4") == 0
 
 
@@ -202,19 +201,20 @@ def test_some_checkpoints_are_kept_permanently(saved, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["", "/checkpoints/ckpt-5"])
-def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path, which):
+def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path):
     shutil.copytree(saved[1].parent, tmp_path / "a")
-    settings = {"restore_from": f"{tmp_path}/a{which}", "critic_learning_rate": 1e-2}
+    settings = {"restore_from": f"{tmp_path}/a/checkpoints/ckpt-5", "critic_learning_rate": 1e-2}
     _, writer = train_tiny(tmp_path / "b", train_steps=20, **EVERY_5, **settings)
-    begun = 5 if which.endswith("5") else 15
-    assert [step for step, _ in writer.summaries] == list(range(begun + 5, 21, 5))
+    assert [step for step, _ in writer.summaries] == [10, 15, 20]
     # Once the run has its own checkpoint, it no longer needs the other run.
     shutil.rmtree(tmp_path / "a")
     config = Config(model_dir=f"{tmp_path}/b", train_steps=20, **TINY, **EVERY_5, **settings)
     write_object(str(tmp_path / "b" / "config.json"), resolved(config).to_dict())
     assert train_config(resolved(config)) is None
-    assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == (20 - begun) // 5
+    assert len((tmp_path / "b" / "metrics.jsonl").read_text().splitlines()) == 3
+    # A run directory stands for its newest checkpoint.
+    config = Config(model_dir=f"{tmp_path}/c", restore_from=f"{saved[1].parent}", **TINY)
+    assert open_run(resolved(config)).checkpoints.restore_latest() == 15
 
 
 @pytest.mark.parametrize(
@@ -231,16 +231,16 @@ def test_a_missing_checkpoint_to_start_from_is_a_one_line_error(tmp_path, path, 
 
 
 @pytest.mark.slow
-def test_tensorboard_shows_repeated_iterations_once(tmp_path):
-    settings = {"summary_interval": 5, "sample_interval": 5}
-    train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
-    for path in (tmp_path / "checkpoints").glob("ckpt-20.*"):
-        path.unlink()
-    events = next((tmp_path / "train").glob("events.*"))
+def test_tensorboard_shows_repeated_iterations_once(saved, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(saved[1].parent, path)
+    for number in (10, 15):
+        delete_newest(f"{path}/checkpoints/ckpt-{number}")
+    events = next((path / "train").glob("events.*"))
     events.write_bytes(events.read_bytes()[:-3])  # truncated by the crash
-    train_tiny(tmp_path, train_steps=20, checkpoint_interval=10, **settings)
-    assert [step for step, _ in results.curve(tmp_path)] == [5, 10, 15, 20]
-    assert not (tmp_path / "train" / "cut.new").exists()
+    train_tiny(path, train_steps=20, **CONSTANT, **EVERY_5)
+    assert [step for step, _ in results.curve(path)] == [5, 10, 15, 20]
+    assert not (path / "train" / "cut.new").exists()
 
 
 @pytest.mark.slow
@@ -460,10 +460,11 @@ def test_a_second_signal_ends_the_program_at_once():
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
-    arguments = ["--train_steps=1000000", "--learning_rate_schedule=constant"]
-    assert call_main(*tiny(tmp_path, *arguments, "--steps_per_loop=5", "--train_steps=5")) == 0
-    with program(tmp_path, *arguments, "--steps_per_loop=1000000") as run:
+def test_a_second_signal_ends_a_long_loop_immediately(saved, tmp_path):
+    shutil.copytree(saved[1].parent, tmp_path / "run")
+    settings = {**TINY, **CONSTANT, "train_steps": 1_000_000, "steps_per_loop": 1_000_000}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    with program(tmp_path / "run", *flags) as run:
         while "resuming" not in run.stderr.readline():
             assert run.poll() is None
         time.sleep(3)  # into the loop
@@ -472,7 +473,7 @@ def test_a_second_signal_ends_a_long_loop_immediately(tmp_path):
         assert run.poll() is None  # it waits for the end of the loop
         run.send_signal(signal.SIGTERM)
         assert run.wait(timeout=10) == 143
-    assert checkpointing.latest_checkpoint(f"{tmp_path}/checkpoints").endswith("ckpt-5")
+    assert checkpointing.latest_checkpoint(f"{tmp_path}/run/checkpoints").endswith("ckpt-15")
 
 
 def test_two_runs_do_not_write_to_the_same_directory(tmp_path):

@@ -317,7 +317,7 @@ def test_without_its_database_a_sweep_continues_from_its_runs(tmp_path):
     assert run(tmp_path, again) is None and again.jobs == []
     assert results_of(tmp_path / "sweep") == before
     (tmp_path / "sweep" / "sweep.json").unlink()  # then it is not known what the runs are
-    with pytest.raises(UserError, match=r"contains a run, but .*sweep.json is missing"):
+    with pytest.raises(UserError, match=r"contains runs, but .*sweep.json is missing"):
         run(tmp_path, again)
 
 

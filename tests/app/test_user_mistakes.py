@@ -246,11 +246,11 @@ def with_output(function, units=1):
     return lambda design: Network()
 
 
-def check(examples=None, classes=0, generator=generator, critic=critic, **settings):
+def check(examples=None, classes=0, generator=generator, critic=critic, replicas=1, **settings):
     """Checks the networks of the user as before training, for points in two dimensions."""
     settings = config(model="python", generator_model="python", **settings)
     networks = types.SimpleNamespace(generator=generator, critic=critic)
-    devices = Devices(strategy_over(1), SINGLE_PROCESS, "CPU")
+    devices = Devices(strategy_over(replicas), SINGLE_PROCESS, "CPU")
     data = None
     if examples is not None:
         data = find(lambda split: examples).open(batch_size=16)
@@ -382,10 +382,7 @@ def as_rows(*inside, shape=(8, 1)):
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: as_rows(layers.GRU(3)), None),
-        (lambda: as_rows(layers.LSTM(3)), None),
         (lambda: as_rows(layers.Bidirectional(layers.GRU(3))), None),
-        (lambda: as_rows(layers.SimpleRNN(3)), None),
         (lambda: as_rows(SelfAttention(0.0)), None),
         (lambda: as_rows(layers.Dropout(0.0)), None),
         (lambda: as_rows(layers.GaussianNoise(0.0)), None),
@@ -412,6 +409,17 @@ def test_only_layers_that_draw_random_numbers_are_named(make, named, warnings):
     assert [line for line in warnings if "random numbers" not in line] == []
     assert len(warnings) == (named is not None)
     assert not named or named in warnings[0]
+
+
+@pytest.mark.parametrize(("replicas", "synchronized"), [(1, False), (2, False), (2, True)])
+def test_statistics_of_each_replica_are_named(replicas, synchronized, warnings):
+    def network(design):
+        local = layers.BatchNormalization(name="local", synchronized=synchronized)
+        return Sequential([layers.Dense(2), local])
+
+    check(generator=network, replicas=replicas)
+    expected = "generator: local normalizes over the batch of each replica"
+    assert [expected in line for line in warnings] == [True] * (replicas > 1 and not synchronized)
 
 
 SPREAD = np.linspace(-1, 1, 32, dtype=np.float32).reshape(16, 2)

@@ -458,8 +458,9 @@ def save(model, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["model.keras", "model.h5", "signed", "callable"])
-@pytest.mark.parametrize("replicas", [1, 4])
+@pytest.mark.parametrize(
+    ("name", "replicas"), [("model.keras", 1), ("model.h5", 4), ("signed", 1), ("callable", 4)]
+)
 def test_a_network_from_a_file_computes_the_features(tmp_path, name, replicas):
     model = linear()
     save(model, tmp_path / name)
@@ -1035,11 +1036,6 @@ def evaluated_in_training(folder, **settings):
     assert {step for step, _ in events} == {10, 12}
     assert events[12, "evaluation/fid"] == pytest.approx(lines[1]["evaluation/fid"])
     return writer.evaluations[1][1]
-
-
-@pytest.mark.slow
-def test_evaluation_in_training(tmp_path):
-    evaluated_in_training(tmp_path)
 
 
 @pytest.mark.slow

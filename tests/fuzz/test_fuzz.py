@@ -10,10 +10,10 @@ from . import corruptions, damage, forks, kills, results
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "seed"), [(2, 4), (6, 7)])
-def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path, count, seed):
+def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
-    assert kills.survive(tmp_path, count, random.Random(seed)) == []
+    count = 5  # the first and the last may come before the process has saved anything
+    assert kills.survive(tmp_path, count, random.Random(7)) == []
     last = 20 * count
     whole, killed = tmp_path / "reference", tmp_path / "killed"
     # A difference is detected.

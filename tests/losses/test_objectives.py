@@ -46,7 +46,13 @@ def test_names_and_limits_are_known_without_tensorflow():
         "assert losses.ADVERSARIAL_LOSSES['relativistic'].relativistic\n"
         "losses.GanObjective(penalty='r1,r2')\n"
         "assert 'tensorflow' not in sys.modules\n"
-        "assert float(losses.two_sided([3.0])[0]) == 4.0 and 'tensorflow' in sys.modules\n"
+        # A call imports TensorFlow, which takes seconds and therefore is not done here.
+        "sys.modules['tensorflow'] = None\n"
+        "try:\n"
+        "    losses.two_sided([3.0])\n"
+        "except ImportError:\n"
+        "    sys.exit()\n"
+        "sys.exit('TensorFlow was not imported')\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 

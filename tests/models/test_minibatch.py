@@ -12,10 +12,8 @@ from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 
 SHAPES = [
-    ("mlp", (5,)),
     ("mlp", (6, 2)),
     ("conv1d", (16, 2)),
-    ("dcgan", (8, 8, 1)),
     ("dcgan", (20, 28, 3)),
     ("resnet", (32, 32, 3)),
     ("resnet", (48, 48, 1)),

@@ -22,7 +22,7 @@ def expected(x, gamma=1.0, beta=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("mean", [0.0, 100.0])
 def test_one_pass_moments_are_accurate(mean):
     """Tests that a large mean reduces the accuracy only until it is accumulated."""
     x = features(mean=mean)
@@ -30,8 +30,9 @@ def test_one_pass_moments_are_accurate(mean):
     norm(x, training=True)
     first = np.abs(norm(x, training=True) - expected(x.astype(np.float64))).max()
     assert first < (1e-5 if mean < 10 else 5e-3)
+    train = tf.function(lambda: norm(x, training=True))
     for _ in range(1000):
-        outputs = norm(x, training=True)
+        outputs = train()
     np.testing.assert_allclose(outputs, expected(x.astype(np.float64)), atol=2e-5)
 
 

@@ -68,8 +68,9 @@ def updated(model):
     return model
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 1), (48, 48, 3), (32, 64, 5)])
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "fused"), [((32, 32, 1), True), ((48, 48, 3), False), ((32, 64, 5), True)]
+)
 def test_shapes(shape, fused):
     generator, critic = build(shape, fused_resampling=fused)
     samples = updated(generator)(random(3, 6))

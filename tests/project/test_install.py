@@ -101,9 +101,8 @@ def test_every_installation_of_the_page_resolves(line):
 @pytest.mark.slow
 def test_the_package_that_tensorflow_recommends_is_recognized_as_a_conflict():
     """TensorFlow's own error message says to install cloud-tpu-client."""
-    line = "tensorflow-tpu==2.20.0 libtpu==0.0.18"
     # pip refuses both in one command. In a second command it downgrades protobuf.
-    packages = {**resolve(line), **resolve("cloud-tpu-client")}
+    packages = {**resolve("-r requirements-tpu.txt"), **resolve("cloud-tpu-client")}
     (problem,) = find_conflicts(packages)
     assert problem.startswith("tensorflow-tpu cannot be imported with protobuf 3.")
 

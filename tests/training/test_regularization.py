@@ -107,7 +107,6 @@ OF_CALLS = {
 PLACES = [
     (1, 1, 1),
     (2, 2, 2),
-    *(pytest.param(replicas, 1, 1, marks=pytest.mark.slow) for replicas in (2, 4)),
 ]
 
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.runs import LIBRARY, TINY, make_state, strategy_over, train_tiny
+from tests.helpers.runs import (
+    LIBRARY,
+    TINY,
+    make_state,
+    strategy_over,
+    train_tiny,
+    without_tracing,
+)
 from wgan_gp.app.build import make_objective
 from wgan_gp.config import Config
 from wgan_gp.training.schedules import IterationSchedule, learning_rates
@@ -63,7 +70,8 @@ def test_the_default_is_linear_to_zero(jit_compile):
 def test_a_summary_contains_the_rates_of_the_schedule(tmp_path):
     settings = {"learning_rate_schedule": "cosine", "schedule_steps": 5}
     settings |= {"learning_rate_end": 0.5, "summary_interval": 5}
-    _, writer = train_tiny(tmp_path, train_steps=10, **settings)
+    with without_tracing():
+        _, writer = train_tiny(tmp_path, train_steps=10, sample_interval=0, n_critic=1, **settings)
     rates = [values["critic/learning_rate"] for _, values in writer.summaries]
     cosine = 0.5 + 0.5 * (1 + math.cos(0.8 * math.pi)) / 2
     np.testing.assert_allclose(rates, [1e-3 * cosine, 1e-3 * 0.5])
@@ -128,9 +136,7 @@ def make_update(optimizer, variables, replicas, jit_compile):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("replicas", "jit_compile"), [(1, False), (1, True), (2, False), (4, False)]
-)
+@pytest.mark.parametrize(("replicas", "jit_compile"), [(1, True), (2, False)])
 def test_each_network_has_its_own_adam_whose_beta_2_changes(replicas, jit_compile):
     """Compares with Adam in NumPy, at updates before and after the end of the schedule."""
     settings = {"learning_rate_schedule": "constant", "schedule_steps": 3, "n_critic": 2}

@@ -20,6 +20,7 @@ from tests.helpers.runs import (
     make_state,
     open_data,
     strategy_over,
+    without_tracing,
 )
 from wgan_gp.config import Config
 from wgan_gp.data.feed.pipeline import distributed_batches
@@ -121,7 +122,6 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
-                ("critic", PROJECTION),
                 ("critic", ACGAN),
                 ("generator", PROJECTION),
                 ("generator", RESNET_ACGAN),
@@ -137,7 +137,7 @@ def test_every_kind_of_network_on_two_replicas_is_that_on_one(network, settings)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["spectral", "layer", "group", "instance"])
+@pytest.mark.parametrize("kind", ["spectral", "layer"])
 def test_every_normalization_on_two_replicas_is_that_on_one(kind):
     """And power iteration leaves the same directions behind."""
     config = dataclasses.replace(IMAGES, activation="tanh", critic_normalization=kind)
@@ -153,18 +153,10 @@ ORIGINAL = {"augment": "diffaugment", "augment_penalty": "original", "accumulate
     [
         ("critic", {"augment": "ada"}),
         ("critic", ORIGINAL),
-        ("critic", {"augment": "bcr"}),
+        ("critic", {"augment": "bcr", "minibatch_stddev": 4}),
         ("critic", R3GAN_AUGMENTED),
-        ("generator", R3GAN_AUGMENTED),
-        ("generator", {"minibatch_stddev": 4}),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("generator", {"augment": "ada"}),
-                ("critic", R3GAN),
-                ("critic", {"minibatch_stddev": 4}),
-            )
-        ),
+        ("generator", {**R3GAN_AUGMENTED, "minibatch_stddev": 4}),
+        pytest.param("generator", {"augment": "ada"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -185,24 +177,6 @@ def compare_one_update(network, *several, **options):
         for name, value in terms.items():
             # A term may be the small difference of two scores.
             np.testing.assert_allclose(terms_of_several[name], value, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-def test_four_replicas_are_one_after_ten_iterations_of_adam():
-    def train(replicas):
-        step, strategy, batches = make_step(
-            replicas, optimizer=lambda: tf.keras.optimizers.Adam(1e-3, beta_1=0.0, beta_2=0.9)
-        )
-        loop = make_loop(step, strategy, n_critic=2)
-        terms, *_ = loop(batches, tf.constant(10, tf.int64))
-        return weights(step.state.critic) + weights(step.state.generator), terms
-
-    one, terms = train(1)
-    four, terms_of_four = train(4)
-    for ours, theirs in zip(four, one, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
-    for name, value in terms.items():
-        np.testing.assert_allclose(terms_of_four[name], value, rtol=1e-4, atol=1e-5)
 
 
 class NumpyAdam:
@@ -241,9 +215,7 @@ def with_a_gather(generator):
     return tf.keras.Model(latents, generator(latents) + Gathered()(latents))
 
 
-@pytest.mark.parametrize(
-    "kind", ["acgan", "own", pytest.param("projection", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["projection", "own"])
 def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
     """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
     conditioning = "none" if kind == "own" else kind
@@ -328,7 +300,8 @@ def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step():
     recorder = Recorder(step.objective)
     step = dataclasses.replace(step, objective=recorder)
     loop = make_loop(step, strategy, n_critic=3)
-    loop(batches, tf.constant(2, tf.int64))
+    with without_tracing():
+        loop(batches, tf.constant(2, tf.int64))
     # Two iterations: six different batches of reals, of fakes and of noise on each
     # replica, none seen twice anywhere.
     for name in ("real", "fake", "alpha", "noise"):
@@ -351,7 +324,8 @@ def test_loop_logs_the_mean_over_its_steps():
     def train(loops):
         step, strategy, batches = make_step(1)
         loop = make_loop(step, strategy, n_critic=2)
-        return [loop(batches, tf.constant(count, tf.int64))[0] for count in loops]
+        with without_tracing():
+            return [loop(batches, tf.constant(count, tf.int64))[0] for count in loops]
 
     first, second = train([1, 1])
     (both,) = train([2])
@@ -370,7 +344,8 @@ def test_all_logged_terms_pass_through_reduce_over_replicas():
     def train(reduce_over_replicas):
         step, strategy, batches = make_step(1)
         loop = make_loop(step, strategy, n_critic=1, reduce_over_replicas=reduce_over_replicas)
-        return loop(batches, tf.constant(1, tf.int64))[0]
+        with without_tracing():
+            return loop(batches, tf.constant(1, tf.int64))[0]
 
     def doubled(strategy, shares):
         return tf.nest.map_structure(lambda mean: 2 * mean, reduce_over_replicas(strategy, shares))
@@ -408,17 +383,11 @@ def test_weight_clipping_holds_after_an_update():
     assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
 
 
-@pytest.mark.parametrize(
-    "objective",
-    [
-        pytest.param(each, marks=[] if each.penalty == "r1" else pytest.mark.slow)
-        for each in OBJECTIVES
-    ],
-    ids=lambda objective: objective.penalty,
-)
-def test_compiled_steps_compute_the_same(objective):
+def test_compiled_steps_compute_the_same():
+    """Tests one objective; tests/losses/test_xla.py tests the others."""
+
     def train(jit_compile):
-        step, strategy, batches = make_step(1, objective=objective)
+        step, strategy, batches = make_step(1, objective=OBJECTIVES[2])
         loop = make_loop(step, strategy, n_critic=2, jit_compile=jit_compile)
         return loop(batches, tf.constant(1, tf.int64))[0]
 

@@ -112,12 +112,10 @@ def test_run_directory(tmp_path):
 
 
 AVERAGE = {
-    "dataset": "gaussians_25",
     "generator_ema_decay": 0.9,
     "conditioning": "acgan",
     "critic_normalization": "spectral",
 }
-
 SCHEDULED = {
     "learning_rate_schedule": "cosine",
     "learning_rate_end": 0.25,
@@ -134,18 +132,14 @@ RECIPE = {
     "penalty": "r1,r2",
     "penalty_weight": "5.0,0.5",
     "accumulate": 2,
+    "minibatch_stddev": 4,
 }
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(
-            {**AVERAGE, **SCHEDULED, "minibatch_stddev": 4}, id="average", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            {**SCHEDULED, **HALF_LIFE, "dataset": "digits", "augment": "bcr"}, id="schedules"
-        ),
+        pytest.param({**SCHEDULED, **HALF_LIFE, "dataset": "digits"}, id="schedules"),
         pytest.param({**SCHEDULED, **HALF_LIFE, **RECIPE}, id="recipe", marks=pytest.mark.slow),
         pytest.param(
             {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant", "augment": "diffaugment"},
@@ -220,7 +214,8 @@ class StopAt(Writer):
 
 
 def test_a_signal_stops_after_the_loop_and_saves(tmp_path):
-    config = Config(model_dir=str(tmp_path), train_steps=50, checkpoint_interval=0, **TINY)
+    settings = {**TINY, "checkpoint_interval": 0, "summary_interval": 0, "sample_interval": 0}
+    config = Config(model_dir=str(tmp_path), train_steps=50, **settings)
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     assert training.make_trainer(open_run(config), writers=[StopAt(10, signal.SIGINT)]).run() == 2
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
@@ -262,33 +257,16 @@ def snapshot_files(path):
 
 
 @pytest.mark.slow
-def test_same_seed_same_run_and_another_seed_another(finished, tmp_path):
+def test_another_seed_gives_another_run(finished, tmp_path):
+    """The tests of resumed runs show that the same seed gives the same run."""
     settings = {**FINISHED, "stop_step": 5, "sample_interval": 0}
-    _, same = train_tiny(tmp_path / "b", **settings)
-    _, other = train_tiny(tmp_path / "c", **settings, seed=1)
-    loss = [writer.summaries[0][1]["critic/loss"] for writer in (finished[1], same, other)]
-    assert loss[0] == loss[1] != loss[2]
+    _, other = train_tiny(tmp_path, **settings, seed=1)
+    loss = [writer.summaries[0][1]["critic/loss"] for writer in (finished[1], other)]
+    assert loss[0] != loss[1]
 
 
 def flat_weights(network):
     return np.concatenate([each.ravel() for each in network.get_weights()])
-
-
-@pytest.mark.slow
-def test_schedules_and_averages_on_two_replicas_are_those_on_one(tmp_path):
-    settings = {**SCHEDULED, **HALF_LIFE, "train_steps": 10, "sample_interval": 0}
-
-    def train(replicas):
-        run, writer = train_tiny(tmp_path / str(replicas), cpu_replicas=replicas, **settings)
-        networks = (run.state.critic, run.state.generator, run.state.generator_average)
-        weights = [flat_weights(network) for network in networks]
-        rates = {tag: value for tag, value in writer.summaries[-1][1].items() if "rate" in tag}
-        return weights, rates
-
-    (expected, rates), (found, found_rates) = train(1), train(2)
-    assert found_rates == rates
-    for ours, theirs in zip(found, expected, strict=True):
-        assert np.linalg.norm(ours - theirs) < 1e-4 * np.linalg.norm(theirs)
 
 
 @pytest.mark.slow
@@ -546,7 +524,8 @@ def test_intervals_trigger_on_crossing():
 
 
 def test_a_profile_is_written_of_the_iterations_asked_for(tmp_path):
-    train_tiny(tmp_path, train_steps=15, profile_steps="7,8")
+    settings = {"sample_interval": 0, "summary_interval": 0}
+    train_tiny(tmp_path, train_steps=15, profile_steps="7,8", **settings)
     profiles = list((tmp_path / "train" / "plugins" / "profile").rglob("*.xplane.pb"))
     assert len(profiles) == 1 and profiles[0].stat().st_size > 0
 
@@ -632,20 +611,21 @@ def test_steps_depend_on_the_clock_that_is_read_when_their_batch_arrives():
 
 
 POINTS = {"dataset": "gaussians_25", "activation": "tanh", "batch_size": 64}
+POINTS |= {**SCHEDULED, **HALF_LIFE}
 CLASSES = {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9}
 
 
 @pytest.mark.parametrize(
     ("settings", "several"),
     [
-        pytest.param(POINTS, [4, 8], id="points", marks=pytest.mark.slow),
-        pytest.param({**DCGAN, **CLASSES}, [2], id="dcgan", marks=pytest.mark.slow),
+        pytest.param(POINTS, 8, id="points", marks=pytest.mark.slow),
+        pytest.param({**DCGAN, **CLASSES}, 2, id="dcgan", marks=pytest.mark.slow),
     ],
 )
-def test_one_run_on_1_2_4_and_8_replicas(tmp_path, settings, several):
+def test_one_run_on_several_replicas(tmp_path, settings, several):
     """docs/numerics.md: equal to float rounding after 20 iterations of Adam."""
     weights, figures = {}, {}
-    for replicas in (1, *several):
+    for replicas in (1, several):
         run, writer = train_tiny(
             tmp_path / str(replicas),
             train_steps=20,
@@ -653,12 +633,12 @@ def test_one_run_on_1_2_4_and_8_replicas(tmp_path, settings, several):
             cpu_replicas=replicas,
             **settings,
         )
-        networks = (run.state.generator, run.state.critic)
+        networks = (run.state.generator, run.state.critic, run.state.generator_average)
         weights[replicas] = [flat_weights(network) for network in networks]
         ((_, values),) = writer.summaries
         figures[replicas] = {tag: each for tag, each in values.items() if "through" not in tag}
-    for replicas in several:
-        for one, many in zip(weights[1], weights[replicas], strict=True):
-            assert np.linalg.norm(many - one) < 1e-4 * np.linalg.norm(one), replicas
-        for tag, value in figures[1].items():
-            assert figures[replicas][tag] == pytest.approx(value, rel=1e-4, abs=1e-5), tag
+    for one, many in zip(weights[1], weights[several], strict=True):
+        assert np.linalg.norm(many - one) < 1e-4 * np.linalg.norm(one)
+    for tag, value in figures[1].items():
+        tolerance = 0 if tag.endswith("learning_rate") else 1e-4
+        assert figures[several][tag] == pytest.approx(value, rel=tolerance, abs=tolerance / 10), tag

@@ -43,8 +43,8 @@ class Processes:
     ):
         self.parallel = parallel
         self.stopping = threading.Event()
-        self._environment = dict(environment)
-        self._program = own_program() if program is None else program
+        self._environment = environment
+        self._program = program or own_program()
         self._slots = threading.Semaphore(parallel)
         self._lock = threading.Lock()  # no process starts while others are told to stop
         self._running = set[subprocess.Popen[str]]()
@@ -75,12 +75,13 @@ class Processes:
         if status < 0:
             return f"signal {-status} ended it"
         if any(each in line for each in _DISK_ERRORS):
+            self.stop()
             what, _, remedy = line.partition(" — ")
             raise UserError(
                 f"the run {name} has stopped: {shorten(what, 300)}",
                 remedy or "free disk space; then start again",
             )
-        return shorten(line, 300) if line else f"it ended with status {status}"
+        return shorten(line, 300) or f"it ended with status {status}"
 
     def _run(self, name: str, arguments: Sequence[str]) -> tuple[int, str]:
         """Runs one process; returns its status, and its error or the last line of its output."""
@@ -103,9 +104,8 @@ class Processes:
         with process:
             for line in process.stdout or ():
                 print(f"{name}: {line.rstrip()}", file=sys.stderr, flush=True)
-                is_error = line.startswith("error: ")
-                if is_error or (line.strip() and not last.startswith("error: ")):
-                    last = line.strip()
+                if line.startswith("error: ") or not last.startswith("error: "):
+                    last = line.strip() or last
         with self._lock:
             self._running.remove(process)
         return process.returncode, printable(last.removeprefix("error: "))

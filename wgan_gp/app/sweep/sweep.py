@@ -10,7 +10,7 @@ import posixpath
 import statistics
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +32,7 @@ from .sweep_file import Candidate, SeedRun, Sweep
 
 MIN_DIAGNOSES = 5  # that must all be bad; many runs are bad for a moment early on
 _RECORD = object_of({"sweep": mapping_of(lambda value: True)})  # what a sweep that continues reads
+_RESULTS = "results"  # the attribute of a trial that contains its row of the table
 
 
 class SweepStudy:
@@ -62,12 +63,6 @@ class SweepStudy:
         self._record = posixpath.join(path, "sweep.json")
         self._table = posixpath.join(path, "sweep.txt")
         self._mutex = threading.Lock()
-        self._choices = dict[str, list[Any]]()  # the values of each setting
-        for candidate in sweep.candidates:
-            for name, value in candidate.values.items():
-                choices = self._choices.setdefault(name, [])
-                if value not in choices:
-                    choices.append(value)
 
     def run(self) -> int | None:
         """Runs or continues the sweep, and writes its results after each rung of a candidate.
@@ -103,32 +98,31 @@ class SweepStudy:
                 f"--model_dir={path} contains a run, not a sweep", "give another --model_dir"
             )
         runs = [run.config.run_directory for each in self._sweep.candidates for run in each.runs]
-        runs = [run for run in runs if tf.io.gfile.exists(run)]
-        trained = [run for run in runs if RunDirectory(run).has_checkpoints()]
+        trained = any(RunDirectory(run).has_checkpoints() for run in runs)
         saved = read_object(self._record, _RECORD)
         if saved is None:
             if trained:
                 raise UserError(
-                    f"{trained[0]} contains a run, but {self._record} is missing",
+                    f"--model_dir={path} contains runs, but {self._record} is missing",
                     "restore the file, or give another --model_dir",
                 )
             if tf.io.gfile.exists(self._database):  # a first start was killed at once
                 tf.io.gfile.remove(self._database)
-            return
-        if changes := self._sweep.changes(saved["sweep"]):
+        elif changes := self._sweep.changes(saved["sweep"]):
             if trained or tf.io.gfile.exists(self._database):
                 raise UserError(
                     f"--model_dir={path} contains a different sweep ({'; '.join(changes)})",
                     "restore these values to continue it, or give another --model_dir",
                 )
-            for run in runs:  # all candidates failed; training would refuse another configuration
+            # All candidates failed, and training would refuse another configuration.
+            for run in filter(tf.io.gfile.exists, runs):
                 tf.io.gfile.rmtree(run)
 
     @contextlib.contextmanager
-    def _database_errors(self, *kinds: type[Exception]) -> Iterator[None]:
+    def _database_errors(self, kind: type[Exception]) -> Iterator[None]:
         try:
             yield
-        except kinds as error:
+        except kind as error:
             raise UserError(
                 f"{self._database} cannot be used ({reason(error)})",
                 "free disk space or restore the file; or delete it, and start again: the sweep "
@@ -140,7 +134,6 @@ class SweepStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         path = quote(os.path.abspath(self._database))
         storage = optuna.storages.RDBStorage(f"sqlite:///file:{path}?uri=true")
-        rungs = self._sweep.rungs
         study = optuna.create_study(
             storage=storage,
             study_name="sweep",
@@ -148,10 +141,9 @@ class SweepStudy:
             direction="maximize" if self._sweep.maximize else "minimize",
             sampler=optuna.samplers.RandomSampler(),  # draws nothing: all values are given
             pruner=optuna.pruners.SuccessiveHalvingPruner(
-                min_resource=rungs[0], reduction_factor=self._sweep.reduction_factor
-            )
-            if rungs
-            else optuna.pruners.NopPruner(),
+                min_resource=min(self._sweep.rungs, default=1),
+                reduction_factor=self._sweep.reduction_factor,
+            ),
         )
         found = study.get_trials(deepcopy=False)
         for trial in found:
@@ -163,17 +155,12 @@ class SweepStudy:
 
     def _train_all(self) -> int | None:
         """Trains the candidates that wait; returns the signal that stopped them, or None."""
-        processes = self._processes
-        with StopRequest() as stop, ThreadPoolExecutor(processes.parallel) as pool:
-            futures = [pool.submit(self._train_waiting) for _ in range(processes.parallel)]
-            try:
-                pending = set(futures)
-                while pending:
-                    done, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
-                    if stop.signal is not None or any(each.exception() for each in done):
-                        processes.stop()
-            finally:
-                processes.stop()
+        parallel = self._processes.parallel
+        with StopRequest() as stop, ThreadPoolExecutor(parallel) as pool:
+            futures = [pool.submit(self._train_waiting) for _ in range(parallel)]
+            while wait(futures, timeout=0.1).not_done:
+                if stop.signal is not None:
+                    self._processes.stop()
             for future in futures:
                 if not isinstance(error := future.exception(), StoppedError | None):
                     raise error
@@ -181,71 +168,64 @@ class SweepStudy:
 
     def _train_waiting(self) -> None:
         """Trains one candidate after the other, until none waits."""
-        while True:
-            with self._mutex:  # Optuna draws a candidate if none waits
-                if not self._study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
-                    return
-                trial = self._study.ask()
-            self._train(trial, self._sweep.candidates[trial.number])
-            self._write()
+        try:
+            while True:
+                with self._mutex:  # Optuna draws a candidate if none waits
+                    if not self._study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
+                        return
+                    trial = self._study.ask()
+                self._train(trial, self._sweep.candidates[trial.number])
+        except BaseException:
+            self._processes.stop()
+            raise
 
     def _train(self, trial: optuna.Trial, candidate: Candidate) -> None:
         """Trains the runs of a candidate from rung to rung, until it ends, is pruned or fails."""
         for name in candidate.values:
-            trial.suggest_categorical(name, self._choices[name])
+            trial.suggest_categorical(name, self._sweep.choices(name))
+        passed = trial.user_attrs.get(_RESULTS, {}).get("iterations", 0)
         end = candidate.runs[0].config.train_steps
         for stop in (*self._sweep.rungs, end):
-            if stop <= trial.user_attrs.get("passed", 0):
+            if stop <= passed:
                 continue
             results = self._train_runs(candidate, stop)
             diagnoses = [diagnose(run, stop) for run in candidate.runs]
-            trial.set_user_attr("iterations", stop)
-            trial.set_user_attr("results", results)
-            trial.set_user_attr("diagnosis", " or ".join(dict.fromkeys(d for d, _ in diagnoses)))
-            state, status, mean = TrialState.PRUNED, "", None
-            if errors := [each for each in results if isinstance(each, str)]:
-                state, status = TrialState.FAIL, f"failed: {errors[0]}"
+            row = make_row(candidate, results, stop, [name for name, _ in diagnoses])
+            state = None
+            if row["mean"] is None:
+                error = next(each for each in results if isinstance(each, str))
+                state, row["status"] = TrialState.FAIL, f"failed: {error}"
             elif stop == end:
-                state, status, mean = TrialState.COMPLETE, "finished", statistics.fmean(results)
+                state, row["status"] = TrialState.COMPLETE, "finished"
             else:
-                if stop not in self._study.trials[trial.number].intermediate_values:
-                    trial.report(statistics.fmean(results), stop)
+                trial.report(row["mean"], stop)
                 if all(stays_bad for _, stays_bad in diagnoses):
-                    status = "pruned: its diagnosis stays bad"
+                    state, row["status"] = TrialState.PRUNED, "pruned: its diagnosis stays bad"
                 elif trial.should_prune():
-                    status = "pruned: others are better"
-            if status:
-                trial.set_user_attr("status", status)
-                self._study.tell(trial, mean, state)
-                logging.info(f"{candidate.name}: {status}")
-                return
-            trial.set_user_attr("passed", stop)
+                    state, row["status"] = TrialState.PRUNED, "pruned: others are better"
+            trial.set_user_attr(_RESULTS, row)  # last: the rung counts as passed
+            if state is not None:
+                self._study.tell(trial, row["mean"] if stop == end else None, state)
+                logging.info(f"{candidate.name}: {row['status']}")
             self._write()
+            if state is not None:
+                return
 
-    def _train_runs(self, candidate: Candidate, stop: int) -> list[Any]:
+    def _train_runs(self, candidate: Candidate, stop: int) -> list[float | str]:
         """Trains the runs of a candidate; returns the metric or the error of each."""
         with ThreadPoolExecutor(len(candidate.runs)) as pool:
-            errors = pool.map(lambda run: self._train_run(run, stop), candidate.runs)
-        return [
-            error or read_metric(run, stop, self._sweep.rank_by)
-            for run, error in zip(candidate.runs, errors, strict=True)
-        ]
+            return list(pool.map(lambda run: self._train_run(run, stop), candidate.runs))
 
-    def _train_run(self, run: SeedRun, stop: int) -> str | None:
-        """Trains a run to an iteration; returns its error, or None if it succeeds."""
-        lock, last = RunLock(RunDirectory(run.config.run_directory).owner), None
+    def _train_run(self, run: SeedRun, stop: int) -> float | str:
+        """Trains a run to an iteration; returns its metric, or its error."""
+        lock = RunLock(RunDirectory(run.config.run_directory).owner)
         # A sweep that was killed leaves its processes, which train to their rung.
-        while (process := lock.other_process()) is not None:
-            if process != last:
-                logging.info(f"waiting for process {process}, which trains {run.name}")
-            last = process
-            if self._processes.stopping.wait(1):
-                break
-        try:
-            return self._processes.train(run.name, run.arguments(stop))
-        except UserError:
-            self._processes.stop()
-            raise
+        if (process := lock.other_process()) is not None:
+            logging.info(f"waiting for process {process}, which trains {run.name}")
+        while lock.other_process() is not None and not self._processes.stopping.wait(1):
+            pass
+        error = self._processes.train(run.name, run.arguments(stop))
+        return error or read_metric(run, stop, self._sweep.rank_by)
 
     def _check_any_succeeded(self) -> None:
         """Raises UserError if all candidates failed, which probably have the same cause.
@@ -256,7 +236,7 @@ class SweepStudy:
         if all(trial.state == TrialState.FAIL for trial in trials):
             for path in (self._database, self._table):
                 tf.io.gfile.remove(path)
-            error = trials[0].user_attrs["status"].removeprefix("failed: ")
+            error = trials[0].user_attrs[_RESULTS]["status"].removeprefix("failed: ")
             raise UserError(
                 f"all candidates failed, the first with: {error}",
                 "correct the cause and start again",
@@ -267,21 +247,16 @@ class SweepStudy:
         sign = -1 if self._sweep.maximize else 1
 
         def order(row: Mapping[str, Any]) -> tuple[float, ...]:
-            return (0, -row["iterations"], sign * row["mean"]) if "mean" in row else (1,)
+            return (1,) if row["mean"] is None else (0, -row["iterations"], sign * row["mean"])
 
         with self._mutex, self._folder.convert_file_errors("written"):
-            trials = self._study.get_trials(deepcopy=False)
-            pairs = zip(self._sweep.candidates, trials, strict=True)
-            rows = sorted((make_row(each, trial.user_attrs) for each, trial in pairs), key=order)
-            record = {
-                "sweep": self._sweep.description,
-                "results": rows,
-                "finished": all(trial.state.is_finished() for trial in trials),
-            }
+            pairs = zip(self._sweep.candidates, self._study.get_trials(deepcopy=False), strict=True)
+            rows = [trial.user_attrs.get(_RESULTS) or make_row(each) for each, trial in pairs]
+            rows.sort(key=order)
             self.table = make_table(rows, self._sweep.rank_by)
             self._owner.check()
             write_atomic(self._table, self.table + "\n")
-            write_object(self._record, record)
+            write_object(self._record, {"sweep": self._sweep.description, "results": rows})
 
 
 def read_metric(run: SeedRun, iterations: int, name: str) -> float | str:
@@ -292,26 +267,22 @@ def read_metric(run: SeedRun, iterations: int, name: str) -> float | str:
     """
     directory = RunDirectory(run.config.run_directory)
     with directory.convert_file_errors("read"):
-        lines = [
-            json.loads(line) for _, line in read_log(directory.evaluation, ascending=False).lines
-        ]
+        lines = read_log(directory.evaluation, ascending=False).lines
     # A later line of the same iteration is from --mode=evaluate, perhaps with other settings.
-    found = next((line for line in lines if line["step"] == iterations), None)
-    if found is None:
+    line = next((line for step, line in lines if step == iterations), None)
+    if line is None:
         raise UserError(
             f"{directory.evaluation} has no evaluation after {iterations} iterations",
             f"restore the file, or delete {directory.path} to train the run again",
         )
-    value = found.get(f"evaluation/{name}")
-    if value is None:
-        names = [tag.removeprefix("evaluation/") for tag in found if "/" in tag]
+    values = json.loads(line)
+    if (value := values.get(f"evaluation/{name}")) is None:
+        known = [tag.removeprefix("evaluation/") for tag in values if "/" in tag]
         raise UserError(
             f'"rank_by" of --sweep: the evaluations of {run.name} have no "{name}"',
-            f"use {' or '.join(names)}, and another --model_dir",
+            f"use {' or '.join(known)}, and another --model_dir",
         )
-    if not math.isfinite(value):
-        return f"{name} is not finite after {iterations} iterations"
-    return float(value)
+    return value if math.isfinite(value) else f"{name} is not finite after {iterations} iterations"
 
 
 def diagnose(run: SeedRun, iterations: int) -> tuple[str, bool]:
@@ -321,44 +292,51 @@ def diagnose(run: SeedRun, iterations: int) -> tuple[str, bool]:
     other than "healthy". A summary that lacks a value, because its line is damaged, is skipped.
     """
     monitor = DiagnosisMonitor.of_run(run.config)
-    directory, found = RunDirectory(run.config.run_directory), []
+    directory = RunDirectory(run.config.run_directory)
     with directory.convert_file_errors("read"):
-        for step, line in read_log(directory.metrics).lines:
-            values = json.loads(line)
-            if step <= iterations and is_summary(values):
-                diagnosis = monitor.update(values)
-                if diagnosis is not None:
-                    found.append((step, diagnosis.name))
-    late = [name for step, name in found if step > iterations / 2]
-    return found[-1][1] if found else "none yet", len(late) >= MIN_DIAGNOSES and HEALTHY not in late
+        lines = read_log(directory.metrics, until=iterations).lines
+    summaries = [(step, values) for step, line in lines if is_summary(values := json.loads(line))]
+    found = [(step, monitor.update(values)) for step, values in summaries]
+    names = [(step, diagnosis.name) for step, diagnosis in found if diagnosis is not None]
+    late = [name for step, name in names if step > iterations / 2]
+    return names[-1][1] if names else "none yet", len(late) >= MIN_DIAGNOSES and HEALTHY not in late
 
 
-def make_row(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
+def make_row(
+    candidate: Candidate,
+    results: Sequence[float | str] = (),
+    iterations: int | None = None,
+    diagnoses: Sequence[str] = (),
+) -> dict[str, Any]:
     """Returns the results of a candidate, as sweep.json contains them.
 
     Args:
       candidate: The candidate.
-      found: The attributes of its trial.
+      results: The metric or the error of each run; empty before the first rung.
+      iterations: The iterations after which they were evaluated.
+      diagnoses: The diagnosis of each run.
     """
-    row = {"candidate": candidate.name, "seeds": len(candidate.runs), "status": "not finished"}
-    results = found.get("results", [])
-    if results and not any(isinstance(each, str) for each in results):
-        row["mean"] = statistics.fmean(results)
-        if len(results) > 1:
-            row["deviation"] = statistics.stdev(results)
-    row |= {name: found[name] for name in ("iterations", "diagnosis", "status") if name in found}
-    return {**row, "runs": dict(zip([run.name for run in candidate.runs], results, strict=False))}
+    values = [each for each in results if not isinstance(each, str)]
+    complete = len(values) == len(candidate.runs)
+    return {
+        "candidate": candidate.name,
+        "seeds": len(candidate.runs),
+        "iterations": iterations,
+        "mean": statistics.fmean(values) if complete else None,
+        "deviation": statistics.stdev(values) if complete and len(values) > 1 else None,
+        "diagnosis": " or ".join(dict.fromkeys(diagnoses)) or None,
+        "status": "not finished",
+        "runs": dict(zip([run.name for run in candidate.runs], results, strict=False)),
+    }
 
 
 def make_table(rows: Sequence[Mapping[str, Any]], rank_by: str) -> str:
     """Returns rows as a text table, in their order; `rank_by` is the name of the metric."""
-    columns = ("candidate", "seeds", "iterations", "mean", "deviation", "diagnosis", "status")
-    lines = [[rank_by if name == "mean" else name for name in columns]]
+    names = ("candidate", "seeds", "iterations", "mean", "deviation", "diagnosis", "status")
+    lines = [[rank_by if name == "mean" else name for name in names]]
     for row in rows:
-        cells = [row.get(name, "-") for name in columns]
+        cells = ["-" if row[name] is None else row[name] for name in names]
         lines.append([f"{each:.4g}" if isinstance(each, float) else str(each) for each in cells])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    padded = [map(str.ljust, line, widths) for line in lines]
+    return "\n".join("  ".join(cells).rstrip() for cells in padded)

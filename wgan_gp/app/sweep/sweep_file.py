@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from ...config import Config, as_text, has_flag
-from ...config.settings import check, expand_home
+from ...config.settings import expand_home
 from ...data.datasets import BUILT_IN, FILE_DATASETS, Dataset
 from ...errors import UserError, naming, reason, shorten
+from ...run_directory import schema
 from ..library import Registry
 from ..resolve import resolve
 
@@ -39,18 +38,38 @@ MAXIMIZED = {
 _MAXIMIZED = [*itertools.chain(*MAXIMIZED.values())]
 RANKING = [*itertools.chain(*MINIMIZED.values()), *_MAXIMIZED]
 
-_KEYS = ("flags", "settings", "seeds", "rank_by", "goal", "rungs", "reduction_factor")
-_OF_SWEEP = ("mode", "model_dir", "stop_step", "sweep", "sweep_parallel")  # the sweep sets these
-_OF_DATA = ("dataset", "split", "image_size", "image_channels", "num_classes", "scaling", "invalid")
-# Training depends on these, although the run may be resumed with other values.
-_INITIAL_WEIGHTS = ("restore", "restore_from")
-# These may change on a resume, but not within a sweep: metrics would not be comparable.
-_OF_METRICS = (
-    *("steps_per_loop", "summary_interval", "evaluate_samples", "feature_extractor"),
-    *("sample_seed", *_INITIAL_WEIGHTS),
-)
+
 _FIELDS = {field.name: field for field in dataclasses.fields(Config) if has_flag(field)}
+_OF_SWEEP = ("mode", "model_dir", "sweep", "sweep_parallel")  # flags of the sweep, not of its runs
 _MAX_RUNS = 1000
+
+
+def _list(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}"
+
+
+_is_object = schema.mapping_of(lambda value: True)
+_is_grid = schema.mapping_of(schema.list_of(lambda value: True, shortest=1))
+_are_objects, _are_integers = schema.list_of(_is_object), schema.list_of(schema.integer())
+# The keys of the file: the check of the value, the remedy, and the default; see docs/sweep.md.
+_KEYS: dict[str, tuple[schema.Check, str, Any]] = {
+    "flags": (_is_object, 'give names and values, such as {"batch_size": 32}', {}),
+    "settings": (
+        lambda value: bool(value) and (_is_grid(value) or _are_objects(value)),
+        'give {"penalty_weight": [1, 10]}, or a list such as [{"penalty_weight": 1}]',
+        None,
+    ),
+    "seeds": (
+        lambda value: _are_integers(value) and len(set(value)) == len(value),
+        "give a list of different whole numbers",
+        [],
+    ),
+    "rank_by": (schema.identifier, f"give a metric of --mode=evaluate: {_list(RANKING)}", None),
+    "goal": (schema.one_of("minimize", "maximize", ""), "use minimize or maximize", ""),
+    "rungs": (schema.list_of(schema.integer(1)), "give a list of iterations", []),
+    "reduction_factor": (schema.integer(2), "give a whole number above 1", 2),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +121,11 @@ class Sweep:
     reduction_factor: int
     description: Mapping[str, Any]
 
+    def choices(self, name: str) -> list[Any]:
+        """Returns the values that a setting has in candidates."""
+        found = [each.values[name] for each in self.candidates if name in each.values]
+        return list(dict.fromkeys(found))
+
     def changes(self, saved: Mapping[str, Any]) -> list[str]:
         """Returns the differences from the description of the sweep that was started before."""
         now = self.description
@@ -134,74 +158,38 @@ def read(config: Config, given: Mapping[str, Any], models: Registry) -> Sweep:
         )
     with naming(f"--sweep={config.sweep}"):
         content = _load(str(config.sweep))
-        fixed = _fixed_flags(content, given)
+        of_runs = {name: value for name, value in given.items() if name not in _OF_SWEEP}
+        fixed = content["flags"] | of_runs
         config.check_parallel(fixed.get("tpu"))
-        sweep = _expand(content, fixed, config.run_directory)
+        sweep = _expand(content, fixed, config.run_directory.rstrip("/"))
         _check_networks_and_data(sweep, models)
         return sweep
 
 
 def _load(path: str) -> dict[str, Any]:
-    """Returns the content of the file, an object with the known keys."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for name in names:
-            if names.count(name) > 1:
-                raise UserError(f"{_shown(name)} appears twice", "give it once")
-        return dict(pairs)
-
+    """Returns the content of the file: the values of all keys, each of the right form."""
     try:
         with open(path, encoding="utf-8") as file:
-            content = json.load(file, object_pairs_hook=unique)
+            content = json.load(file, object_pairs_hook=_unique)
     except OSError as error:
         raise UserError(f"it cannot be read ({error.strerror})", "give a JSON file") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"it is not JSON ({shorten(reason(error))})", "correct it") from None
     if not isinstance(content, dict):
         raise UserError("it is not a JSON object", f"give an object with {_list(_KEYS)}")
-    for name in content:
-        if name not in _KEYS:
-            raise UserError(f"{_shown(name)} is unknown", f"use {_list(_KEYS)}")
+    for name in content.keys() - _KEYS:
+        raise UserError(f"{_shown(name)} is unknown", f"use {_list(_KEYS)}")
+    content = {name: content.get(name, default) for name, (_, _, default) in _KEYS.items()}
+    for name, (check, remedy, _) in _KEYS.items():
+        if not check(content[name]):
+            raise UserError(f'"{name}" is {_shown(content[name])}', remedy)
     return content
 
 
-def _fixed_flags(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of all runs: "flags" of the file, and the command line before it."""
-    flags = content.get("flags", {})
-    if not isinstance(flags, dict):
-        raise UserError('"flags" is not an object', 'give names and values, as {"batch_size": 32}')
-    for name, value in flags.items():
-        _check_name("flags", name)
-        if isinstance(value, list | dict):
-            raise UserError(f'"flags" has several values of {name}', 'move them to "settings"')
-        _check_value("flags", name, value)
-    if "stop_step" in given:
-        raise UserError(
-            f"--stop_step={given['stop_step']} is set by the sweep itself",
-            'omit it, or give --train_steps or "rungs"',
-        )
-    fixed = _with_homes(flags) | {each: given[each] for each in given if each not in _OF_SWEEP}
-    if "seeds" in content and "seed" in fixed:
-        raise UserError('--seed and "seeds" contradict each other', "omit one of them")
-    return fixed
-
-
-def _check_name(key: str, name: str) -> None:
-    if name not in _FIELDS:
-        raise UserError(
-            f'"{key}" contains {_shown(name)}, which is not a flag', "train.py --help lists them"
-        )
-    if name in _OF_SWEEP:
-        raise UserError(f'"{key}" contains {name}, which the sweep itself sets', "omit it")
-    if name == "seed":
-        raise UserError(f'"{key}" contains seed', 'give "seeds": [0, 1]')
-
-
-def _check_value(key: str, name: str, value: Any) -> Any:
-    """Returns a value as a configuration has it, such as 1.0 for "1"."""
-    with naming(f'"{key}"'):
-        return check(_FIELDS[name], value)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
 
 
 def _expand(content: Mapping[str, Any], fixed: dict[str, Any], folder: str) -> Sweep:
@@ -209,112 +197,91 @@ def _expand(content: Mapping[str, Any], fixed: dict[str, Any], folder: str) -> S
 
     Args:
       content: The content of the file.
-      fixed: The settings of all runs; see `_fixed_flags`.
+      fixed: The settings of all runs.
       folder: The folder of the sweep.
     """
-    rank_by, maximize = _metric(content)
-    seeds = content.get("seeds", [fixed.get("seed", 0)])
-    if not _are_integers(seeds) or not seeds or len(set(seeds)) < len(seeds):
-        raise UserError(f'"seeds" is {_shown(seeds)}', "give a list of different whole numbers")
-    values = _values(content, fixed, len(seeds))
-    varied = list(dict.fromkeys(itertools.chain(*values)))
+    rank_by, settings = content["rank_by"], content["settings"]
+    if not content["goal"] and rank_by not in RANKING:
+        raise UserError(
+            f'the best value of "rank_by": {_shown(rank_by)} is not known',
+            'add "goal": "minimize" or "maximize", or use another metric, such as fid',
+        )
+    if content["seeds"] and "seed" in fixed:
+        raise UserError('--seed and "seeds" contradict each other', "omit one of them")
+    seeds = content["seeds"] or [fixed.get("seed", 0)]
+    if isinstance(settings, dict):
+        grid = itertools.product(*settings.values())
+        settings = (dict(zip(content["settings"], each, strict=True)) for each in grid)
+    # A grid of five long lists would not fit into memory.
+    listed = list(itertools.islice(settings, _MAX_RUNS + 1))
+    if len(listed) * len(seeds) > _MAX_RUNS:
+        raise UserError(f"it has more than {_MAX_RUNS} runs", "give fewer settings or seeds")
+    varied = list(dict.fromkeys(itertools.chain(*listed)))
+    _check_names(varied, fixed)
     compared = [*filter(None, [fixed.get("compare")]), *varied, f"evaluation/{rank_by}"]
-    fixed["compare"] = ",".join(compared)
-    candidates = tuple(_candidate(each, fixed, seeds, folder) for each in values)
-    first = candidates[0].runs[0].config
+    fixed = {**fixed, "compare": ",".join(map(str, compared))}
+    candidates: dict[tuple, Candidate] = {}  # by their values of the varied settings
+    for values in listed:
+        candidate = _candidate(values, fixed, seeds, folder)
+        config = candidate.runs[0].config
+        _check_rungs(content["rungs"], content["reduction_factor"], config)
+        key = tuple(getattr(config, name) for name in varied)
+        if key in candidates:
+            raise UserError(f'"settings" contains {candidate.name} twice', "give it once")
+        candidates[key] = candidate
     flags = {
-        f"--{name}": getattr(first, name)
+        f"--{name}": getattr(config, name)
         for name, field in _FIELDS.items()
-        if name in _OF_METRICS or not field.metadata["changeable_on_resume"]
+        # Processes may have other paths of the data; the runs check the data itself.
+        if field.metadata["affects"] != "nothing" and not field.metadata["per_process"]
         if name not in (*varied, "seed")
     }
-    factor = content.get("reduction_factor", 2)
-    if type(factor) is not int or factor < 2:
-        raise UserError(f'"reduction_factor" is {_shown(factor)}', "give a whole number above 1")
     return Sweep(
-        candidates=candidates,
+        candidates=tuple(candidates.values()),
         rank_by=rank_by,
-        maximize=maximize,
-        rungs=_rungs(content.get("rungs", []), factor, candidates),
-        reduction_factor=factor,
-        description={name: content.get(name) for name in _KEYS if name != "flags"} | flags,
+        maximize=content["goal"] == "maximize" or (not content["goal"] and rank_by in _MAXIMIZED),
+        rungs=tuple(content["rungs"]),
+        reduction_factor=content["reduction_factor"],
+        description={name: content[name] for name in _KEYS if name != "flags"} | flags,
     )
 
 
-def _metric(content: Mapping[str, Any]) -> tuple[str, bool]:
-    """Returns the metric that ranks the candidates, and whether a larger value is better."""
-    name, goal = content.get("rank_by"), content.get("goal")
-    if not isinstance(name, str) or not re.fullmatch(r"\w+", name, re.ASCII):
-        raise UserError(
-            '"rank_by" is missing or is not the name of a metric',
-            f"give a metric of --mode=evaluate: {_list(RANKING)}",
-        )
-    if goal not in (None, "minimize", "maximize"):
-        raise UserError(f'"goal" is {_shown(goal)}', "use minimize or maximize")
-    if goal is None and name not in RANKING:
-        raise UserError(
-            f'the best value of "rank_by": {_shown(name)} is not known',
-            'add "goal": "minimize" or "maximize", or use another metric, such as fid',
-        )
-    return name, goal == "maximize" or (goal is None and name in _MAXIMIZED)
-
-
-def _values(content: Mapping[str, Any], fixed: Mapping[str, Any], seeds: int) -> list[dict]:
-    """Returns the values of each candidate, by the name of the setting."""
-    found: Any = content.get("settings")
-    for name, values in found.items() if isinstance(found, dict) else ():
-        if not isinstance(values, list) or not values:
-            raise UserError(
-                f'"settings" has no list of values of {shorten(name)}',
-                'give a list, or move a single value to "flags"',
-            )
-    is_list = isinstance(found, list) and all(isinstance(each, dict) for each in found)
-    if not found or not (isinstance(found, dict) or (is_list and any(found))):
-        raise UserError(
-            '"settings" is missing or is not a grid of values',
-            'give {"penalty_weight": [1, 10]}, or a list such as [{"penalty_weight": 1}]',
-        )
-    # Counted first: a grid of five long lists would not fit into memory.
-    if (len(found) if is_list else math.prod(map(len, found.values()))) * seeds > _MAX_RUNS:
-        raise UserError(f"it has more than {_MAX_RUNS} runs", "give fewer settings or seeds")
-    for name in dict.fromkeys(itertools.chain(*found) if is_list else found):
-        _check_varied(name, fixed)
-    if not is_list:
-        grid = itertools.product(*found.values())
-        found = [dict(zip(found, values, strict=True)) for values in grid]
-    checked = list[dict[str, Any]]()
-    for each in found:
-        now = {name: _check_value("settings", name, value) for name, value in each.items()}
-        if now in checked:
-            raise UserError(f'"settings" contains {_name_of(each)} twice', "give it once")
-        checked.append(now)
-    return [_with_homes(each) for each in found]
-
-
-def _check_varied(name: str, fixed: Mapping[str, Any]) -> None:
-    """Raises UserError unless a sweep can compare runs with different values of a setting."""
-    _check_name("settings", name)
-    problem, remedy = None, 'move it to "flags"'
-    if name in _OF_DATA:
-        problem = "which changes the data that samples are compared with"
-    elif _FIELDS[name].metadata["changeable_on_resume"] and name not in _INITIAL_WEIGHTS:
-        problem = "on which the result of training does not depend"
-    elif name in fixed:
-        problem, remedy = f"but --{name}={as_text(fixed[name])} is fixed", "omit one of them"
-    if problem:
-        raise UserError(f'"settings" contains {name}, {problem}', remedy)
+def _check_names(varied: Sequence[str], fixed: Mapping[str, Any]) -> None:
+    """Raises UserError unless a sweep can compare some settings while others are fixed."""
+    for name in (*fixed, *varied):
+        affects = _FIELDS[name].metadata["affects"] if name in _FIELDS else None
+        problem, remedy = None, 'move it to "flags"'
+        if affects is None:
+            problem, remedy = "is not a flag", "train.py --help lists them"
+        elif name in (*_OF_SWEEP, "stop_step") or (name in varied and name == "seed"):
+            problem, remedy = "is set by the sweep itself", 'omit it, or give "rungs" or "seeds"'
+        elif name in varied and affects == "data":
+            problem = "cannot vary, because metrics are comparable only for the same data"
+        elif name in varied and affects not in ("networks", "training"):
+            problem = "cannot vary, because the result of training does not depend on it"
+        elif name in varied and name in fixed:
+            problem, remedy = 'is fixed, but "settings" varies it', "omit one of them"
+        if problem:
+            raise UserError(f"--{shorten(name)} {problem}", remedy)
 
 
 def _candidate(
     values: Mapping[str, Any], fixed: Mapping[str, Any], seeds: Sequence[int], folder: str
 ) -> Candidate:
     """Returns a candidate; raises UserError if its configuration is not valid."""
-    name, runs = _name_of(values), []
+    texts = ("default" if each is None else as_text(each) for each in values.values())
+    name, runs = ",".join(map("=".join, zip(values, texts, strict=True))) or "defaults", []
+    given = {
+        name: expand_home(name, value)
+        if _FIELDS[name].metadata["path"] and isinstance(value, str)
+        else value
+        for name, value in {**fixed, **values}.items()
+    }
     for seed in seeds:
         run = quote(f"{name},seed={seed}", safe=",=+")  # "/" would create a folder in the folder
         if len(run) > 200:
             raise UserError(f"the name of {shorten(name)} is too long", "set fewer flags")
-        flags = {**fixed, **values, "seed": seed, "model_dir": f"{folder.rstrip('/')}/{run}"}
+        flags: dict[str, Any] = {**given, "seed": seed, "model_dir": f"{folder}/{run}"}
         with naming(f"run {run}"):
             config = Config(**flags)
             if config.restore_from is not None and config.restore is None:
@@ -327,29 +294,21 @@ def _candidate(
     return Candidate(name, values, tuple(runs))
 
 
-def _rungs(rungs: Any, factor: int, candidates: Sequence[Candidate]) -> tuple[int, ...]:
-    """Returns the rungs; raises UserError unless every run can stop at them."""
-    if not _are_integers(rungs) or not all(rung > 0 for rung in rungs):
-        raise UserError(f'"rungs" is {_shown(rungs)}', "give a list of iterations")
-    for before, after in itertools.pairwise(rungs):
-        if after != factor * before:
+def _check_rungs(rungs: Sequence[int], factor: int, config: Config) -> None:
+    """Raises UserError unless Optuna can compare runs at the rungs, and a run can stop at them."""
+    expected = [rungs[0] * factor**power for power in range(len(rungs))] if rungs else []
+    if rungs != expected:
+        raise UserError(
+            f'"rungs" is {_shown(rungs)}, but each rung is {factor} times the one before',
+            f'use {shorten(str(expected))}, or another "reduction_factor"',
+        )
+    for rung in rungs:
+        if rung >= config.train_steps or rung % config.steps_per_loop:
             raise UserError(
-                f"the rung {after} is not {factor} times the rung {before}",
-                f'use {factor * before}, or another "reduction_factor"',
+                f'"rungs" contains {rung}',
+                f"give multiples of --steps_per_loop={config.steps_per_loop} that are below "
+                f"--train_steps={config.train_steps}",
             )
-    for rung, candidate in itertools.product(rungs, candidates):
-        config = candidate.runs[0].config
-        if rung >= config.train_steps:
-            raise UserError(
-                f"the rung {rung} is not below --train_steps={config.train_steps}",
-                "give fewer iterations",
-            )
-        if rung % (steps := config.steps_per_loop):
-            raise UserError(
-                f"the rung {rung} is not a multiple of --steps_per_loop={steps}",
-                f"use {-(-rung // steps) * steps}",
-            )
-    return tuple(rungs)
 
 
 def _check_networks_and_data(sweep: Sweep, models: Registry) -> None:
@@ -382,28 +341,6 @@ def _kinds(config: Config, rank: int) -> list[str]:
     return ["images", "arrays"]  # measurements in the shape of images are evaluated as arrays
 
 
-def _are_integers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int for each in value)
-
-
-def _with_homes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings in which ~ at the beginning of a path is replaced by the home directory."""
-    return {
-        name: expand_home(name, value) if _FIELDS[name].metadata["path"] and value else value
-        for name, value in values.items()
-    }
-
-
-def _name_of(values: Mapping[str, Any]) -> str:
-    """Returns the name of a candidate, such as "penalty_weight=10,n_critic=5"."""
-    texts = {name: "default" if each is None else as_text(each) for name, each in values.items()}
-    return ",".join(f"{name}={text}" for name, text in texts.items()) or "defaults"
-
-
 def _shown(value: Any) -> str:
     """Returns a value as the file spells it, for messages."""
     return shorten(json.dumps(value))
-
-
-def _list(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -21,7 +21,7 @@ class Example(NamedTuple):
     label: int = 0
 
 
-class Unreadable(Exception):
+class Unreadable(Exception):  # noqa: N818
     """An example that cannot be read. It is named in a warning, and left out.
 
     Args:
