@@ -13,11 +13,13 @@ import threading
 import time
 
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
 from wgan_gp.config import DataSettings, DeviceSettings
-from wgan_gp.data import stores
+from wgan_gp.data import prepare, stores
+from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
 from wgan_gp.data.sources.source import Example, Source, Unreadable
@@ -59,6 +61,7 @@ class Squares(Source):
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
     monkeypatch.setattr(building, "SHARD_BYTES", 10 * EXAMPLE_BYTES)
+    monkeypatch.setattr(lock, "_SETTLING", 0.01)
 
 
 def levels(opened):
@@ -158,6 +161,7 @@ building.build(Slow(), sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_blocks_no_other_process(tmp_path):
     path = f"{tmp_path}/s"
     child = subprocess.Popen([sys.executable, "-c", BUILD, path], stdout=subprocess.PIPE)
@@ -406,3 +410,23 @@ def test_the_program_of_stores_lists_and_deletes_only_stores(tmp_path, capsys):
     assert stores.main([folder, "--delete_all"]) == 0
     assert files_in(tmp_path) == ["0" * 20, "photos"]
     assert stores.main([folder]) == 0 and "0 stores" in capsys.readouterr().out
+
+
+def test_the_program_prepare_writes_a_folder_that_array_trains_on(tmp_path, capsys):
+    levels = {"b": 200, "a": 10}
+    for name, level in levels.items():
+        (tmp_path / "in" / name).mkdir(parents=True)
+        for index in range(6):
+            picture = np.full((9, 9, 3), level + index, np.uint8)
+            PIL.Image.fromarray(picture).save(tmp_path / "in" / name / f"{index}.png")
+    out = f"{tmp_path}/out"
+    assert prepare.main([f"{tmp_path}/in", out, "--image_size=8"]) == 0
+    assert f"--dataset=array --data_dir={out}" in capsys.readouterr().out
+    found = np.concatenate([np.load(path) for path in sorted((tmp_path / "out").glob("ex*.npy"))])
+    assert found.shape == (12, 8, 8, 3)
+    assert found[:, 0, 0, 0].tolist() == [*range(10, 16), *range(200, 206)]
+    dataset = find_dataset(DataSettings(dataset="array", data_dir=out))
+    assert dataset.label_count == 2 and dataset.spec.example_shape == (8, 8, 3)
+    assert dataset._reader.class_names == ("a", "b")
+    assert prepare.main([f"{tmp_path}/in", out, "--image_size=4"]) == 2
+    assert "already has the examples of" in capsys.readouterr().err
