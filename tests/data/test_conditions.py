@@ -210,7 +210,8 @@ def test_conditions_with_a_large_offset_keep_their_precision(tmp_path, capsys, s
     flags = {"conditioning": "projection", "batch_size": 8, "cache": "off"}
     if source == "npz":
         path = write_conditions(tmp_path / f"x.{source}", SECONDS)
-        dataset = find_data(Config(dataset="array", data_dir=path, **flags))
+        columns = {"condition_columns": "label"} if source == "csv" else {}
+        dataset = find_data(Config(dataset="array", data_dir=path, **columns, **flags))
     else:
         pair = (POINTS, SECONDS)
         data = pair if source == "arrays" else tf.data.Dataset.from_tensor_slices(pair)

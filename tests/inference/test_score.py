@@ -107,7 +107,7 @@ def test_mistakes_are_one_line(runs, digits, tmp_path, capsys):
         f"--score_data={path}": "contains examples of shape (5,), but the run has (2,)",
         f"--score_data={tmp_path}": "is a folder of images, but the run generates points",
         f"--score_data={tmp_path}/none.npy": "does not exist",
-        f"--score_data={tmp_path}/old.csv": "does not end in .npy or .npz",
+        f"--score_data={tmp_path}/old.csv": "ends in none of .npy, .npz, .h5",
         f"--score_data={tmp_path}/bad.npy": "cannot be read",
         f"--output={tmp_path}/old.csv": "already exists",
         f"--output={tmp_path}/old.txt": "does not end in .csv",
@@ -115,7 +115,7 @@ def test_mistakes_are_one_line(runs, digits, tmp_path, capsys):
     for flag, message in cases.items():
         assert message in refused(capsys, folder, flag)
     labels_missing = refused(capsys, digits, f"--score_data={tmp_path}/images.npy")
-    assert "needs a label from 0 to 9 for each example" in labels_missing
+    assert "needs a label of one of 10 classes for each example" in labels_missing
 
 
 def test_the_critic_is_exported(digits, tmp_path):

@@ -29,6 +29,7 @@ ALLOWED = {
         "numpy",
         "pandas",
         "PIL",
+        "pyarrow",  # optional: Parquet and Feather
         "requests",  # with which tensorflow-datasets downloads
         "scipy",  # scikit-learn requires it and threadpoolctl
         "sklearn",

@@ -66,10 +66,11 @@ class Result:
             **{tag: np.array([line.get(tag, np.nan) for line in lines], float) for tag in tags},
         }
 
-    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> np.ndarray:
+    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
         """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
 
-        Samples of arrays (--dataset=array) are in the units of the data.
+        Samples of arrays (--dataset=array) are in the units of the data. If the data was given as a
+        DataFrame, the samples are one, with the columns of the data that the networks use.
 
         Args:
           count: The number of samples. Sample i does not depend on it.
@@ -80,9 +81,15 @@ class Result:
         Raises:
           UserError: If the networks take no conditions, or others.
         """
-        samples = self.run.sampler.sample(count, label, conditions=conditions)
-        scaling = self.run.dataset.scaling
-        return samples if scaling is None else scaling.restore(samples)
+        dataset, sampler = self.run.dataset, self.run.sampler
+        samples = sampler.sample(count, label, conditions=conditions)
+        if dataset.scaling is None:
+            return samples
+        _, labels = sampler.noise(count, label, conditions=conditions)
+        used = None if sampler.conditions is None else sampler.conditions_of(count, conditions)
+        return dataset.as_given(
+            dataset.scaling.restore(samples), labels if sampler.classes else None, used
+        )
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the metrics of --mode=evaluate, by tag, such as "evaluation/fid".

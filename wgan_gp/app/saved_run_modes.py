@@ -138,7 +138,7 @@ def _examples(saved: SavedRun, devices: Devices) -> Iterator[score_data.ExampleB
     config = saved.config
     if config.score_data is not None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            yield from score_data.read_path(config.score_data, saved.spec, _BATCH_SIZE)
+            yield from score_data.read_path(config.score_data, saved.spec, _BATCH_SIZE, config)
         return
     dataset = saved.find_dataset()
     if devices.cluster.is_chief:

@@ -67,8 +67,7 @@ class DataSettings(Seeded):
     data_dir: str | None = setting(
         None,
         "Location of the data, local or gs://: a folder of images (image_folder), a pattern of "
-        "files (tfrecord), a file of numbers (array: .npy, .npz, .h5, .mat, .csv, or a folder of "
-        "arrays), or "
+        "files (tfrecord), a table, a file of arrays or a folder of them (array), or "
         "the folder in which tensorflow-datasets prepares its datasets.",
         path=True,
         per_process=True,
@@ -86,6 +85,23 @@ class DataSettings(Seeded):
         affects="data",
         needed_by=("evaluate",),
         on_tpu=True,
+    )
+    label_column: str | None = setting(
+        None,
+        "Name of the column of a table that contains the class of each example, or none. Default: "
+        "the column named label, labels, class or target, in any case.",
+        affects="data",
+    )
+    drop_columns: str | None = setting(
+        None,
+        "Names of columns of a table that are left out, separated by commas.",
+        affects="data",
+    )
+    condition_columns: str | None = setting(
+        None,
+        "Names of columns of a table whose numbers are the condition of each example, separated by "
+        "commas (docs/conditions.md).",
+        affects="data",
     )
     download: bool = setting(
         False,

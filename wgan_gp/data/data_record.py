@@ -15,8 +15,7 @@ from ..run_directory.schema import integer, list_of, object_of, optional, text
 from .datasets import Dataset
 from .scaling.conditions import Conditions
 from .scaling.scaling import Scaling
-from .sources.labels import names_of_numbers
-from .spec import DataSpec, is_normalized
+from .spec import DataSpec, is_normalized, names_of_numbers
 
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
 _DESCRIPTIONS = {

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError
 from .sources.built_in import BUILT_IN, BuiltInReader
-from .sources.labels import names_of_numbers
-from .spec import DataSpec, is_normalized
+from .spec import DataSpec, is_normalized, names_of_numbers
 
 if typing.TYPE_CHECKING:
+    import numpy as np
+
     from .opened_data import InMemoryData, OpenedData, StreamedData
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
@@ -29,7 +30,8 @@ _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR = "--data_dir"
 _LABEL_REMEDIES = {
     "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
-    "array": "give a file with labels or conditions, such as a .csv file with a column named label",
+    "array": "give a file with labels or conditions, or a table with a column named label or "
+    "class (other names: --label_column, --condition_columns)",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
 }
 
@@ -112,6 +114,20 @@ class Dataset:
     def scaling(self) -> Scaling | None:
         """The scaling of an array, None for other datasets."""
         return getattr(self._reader, "scaling", None)
+
+    def as_given(
+        self, samples: np.ndarray, labels: np.ndarray | None, conditions: np.ndarray | None
+    ) -> Any:
+        """Returns samples in the units of the data, as a DataFrame if the data is one.
+
+        Args:
+          samples: `[N, D]`, with all features.
+          labels: `[N]`, the numbers of their classes, or None.
+          conditions: `[N, K]`, or None.
+        """
+        if not hasattr(self._reader, "to_frame"):
+            return samples
+        return self._reader.to_frame(samples, labels, conditions)
 
     @property
     def resizable(self) -> bool:
@@ -270,10 +286,18 @@ def find_dataset(
     """
     if function is None:
         return Dataset(settings, _find_reader(settings), conditioning, devices)
-    from .sources.user_data import UserReader  # noqa: PLC0415
+    from .sources.frames import FrameReader, is_frame  # noqa: PLC0415
+    from .sources.tables import refuse_columns  # noqa: PLC0415
+    from .sources.user_data import UserReader, call, called_once  # noqa: PLC0415
 
     flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
-    reader = UserReader(settings, function, flag)
+    function = called_once(function)
+    reader: Any
+    if is_frame(call(function, settings, settings.split, flag)):
+        reader = FrameReader(settings, function, flag)
+    else:
+        refuse_columns(flag, settings)
+        reader = UserReader(settings, function, flag)
     return Dataset(settings, reader, conditioning, devices)
 
 
@@ -285,7 +309,9 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
             "tf.data.Dataset of yours: other data say their classes",
             "omit it",
         )
-    for name, default in (("scaling", "minmax"), ("invalid", "refuse")):
+    of_arrays: dict[str, Any] = {"scaling": "minmax", "invalid": "refuse"}
+    of_arrays |= dict.fromkeys(["label_column", "drop_columns", "condition_columns"])
+    for name, default in of_arrays.items():
         if settings.dataset != "array" and (value := getattr(settings, name)) != default:
             raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
     if settings.dataset in BUILT_IN:

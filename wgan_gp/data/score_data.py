@@ -15,14 +15,14 @@ from .feed.pipeline import first_examples
 from .feed.shuffling import shuffled
 from .scaling.scaling import Scaling
 from .sources import pixels
-from .sources.array_checks import names_of
+from .sources.array_checks import check_names, names_of
 from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
 from .sources.decoding import decode_readable, warn_of_unreadable
 from .sources.folder import FolderImages, find_form, list_images, read_headers
-from .sources.labels import names_of_numbers, numbered_like
+from .sources.labels import numbered_like
 from .sources.npy_files import chunks
 from .sources.user_arrays import as_arrays
-from .spec import DataSpec
+from .spec import DataSpec, names_of_numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +83,7 @@ def read_path(
     path: str,
     spec: DataSpec,
     batch_size: int,
+    settings: DataSettings | None = None,
 ) -> Iterator[ExampleBatch]:
     """Yields all examples of a folder or a file of arrays, see `check_path`.
 
@@ -91,12 +92,15 @@ def read_path(
       spec: The data of the run. Images of a folder are cropped and resized to its shape; arrays
         must have it, and examples for a run on an array are in its units.
       batch_size: The maximum number of examples per batch.
+      settings: The settings of the run's data, which name columns of a table.
 
     Raises:
       UserError: If the examples cannot be read or do not fit the run.
     """
     if spec.scaling is not None:
-        return _read_scaled(path, spec, batch_size, spec.scaling)
+        flag = f"--score_data={path}"
+        data = open_arrays(path, flag, settings, required=False)
+        return _read_scaled(data, flag, spec, batch_size, spec.scaling)
     if tf.io.gfile.isdir(path):
         return _read_folder(path, spec.example_shape, batch_size)
     return _read_arrays(path, spec, batch_size)
@@ -186,11 +190,9 @@ def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[Example
 
 
 def _read_scaled(
-    path: str, spec: DataSpec, batch_size: int, scaling: Scaling
+    data: ArrayData, flag: str, spec: DataSpec, batch_size: int, scaling: Scaling
 ) -> Iterator[ExampleBatch]:
     """Yields the examples of a file of arrays, in the units of the data of the run."""
-    flag = f"--score_data={path}"
-    data = open_arrays(path, flag)
     expected = (*spec.example_shape[:-1], len(scaling.constants))
     if data.examples.shape[1:] != expected:
         raise UserError(
@@ -198,6 +200,7 @@ def _read_scaled(
             f"on {expected}",
             "give examples of the shape of the run's data",
         )
+    check_names(flag, data, scaling)
     all_labels = _labels(data, spec, flag)
     for begin, part in chunks(data.examples):
         is_bad = np.logical_not(np.isfinite(part)).reshape(-1, part.shape[-1])

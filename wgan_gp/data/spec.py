@@ -20,6 +20,11 @@ def is_normalized(example_shape: tuple[int, ...]) -> bool:
     return len(example_shape) == 3
 
 
+def names_of_numbers(count: int) -> tuple[str, ...]:
+    """Returns the names of `count` classes that have no other names: "0", "1", ..."""
+    return tuple(map(str, range(count)))
+
+
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
     """The properties of the data on which the networks depend.

@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from ...config import DataSettings
-from ...errors import UserError
+from ...errors import UserError, shorten
 from ..scaling.precision import warn_if_coarse
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import MAX_VALUES
@@ -122,6 +122,20 @@ def _warn_of_range(flag: str, statistics: Statistics, scaling: Scaling) -> None:
             f"{flag} has values from {here[0]:g} to {here[1]:g}, but the training data has values "
             f"from {before[0]:g} to {before[1]:g}: are they in the same unit?"
         )
+
+
+def check_names(flag: str, data: ArrayData, scaling: Scaling) -> None:
+    """Raises UserError if a table has other columns than the training data, or another order."""
+    if data.names is None or scaling.names is None or data.names == scaling.names:
+        return
+    lacking = [name for name in scaling.names if name not in data.names]
+    added = [name for name in data.names if name not in scaling.names]
+    what = [f"lacks {lacking[0]}"] * bool(lacking) + [f"has {added[0]}"] * bool(added)
+    raise UserError(
+        f"{flag} has other columns than the training data: it "
+        f"{' and '.join(what) or 'has them in another order'}",
+        f"give the columns {shorten(', '.join(scaling.names), 300)}",
+    )
 
 
 def warn_of_precision(flag: str, data: ArrayData, statistics: Statistics, scaling: str) -> None:

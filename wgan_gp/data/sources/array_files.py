@@ -1,9 +1,7 @@
-"""Opens files of arrays: .npy, .npz, .h5, .mat, .csv, and folders of arrays."""
+"""Opens files of arrays: .npy, .npz, .h5, .mat, tables, and folders of arrays."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import posixpath
 from collections.abc import Sequence
@@ -13,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...errors import UserError, shorten
-from .class_names import is_number
+from ...config import DataSettings
+from ...errors import UserError
 from .labels import number_labels
 from .listing import check_path
 from .named_arrays import NamedArrays, read_named
-from .npy_files import REMEDY, Rows, Shards, open_npy, unreadable
+from .npy_files import REMEDY, Rows, Shards, open_npy
 
 _LABEL_COLUMNS = ("label", "labels", "class")
 _NAMED = (".npz", ".h5", ".hdf5", ".mat")
@@ -33,10 +31,15 @@ class ArrayData(NamedTuple):
 
     Attributes:
       examples: `[N, ...]`.
-      labels: `[N]` int64, the numbers of the classes of the examples, or None.
+      labels: `[N]` integers, the numbers of the classes of the examples, or None.
       class_names: The names of the classes; None without labels.
       conditions: `[N, K]`, or None.
       names: The names of the features, or None.
+      label_name: The column of the labels of a table, or None.
+      condition_names: The columns of the conditions of a table.
+      left_out: The number of rows of a table that were left out because they have no label.
+      notes: What was guessed about a table, in a few words each.
+      is_table: Whether it is a table.
     """
 
     examples: Rows
@@ -44,28 +47,44 @@ class ArrayData(NamedTuple):
     class_names: tuple[str, ...] | None = None
     conditions: np.ndarray | None = None
     names: tuple[str, ...] | None = None
+    label_name: str | None = None
+    condition_names: tuple[str, ...] = ()
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+    is_table: bool = False
 
 
-def open_arrays(path: str, origin: str) -> ArrayData:
+def open_arrays(
+    path: str, origin: str, settings: DataSettings | None = None, *, required: bool = True
+) -> ArrayData:
     """Opens a file or a folder of arrays.
 
     Args:
-      path: A .npy, .npz, .h5, .hdf5, .mat or .csv file, or a folder of such files except .csv. Of
-        .npy files, the examples are read as needed. The others are read whole.
+      path: A .npy, .npz, .h5, .hdf5 or .mat file, a table, or a folder of arrays. Of .npy files,
+        the examples are read as needed. The others are read whole.
       origin: The flag that names it, with its value, for messages.
+      settings: The settings that name columns of tables; None for their defaults.
+      required: Whether a table must have the columns that the settings name.
 
     Raises:
       UserError: If it cannot be read as examples `[N, D]`, `[N, T, C]` or `[N, H, W, C]`.
     """
+    from . import tables  # noqa: PLC0415, which imports this module
+
+    settings = settings or DataSettings()
     check_path(origin, path)
-    if tf.io.gfile.isdir(path):
+    is_folder = tf.io.gfile.isdir(path)
+    if tables.is_table(path) and not is_folder and tf.io.gfile.exists(path):
+        return tables.open_table(path, origin, settings, required=required)
+    tables.refuse_columns(origin, settings)
+    if is_folder:
         return array_data(origin, **_open_folder(path, origin)._asdict())
     if not tf.io.gfile.exists(path):
         raise UserError(f"{origin} does not exist", REMEDY)
-    if path.lower().endswith(".csv"):
-        return _read_csv(path, origin)
     if not path.lower().endswith(ARRAYS):
-        raise UserError(f"{origin} ends in none of {', '.join(ARRAYS)} and .csv", REMEDY)
+        raise UserError(
+            f"{origin} ends in none of {', '.join((*ARRAYS, *tables.SUFFIXES))}", REMEDY
+        )
     found = open_file(path, origin)
     if found.examples.dtype.names is not None:
         return _of_fields(found.examples[:], origin)
@@ -236,53 +255,3 @@ def _of_fields(rows: np.ndarray, origin: str) -> ArrayData:
             raise UserError(f"{origin} contains {column.dtype} in {name}", "give numbers")
     examples = np.stack(list(columns.values()), axis=1) if columns else np.empty([len(rows), 0])
     return array_data(origin, examples, labels, names=tuple(columns))
-
-
-def _read_csv(path: str, flag: str) -> ArrayData:
-    """Reads a table of numbers, with the names of the columns in the first line if it has text."""
-    names, numbers, columns = _read_columns(path, flag)
-    labels = None
-    label_column = next((i for i, name in enumerate(names or []) if name in _LABEL_COLUMNS), None)
-    if names is not None and label_column is not None:
-        name, cells = names.pop(label_column), columns.pop(label_column)
-        for number, cell in zip(numbers, cells, strict=True):
-            if not cell.strip():
-                raise UserError(f"{flag}: line {number} has no {name}", "add it, or omit the line")
-        labels = np.array([float(cell) for cell in cells] if all(map(is_number, cells)) else cells)
-    for place, column in enumerate(columns):
-        for number, cell in zip(numbers, column, strict=True):
-            if not is_number(cell):
-                name = names[place] if names else f"column {place + 1}"
-                remedy = "encode text as numbers; only a column named label may contain text"
-                raise UserError(
-                    f"{flag}: line {number}: {shorten(cell)!r} in {name} is not a number",
-                    "separate columns by commas" if ";" in cell or "\t" in cell else remedy,
-                )
-    examples = np.array(
-        [[float(cell) if cell.strip() else np.nan for cell in column] for column in columns]
-    ).T
-    return array_data(flag, examples, labels, names=None if names is None else tuple(names))
-
-
-def _read_columns(path: str, flag: str) -> tuple[list[str] | None, list[int], list[tuple]]:
-    """Returns the names of the columns or None, the numbers of the lines, and the columns."""
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(text)))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise unreadable(path, flag, error) from error
-    lines = [(number, line) for number, line in enumerate(rows, 1) if line]
-    names = None
-    if lines and not all(is_number(cell) for cell in lines[0][1]):
-        names = [cell.strip() for cell in lines.pop(0)[1]]
-    if not lines:
-        raise UserError(f"{flag} contains no examples", "give a line of numbers for each example")
-    width = len(names or lines[0][1])
-    for number, line in lines:
-        if len(line) != width:
-            raise UserError(
-                f"{flag}: line {number} has {len(line)} columns in place of {width}", "correct it"
-            )
-    columns = list(zip(*(line for _, line in lines), strict=True))
-    return names, [number for number, _ in lines], columns

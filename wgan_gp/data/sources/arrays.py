@@ -28,9 +28,10 @@ from ..scaling.whitening import Covariance
 from ..spec import DataSpec
 from ..streamed_rows import StreamedRows
 from . import array_checks, pixels
-from .array_files import open_arrays
+from .array_files import ArrayData, open_arrays
 from .labels import numbered_like
 from .npy_files import chunks
+from .understood import describe
 
 
 class ArrayReader:
@@ -39,6 +40,7 @@ class ArrayReader:
     Args:
       settings: The settings of the data.
       flag: The name of the flag of the file, for messages.
+      data: The examples if they are not in a file, for which `flag` is their name in messages.
 
     Attributes:
       scaling: The scaling of the training data; see `use_spec`.
@@ -51,14 +53,19 @@ class ArrayReader:
 
     resizable = False  # see `Dataset.resizable`
 
-    def __init__(self, settings: DataSettings, flag: str = "--data_dir"):
-        if settings.data_dir is None:
+    def __init__(
+        self, settings: DataSettings, flag: str = "--data_dir", data: ArrayData | None = None
+    ):
+        if data is not None:
+            self._flag, self._data = flag, data
+        elif settings.data_dir is None:
             raise UserError(
                 "--dataset=array needs --data_dir",
                 "give a .npy, .npz, .h5, .mat or .csv file, or a folder",
             )
-        self._flag = f"{flag}={settings.data_dir}"
-        self._data = open_arrays(settings.data_dir, self._flag)
+        else:
+            self._flag = f"{flag}={settings.data_dir}"
+            self._data = open_arrays(settings.data_dir, self._flag, settings)
         array_checks.check_scaling(self._flag, self._data, settings)
         self.scaling, self._valid, self._content = self._examine(settings)
         array_checks.check_constant(self._flag, self._data, self.scaling, settings)
@@ -71,6 +78,9 @@ class ArrayReader:
             self._values = self._data.conditions[self._valid]
             self.conditions = Conditions.of(self._values, self._flag)
         array_checks.check_flags(self._flag, self.example_shape, settings)
+        if self._data.is_table:
+            understood = describe(self._data, int(self._valid.sum()))
+            logging.info(f"note: {self._flag}: {understood}")
 
     @property
     def label_count(self) -> int:
@@ -99,6 +109,7 @@ class ArrayReader:
         """
         assert spec.scaling is not None, "the training data is an array"
         array_checks.check_shape(self._flag, self._data.examples.shape, spec)
+        array_checks.check_names(self._flag, self._data, spec.scaling)
         array_checks.check_normalized(self._flag, self._data, self._statistics, spec.scaling)
         self.scaling = spec.scaling
         if spec.classes:

@@ -162,9 +162,7 @@ class Zip(_Archive):
         super().__init__(path, file)
         self._zip = zipfile.ZipFile(file)
         members = {
-            each.filename.replace("\\", "/"): each
-            for each in self._zip.infolist()
-            if not each.is_dir()
+            _inside(each.filename): each for each in self._zip.infolist() if not each.is_dir()
         }
         self._members = {name: member for name, member in members.items() if not _is_ignored(name)}
         for name, member in self._members.items():
@@ -209,7 +207,7 @@ class Tar(_Archive):
             while (member := archive.next()) is not None:
                 archive.members = []  # type: ignore[attr-defined]  # which would fill the memory
                 end = max(end, member.offset_data + -(-member.size // _BLOCK) * _BLOCK)
-                name = posixpath.normpath(member.name).lstrip("/")
+                name = _inside(member.name)
                 if member.isdir() or _is_ignored(name):
                     continue
                 if not listing.is_utf8(name):
@@ -248,6 +246,11 @@ def _decompressed(file: Any) -> Any:
         if beginning.startswith(signature):
             return decompressor(file)
     return file
+
+
+def _inside(name: str) -> str:
+    """Returns the path of a member, as it is written, relative to the archive."""
+    return posixpath.normpath("/" + name.replace("\\", "/")).lstrip("/")
 
 
 def _check_size(size: int) -> None:

@@ -330,7 +330,7 @@ class FolderSource(Source):
         )
 
     def use_classes(self, class_names: tuple[str, ...]) -> None:
-        """Numbers the classes as in the training data; raises UserError if it lacks one."""
+        """Renumbers the classes as in the training data; raises UserError if it lacks one."""
         labels, names = np.array(self._labels, np.int64), self.class_names or ()
         self._labels = numbered_like(class_names, labels, names, self.origin).tolist()
         self.class_names = class_names

@@ -69,11 +69,6 @@ def numbered_like(
     return np.array([numbers[name] for name in names], np.int64)[labels]
 
 
-def names_of_numbers(count: int) -> tuple[str, ...]:
-    """Returns the names of `count` classes that have no other names: "0", "1", ..."""
-    return tuple(map(str, range(count)))
-
-
 def is_one_hot(values: np.ndarray) -> bool:
     """Returns True for numbers `[N, K]`, K > 1, if each row has a single 1 and zeros otherwise."""
     if values.ndim != 2 or values.shape[1] < 2 or values.dtype.kind not in "biuf":

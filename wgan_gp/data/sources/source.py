@@ -1,4 +1,4 @@
-"""What a source of examples is: one kind of files, read in Python once, before training."""
+"""The interface of sources, which read the examples of one kind of files."""
 
 from __future__ import annotations
 

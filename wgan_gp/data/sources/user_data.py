@@ -17,9 +17,9 @@ from ...run_directory.json_files import digest
 from ..feed.pipeline_errors import check
 from ..opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
 from ..scaling.conditions import Conditions
-from ..spec import DataSpec
+from ..spec import DataSpec, names_of_numbers
 from . import pixels
-from .labels import names_of_numbers, numbered_like
+from .labels import numbered_like
 from .user_arrays import Arrays, Stream, convert, fingerprint
 
 
@@ -145,17 +145,7 @@ class UserReader:
     def _read(self, settings: DataSettings, split: str) -> Arrays | Stream | None:
         """Returns the examples of a split in one of two forms, or None; calls the function once."""
         if split not in self._splits:
-            offered = {
-                "split": split,
-                "data_dir": settings.data_dir,
-                "image_size": _offered_size(settings),
-                "seed": settings.seed,
-            }
-            arguments = {
-                name: value for name, value in offered.items() if _accepts(self._function, name)
-            }
-            with explaining(self._flag):
-                value = self._function(**arguments)
+            value = call(self._function, settings, split, self._flag)
             self._splits[split] = None if value is None else convert(value, settings, self._flag)
         return self._splits[split]
 
@@ -237,6 +227,34 @@ class StreamedExamples(StreamedData):
         is_valid = (low >= 0) & (high < self._classes)
         with tf.control_dependencies([check(is_valid, make_error, low, high)]):
             return tf.cast(labels, tf.int32)
+
+
+def call(function: Callable[..., Any], settings: DataSettings, split: str, flag: str) -> Any:
+    """Returns what the user's function returns for a split; see `UserReader`."""
+    offered = {
+        "split": split,
+        "data_dir": settings.data_dir,
+        "image_size": _offered_size(settings),
+        "seed": settings.seed,
+    }
+    with explaining(flag):
+        return function(
+            **{name: each for name, each in offered.items() if _accepts(function, name)}
+        )
+
+
+def called_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function with the same parameters that calls `function` once for each split."""
+    values: dict[str, Any] = {}
+
+    @functools.wraps(function)
+    def remembered(**arguments: Any) -> Any:
+        key = arguments.get("split", "")
+        if key not in values:
+            values[key] = function(**arguments)
+        return values[key]
+
+    return remembered
 
 
 def _example_shape(data: Arrays | Stream) -> tuple[int, ...]:

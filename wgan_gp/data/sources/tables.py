@@ -1,0 +1,606 @@
+"""Tables: text files, Parquet, Feather, Excel and DataFrames, as arrays of float64.
+
+The readers are those of pandas, which is imported when a table is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import datetime
+import io
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from ...config import DataSettings
+from ...errors import UserError, reason, shorten
+from . import text_tables
+from .array_files import ArrayData
+from .labels import number_labels
+from .text_tables import BOOLEANS, LABEL_NAMES, MISSING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
+_PARQUET, _FEATHER, _EXCEL = (".parquet", ".pq"), (".feather", ".arrow"), (".xlsx", ".xlsm")
+SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), *_PARQUET, *_FEATHER, *_EXCEL)
+_NONE = "none"  # the value of --label_column for a table whose columns are all features
+_NO_NUMBER = "is not a number"
+_NAMELESS = re.compile(r"(Unnamed: \d+)?")  # pandas writes this for a name that was empty
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}:\d{2}(:\d{2}.*)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,'’ \xa0\u202f]\d{3})+([.,]\d*)?")
+
+
+def is_table(path: str) -> bool:
+    """Returns True for the name of a file that `open_table` reads."""
+    return path.lower().endswith(SUFFIXES)
+
+
+def refuse_columns(flag: str, settings: DataSettings) -> None:
+    """Raises UserError if the settings name columns, but the data is not a table."""
+    for name in ("label_column", "drop_columns", "condition_columns"):
+        if (value := getattr(settings, name)) is not None:
+            raise UserError(f"--{name}={value}, but {flag} is not a table", "omit it")
+
+
+def open_table(path: str, flag: str, settings: DataSettings, *, required: bool = True) -> ArrayData:
+    """Opens a table in a file.
+
+    Args:
+      path: A file whose name ends in one of `SUFFIXES`.
+      flag: The flag and its value for messages.
+      settings: --label_column, --drop_columns, --condition_columns and --invalid.
+      required: Whether the table must have the columns that the settings name.
+
+    Raises:
+      UserError: If it cannot be read as numbers, or its labels as classes.
+    """
+    name = path.lower()
+    if name.endswith(_EXCEL):
+        return _open_excel(path, flag, settings, required)
+    if name.endswith((*_PARQUET, *_FEATHER)):
+        frame = _read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))
+        return from_frame(frame, flag, settings, required=required)
+    table = text_tables.find_table(path, flag)
+    while True:
+        columns = Columns.of(table.names, table.width, flag, settings, required)
+        texts = [] if columns.label is None else [columns.label]
+        decimal = None if table.separator == "," else table.decimal
+        builder = _Builder(columns, flag, table.line, decimal)
+        try:
+            for frame in table.frames(texts):
+                builder.add(frame)
+            return builder.finish(settings, table.notes)
+        except UnicodeDecodeError:
+            if table.encoding != "utf-8":
+                raise text_tables.not_text(flag) from None
+            table = dataclasses.replace(table, encoding="cp1252")
+        except _DecimalCommaError:
+            notes = (*table.notes, "decimal commas")
+            table = dataclasses.replace(table, decimal=",", notes=notes)
+
+
+def from_frame(
+    frame: pd.DataFrame, flag: str, settings: DataSettings, *, required: bool = True
+) -> ArrayData:
+    """Returns the examples of a DataFrame, whose index is not a feature; see `open_table`."""
+    names = [" ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in frame]
+    columns = Columns.of(names, len(names), flag, settings, required)
+    builder = _Builder(columns, flag, lambda index: f"row {index}")
+    builder.add(frame)
+    return builder.finish(settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The use of the columns of a table.
+
+    Attributes:
+      names: The names for messages and samples, all different.
+      has_names: Whether they are those of the table; else "column 1", "column 2", ...
+      nameless: The columns without a name in a table with names, which are left out if empty.
+      features: The columns that are features.
+      label: The column of the labels, or None.
+      conditions: The columns that are conditions.
+      notes: What was guessed, in a few words each.
+    """
+
+    names: tuple[str, ...]
+    has_names: bool
+    nameless: frozenset[int]
+    features: tuple[int, ...]
+    label: int | None
+    conditions: tuple[int, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        given: Sequence[str] | None,
+        width: int,
+        flag: str,
+        settings: DataSettings,
+        required: bool,
+    ) -> Columns:
+        """Returns the use of columns by their names and the settings; see `open_table`.
+
+        Args:
+          given: The names, or None. Columns without names are called by their numbers from 1.
+          width: The number of columns.
+          flag: The flag and its value for messages.
+          settings: The settings that name columns.
+          required: Whether the table must have these columns.
+        """
+        plain = [str(i + 1) for i in range(width)] if given is None else [n.strip() for n in given]
+        find = _Finder(plain, flag, required)
+        dropped = find.all("drop_columns", settings.drop_columns)
+        conditions = find.all("condition_columns", settings.condition_columns)
+        label = find.label(settings.label_column, dropped + conditions)
+        if label is not None and conditions:
+            raise UserError(
+                f"{flag} has labels in column {plain[label]}, but --condition_columns="
+                f"{settings.condition_columns} asks for conditions",
+                f"add --drop_columns={_quoted(plain[label])}, or omit --condition_columns: a run "
+                "has classes or conditions",
+            )
+        nameless: set[int] = set()
+        notes = []
+        if given is not None:
+            nameless = {i for i, name in enumerate(plain) if _NAMELESS.fullmatch(name)}
+        if 0 in nameless and width > 1 and 0 not in (*dropped, *conditions, label):
+            dropped.append(0)
+            notes.append("without the first column, an index without a name")
+        names = [f"column {i + 1}" if i in nameless else name for i, name in enumerate(plain)]
+        used = set(dropped) | set(conditions) | {label}
+        features = tuple(i for i in range(width) if i not in used)
+        if not features:
+            raise UserError(f"{flag} has no columns of features", "leave some columns")
+        if len(set(names)) < len(names):
+            repeated = next(name for name, count in Counter(names).items() if count > 1)
+            notes.append(f"columns of the same name are numbered, such as {repeated}.1")
+            names = _distinct(names)
+        return cls(
+            tuple(f"column {name}" for name in names) if given is None else tuple(names),
+            given is not None,
+            frozenset(nameless),
+            features,
+            label,
+            tuple(conditions),
+            tuple(notes),
+        )
+
+    def plain_name(self, column: int) -> str:
+        """Returns the name of a column, or its number if the table has no names."""
+        return self.names[column] if self.has_names else str(column + 1)
+
+    def flag_value(self, column: int) -> str:
+        """Returns what the user gives to a flag to name a column."""
+        return _quoted(self.plain_name(column))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finder:
+    """Finds columns that flags name.
+
+    Args:
+      names: The names of the columns.
+      flag: The flag of the table, for messages.
+      required: Whether a missing column is an error.
+    """
+
+    names: list[str]
+    flag: str
+    required: bool
+
+    def all(self, setting: str, value: str | None) -> list[int]:
+        """Returns the columns whose names, separated by commas, are the value of a setting."""
+        cells = next(csv.reader([value or ""], skipinitialspace=True), [])
+        return [place for cell in cells for place in self._find(setting, cell.strip(), value)]
+
+    def label(self, value: str | None, others: Sequence[int]) -> int | None:
+        """Returns the column of the labels, which has one of LABEL_NAMES if none is asked for."""
+        if value is None:
+            found = [
+                place
+                for place, name in enumerate(self.names)
+                if name.lower() in LABEL_NAMES and place not in others
+            ]
+        elif value.lower() == _NONE and value not in self.names:
+            return None
+        else:
+            found = self._find("label_column", value.strip(), value)
+        if len(found) > 1:
+            shown = ", ".join(self.names[place] for place in found)
+            raise UserError(
+                f"{self.flag} has several columns of labels: {shown}",
+                "choose one with --label_column, and leave the others out with --drop_columns",
+            )
+        if found and found[0] in others:
+            raise UserError(
+                f"--label_column={value} names a column that another flag names, too",
+                "name it once",
+            )
+        return found[0] if found else None
+
+    def _find(self, setting: str, name: str, value: str | None) -> list[int]:
+        for key in (str, str.lower):
+            if found := [i for i, each in enumerate(self.names) if key(each) == key(name)]:
+                return found
+        if (match := re.fullmatch(r"column (\d+)", name)) and int(match[1]) <= len(self.names):
+            return [int(match[1]) - 1]
+        if not self.required:
+            return []
+        raise UserError(
+            f"--{setting}={value}: {self.flag} has no column {shorten(name)!r}",
+            f"give some of {shorten(', '.join(self.names), 300)}",
+        )
+
+
+class _DecimalCommaError(Exception):
+    """A decimal comma after lines that contain none."""
+
+
+class _Builder:
+    """Collects the rows of a table.
+
+    Args:
+      columns: The use of the columns.
+      flag: The flag and its value for messages.
+      locate: Returns the place of a row in words, such as "line 3".
+      decimal: The decimal mark in a text file that may have either, else None.
+    """
+
+    def __init__(
+        self, columns: Columns, flag: str, locate: Callable[[int], str], decimal: str | None = None
+    ):
+        self._columns = columns
+        self._flag = flag
+        self._locate = locate
+        self._decimal = decimal
+        self._count = 0
+        self._examples: list[np.ndarray] = []
+        self._conditions: list[np.ndarray] = []
+        self._labels: list[pd.Series] = []
+
+    def add(self, frame: pd.DataFrame) -> None:
+        """Adds rows.
+
+        Raises:
+          UserError: If a feature or a condition is not a number.
+        """
+        columns = self._columns
+        self._examples.append(self._numbers(frame, columns.features))
+        self._conditions.append(self._numbers(frame, columns.conditions))
+        if columns.label is not None:
+            self._labels.append(frame.iloc[:, columns.label])
+        self._count += len(frame)
+
+    def finish(self, settings: DataSettings, notes: Sequence[str] = ()) -> ArrayData:
+        """Returns all rows.
+
+        Args:
+          settings: --invalid says what is done about rows without a label.
+          notes: What was guessed about the file.
+
+        Raises:
+          UserError: If there are none, or the labels are not classes.
+        """
+        columns = self._columns
+        if not self._count:
+            raise text_tables.no_examples(self._flag)
+        examples, conditions = map(_joined, (self._examples, self._conditions))
+        features, notes = columns.features, [*notes, *columns.notes]
+        empty = [
+            place
+            for place, column in enumerate(features)
+            if column in columns.nameless and np.isnan(examples[:, place]).all()
+        ]
+        if empty and len(empty) < len(features):
+            notes += [f"without the empty {columns.names[features[place]]}" for place in empty]
+            examples = np.delete(examples, empty, axis=1)
+            features = tuple(np.delete(features, empty).tolist())
+        labels, classes, lacking = None, None, ~np.isfinite(conditions).all(axis=1)
+        if columns.label is not None:
+            labels, classes, lacking = self._classes()
+        if lacking.any():
+            index = int(lacking.argmax())
+            what = f"{self._flag}: {self._locate(index)} has no {self._wanted(conditions, index)}"
+            if settings.invalid == "refuse":
+                raise UserError(what, "add it, or leave such examples out with --invalid=drop")
+            if lacking.all():
+                raise UserError(what, "give data with labels")
+            examples, conditions = examples[~lacking], conditions[~lacking]
+            labels = None if labels is None else labels[~lacking]
+        names = tuple(columns.names[column] for column in features)
+        self._warn_of_counters(examples, features)
+        return ArrayData(
+            examples,
+            labels,
+            class_names=classes,
+            names=names if columns.has_names else None,
+            conditions=conditions if columns.conditions else None,
+            condition_names=tuple(columns.names[column] for column in columns.conditions),
+            label_name=None if columns.label is None else columns.plain_name(columns.label),
+            left_out=int(lacking.sum()),
+            notes=tuple(notes),
+            is_table=True,
+        )
+
+    def _numbers(self, frame: pd.DataFrame, chosen: Sequence[int]) -> np.ndarray:
+        """Returns columns as numbers, `[B, F]` float64."""
+        part = frame.iloc[:, list(chosen)]
+        if all(isinstance(each, np.dtype) and each.kind in "biuf" for each in part.dtypes):
+            return part.to_numpy(np.float64)
+        values = np.empty(part.shape)
+        errors = {}
+        for place, column in enumerate(chosen):
+            values[:, place], bad = _to_numbers(part.iloc[:, place], self._decimal)
+            if bad is not None:
+                errors[column] = bad
+        if errors:
+            raise self._not_numbers(frame, errors)
+        return values
+
+    def _not_numbers(self, frame: pd.DataFrame, errors: dict[int, int]) -> Exception:
+        """Returns the error of columns that have a cell which is not a number.
+
+        Args:
+          frame: The rows.
+          errors: The place of the first such cell, by column.
+        """
+        columns = self._columns
+        cells = {column: frame.iloc[row, column] for column, row in errors.items()}
+        if self._decimal == "." and any(
+            text_tables.is_decimal_comma(str(cell)) for cell in cells.values()
+        ):
+            return _DecimalCommaError()
+        column, row = next(iter(errors.items()))
+        cell, place = cells[column], self._locate(self._count + row)
+        if "\n" in str(cell):
+            return text_tables.unclosed(self._flag, place)
+        dropped = ",".join(columns.flag_value(each) for each in errors)
+        remedy = f"correct it, or leave it out with --drop_columns={dropped}"
+        problem, better_remedy = _describe(cell, self._decimal)
+        if columns.label is None and not columns.conditions and problem == _NO_NUMBER:
+            value = columns.flag_value(column) if len(errors) == 1 else "NAME"
+            remedy += f"; name the column of the classes with --label_column={value}"
+        return UserError(
+            f"{self._flag}: {place}: {shorten(str(cell))!r} in {columns.names[column]} {problem}",
+            better_remedy or remedy,
+        )
+
+    def _classes(self) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+        """Returns the numbers of the classes, their names, and which rows have no label."""
+        import pandas as pd  # noqa: PLC0415
+
+        column = self._columns.label
+        assert column is not None
+        series = pd.concat(self._labels, ignore_index=True)
+        codes, found = pd.factorize(series.astype(object))
+        cells = [cell.strip() if isinstance(cell, str) else cell for cell in found]
+        missing = [i for i, cell in enumerate(cells) if _is_missing_label(cell)]
+        lacking = np.isin(codes, [-1, *missing])
+        kept = [i for i in range(len(cells)) if i not in set(missing)]
+        if not kept:
+            name = self._columns.names[column]
+            raise UserError(f"{self._flag} has no labels in column {name}", "add them")
+        for i in kept:
+            if isinstance(cells[i], str) and "\n" in cells[i]:
+                place = self._locate(int((codes == i).argmax()))
+                raise text_tables.unclosed(self._flag, place)
+        values = self._label_values([cells[i] for i in kept], codes, kept)
+        numbers, names = number_labels(values, self._flag)
+        table = np.zeros([len(cells) + 1], np.int64)  # the last is that of missing labels
+        table[kept] = numbers
+        return table[codes], names, lacking
+
+    def _label_values(
+        self, cells: list[Any], codes: np.ndarray, places: Sequence[int]
+    ) -> np.ndarray:
+        """Returns different labels as numbers if all are numbers, else as they are."""
+        column = self._columns.label
+        assert column is not None
+        try:
+            texts = [str(cell) for cell in cells]
+            if self._decimal == ",":
+                texts = [text.replace(",", ".") for text in texts]
+            if any(isinstance(cell, (bool, np.bool_)) for cell in cells):
+                raise ValueError
+            numbers = [float(text) for text in texts]
+        except ValueError:
+            return np.array(cells, object)
+        for number, code in zip(numbers, places, strict=True):
+            if not number.is_integer():
+                name, value = self._columns.names[column], self._columns.flag_value(column)
+                raise UserError(
+                    f"{self._flag}: {self._locate(int((codes == code).argmax()))}: {number:g} in "
+                    f"the column of labels, {name}, is not an integer",
+                    f"give --condition_columns={value} for conditions, --label_column={_NONE} for "
+                    f"a feature, or --drop_columns={value}",
+                )
+        is_exact = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
+        return np.array([int(text) for text in texts] if is_exact else list(map(int, numbers)))
+
+    def _wanted(self, conditions: np.ndarray, index: int) -> str:
+        """Returns the name of what a row lacks."""
+        columns = self._columns
+        if columns.label is not None:
+            return columns.names[columns.label]
+        missing = int((~np.isfinite(conditions[index])).argmax())
+        return columns.names[columns.conditions[missing]]
+
+    def _warn_of_counters(self, examples: np.ndarray, features: Sequence[int]) -> None:
+        """Warns of columns that count the rows, which say nothing about an example."""
+        count = len(examples)
+        if count < 10:
+            return
+        for place in np.flatnonzero(examples[-1] - examples[0] == count - 1):
+            if (np.diff(examples[:, place]) == 1).all():
+                name = self._columns.names[features[place]]
+                value = self._columns.flag_value(features[place])
+                logging.warning(
+                    f"{self._flag}: {name} counts the rows; --drop_columns={value} leaves it out"
+                )
+
+
+def _to_numbers(series: pd.Series, decimal: str | None) -> tuple[np.ndarray, int | None]:
+    """Returns the numbers of a column, and the place of the first cell that is none, or None."""
+    import pandas as pd  # noqa: PLC0415
+
+    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_complex_dtype(series):
+        return series.to_numpy(np.float64, na_value=np.nan), None
+    values = np.full([len(series)], np.nan)
+    cells = series.to_numpy(object)
+    for place in np.flatnonzero(series.notna()):
+        value = _to_number(cells[place], decimal)
+        if value is None:
+            return values, int(place)
+        values[place] = value
+    return values, None
+
+
+def _to_number(cell: Any, decimal: str | None) -> float | None:
+    """Returns the number of a cell, NaN for a missing one, or None for anything else."""
+    if isinstance(cell, (complex, np.complexfloating, datetime.date, datetime.timedelta)):
+        return None
+    if isinstance(cell, str):
+        text = cell.strip().lower()
+        if text in MISSING:
+            return np.nan
+        if text in BOOLEANS:
+            return BOOLEANS[text]
+        if decimal == "," and text_tables.is_decimal_comma(text):
+            text = text.replace(",", ".")
+        elif "_" in text or (decimal == "," and "." in text):
+            return None
+        cell = text
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return None
+
+
+def _describe(cell: Any, decimal: str | None) -> tuple[str, str | None]:
+    """Returns what is wrong with a cell that is not a number, and what to do if that is known."""
+    text = str(cell).strip()
+    if _THOUSANDS.fullmatch(text):
+        return "has separators of thousands", "write numbers without them, such as 1234.5"
+    if text_tables.is_decimal_comma(text):
+        remedy = "write a point, or separate columns by semicolons"
+        return "has a decimal comma", remedy
+    if decimal == "," and text_tables.is_value(text):
+        return "has a decimal point, but other numbers have commas", "write all numbers alike"
+    if isinstance(cell, (datetime.date, datetime.timedelta)) or _DATE.fullmatch(text):
+        return "is a date, not a number", None
+    return _NO_NUMBER, None
+
+
+def _is_missing_label(cell: Any) -> bool:
+    return isinstance(cell, str) and (cell == "" or cell.lower() in MISSING - {"none"})
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if "," in name else name
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Returns names of which the second and later ones of the same name have numbers."""
+    found: dict[str, None] = {}
+    for name in names:
+        number, distinct = 0, name
+        while distinct in found:
+            number += 1
+            distinct = f"{name}.{number}"
+        found[distinct] = None
+    return list(found)
+
+
+def _read_arrow(path: str, flag: str, *, is_parquet: bool) -> pd.DataFrame:
+    """Returns the content of a Parquet or Feather file."""
+    import pandas as pd  # noqa: PLC0415
+
+    _require("pyarrow", flag)
+    content = _content(path)
+    with _explaining(flag):
+        if is_parquet:
+            from pyarrow import parquet  # noqa: PLC0415
+
+            known = parquet.ParquetFile(content).metadata
+            _check_size(flag, 8 * known.num_rows * known.num_columns, content)
+            return pd.read_parquet(content, engine="pyarrow")
+        return pd.read_feather(content)
+
+
+def _open_excel(path: str, flag: str, settings: DataSettings, required: bool) -> ArrayData:
+    """Returns the content of the first sheet of an Excel file."""
+    import pandas as pd  # noqa: PLC0415
+
+    _require("openpyxl", flag)
+    content = _content(path)
+    with _explaining(flag):
+        with zipfile.ZipFile(content) as archive:
+            _check_size(flag, sum(each.file_size for each in archive.infolist()), content)
+        with pd.ExcelFile(content, engine="openpyxl") as file:
+            sheets = file.sheet_names
+            frame = file.parse(sheets[0], header=None, keep_default_na=False, na_values=[""])
+    frame = frame[frame.notna().any(axis=1)]
+    head = frame.head(100).to_numpy(object)
+    rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in head]
+    header = text_tables.find_header(rows) if rows else None
+    if header is not None:
+        frame = frame.iloc[1:]
+    columns = Columns.of(header, frame.shape[1], flag, settings, required)
+    lines = frame.index.to_numpy() + 1
+    builder = _Builder(columns, flag, lambda index: f"row {lines[index]}")
+    builder.add(frame.reset_index(drop=True).infer_objects())
+    notes = [] if len(sheets) == 1 else [f"from the first of {len(sheets)} sheets, {sheets[0]}"]
+    return builder.finish(settings, notes)
+
+
+@contextlib.contextmanager
+def _explaining(flag: str) -> Iterator[None]:
+    """Turns the errors of libraries that read a damaged file into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, MemoryError) as error:
+        raise UserError(
+            f"{flag} cannot be read ({reason(error) or type(error).__name__})",
+            "write it again, without a password, or as .csv",
+        ) from error
+
+
+def _content(path: str) -> io.BytesIO:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return io.BytesIO(file.read())
+
+
+def _require(package: str, flag: str) -> None:
+    """Raises UserError if an optional package is not installed."""
+    import importlib.util  # noqa: PLC0415
+
+    if importlib.util.find_spec(package) is None:
+        raise UserError(
+            f"{flag} needs {package}, which is not installed",
+            f"run pip install {package}, or write the table as .csv",
+        )
+
+
+def _check_size(flag: str, size: int, content: io.BytesIO) -> None:
+    ratio = text_tables.UNPACKED_RATIO
+    if size > max(text_tables.UNPACKED_BYTES, ratio * content.getbuffer().nbytes):
+        raise text_tables.unpacks_to_too_much(flag)
