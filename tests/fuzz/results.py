@@ -21,8 +21,8 @@ SUMMARY_INTERVAL = 5  # iterations between summaries and between checkpoints
 TRAIN_STEPS = 30
 # Lines on stderr that are not failures.
 EXPECTED_LINES = re.compile(
-    r"warning: |training on |resuming after \d+ iterations|\d+/30: |\S+/ckpt-\d+: \d+ iterations"
-    r"|fitted a classifier of |all 30 iterations are done"
+    r"note: |warning: |training on |resuming after \d+ iterations|\d+/30: "
+    r"|\S+/ckpt-\d+: \d+ iterations|fitted a classifier of |all 30 iterations are done"
 )
 
 Values = dict[str, Any]  # numbers and arrays by name

@@ -181,3 +181,11 @@ class DataSettings(Seeded):
         choices=("auto", "on", "device", "off"),
         affects="training",
     )
+    data_cache: str | None = setting(
+        None,
+        "Folder, local or gs://, in which the decoded examples of files are kept for the next "
+        "start. Default: wgan_gp in the cache folder of the user. off: decode them at every start.",
+        path=True,
+        per_process=True,
+        affects="nothing",
+    )

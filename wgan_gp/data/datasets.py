@@ -259,7 +259,7 @@ class Dataset:
             )
         flag = "--test_data_dir"
         reader: Any = _find_reader(settings, flag)
-        if self.scaling is not None:
+        if hasattr(reader, "use_spec"):
             reader.use_spec(self.spec)
         return self._open(reader, settings, flag)
 
@@ -310,20 +310,24 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
             "omit it",
         )
     of_arrays: dict[str, Any] = {"scaling": "minmax", "invalid": "refuse"}
-    of_arrays |= dict.fromkeys(["label_column", "drop_columns", "condition_columns"])
+    of_arrays |= dict.fromkeys(["drop_columns", "condition_columns"])
+    if settings.dataset != "image_folder":
+        of_arrays["label_column"] = None
     for name, default in of_arrays.items():
         if settings.dataset != "array" and (value := getattr(settings, name)) != default:
             raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
     if settings.dataset in BUILT_IN:
         return BuiltInReader(settings)
     from .sources import arrays, folder, prepared, records  # noqa: PLC0415
+    from .store.opening import SourceReader  # noqa: PLC0415
 
     finders: dict[str, Callable[[DataSettings, str], Any]] = {
         "array": arrays.ArrayReader,
-        "image_folder": folder.find_reader,
         "tfrecord": records.find_reader,
     }
     with _reporting(flag, settings):
+        if settings.dataset == "image_folder":
+            return SourceReader(folder.find_source(settings, flag), settings.split)
         if settings.dataset in finders:
             return finders[settings.dataset](settings, flag)
         return prepared.find_reader(settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,12 +18,13 @@ from .scaling.scaling import Scaling
 from .sources import pixels
 from .sources.array_checks import check_names, names_of
 from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
-from .sources.decoding import decode_readable, warn_of_unreadable
-from .sources.folder import FolderImages, find_form, list_images, read_headers
+from .sources.folder import find_source
 from .sources.labels import numbered_like
 from .sources.npy_files import chunks
 from .sources.user_arrays import as_arrays
 from .spec import DataSpec, names_of_numbers
+from .store.reading import Reading
+from .store.store import Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +104,7 @@ def read_path(
         data = open_arrays(path, flag, settings, required=False)
         return _read_scaled(data, flag, spec, batch_size, spec.scaling)
     if tf.io.gfile.isdir(path):
-        return _read_folder(path, spec.example_shape, batch_size)
+        return _read_folder(path, spec, batch_size)
     return _read_arrays(path, spec, batch_size)
 
 
@@ -137,36 +139,35 @@ def require_labels(
         yield batch
 
 
-def _read_folder(
-    path: str, example_shape: tuple[int, ...], batch_size: int
-) -> Iterator[ExampleBatch]:
-    if len(example_shape) != 3:
+def _read_folder(path: str, spec: DataSpec, batch_size: int) -> Iterator[ExampleBatch]:
+    if len(spec.example_shape) != 3:
         raise UserError(
             f"--score_data={path} is a folder of images, but the run generates points",
             "give a .npy file of points",
         )
-    height, width, channels = example_shape
+    height, width, channels = spec.example_shape
     settings = DataSettings(
-        dequantization=False, image_size=image_size_of(height, width), image_channels=channels
+        data_dir=path,
+        dequantization=False,
+        image_size=image_size_of(height, width),
+        image_channels=channels,
     )
-    folder = list_images(path, f"--score_data={path}")
-    form = find_form(folder, read_headers(folder), settings)
-    images = FolderImages(folder, seed=0)
-    has_labels = "" not in folder.class_names
-    missing = np.ones([len(folder.files)], bool)
-    batches = decode_readable(images, form, tf.data.AUTOTUNE).batch(batch_size)
-    for indices, levels, labels in batches.as_numpy_iterator():
-        missing[indices] = False
+    source = find_source(settings, "--score_data")
+    names = source.class_names if spec.classes else None
+    bits = 8 * source.dtype.itemsize
+    reading = Reading(source, Record.of(source))
+    examples = ((reading.read - 1, *example) for example in reading)
+    while batch := list(itertools.islice(examples, batch_size)):
+        indices, levels, labels = map(np.stack, zip(*batch, strict=True))
         yield ExampleBatch(
             pixels.normalize(
-                settings, tf.constant(levels), tf.constant(0, tf.int64), bits=form.bits
+                settings, tf.constant(levels), tf.constant(0, tf.int64), bits=bits
             ).numpy(),
             indices,
-            labels.astype(np.int32) if has_labels else None,
-            [folder.files[index] for index in indices],
+            None if names is None else _numbered(labels, names, spec, source.origin),
+            [source.name(index) for index in indices],
         )
-    if missing.any():
-        warn_of_unreadable(images, np.flatnonzero(missing), "not scored")
+    reading.warn()
 
 
 def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[ExampleBatch]:
@@ -228,8 +229,13 @@ def _labels(data: ArrayData, spec: DataSpec, flag: str) -> np.ndarray | None:
         return spec.conditions.standardize(spec.conditions.checked(data.conditions, flag))
     if not spec.classes or data.labels is None:
         return None
-    names = spec.class_names or names_of_numbers(spec.classes)
-    return numbered_like(names, data.labels, data.class_names or (), flag).astype(np.int32)
+    return _numbered(data.labels, data.class_names or (), spec, flag)
+
+
+def _numbered(labels: np.ndarray, names: Sequence[str], spec: DataSpec, flag: str) -> np.ndarray:
+    """Returns labels with the numbers of the classes of a run."""
+    known = spec.class_names or names_of_numbers(spec.classes)
+    return numbered_like(known, labels, names, flag).astype(np.int32)
 
 
 def _split(

@@ -5,7 +5,7 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
@@ -61,17 +61,23 @@ def read_file(path: str, most: int = MOST_BYTES) -> bytes:
         return file.read()
 
 
-def write_durable(path: str, content: bytes | str) -> None:
+def write_durable(path: str, content: bytes | str | Iterable[bytes]) -> None:
     """Writes a new file, and deletes it if it cannot be written completely.
 
     A symbolic link of this name is deleted first, because it would redirect the write.
+
+    Args:
+      path: The path of the file.
+      content: Its content, whole or in parts.
     """
+    parts = [content] if isinstance(content, bytes | str) else content
     local = local_path(path)
     if local is not None and os.path.islink(local):
         tf.io.gfile.remove(path)
     try:
         with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            for part in parts:
+                file.write(part.encode() if isinstance(part, str) else part)
         fsync(path)
     except BaseException:
         # The beginning of a file that does not fit would keep the disk full.
@@ -80,7 +86,7 @@ def write_durable(path: str, content: bytes | str) -> None:
         raise
 
 
-def write_atomic(path: str, content: bytes | str) -> None:
+def write_atomic(path: str, content: bytes | str | Iterable[bytes]) -> None:
     """Writes a file atomically and durably: a reader finds either the old or the new content."""
     temporary = f"{path}.new"
     write_durable(temporary, content)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from absl import logging
 
 from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
-from ..feed.pipeline_errors import reporting
-from ..feed.shuffling import shuffled
 from ..opened_data import (
     MAX_CACHE_BYTES,
     ExampleFormat,
@@ -29,10 +26,11 @@ from ..scaling.dequantization import is_byte
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import Covariance
 from ..spec import DataSpec
+from ..streamed_rows import StreamedRows
 from . import array_checks, pixels
 from .array_files import ArrayData, open_arrays
 from .labels import numbered_like
-from .npy_files import Rows, chunks
+from .npy_files import chunks
 from .understood import describe
 
 
@@ -154,8 +152,12 @@ class ArrayReader:
                     f"--tpu={devices.tpu} cannot read it while they train",
                     "run on the TPU VM with --tpu=local, or use --cache=on",
                 )
-            rows = self._data.examples
-            return StreamedRows(settings.seed, form, rows, self._valid, labels, self._to_stored)
+            rows, used = self._data.examples, np.flatnonzero(self._valid)
+
+            def read(indices: np.ndarray) -> np.ndarray:
+                return self._to_stored(np.asarray(rows[used[indices]]))
+
+            return StreamedRows(settings.seed, form, labels, read)
         parts = [
             self._to_stored(part[self._valid[first : first + len(part)]])
             for first, part in chunks(self._data.examples)
@@ -253,54 +255,3 @@ class ArrayReader:
             whitening = covariance.whitening(scaling.offset, scaling.scale, scaling.used)
             scaling = dataclasses.replace(scaling, whitening=whitening)
         return scaling, is_valid, content.hexdigest()
-
-
-class StreamedRows(StreamedData):
-    """Examples that are read from a file as needed, in the order of `StoredData`.
-
-    Args:
-      seed: The seed of the order.
-      format: The form of the examples.
-      rows: The examples of the file.
-      valid: `[N]` bool, the examples that are used.
-      labels: The labels or standardized conditions of the valid examples.
-      to_stored: Converts examples of the file to the form in which they are stored.
-    """
-
-    def __init__(
-        self,
-        seed: int,
-        format: ExampleFormat,
-        rows: Rows,
-        valid: np.ndarray,
-        labels: np.ndarray,
-        to_stored: Callable[[np.ndarray], np.ndarray],
-    ):
-        self.format = format
-        self.size = int(valid.sum())
-        self._seed = seed
-        self._rows = rows
-        self._indices = np.flatnonzero(valid)
-        self._labels = labels
-        self._to_stored = to_stored
-
-    def encoded(self, first: int, count: int) -> tf.data.Dataset:
-        """Returns batches of the indices of examples; see `StreamedData.encoded`."""
-        return shuffled(self._seed, self.size, first, count)
-
-    def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        label_spec = self.format.label_spec(None)
-        dtype = label_spec.dtype.as_numpy_dtype
-
-        def read(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            rows = np.asarray(self._rows[self._indices[places]])
-            return self._to_stored(rows), self._labels[places].astype(dtype)
-
-        def decode_batch(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            examples, labels = tf.numpy_function(
-                reporting(read), [places], [self.format.dtype, label_spec.dtype], stateful=False
-            )
-            examples = tf.ensure_shape(examples, [None, *self.format.shape])
-            return examples, tf.ensure_shape(labels, label_spec.shape)
-
-        return batches.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

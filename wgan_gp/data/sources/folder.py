@@ -8,24 +8,14 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
 from absl import logging
 
-from ...config import DataSettings, DeviceSettings
+from ...config import DataSettings
 from ...errors import UserError, naming, printable
 from ...run_directory.json_files import digest
-from ..feed.shuffling import shuffled
-from ..opened_data import InMemoryData, StreamedData, UnreadData
-from . import listing, pictures, tiff
-from .decoding import EncodedImages
-from .encoded_images import open_images, unread_images
+from . import listing, pictures
 from .file_trees import FileTree, open_tree
-from .fingerprint import compute_fingerprint
-from .forms import Form
-from .forms import choose_form as choose_picture_form
-from .headers import Header, ImageForm, choose_form, read_header
-from .labels import numbered_like
+from .forms import Form, choose_form
 from .picture_labels import (
     LABEL_FILES,
     Pictures,
@@ -38,197 +28,26 @@ from .picture_labels import (
 from .shapes import default_square
 from .source import Example, Source, Unreadable
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", *tiff.EXTENSIONS)
 _INSPECTED = 100  # images whose headers are read at the start
 _PARALLEL_READS = 16
 _HEAD_BYTES = 2**16  # a header is rarely longer
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageFolder:
-    """The images of a folder.
-
-    Attributes:
-      origin: The flag and the path, for messages.
-      path: The path of the folder.
-      files: The paths of the images relative to the folder, in the order of the dataset.
-      labels: The label of each image, which is the index of its subfolder in `class_names`.
-      class_names: The sorted names of the subfolders that contain images. They include "" if an
-        image is not in a subfolder.
-    """
-
-    origin: str
-    path: str
-    files: list[str]
-    labels: list[int]
-    class_names: list[str]
-
-
-class FolderReader:
-    """Reads a folder of images; see datasets.DatasetReader."""
-
-    def __init__(self, folder: ImageFolder, headers: list[Header], settings: DataSettings):
-        self._folder = folder
-        self._headers = headers
-        self._form = find_form(folder, headers, settings)
-        self.example_shape: tuple[int, ...] = self._form.shape
-        self.label_count = 0 if "" in folder.class_names else len(folder.class_names)
-
-    def open(
-        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
-    ) -> InMemoryData | StreamedData:
-        images = FolderImages(self._folder, settings.seed)
-        return open_images(images, self._form, settings, devices)
-
-    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
-        folder = self._folder
-        return unread_images(folder.origin, len(folder.files), self._form, settings, devices)
-
-    @property
-    def square_side(self) -> int:
-        """The side of the default square, for networks that do not support rectangles."""
-        return default_square(self._headers[0].size if self._headers else None)[0]
-
-    def resized(self, settings: DataSettings) -> FolderReader:
-        """Returns a reader of the same images for another --image_size."""
-        return FolderReader(self._folder, self._headers, settings)
-
-    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
-        folder = self._folder
-        return compute_fingerprint(folder.path, folder.files, folder.class_names)
-
-
-class FolderImages(EncodedImages):
-    """The images of a folder, in the order of `folder.files`; a payload is (path, label)."""
-
-    classes = 0
-
-    def __init__(self, folder: ImageFolder, seed: int):
-        self.origin = folder.origin
-        self.size = len(folder.files)
-        self._files = folder.files
-        self._paths = tf.constant([posixpath.join(folder.path, file) for file in folder.files])
-        self._labels = tf.constant(folder.labels, tf.int64)
-        self._seed = seed
-
-    def in_order(self) -> tf.data.Dataset:
-        return tf.data.Dataset.range(self.size).map(self._elements)
-
-    def shuffled(self, first: int, count: int) -> tf.data.Dataset:
-        return shuffled(self._seed, self.size, first, count).map(self._elements)
-
-    def read(self, payload: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        path, label = payload
-        return tf.io.read_file(path), label
-
-    def name(self, index: int) -> str:
-        return self._files[index]
-
-    def _elements(self, indices: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        return indices, (tf.gather(self._paths, indices), tf.gather(self._labels, indices))
-
-
-def find_reader(settings: DataSettings, flag: str) -> FolderReader:
-    """Lists the images of `flag`, --data_dir or --test_data_dir; see `list_images` for errors."""
-    if settings.data_dir is None:
-        raise UserError("--dataset=image_folder requires a folder", "add --data_dir=FOLDER")
-    folder = list_images(settings.data_dir, f"{flag}={settings.data_dir}")
-    return FolderReader(folder, read_headers(folder), settings)
-
-
-def list_images(path: str, origin: str) -> ImageFolder:
-    """Lists the images in a folder at any depth.
-
-    The label of an image is its top-level subfolder.
-
-    Args:
-      path: The path of the folder.
-      origin: The flag and the path, for messages.
-
-    Raises:
-      UserError: If the folder does not exist, cannot be reached, contains no images or contains BMP
-        files.
-      tf.errors.OpError, OSError: If the folder cannot be listed.
-    """
-    listing.check_path(origin, path)
-    if not tf.io.gfile.isdir(path):
-        raise UserError(f"{origin} is not a folder", "give the folder of the images")
-    all_files = listing.list_files(origin, path)
-    _refuse_bmp(origin, all_files)
-    files = [file for file in all_files if file.lower().endswith(EXTENSIONS)]
-    if len(files) < len(all_files):
-        logging.warning(
-            f"{origin}: files that do not end in {', '.join(EXTENSIONS)} are skipped: "
-            f"{len(all_files) - len(files)}"
-        )
-    if not files:
-        raise UserError(
-            f"{origin} contains no images", f"add files that end in {', '.join(EXTENSIONS)}"
-        )
-    subfolders = [file.partition("/")[0] if "/" in file else "" for file in files]
-    class_names = sorted(set(subfolders))
-    labels = {name: label for label, name in enumerate(class_names)}
-    return ImageFolder(origin, path, files, [labels[name] for name in subfolders], class_names)
-
-
-def _refuse_bmp(origin: str, files: list[str]) -> None:
-    bmp = [file for file in files if file.lower().endswith(".bmp")]
-    if bmp:
-        more = f" and {len(bmp) - 1} more" if len(bmp) > 1 else ""
-        raise UserError(
-            f"{origin} contains BMP files, which are not supported: {bmp[0]}{more}",
-            "convert them to PNG",
-        )
-
-
-def find_form(folder: ImageFolder, headers: list[Header], settings: DataSettings) -> ImageForm:
-    """Returns the form into which the images of a folder are decoded; see `choose_form`."""
-    has_tiff = any(file.lower().endswith(tiff.EXTENSIONS) for file in folder.files)
-    return choose_form(folder.origin, headers, settings, has_tiff=has_tiff)
-
-
-def read_headers(folder: ImageFolder) -> list[Header]:
-    """Returns the headers of the first readable image and of images at equal distances after it.
-
-    At most _INSPECTED headers are read after the first one.
-    """
-
-    def read(file: str) -> Header | None:
-        try:
-            with tf.io.gfile.GFile(posixpath.join(folder.path, file), "rb") as opened:
-                beginning = opened.read(_HEAD_BYTES)
-                header = read_header(file, beginning)
-                if header is None and len(beginning) == _HEAD_BYTES:
-                    header = read_header(file, beginning + opened.read())
-                return header
-        except tf.errors.OpError:
-            return None
-
-    found = ((number, read(file)) for number, file in enumerate(folder.files))
-    number, first = next((pair for pair in found if pair[1]), (0, None))
-    if first is None:
-        return []
-    others = folder.files[number + 1 :: max(1, (len(folder.files) - number) // _INSPECTED)]
-    with concurrent.futures.ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        return [first, *filter(None, pool.map(read, others[:_INSPECTED]))]
-
-
 _HELD_OUT = ("test", "validation")
 _NO_PICTURES = (  # suffixes of files that are not opened to see whether they are pictures
+    *(".txt", ".csv", ".tsv", ".json", ".jsonl", ".md", ".html", ".xml", ".yaml", ".yml"),
     *(
-        ".txt",
-        ".csv",
-        ".tsv",
-        ".json",
-        ".jsonl",
-        ".md",
-        ".html",
-        ".xml",
-        ".yaml",
-        ".yml",
         ".caption",
+        ".py",
+        ".ipynb",
+        ".npy",
+        ".npz",
+        ".mat",
+        ".h5",
+        ".parquet",
+        ".pdf",
+        ".zip",
+        ".tar",
+        ".gz",
     ),
-    *(".py", ".ipynb", ".npy", ".npz", ".mat", ".h5", ".parquet", ".pdf", ".zip", ".tar", ".gz"),
     *(".mp4", ".mov", ".avi", ".wav", ".mp3"),
 )
 
@@ -263,6 +82,26 @@ class FolderSource(Source):
         self._names, self._labels = chosen.names, chosen.labels
         self.class_names = chosen.class_names
         self.size = len(chosen.names)
+        self.square_side = default_square(headers[0].size)[0]
+        # Classes that these examples lack could not be numbered.
+        self.held_out_split = next(
+            (
+                each
+                for each in _HELD_OUT
+                if each != split
+                and each in splits
+                and set(splits[each].class_names or ()) <= set(self.class_names or ())
+            ),
+            None,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "files": self.size,
+            "names": digest(self._names),
+            "classes": digest([self.class_names, self._labels]),
+            "sizes": self._files.identity(self._names)["sizes"],
+        }
 
     def identity(self) -> dict[str, Any]:
         return {
@@ -297,25 +136,6 @@ class FolderSource(Source):
     def name(self, index: int) -> str:
         return self._names[index]
 
-    @property
-    def label_count(self) -> int:
-        """The number of classes, 0 without labels."""
-        return len(self.class_names or ())
-
-    @property
-    def square_side(self) -> int:
-        """The side of the default square, for networks that do not support rectangles."""
-        return default_square(self._headers[0].size if self._headers else None)[0]
-
-    @property
-    def held_out_split(self) -> str | None:
-        """The name of "test" or "validation" if it has the classes of the examples, else None."""
-        for split in _HELD_OUT:
-            found = self._splits.get(split)
-            if split != self._split and found and found.class_names == self.class_names:
-                return split
-        return None
-
     def of_split(self, split: str) -> FolderSource:
         """Returns the pictures of another split, in the same form."""
         return FolderSource(
@@ -324,16 +144,10 @@ class FolderSource(Source):
 
     def resized(self, settings: DataSettings) -> FolderSource:
         """Returns the same pictures for another --image_size."""
-        form = choose_picture_form(self.origin, self._headers, settings)
+        form = choose_form(self.origin, self._headers, settings)
         return FolderSource(
             self.origin, self._files, self._splits, self._split, form, self._headers
         )
-
-    def use_classes(self, class_names: tuple[str, ...]) -> None:
-        """Renumbers the classes as in the training data; raises UserError if it lacks one."""
-        labels, names = np.array(self._labels, np.int64), self.class_names or ()
-        self._labels = numbered_like(class_names, labels, names, self.origin).tolist()
-        self.class_names = class_names
 
 
 def find_source(settings: DataSettings, flag: str = "--data_dir") -> FolderSource:
@@ -351,12 +165,12 @@ def find_source(settings: DataSettings, flag: str = "--data_dir") -> FolderSourc
     found = _find_pictures(files, origin)
     divided = divide(found)
     split = _choose_split(origin, divided, settings.split, len(found))
-    labels = read_labels(files, origin, found, getattr(settings, "label_column", None))
+    labels = read_labels(files, origin, found, settings.label_column)
     splits = find_classes(origin, divided, labels)
     headers = _read_some_headers(files, splits[split].names)
     if not headers:
         raise _no_readable_picture(origin, files, splits[split].names)
-    form = choose_picture_form(origin, headers, settings)
+    form = choose_form(origin, headers, settings)
     return FolderSource(origin, files, splits, split, form, headers)
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...config import DataSettings
+
 
 class Example(NamedTuple):
     """An example of a source.
@@ -40,14 +42,25 @@ class Source(abc.ABC):
       shape: The shape of an example, `(H, W, C)` for pictures.
       dtype: The dtype of an example; for pictures np.uint8 or np.uint16.
       class_names: The names of the classes in the order of their numbers; None without labels.
-      size: The number of examples, including those that turn out to be unreadable.
+      size: The number of examples, including those that turn out to be unreadable. None for a
+        dataset that is not prepared yet.
+      square_side: The side of the default square of pictures, for networks that do not support
+        rectangles.
+      held_out_split: The name of a split, "test" or "validation", that is not the split of these
+        examples; None if there is none.
     """
 
     origin: str
     shape: tuple[int, ...]
     dtype: np.dtype
     class_names: tuple[str, ...] | None
-    size: int
+    size: int | None
+    square_side: int | None = None
+    held_out_split: str | None = None
+
+    @abc.abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns the fingerprint of the files, the same on every machine; see fingerprint.py."""
 
     @abc.abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -74,3 +87,11 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def name(self, index: int) -> str:
         """Returns the name of an example for messages, such as the path of its file."""
+
+    @abc.abstractmethod
+    def resized(self, settings: DataSettings) -> Source:
+        """Returns the same examples for another --image_size."""
+
+    def of_split(self, split: str) -> Source:
+        """Returns the examples of another split in the same form; see `held_out_split`."""
+        raise NotImplementedError(f"{type(self).__name__} has no splits")

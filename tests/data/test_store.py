@@ -1,0 +1,432 @@
+"""Stores of decoded examples: built once, resumed after a kill, never half-used, read in order."""
+
+import errno
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+from wgan_gp.config import DataSettings, DeviceSettings
+from wgan_gp.data import prepare, stores
+from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
+from wgan_gp.data.feed.pipeline_errors import user_error_of
+from wgan_gp.data.sources.source import Example, Source, Unreadable
+from wgan_gp.data.store import building, cache, lock, opening, store
+from wgan_gp.errors import UserError
+
+EXAMPLE_BYTES = 4 * 3 * 3
+LOCAL = DeviceSettings()
+REMOTE = DeviceSettings(tpu="grpc://10.0.0.2:8470")
+
+
+class Squares(Source):
+    """Pictures whose levels are their index; those in `bad` cannot be read."""
+
+    origin = "--data_dir=squares"
+    shape = (4, 3, 3)
+    class_names: tuple[str, ...] | None = ("even", "odd")
+
+    def __init__(self, size=50, bad=(), dtype=np.uint8, version=0):
+        self.size, self.bad, self.dtype, self.version = size, bad, np.dtype(dtype), version
+        self.read_indices = []
+
+    def identity(self):
+        return {"size": self.size, "version": self.version}
+
+    def items(self, first=0):
+        return iter(range(first, self.size))
+
+    def read(self, item):
+        self.read_indices.append(item)
+        if item in self.bad:
+            raise Unreadable("it has no pixels")
+        return Example(np.full(self.shape, item, self.dtype), item % 2)
+
+    def name(self, index):
+        return f"{index}.png"
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch):
+    monkeypatch.setattr(building, "SHARD_BYTES", 10 * EXAMPLE_BYTES)
+    monkeypatch.setattr(lock, "_SETTLING", 0.01)
+
+
+def levels(opened):
+    return opened[:][0][:, 0, 0, 0].tolist()
+
+
+def files_in(path):
+    return sorted(each.name for each in pathlib.Path(path).iterdir())
+
+
+def test_numpy_reads_a_store(tmp_path):
+    built = building.build(Squares(25), f"{tmp_path}/s")
+    shards = [np.load(tmp_path / "s" / f"examples-{number:05}.npy") for number in range(3)]
+    assert [len(shard) for shard in shards] == [10, 10, 5] and shards[0].dtype == np.uint8
+    np.testing.assert_array_equal(np.concatenate(shards)[:, 3, 2, 1], np.arange(25))
+    np.testing.assert_array_equal(np.load(tmp_path / "s" / "labels.npy"), np.arange(25) % 2)
+    assert json.loads((tmp_path / "s" / "data.json").read_text())["class_names"] == ["even", "odd"]
+    assert files_in(tmp_path) == ["s"]
+    examples, labels = built[np.array([24, 3, 11, 3])]
+    assert examples[:, 1, 1, 1].tolist() == [24, 3, 11, 3] and labels.tolist() == [0, 1, 1, 1]
+    np.testing.assert_array_equal(built.load(), np.concatenate(shards))
+
+
+def test_threads_keep_the_order(tmp_path):
+    class Slow(Squares):
+        def read(self, item):
+            time.sleep(0.002 * (item % 3))
+            return super().read(item)
+
+    assert levels(building.build(Slow(100), f"{tmp_path}/s")) == list(range(100))
+
+
+def test_unreadable_examples_are_named_and_left_out_once(tmp_path, capsys):
+    source = Squares(60, bad=range(0, 60, 2))
+    for _ in range(2):
+        found = cache.cached(source, str(tmp_path))
+        assert levels(found) == list(range(1, 60, 2)) and set(found.labels) == {1}
+    error = capsys.readouterr().err
+    assert error.count("30 of 60 examples cannot be read and are left out: 0.png, 2.png") == 1
+    assert "38.png and 10 more (the last one: 58.png: it has no pixels)" in error
+    assert found.record.left_out == tuple(f"{index}.png" for index in range(0, 60, 2))
+    assert len(source.read_indices) == 60
+    assert levels(building.load(source)) == list(range(1, 60, 2))
+
+
+def test_no_readable_example_is_an_error(tmp_path):
+    message = r"squares has no example that can be read \(0.png: it has no pixels\)"
+    for folder in (str(tmp_path), None):
+        with pytest.raises(UserError, match=message):
+            cache.cached(Squares(3, bad=range(3)), folder)
+
+
+def test_the_key_depends_on_the_source_the_shape_and_the_dtype(tmp_path):
+    sources = [Squares(), Squares(version=1), Squares(dtype=np.uint16)]
+    paths = {cache.cached(source, str(tmp_path)).path for source in sources}
+    assert len(paths) == 3
+    again = Squares()
+    assert cache.cached(again, str(tmp_path)).path in paths and again.read_indices == []
+
+
+@pytest.mark.parametrize("root", ["local", "ram"])
+def test_a_build_continues_with_complete_files(tmp_path, root):
+    path = f"{tmp_path}/s" if root == "local" else f"ram://{tmp_path.name}/s"
+
+    class Stopping(Squares):
+        def read(self, item):
+            if item == 34:
+                raise KeyboardInterrupt
+            return super().read(item)
+
+    with pytest.raises(KeyboardInterrupt):
+        building.build(Stopping(bad=[5, 33]), path)
+    with pytest.raises(UserError, match="is not a complete store"):
+        store.open_store(path)
+    source = Squares(bad=[5, 33])
+    found = building.build(source, path)
+    assert min(source.read_indices) in (11, 21, 31)
+    assert levels(found) == [index for index in range(50) if index not in (5, 33)]
+    assert found.labels.tolist() == [index % 2 for index in levels(found)]
+    assert found.record.left_out == ("5.png", "33.png")
+
+
+BUILD = """
+import sys, time
+sys.path.insert(0, ".")
+from tests.data.test_store import Squares, building, EXAMPLE_BYTES
+building.SHARD_BYTES = 10 * EXAMPLE_BYTES
+
+class Slow(Squares):
+    def read(self, item):
+        if item == 30:
+            print("ready", flush=True)
+            time.sleep(600)
+        return super().read(item)
+
+building.build(Slow(), sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_build_blocks_no_other_process(tmp_path):
+    path = f"{tmp_path}/s"
+    child = subprocess.Popen([sys.executable, "-c", BUILD, path], stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"ready\n"
+    while not (tmp_path / "s.incomplete" / "data.json").exists():
+        time.sleep(0.01)
+    waiting = threading.Thread(target=building.build, args=[Squares(), path])
+    waiting.start()
+    time.sleep(0.1)
+    assert waiting.is_alive()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    waiting.join()
+    assert levels(store.open_store(path)) == list(range(50))
+    assert files_in(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("root", ["local", "ram"])
+def test_builders_at_the_same_time_share_one_store(tmp_path, monkeypatch, capsys, root):
+    path = f"{tmp_path}/s" if root == "local" else f"ram://{tmp_path.name}/s"
+    monkeypatch.setattr(lock, "_SETTLING", 0.05)
+    monkeypatch.setattr(lock, "_POLL", 0.02)
+    sources, found = [Squares(), Squares()], []
+    started, resume = threading.Event(), threading.Event()
+
+    class Waiting(Squares):
+        def read(self, item):
+            started.set()
+            assert resume.wait(20)
+            return super().read(item)
+
+    sources[0] = Waiting()
+    threads = [
+        threading.Thread(target=lambda source=source: found.append(building.build(source, path)))
+        for source in sources
+    ]
+    threads[0].start()
+    assert started.wait(20)
+    threads[1].start()
+    time.sleep(0.2)
+    resume.set()
+    for thread in threads:
+        thread.join()
+    assert [levels(each) for each in found] == [list(range(50))] * 2
+    assert sources[1].read_indices == []
+
+
+def test_a_silent_holder_in_a_bucket_loses_its_lock(tmp_path, monkeypatch):
+    for name, seconds in (("_SETTLING", 0.0), ("_POLL", 0.01), ("_SILENCE", 0.05)):
+        monkeypatch.setattr(lock, name, seconds)
+    path = f"ram://{tmp_path.name}/s"
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.gfile.GFile(f"{os.path.dirname(path)}/lock-s", "w") as file:
+        file.write("killed 0")
+    assert len(building.build(Squares(), path)) == 50
+    assert not tf.io.gfile.exists(f"{os.path.dirname(path)}/lock-s")
+
+
+def test_a_full_disk_is_one_line_and_the_next_start_continues(tmp_path, monkeypatch):
+    write = building.write_atomic
+
+    def fail(path, content):
+        if "examples-00002" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(building, "write_atomic", fail)
+    with pytest.raises(UserError, match=r"cannot be written \(.*No space left.*\) — free space"):
+        cache.cached(Squares(), str(tmp_path))
+    (name,) = files_in(tmp_path)
+    assert name.endswith(".incomplete") and len(files_in(tmp_path / name)) == 4
+    monkeypatch.undo()
+    monkeypatch.setattr(building, "SHARD_BYTES", 10 * EXAMPLE_BYTES)
+    source = Squares()
+    assert levels(cache.cached(source, str(tmp_path))) == list(range(50))
+    assert min(source.read_indices) == 20
+
+
+def test_the_disk_is_priced_before_the_first_example(tmp_path, monkeypatch, capsys):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**26 + 1000))
+    with pytest.raises(UserError, match=r"needs 1.8 KB in .* where 67.1 MB are free — free space"):
+        building.build(Squares(), f"{tmp_path}/s")
+    assert files_in(tmp_path) == []
+    found = cache.cached(Squares(), str(tmp_path), in_memory=True)
+    assert found.path is None and len(found) == 50
+    assert "is decoded at this start only" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_not_used(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for in_memory in (True, False):
+        found = cache.cached(Squares(), f"{tmp_path}/file/stores", in_memory=in_memory)
+        assert levels(found) == list(range(50))
+        assert "squares is decoded at this start only" in capsys.readouterr().err
+    temporary = pathlib.Path(found.path).parent
+    assert temporary.exists()
+    del found
+    assert not temporary.exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "record", "labels", "other"])
+def test_a_damaged_store_is_built_again(tmp_path, capsys, damage):
+    path = pathlib.Path(cache.cached(Squares(), str(tmp_path)).path)
+    if damage == "cut":
+        (path / "examples-00001.npy").write_bytes((path / "examples-00001.npy").read_bytes()[:-1])
+    elif damage == "missing":
+        (path / "examples-00004.npy").unlink()
+    elif damage == "record":
+        (path / "data.json").write_text((path / "data.json").read_text().replace("true", "false"))
+    elif damage == "labels":
+        np.save(path / "labels.npy", np.full(50, 2))
+    else:
+        np.save(path / "examples-00001.npy", np.zeros((10, 4, 3, 1), np.uint8))
+    with pytest.raises((UserError, tf.errors.NotFoundError)):
+        store.open_store(str(path))
+    assert levels(cache.cached(Squares(), str(tmp_path))) == list(range(50))
+    assert "it is built again" in capsys.readouterr().err
+
+
+def test_folders_of_others_are_kept(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(b"x")
+    with pytest.raises(UserError, match="is not a complete store"):
+        building.build(Squares(), f"{tmp_path}/photos")
+    assert files_in(tmp_path / "photos") == ["a.png"]
+    building.build(Squares(), f"{tmp_path}/s")
+    with pytest.raises(UserError, match="already has the examples of --data_dir=squares"):
+        building.build(Squares(version=1), f"{tmp_path}/s")
+    with pytest.raises(UserError, match=r"contains other files, such as a.png"):
+        store.delete_store(f"{tmp_path}/photos")
+
+
+def read_batches(data, steps=20, first_step=3, hosts=1, host=0):
+    context = tf.distribute.InputContext(hosts, host, 2 * hosts)
+    batches = iter(replica_batches(data, context, batch_size=8, first_step=first_step))
+    return [[each.numpy() for each in next(batches)] for _ in range(steps)]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_each_way_of_reading_yields_the_same_batches(tmp_path, monkeypatch, dtype):
+    """From memory, from files by Python, and from files by TensorFlow alone, in a bucket."""
+    source, expected = Squares(bad=[7], dtype=dtype), None
+    bucket = f"ram://{tmp_path.name}/{np.dtype(dtype)}"
+    for settings, devices, kind in (
+        ({"data_cache": str(tmp_path)}, LOCAL, "StoredData"),
+        ({"data_cache": str(tmp_path), "cache": "off"}, LOCAL, "StreamedRows"),
+        ({"data_cache": "off"}, LOCAL, "StoredData"),
+        ({"data_cache": "off", "cache": "off"}, LOCAL, "StreamedRows"),
+        ({"data_cache": bucket}, REMOTE, "StoredData"),
+        ({"data_cache": bucket, "cache": "off"}, REMOTE, "StreamedRecords"),
+        ({"data_cache": bucket, "cache": "off"}, LOCAL, "StreamedRows"),
+    ):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+        config = DataSettings(random_flips=True, **settings)
+        data = opening.open_source(source, config, devices)
+        assert type(data).__name__ == kind and data.size == 49
+        unread = opening.unread_source(source, config, devices)
+        assert unread.in_memory == (kind == "StoredData") and unread.format.shape == (4, 3, 3)
+        batches = read_batches(data)
+        expected = expected or batches
+        for batch, other in zip(batches, expected, strict=True):
+            np.testing.assert_array_equal(batch[0], other[0])
+            np.testing.assert_array_equal(batch[1], other[1])
+    assert len(files_in(tmp_path / "user" / "wgan_gp")) == 1  # the copy of the bucket
+
+
+@pytest.mark.parametrize("kind", ["rows", "records"])
+def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, kind):
+    root = str(tmp_path) if kind == "rows" else f"ram://{tmp_path.name}"
+    config = DataSettings(cache="off", data_cache=root)
+    data = opening.open_source(Squares(), config, LOCAL if kind == "rows" else REMOTE)
+    whole = np.concatenate([labels for _, labels in read_batches(data, 40, 0)])
+    resumed = np.concatenate([labels for _, labels in read_batches(data, 20, 10)])
+    np.testing.assert_array_equal(resumed, whole[80:160])
+    parts = [read_batches(data, 4, 0, hosts=2, host=host) for host in range(2)]
+    merged = [part[2 * step + i][1] for step in range(2) for part in parts for i in range(2)]
+    np.testing.assert_array_equal(np.concatenate(merged), whole[:16])
+
+
+def test_graphs_of_a_remote_tpu_call_no_python(tmp_path):
+    config = DataSettings(cache="off", data_cache=f"ram://{tmp_path.name}")
+    data = opening.open_source(Squares(), config, REMOTE)
+    batches = stored_batches(data, tf.distribute.InputContext(), 4, 0)
+    graph = batches._as_serialized_graph().numpy()
+    assert b"PyFunc" not in graph and b"FixedLengthRecordDataset" in graph
+
+
+def test_a_remote_tpu_needs_a_bucket_for_large_data(tmp_path):
+    for data_cache in (None, "off", str(tmp_path)):
+        config = DataSettings(cache="off", data_cache=data_cache)
+        with pytest.raises(UserError, match=r"only in a bucket — give --data_cache=gs://BUCKET"):
+            opening.unread_source(Squares(), config, REMOTE)
+
+
+def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path):
+    config = DataSettings(cache="off", data_cache=str(tmp_path))
+    data = opening.open_source(Squares(), config, LOCAL)
+    batches = iter(replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=0))
+    next(batches)
+    for path in tmp_path.glob("*/examples-*.npy"):
+        os.truncate(path, 200)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(itertools.islice(batches, 100))
+    assert "was changed, cut or deleted" in user_error_of(caught.value).what
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "expected"),
+    [
+        ("gs://b/c", {}, "gs://b/c"),
+        ("off", {}, None),
+        (None, {"XDG_CACHE_HOME": "/x"}, "/x/wgan_gp"),
+        (None, {"XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache/wgan_gp"),
+        (None, {"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/wgan_gp"),
+    ],
+)
+def test_the_folder_of_the_stores(monkeypatch, given, environment, expected):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cache.cache_folder(given) == expected
+
+
+def test_the_program_of_stores_lists_and_deletes_only_stores(tmp_path, capsys):
+    folder = f"--data_cache={tmp_path}"
+    keys = [
+        pathlib.Path(cache.cached(Squares(version=version), str(tmp_path)).path).name
+        for version in range(3)
+    ]
+    (tmp_path / "photos").mkdir()
+    (tmp_path / ("0" * 20)).symlink_to(tmp_path / "photos")
+    shutil.copytree(tmp_path / keys[2], tmp_path / f"{keys[2]}.incomplete")
+    capsys.readouterr()
+    assert stores.main([folder]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{key}  20" in printed for key in keys) and ": 4 stores, " in printed
+    assert "50 of 4x3x3 from --data_dir=squares" in printed
+    assert stores.main([folder, f"--delete={keys[0]}", "--delete=photos"]) == 2
+    assert "error: --delete=photos is not a store in" in capsys.readouterr().err
+    assert stores.main([folder, f"--delete={keys[0]}"]) == 0
+    assert keys[0] not in files_in(tmp_path)
+    (tmp_path / keys[1] / "notes.txt").write_text("")
+    assert stores.main([folder, f"--delete={keys[1]}"]) == 2
+    assert "also contains other files, such as notes.txt" in capsys.readouterr().err
+    (tmp_path / keys[1] / "notes.txt").unlink()
+    assert stores.main([folder, "--delete_all"]) == 0
+    assert files_in(tmp_path) == ["0" * 20, "photos"]
+    assert stores.main([folder]) == 0 and "0 stores" in capsys.readouterr().out
+
+
+def test_the_program_prepare_writes_a_folder_that_array_trains_on(tmp_path, capsys):
+    levels = {"b": 200, "a": 10}
+    for name, level in levels.items():
+        (tmp_path / "in" / name).mkdir(parents=True)
+        for index in range(6):
+            picture = np.full((9, 9, 3), level + index, np.uint8)
+            PIL.Image.fromarray(picture).save(tmp_path / "in" / name / f"{index}.png")
+    out = f"{tmp_path}/out"
+    assert prepare.main([f"{tmp_path}/in", out, "--image_size=8"]) == 0
+    assert f"--dataset=array --data_dir={out}" in capsys.readouterr().out
+    found = np.concatenate([np.load(path) for path in sorted((tmp_path / "out").glob("ex*.npy"))])
+    assert found.shape == (12, 8, 8, 3)
+    assert found[:, 0, 0, 0].tolist() == [*range(10, 16), *range(200, 206)]
+    dataset = find_dataset(DataSettings(dataset="array", data_dir=out))
+    assert dataset.label_count == 2 and dataset.spec.example_shape == (8, 8, 3)
+    assert dataset._reader.class_names == ("a", "b")
+    assert prepare.main([f"{tmp_path}/in", out, "--image_size=4"]) == 2
+    assert "already has the examples of" in capsys.readouterr().err

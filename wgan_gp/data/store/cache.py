@@ -1,0 +1,156 @@
+"""The folder of --data_cache, with one store for each source."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import tempfile
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from ...errors import UserError
+from ...run_directory.files import local_path
+from ..sources.source import Source
+from .building import INCOMPLETE, UnwritableError, build, copy, is_built, load
+from .store import Record, Store, delete_store, read_record
+
+OFF = "off"
+_KEY_LENGTH = 20
+_NAME = re.compile(rf"[0-9a-f]{{{_KEY_LENGTH}}}({re.escape(INCOMPLETE)})?")
+
+
+def cache_folder(data_cache: str | None) -> str | None:
+    """Returns the folder that --data_cache names; None for off, or if the user has no folder."""
+    if data_cache is not None:
+        return None if data_cache == OFF else data_cache
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(root):
+        root = posixpath.join(os.path.expanduser("~"), ".cache")
+    return posixpath.join(root, "wgan_gp") if os.path.isabs(root) else None
+
+
+def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> Store:
+    """Returns the store of a source, which is built at the first call.
+
+    If there is no folder, or it cannot be written, the source is decoded at this start only.
+
+    Args:
+      source: The source.
+      folder: The folder of the stores, local or in a bucket; see `cache_folder`.
+      in_memory: Whether to decode into memory without a folder, and not into a temporary folder.
+
+    Raises:
+      UserError: If no example can be read, or there is not enough space.
+    """
+    if folder is None:
+        return _decoded_once(source, in_memory)
+    record = Record.of(source)
+    path = store_path(folder, record)
+    try:
+        _delete_damaged(path, record.key)
+        return build(source, path)
+    except UnwritableError as error:
+        logging.warning(f"{error.what}: {source.origin} is decoded at this start only")
+        return _decoded_once(source, in_memory)
+
+
+def local_copy(store: Store, folder: str | None) -> Store:
+    """Returns a store on a local disk for one in a bucket, whose examples are slow to fetch singly.
+
+    Args:
+      store: The store.
+      folder: The local folder of the stores. None uses a temporary folder.
+
+    Raises:
+      UserError: If there is not enough space.
+    """
+    if folder is not None:
+        path = store_path(folder, store.record)
+        try:
+            _delete_damaged(path, store.record.key)
+            return copy(store, path)
+        except UnwritableError as error:
+            logging.warning(f"{error.what}: {store.path} is copied for this start only")
+    temporary = _Temporary()
+    return temporary.keep(copy(store, temporary.path(store.record)))
+
+
+def store_path(folder: str, record: Record) -> str:
+    """Returns the folder of a store among the stores of a cache."""
+    return posixpath.join(folder, record.key[:_KEY_LENGTH])
+
+
+class Listed(NamedTuple):
+    """A store of a cache, for people.
+
+    Attributes:
+      name: The name of its folder, which is its key.
+      path: Its folder.
+      record: Its properties; None if data.json is missing or damaged.
+      bytes: The size of its files.
+      modified: When it was written, in seconds since 1970.
+    """
+
+    name: str
+    path: str
+    record: Record | None
+    bytes: int
+    modified: float
+
+
+def list_stores(folder: str) -> list[Listed]:
+    """Returns the stores of a cache, the oldest first; other files and folders are not stores."""
+    if not tf.io.gfile.isdir(folder):
+        return []
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(folder))
+    found = [_look_at(folder, name) for name in names if _NAME.fullmatch(name)]
+    return sorted((each for each in found if each is not None), key=lambda each: each.modified)
+
+
+def _look_at(folder: str, name: str) -> Listed | None:
+    path = posixpath.join(folder, name)
+    local = local_path(path)
+    if not tf.io.gfile.isdir(path) or (local is not None and os.path.islink(local)):
+        return None
+    try:
+        record = read_record(path)
+    except UserError:
+        record = None
+    files = [tf.io.gfile.stat(posixpath.join(path, file)) for file in tf.io.gfile.listdir(path)]
+    modified = max((file.mtime_nsec for file in files), default=0) / 1e9
+    return Listed(name, path, record, sum(file.length for file in files), modified)
+
+
+def _delete_damaged(path: str, key: str) -> None:
+    try:
+        is_built(path, key)
+    except UnwritableError:
+        raise
+    except UserError as error:
+        logging.warning(f"{error.what}: it is built again")
+        delete_store(path)
+    except (tf.errors.OpError, OSError):
+        pass  # `build` says so
+
+
+def _decoded_once(source: Source, in_memory: bool) -> Store:
+    if in_memory:
+        return load(source)
+    temporary = _Temporary()
+    return temporary.keep(build(source, temporary.path(Record.of(source))))
+
+
+class _Temporary:
+    """A folder for a store that is deleted with it, at the latest when the process ends."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="wgan_gp-")
+
+    def path(self, record: Record) -> str:
+        return store_path(self._folder.name, record)
+
+    def keep(self, store: Store) -> Store:
+        return Store(store.record, store.rows, store.labels, store.path, keep=self._folder)

@@ -1,0 +1,150 @@
+"""Opens the examples of a source: in memory, or read by their positions from its store."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from ...config import DataSettings, DeviceSettings
+from ...errors import UserError
+from ...run_directory.files import local_path
+from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
+from ..sources import pixels
+from ..sources.labels import numbered_like
+from ..sources.source import Source
+from ..spec import DataSpec
+from ..streamed_rows import StreamedRecords, StreamedRows
+from .cache import cache_folder, cached, local_copy
+
+# The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
+# aborts the process.
+_MAX_SENT_BYTES = 2**31 - 2**20
+
+
+class SourceReader:
+    """Reads a dataset of pictures from its source; see datasets.DatasetReader.
+
+    Args:
+      source: The source.
+      split: The split whose examples it has.
+    """
+
+    def __init__(self, source: Source, split: str = "train"):
+        self._source = source
+        self._split = split
+        self.example_shape = source.shape
+        self.class_names = source.class_names
+
+    @property
+    def label_count(self) -> int:
+        """The number of classes, 0 without labels."""
+        return len(self.class_names or ())
+
+    @property
+    def square_side(self) -> int | None:
+        """The side of the default square, for networks that do not support rectangles."""
+        return self._source.square_side
+
+    def use_spec(self, spec: DataSpec) -> None:
+        """Numbers classes as at the beginning of the run."""
+        if spec.classes and self.label_count:
+            self.class_names = spec.class_names
+
+    def open(
+        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
+    ) -> StoredData | StreamedRows | StreamedRecords:
+        """Opens the examples, which are decoded once and kept in --data_cache.
+
+        Raises:
+          UserError: If no example can be read, there is not enough space for them, they lack the
+            classes of the run, or a remote TPU cannot read them.
+        """
+        source = self._source
+        if settings.split != self._split:
+            source = source.of_split(settings.split)
+        unread = _unread(source, settings, devices)
+        folder = cache_folder(settings.data_cache)
+        store = cached(source, folder, in_memory=unread.in_memory)
+        labels = store.labels
+        if classes and not store.class_names:
+            raise UserError(
+                f"{source.origin} has no labels, which the run needs", "give data with labels"
+            )
+        if store.class_names:
+            assert self.class_names is not None
+            labels = numbered_like(self.class_names, labels, store.class_names, source.origin)
+        if unread.in_memory:
+            return StoredData(settings.seed, unread.format, store.load(), labels)
+        if devices.on_remote_tpu:
+            return StreamedRecords(settings.seed, unread.format, labels, store.files())
+        if store.path is not None and local_path(store.path) is None:
+            store = local_copy(store, cache_folder(None))
+        return StreamedRows(settings.seed, unread.format, labels, lambda indices: store[indices][0])
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
+        """Returns the properties of the data, which are held in memory as set by --cache."""
+        return _unread(self._source, settings, devices)
+
+    def resized(self, settings: DataSettings) -> SourceReader:
+        """Returns a reader of the same pictures for another --image_size."""
+        return SourceReader(self._source.resized(settings), self._split)
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        """Returns the fingerprint of the files."""
+        return self._source.fingerprint()
+
+    def held_out_split(self, settings: DataSettings) -> str | None:
+        """Returns the name of a split that is not used for training, or None."""
+        return self._source.held_out_split
+
+
+def _unread(source: Source, settings: DataSettings, devices: DeviceSettings) -> UnreadData:
+    """Returns the properties of a source, which is held in memory as set by --cache.
+
+    `auto` holds up to 1 GiB in memory. A source of unknown size is assumed to be the largest that
+    `auto` holds in the memory of a device.
+
+    Raises:
+      UserError: If a remote TPU cannot read the examples.
+    """
+    form, count = _format_of(source, settings), source.size
+    if count is None:
+        count = MAX_CACHE_BYTES // form.tpu_bytes
+        if settings.cache in ("auto", "device"):
+            logging.warning(
+                f"{source.origin} is not prepared, so its number of images is unknown: assuming "
+                f"{count:,}, which --cache=auto still holds in the memory of a device"
+            )
+    size = count * form.example_bytes
+    in_memory = settings.cache in ("on", "device")
+    in_memory = in_memory or (settings.cache == "auto" and size <= MAX_CACHE_BYTES)
+    if devices.on_remote_tpu:
+        _check_remote(source.origin, size, in_memory, settings, devices)
+    return UnreadData(form, count, in_memory)
+
+
+def _format_of(source: Source, settings: DataSettings) -> ExampleFormat:
+    bits = 8 * source.dtype.itemsize
+    normalize = functools.partial(pixels.normalize, settings, bits=bits)
+    return ExampleFormat(tuple(source.shape), tf.as_dtype(source.dtype), normalize)
+
+
+def _check_remote(
+    origin: str, size: int, in_memory: bool, settings: DataSettings, devices: DeviceSettings
+) -> None:
+    folder = cache_folder(settings.data_cache)
+    if in_memory and size > _MAX_SENT_BYTES:
+        raise UserError(
+            f"--cache={settings.cache}: {origin} has {size / 2**30:.1f} GiB of images, "
+            f"which is more than can be sent to --tpu={devices.tpu}",
+            "use --cache=off, or --tpu=local on a TPU VM",
+        )
+    if not in_memory and (folder is None or local_path(folder) is not None):
+        raise UserError(
+            f"{origin} is too large for the memory of the host, and the machines of "
+            f"--tpu={devices.tpu} can read its decoded examples only in a bucket",
+            "give --data_cache=gs://BUCKET/..., or run on the TPU VM with --tpu=local",
+        )

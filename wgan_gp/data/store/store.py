@@ -1,0 +1,264 @@
+"""A store: a folder of decoded examples, which are read by their indices.
+
+    examples-00000.npy, ...   the examples, at most SHARD_BYTES in each file
+    labels.npy                `[N]` int64, if there are classes
+    data.json                 the record, with a checksum
+
+`numpy.load` opens the arrays, and --dataset=array trains on the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import posixpath
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...errors import UserError
+from ...run_directory import schema
+from ...run_directory.json_files import digest, read_object, write_object
+from ..sources.npy_files import Rows, Shards, chunks, open_npy, read_header
+from ..sources.source import Source
+from ..streamed_rows import RecordFile
+
+SHARD_BYTES = 2**27
+LABELS = "labels.npy"
+RECORD = "data.json"
+LARGEST_SHARD = 10**5  # more files than this have no name
+MOST_NAMES = 1000  # of examples that are left out, in data.json
+_FORMAT = 1
+_PARALLEL = 16  # files that are opened at a time, which matters in a bucket
+_OWN_FILE = re.compile(r"(examples-\d{5}\.npy|labels\.npy|data\.json)(\.new)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The content of data.json.
+
+    Attributes:
+      key: The digest of the source, the shape and the dtype.
+      origin: The flag of the source and its value.
+      shape, dtype: Those of an example.
+      class_names: The names of the classes, or None.
+      shards: The number of examples in each file.
+      read: The number of examples of the source that were read.
+      unreadable: The number of these that are left out.
+      left_out: The names of the first MOST_NAMES of them.
+      complete: Whether all examples of the source were read.
+    """
+
+    key: str
+    origin: str
+    shape: tuple[int, ...]
+    dtype: str
+    class_names: tuple[str, ...] | None
+    shards: tuple[int, ...] = ()
+    read: int = 0
+    unreadable: int = 0
+    left_out: tuple[str, ...] = ()
+    complete: bool = False
+
+    @classmethod
+    def of(cls, source: Source) -> Record:
+        """Returns the record of a source of which no example was read."""
+        form = {"shape": list(source.shape), "dtype": source.dtype.str}
+        key = digest({"format": _FORMAT, "identity": source.identity(), **form})
+        return cls(key, source.origin, tuple(source.shape), source.dtype.str, source.class_names)
+
+    @property
+    def size(self) -> int:
+        """The number of examples."""
+        return sum(self.shards)
+
+    @property
+    def example_bytes(self) -> int:
+        """The size of an example."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def write(self, folder: str) -> None:
+        """Writes data.json."""
+        write_object(
+            posixpath.join(folder, RECORD), {"format": _FORMAT, **dataclasses.asdict(self)}
+        )
+
+
+_ENTRIES = schema.object_of(
+    {
+        "format": lambda value: value == _FORMAT,
+        "key": schema.text,
+        "origin": schema.text,
+        "shape": schema.list_of(schema.integer(1), 1, 8),
+        "dtype": lambda value: (
+            isinstance(value, str) and bool(re.fullmatch(r"[<|][uifb]\d", value))
+        ),
+        "class_names": schema.optional(schema.list_of(schema.text)),
+        "shards": schema.list_of(schema.integer(1), 0, LARGEST_SHARD),
+        "read": schema.integer(0, 2**63),
+        "unreadable": schema.integer(0, 2**63),
+        "left_out": schema.list_of(schema.text, 0, MOST_NAMES),
+        "complete": schema.boolean,
+    }
+)
+
+
+class Store:
+    """Decoded examples and their labels, in memory or in the files of a folder.
+
+    Args:
+      record: The properties of the examples.
+      rows: `[N, *shape]`.
+      labels: `[N]` int64, 0 without classes.
+      path: The folder; None for examples in memory.
+      keep: An object that lives as long as the store, such as a temporary folder.
+
+    Attributes:
+      record, rows, labels, path: As above.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        rows: Rows,
+        labels: np.ndarray,
+        path: str | None = None,
+        keep: Any = None,
+    ):
+        self.record = record
+        self.rows = rows
+        self.labels = labels
+        self.path = path
+        self._keep = keep
+
+    def __len__(self) -> int:
+        return self.record.size
+
+    def __getitem__(self, indices: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the examples and the labels of a slice, or at an array of indices."""
+        return np.asarray(self.rows[indices]), self.labels[indices]
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes; None without labels."""
+        return self.record.class_names
+
+    def load(self) -> np.ndarray:
+        """Returns all examples `[N, *shape]`, which are read in order."""
+        if isinstance(self.rows, np.ndarray):
+            return self.rows
+        examples = np.empty([len(self), *self.record.shape], self.record.dtype)
+        for first, part in chunks(self.rows):
+            examples[first : first + len(part)] = part
+        return examples
+
+    def files(self) -> list[RecordFile]:
+        """Returns the files of the examples."""
+        assert self.path is not None
+        paths = shard_paths(self.path, self.record)
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            begins = pool.map(_begin_of, paths)
+            return list(map(RecordFile, paths, begins, self.record.shards))
+
+
+def _begin_of(path: str) -> int:
+    """Returns the place of the first example in a file."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return read_header(file).begin
+
+
+def shard_paths(folder: str, record: Record) -> list[str]:
+    """Returns the paths of the files of examples, in order."""
+    return [shard_path(folder, number) for number in range(len(record.shards))]
+
+
+def shard_path(folder: str, number: int) -> str:
+    """Returns the path of a file of examples."""
+    return posixpath.join(folder, f"examples-{number:05}.npy")
+
+
+def read_record(folder: str) -> Record | None:
+    """Returns the record of a store, complete or not; None if there is none.
+
+    Raises:
+      UserError: If it is damaged.
+      tf.errors.OpError, OSError: If it cannot be read.
+    """
+    path = posixpath.join(folder, RECORD)
+    try:
+        content = read_object(path, _ENTRIES)
+    except UserError as error:
+        raise UserError(error.what, f"delete {folder}, which is built again") from None
+    if content is None:
+        return None
+    del content["format"]
+    for name in ("shape", "class_names", "shards", "left_out"):
+        content[name] = None if content[name] is None else tuple(content[name])
+    return Record(**{field.name: content[field.name] for field in dataclasses.fields(Record)})
+
+
+def open_store(path: str) -> Store:
+    """Opens a complete store, without reading its examples.
+
+    Raises:
+      UserError: If it is incomplete or damaged, or a file is missing or has another size.
+      tf.errors.OpError, OSError: If it cannot be read.
+    """
+    record = read_record(path)
+    if record is None or not record.complete:
+        raise UserError(f"{path} is not a complete store", "build it again")
+    return Store(record, open_shards(path, record), read_labels(path, record), path)
+
+
+def open_shards(folder: str, record: Record) -> Rows:
+    """Opens the files of examples. See `open_store` for errors."""
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        shards = list(pool.map(lambda path: open_npy(path, folder), shard_paths(folder, record)))
+    for shard, count in zip(shards, record.shards, strict=True):
+        if shard.shape != (count, *record.shape) or shard.dtype != record.dtype:
+            raise UserError(
+                f"{folder}: a file of examples has other examples than {RECORD} says",
+                f"delete {folder}, which is built again",
+            )
+    return Shards(shards)
+
+
+def read_labels(folder: str, record: Record) -> np.ndarray:
+    """Returns the labels of the examples; those of a store that is built may be more."""
+    if record.class_names is None:
+        return np.zeros([record.size], np.int64)
+    labels = np.asarray(open_npy(posixpath.join(folder, LABELS), folder)[:])
+    classes = len(record.class_names)
+    if (
+        labels.ndim != 1
+        or labels.dtype != np.int64
+        or len(labels) < record.size
+        or (len(labels) and not 0 <= labels.min() <= labels.max() < classes)
+    ):
+        raise UserError(
+            f"{folder}: {LABELS} has other labels than {RECORD} says",
+            f"delete {folder}, which is built again",
+        )
+    return labels[: record.size]
+
+
+def delete_store(folder: str) -> None:
+    """Deletes the folder of a store, complete or not.
+
+    Raises:
+      UserError: If other files are in it. Nothing is deleted then.
+      tf.errors.OpError, OSError: If it cannot be deleted.
+    """
+    names = sorted(tf.io.gfile.listdir(folder))  # data.json first
+    others = [name for name in names if not _OWN_FILE.fullmatch(name)]
+    if others:
+        raise UserError(
+            f"{folder} also contains other files, such as {others[0]}", "move or delete them"
+        )
+    for name in names:
+        tf.io.gfile.remove(posixpath.join(folder, name))
+    if tf.io.gfile.isdir(folder):
+        tf.io.gfile.rmtree(folder)
