@@ -42,8 +42,8 @@ class Source(abc.ABC):
       shape: The shape of an example, `(H, W, C)` for pictures.
       dtype: The dtype of an example; for pictures np.uint8 or np.uint16.
       class_names: The names of the classes in the order of their numbers; None without labels.
-      size: The number of examples, including those that turn out to be unreadable. None for a
-        dataset that is not prepared yet.
+      size: The number of examples, including those that turn out to be unreadable.
+      is_prepared: False for a dataset that must be downloaded first, whose `size` is unknown.
       square_side: The side of the default square of pictures, for networks that do not support
         rectangles.
       held_out_split: The name of a split, "test" or "validation", that is not the split of these
@@ -54,7 +54,8 @@ class Source(abc.ABC):
     shape: tuple[int, ...]
     dtype: np.dtype
     class_names: tuple[str, ...] | None
-    size: int | None
+    size: int
+    is_prepared: bool = True
     square_side: int | None = None
     held_out_split: str | None = None
 

@@ -110,8 +110,10 @@ def _unread(source: Source, settings: DataSettings, devices: DeviceSettings) -> 
     Raises:
       UserError: If a remote TPU cannot read the examples.
     """
-    form, count = _format_of(source, settings), source.size
-    if count is None:
+    form = _format_of(source, settings)
+    if source.is_prepared:
+        count = source.size
+    else:
         count = MAX_CACHE_BYTES // form.tpu_bytes
         if settings.cache in ("auto", "device"):
             logging.warning(
