@@ -330,7 +330,7 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
             return SourceReader(folder.find_source(settings, flag), settings.split)
         if settings.dataset in finders:
             return finders[settings.dataset](settings, flag)
-        return prepared.find_reader(settings)
+        return SourceReader(prepared.find_source(settings), settings.split)
 
 
 @contextlib.contextmanager

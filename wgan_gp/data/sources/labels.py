@@ -53,7 +53,7 @@ def numbered_like(
 
     Args:
       class_names: The names of the classes of the training data.
-      labels: `[N]` integers, the labels of other data.
+      labels: `[N]` integers, the labels of other data; -1 for an unknown class remains -1.
       names: The names of the classes of the other data, some of `class_names`.
       origin: The flag and its value of the other data, for messages.
 
@@ -66,7 +66,7 @@ def numbered_like(
             f"{origin} contains the class {shorten(unknown[0])!r}, which the training data lacks",
             f"use only {shorten(', '.join(class_names))}",
         )
-    return np.array([numbers[name] for name in names], np.int64)[labels]
+    return np.array([*(numbers[name] for name in names), -1], np.int64)[labels]
 
 
 def is_one_hot(values: np.ndarray) -> bool:

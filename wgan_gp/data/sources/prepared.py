@@ -1,32 +1,38 @@
-"""Image datasets of tensorflow-datasets, read from their prepared TFRecord files."""
+"""Image datasets of tensorflow-datasets, in all its file formats."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import logging
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import google.protobuf.message
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings, DeviceSettings
-from ...errors import UserError, reason
-from ..opened_data import InMemoryData, StreamedData, UnreadData
+from ...config import DataSettings
+from ...errors import UserError, naming, reason
+from ...run_directory.files import local_path
+from ...run_directory.json_files import digest
+from ..feed.pipeline import without_autotune
+from . import pictures
 from .downloads import limit_downloads
-from .encoded_images import open_images, unread_images
 from .fingerprint import compute_fingerprint
-from .headers import choose_declared_form
-from .listing import check_path
-from .records import RecordImages
-from .shards import Shards
+from .forms import Form, choose_declared_form
+from .listing import check_path, reading
+from .source import NO_LABEL, Example, Source, Unreadable
 
-_FILE_FORMAT = "tfrecord"  # the only supported format of prepared files
+_FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"
+_HELD_OUT = ("test", "validation")
+_RECORDS = 32  # that are read at a time
+_DAMAGED = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
 
 
 @functools.lru_cache(maxsize=8)  # takes seconds
@@ -64,65 +70,208 @@ def find_builder(name: str, data_dir: str | None) -> Any:
         ) from error
 
 
-class PreparedReader:
-    """Reads a dataset of tensorflow-datasets; see datasets.DatasetReader."""
+class PreparedSource(Source):
+    """The images of one split of a dataset of tensorflow-datasets, in the order of its files.
 
-    def __init__(self, builder: Any, settings: DataSettings):
-        self._builder = builder
-        self._image_key, (height, width, channels), bits = image_feature(builder)
-        self._label_key, self.label_count = label_feature(builder)
-        self._form = choose_declared_form(
-            f"--dataset={settings.dataset}",
-            (height, width),
-            1 if channels in (1, 2) else 3,  # without alpha
-            bits,
-            settings,
+    Args:
+      builder: The builder of the dataset, which need not be prepared.
+      settings: The settings of the data. --split may be a part, such as "train[:1000]", or a sum.
+      form: The form into which the images are decoded.
+
+    Raises:
+      UserError: If the dataset is prepared and does not have the split.
+    """
+
+    def __init__(self, builder: Any, settings: DataSettings, form: Form):
+        self.origin = f"--dataset={settings.dataset}"
+        self.shape = form.shape
+        self.dtype = form.dtype
+        self.square_side = min(form.shape[:2])
+        self._builder, self._settings, self._form = builder, settings, form
+        self._image_key = image_feature(builder)[0]
+        self._label_key, self.class_names = label_feature(builder)
+        self.is_prepared = is_prepared(builder)
+        if self.is_prepared:
+            self._find_split()
+
+    def prepare(self) -> None:
+        """Downloads and prepares the dataset under --download, unless it is prepared.
+
+        Raises:
+          UserError: If it cannot be prepared, or does not have the split.
+        """
+        if self.is_prepared:
+            return
+        if not is_prepared(self._builder):
+            prepare(self._settings, self._builder)
+        self.is_prepared = True
+        self._find_split()
+
+    def fingerprint(self) -> dict[str, Any]:
+        self.prepare()
+        return compute_fingerprint("", self._paths(), len(self.class_names or ()))
+
+    def identity(self) -> dict[str, Any]:
+        self.prepare()
+        # The description is written last. Each size of a remote file would take a request.
+        description = posixpath.join(str(self._builder.data_path), _DESCRIPTION)
+        local = [path for path in map(local_path, [description, *self._paths()]) if path]
+        with reading(self.origin):
+            stats = [tf.io.gfile.stat(path) for path in local or [description]]
+        return {
+            "dataset": self._builder.info.full_name,
+            "parts": digest([[each.skip, each.take] for each in self._parts]),
+            "names": digest([each.basename() for each in self._parts]),
+            "classes": digest(self.class_names),
+            "sizes": digest([stat.length for stat in stats]),
+            "times": digest([stat.mtime_nsec for stat in stats]),
+            "features": [self._image_key, self._label_key],
+            "form": dataclasses.asdict(self._form),
+        }
+
+    def items(self, first: int = 0) -> Iterator[bytes]:
+        """Yields the records, each of which is a serialized tf.train.Example."""
+        self.prepare()
+        for part in self._parts:
+            if first < part.take:
+                yield from self._records(part.filename, part.skip + first, part.take - first)
+            first = max(0, first - part.take)
+
+    def read(self, item: bytes) -> Example:
+        try:
+            features = tf.train.Example.FromString(item).features.feature
+        except google.protobuf.message.DecodeError as error:
+            raise Unreadable("it is no tf.train.Example") from error
+        images = features[self._image_key].bytes_list.value
+        if len(images) != 1:
+            raise Unreadable(f"it has no {self._image_key}")
+        label = 0
+        if self._label_key is not None:
+            labels = features[self._label_key].int64_list.value
+            label = labels[0] if len(labels) == 1 else NO_LABEL
+            if not NO_LABEL <= label < len(self.class_names or ()):
+                raise UserError(
+                    f"{self.origin} has the label {label}, but its classes are 0 ... "
+                    f"{len(self.class_names or ()) - 1}",
+                    "prepare the dataset again",
+                )
+        with naming(self.origin):
+            return Example(pictures.decode(images[0], self._form), label)
+
+    def name(self, index: int) -> str:
+        return f"example {index} of {self._settings.split}"
+
+    def of_split(self, split: str) -> PreparedSource:
+        """Returns the images of another split, in the same form."""
+        settings = dataclasses.replace(self._settings, split=split)
+        return PreparedSource(self._builder, settings, self._form)
+
+    def resized(self, settings: DataSettings) -> PreparedSource:
+        """Returns the same images for another --image_size."""
+        return PreparedSource(self._builder, settings, _form_of(self._builder, settings))
+
+    def _find_split(self) -> None:
+        """Sets what is known of a prepared dataset.
+
+        Raises:
+          UserError: If it does not have the split.
+        """
+        import tensorflow_datasets as tfds  # noqa: PLC0415
+
+        wanted, splits = self._settings.split, self._builder.info.splits
+        try:
+            self._parts = splits[wanted].file_instructions
+            used = tfds.core.ReadInstruction.from_spec(wanted).to_absolute(splits)
+        # Besides KeyError, tensorflow-datasets raises ValueError and AssertionError for text that
+        # it does not understand.
+        except (KeyError, ValueError, AssertionError) as error:
+            raise UserError(
+                f"--split={wanted} is not a split of {self.origin}",
+                f"use one of {', '.join(sorted(splits))}, or a part such as train[:1000]",
+            ) from error
+        self.size = sum(part.take for part in self._parts)
+        held_out = set(splits) - {part.splitname for part in used}
+        self.held_out_split = next((name for name in _HELD_OUT if name in held_out), None)
+
+    def _paths(self) -> list[str]:
+        return [str(part.filename) for part in self._parts]
+
+    def _records(self, path: str, first: int, count: int) -> Iterator[bytes]:
+        """Yields records of a file.
+
+        Args:
+          path: The path of the file.
+          first: The index of the first record.
+          count: The number of records.
+
+        Raises:
+          UserError: If the file is damaged or cannot be read.
+        """
+        found = 0
+        try:
+            with reading(f"{self.origin}: {path}"):
+                for batch in _batches(path, self._builder.info.file_format, first, count):
+                    yield from batch
+                    found += len(batch)
+        except _DAMAGED as error:
+            raise self._damaged(path, reason(error)) from error
+        except ImportError as error:
+            raise UserError(
+                f"{self.origin}: {path} cannot be read ({reason(error)})",
+                "install the package that reads this file format",
+            ) from error
+        if found < count:
+            raise self._damaged(path, f"it ends after {first + found:,} examples")
+
+    def _damaged(self, path: str, why: str) -> UserError:
+        return UserError(
+            f"{self.origin}: {path} is damaged ({why})",
+            "delete its folder and prepare the dataset again",
         )
-        self.example_shape: tuple[int, ...] = self._form.shape
-
-    def open(
-        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
-    ) -> InMemoryData | StreamedData:
-        shards = Shards(
-            f"--dataset={settings.dataset}",
-            list_files(settings, self._builder),
-            self._image_key,
-            self._label_key,
-            classes,
-        )
-        images = RecordImages(shards, settings.seed)
-        return open_images(images, self._form, settings, devices)
-
-    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
-        count = None
-        if is_prepared(self._builder):
-            list_files(settings, self._builder)  # checks the split
-            count = self._builder.info.splits[settings.split].num_examples
-        origin = f"--dataset={settings.dataset}"
-        return unread_images(origin, count, self._form, settings, devices)
-
-    @property
-    def square_side(self) -> int:
-        """The side of the default square, for networks that do not support rectangles."""
-        return min(self.example_shape[:2])
-
-    def resized(self, settings: DataSettings) -> PreparedReader:
-        """Returns a reader of the same images for another --image_size."""
-        return PreparedReader(self._builder, settings)
-
-    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
-        return compute_fingerprint("", list_files(settings, self._builder), self.label_count)
-
-    def held_out_split(self, settings: DataSettings) -> str | None:
-        """Returns "test" or "validation" if it is a prepared split other than --split."""
-        splits = self._builder.info.splits if self._builder.is_prepared() else ()
-        held_out = (name for name in ("test", "validation") if name in splits)
-        return next((name for name in held_out if name != settings.split), None)
 
 
-def find_reader(settings: DataSettings) -> PreparedReader:
-    """Finds the dataset that --dataset names; see `find_builder` for errors."""
-    return PreparedReader(find_builder(settings.dataset, settings.data_dir), settings)
+def find_source(settings: DataSettings) -> PreparedSource:
+    """Finds the dataset that --dataset names.
+
+    Raises:
+      UserError: If the name is unknown to tensorflow-datasets, prepared files are damaged, or the
+        dataset has no images or does not have the split.
+    """
+    builder = find_builder(settings.dataset, settings.data_dir)
+    return PreparedSource(builder, settings, _form_of(builder, settings))
+
+
+def _form_of(builder: Any, settings: DataSettings) -> Form:
+    """Returns the form into which the images are decoded, and announces cropping."""
+    _, (height, width, channels), bits = image_feature(builder)
+    return choose_declared_form(
+        f"--dataset={settings.dataset}",
+        (height, width),
+        1 if channels in (1, 2) else 3,  # without alpha
+        bits,
+        settings,
+    )
+
+
+def _batches(path: str, file_format: Any, first: int, count: int) -> Iterator[Sequence[bytes]]:
+    """Yields records of a file, in batches; each record would otherwise take ten times as long.
+
+    tensorflow-datasets would also parse them, in a graph, which takes longer than to decode a
+    small image.
+    """
+    from tensorflow_datasets.core import file_adapters  # noqa: PLC0415
+
+    if file_format is file_adapters.FileFormat.ARRAY_RECORD:  # which tf.data cannot read
+        from array_record.python import array_record_data_source  # noqa: PLC0415
+
+        with array_record_data_source.ArrayRecordDataSource([path]) as records:
+            end = min(first + count, len(records))
+            for begin in range(first, end, _RECORDS):
+                yield records.__getitems__(range(begin, min(end, begin + _RECORDS)))
+        return
+    records = file_adapters.ADAPTER_FOR_FORMAT[file_format].make_tf_data(path)
+    batches = records.skip(first).take(count).batch(_RECORDS).prefetch(2)
+    yield from without_autotune(batches).as_numpy_iterator()
 
 
 def _damaged_file(name: str, data_dir: str) -> str | None:
@@ -170,51 +319,26 @@ def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...], int]:
     return key, tuple(images[key].shape), 8 * dtype.itemsize
 
 
-def label_feature(builder: Any) -> tuple[str | None, int]:
-    """Returns the key of the label feature and its number of classes, or (None, 0).
+def label_feature(builder: Any) -> tuple[str | None, tuple[str, ...] | None]:
+    """Returns the key of the label feature and the names of its classes, or (None, None).
 
     The label feature is "label", or else the only class label of the dataset.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     labels = {
-        key: feature.num_classes
+        key: tuple(feature.names)
         for key, feature in _features(builder).items()
         if isinstance(feature, tfds.features.ClassLabel) and feature.num_classes
     }
     if "label" in labels:
         return "label", labels["label"]
-    return next(iter(labels.items())) if len(labels) == 1 else (None, 0)
+    return next(iter(labels.items())) if len(labels) == 1 else (None, None)
 
 
 def _features(builder: Any) -> dict[str, Any]:
     features = builder.info.features
     return dict(features) if hasattr(features, "keys") else {}
-
-
-def list_files(settings: DataSettings, builder: Any) -> list[str]:
-    """Returns the TFRecord files of --split; under --download, prepares the dataset first.
-
-    Raises:
-      UserError: If the dataset cannot be prepared, is prepared in another file format, or does not
-        have the split.
-    """
-    if not is_prepared(builder):
-        prepare(settings, builder)
-    splits = builder.info.splits
-    if settings.split not in splits:
-        raise UserError(
-            f"--split={settings.split} is not a split of --dataset={settings.dataset}",
-            f"use one of {', '.join(sorted(splits))}",
-        )
-    if builder.info.file_format.value != _FILE_FORMAT:
-        raise UserError(
-            f"--dataset={settings.dataset} is prepared as {builder.info.file_format.value} in "
-            f"{builder.data_path}",
-            f"prepare it as {_FILE_FORMAT}: "
-            f'tensorflow_datasets.builder("{settings.dataset}", file_format="{_FILE_FORMAT}")',
-        )
-    return [str(path) for path in splits[settings.split].filepaths]
 
 
 def is_prepared(builder: Any) -> bool:

@@ -10,13 +10,15 @@ import numpy as np
 
 from ...config import DataSettings
 
+NO_LABEL = -1  # the label of an example whose class is unknown, in a source with classes
+
 
 class Example(NamedTuple):
     """An example of a source.
 
     Attributes:
       array: `Source.shape`, of `Source.dtype`.
-      label: The number of its class, 0 in a source without classes.
+      label: The number of its class or NO_LABEL; 0 in a source without classes.
     """
 
     array: np.ndarray
@@ -58,6 +60,9 @@ class Source(abc.ABC):
     is_prepared: bool = True
     square_side: int | None = None
     held_out_split: str | None = None
+
+    def prepare(self) -> None:  # noqa: B027
+        """Downloads the data if `is_prepared` is False, after which its `size` is known."""
 
     @abc.abstractmethod
     def fingerprint(self) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from ...run_directory.files import local_path
 from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
 from ..sources import pixels
 from ..sources.labels import numbered_like
-from ..sources.source import Source
-from ..spec import DataSpec
+from ..sources.source import NO_LABEL, Source
+from ..spec import DataSpec, names_of_numbers
 from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import cache_folder, cached, local_copy
 
@@ -50,7 +50,9 @@ class SourceReader:
 
     def use_spec(self, spec: DataSpec) -> None:
         """Numbers classes as at the beginning of the run."""
-        if spec.classes and self.label_count:
+        # Older versions recorded numbers in place of the names of tensorflow-datasets.
+        is_named = spec.class_names != names_of_numbers(self.label_count)
+        if spec.classes and self.label_count and is_named:
             self.class_names = spec.class_names
 
     def open(
@@ -59,12 +61,13 @@ class SourceReader:
         """Opens the examples, which are decoded once and kept in --data_cache.
 
         Raises:
-          UserError: If no example can be read, there is not enough space for them, they lack the
-            classes of the run, or a remote TPU cannot read them.
+          UserError: If the data cannot be downloaded or read, there is not enough space for it, it
+            lacks labels or has other classes than the run, or a remote TPU cannot read it.
         """
         source = self._source
         if settings.split != self._split:
             source = source.of_split(settings.split)
+        source.prepare()
         unread = _unread(source, settings, devices)
         folder = cache_folder(settings.data_cache)
         store = cached(source, folder, in_memory=unread.in_memory)
@@ -72,6 +75,12 @@ class SourceReader:
         if classes and not store.class_names:
             raise UserError(
                 f"{source.origin} has no labels, which the run needs", "give data with labels"
+            )
+        if classes and (labels == NO_LABEL).any():
+            raise UserError(
+                f"{source.origin}: {(labels == NO_LABEL).sum():,} of {len(labels):,} examples have "
+                "no label, which the run needs",
+                "use another --split, or --conditioning=none",
             )
         if store.class_names:
             assert self.class_names is not None

@@ -23,7 +23,7 @@ from ...errors import UserError
 from ...run_directory import schema
 from ...run_directory.json_files import digest, read_object, write_object
 from ..sources.npy_files import Rows, Shards, chunks, open_npy, read_header
-from ..sources.source import Source
+from ..sources.source import NO_LABEL, Source
 from ..streamed_rows import RecordFile
 
 SHARD_BYTES = 2**27
@@ -112,7 +112,7 @@ class Store:
     Args:
       record: The properties of the examples.
       rows: `[N, *shape]`.
-      labels: `[N]` int64, 0 without classes.
+      labels: `[N]` int64; NO_LABEL for examples of unknown class, 0 without classes.
       path: The folder; None for examples in memory.
       keep: An object that lives as long as the store, such as a temporary folder.
 
@@ -236,7 +236,7 @@ def read_labels(folder: str, record: Record) -> np.ndarray:
         labels.ndim != 1
         or labels.dtype != np.int64
         or len(labels) < record.size
-        or (len(labels) and not 0 <= labels.min() <= labels.max() < classes)
+        or (len(labels) and not NO_LABEL <= labels.min() <= labels.max() < classes)
     ):
         raise UserError(
             f"{folder}: {LABELS} has other labels than {RECORD} says",
