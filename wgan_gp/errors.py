@@ -97,10 +97,11 @@ _PREAMBLE = re.compile(
 )
 
 
-# What TensorFlow writes before the cause: the name of a node, or of a step of a tf.data.Dataset.
+# What TensorFlow writes around the cause: names of nodes, of operations and of steps of a dataset.
 _POSITION = re.compile(
     r"\{\{.*?\}\} ?"
     r"|Error in user-defined function passed to \S+ transformation with iterator: \S+: "
+    r"| \[Op:\w+\]( name: ?\S*)?$"
 )
 
 

@@ -25,7 +25,7 @@ from wgan_gp.data.feed.loop_input import is_resident, is_stored
 from wgan_gp.data.feed.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.feed.pipeline_errors import raising_user_errors
 from wgan_gp.data.opened_data import InMemoryData, StreamedData
-from wgan_gp.data.sources import pixels
+from wgan_gp.data.sources import pictures, pixels
 from wgan_gp.data.sources.encoded_images import open_images
 from wgan_gp.data.sources.headers import ImageForm
 from wgan_gp.errors import UserError
@@ -608,6 +608,7 @@ def test_properties_are_known_without_reading(kind, cache, request, monkeypatch,
     opened = dataset.open(batch_size=1)
     capsys.readouterr()
     monkeypatch.setattr(pixels, "decode", None)
+    monkeypatch.setattr(pictures, "decode", None)
     unread = dataset.open_unread(batch_size=1)
     assert unread.size == (33 if kind == "folder" else opened.size)
     assert (unread.format.shape, unread.format.dtype) == (opened.example_shape, tf.uint8)
@@ -634,7 +635,6 @@ def test_an_unprepared_dataset_is_assumed_to_fit(tmp_path, capsys, cache, warns)
     ) == warns
 
 
-def test_the_split_of_an_unread_dataset_is_checked(prepared):
-    dataset = find_data(Config(dataset="cifar10", data_dir=prepared, split="dev"))
+def test_the_split_of_a_prepared_dataset_is_checked_first(prepared):
     with pytest.raises(UserError, match="--split=dev is not a split of --dataset=cifar10"):
-        dataset.open_unread(batch_size=1)
+        find_data(Config(dataset="cifar10", data_dir=prepared, split="dev"))

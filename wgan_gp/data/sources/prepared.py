@@ -32,7 +32,7 @@ _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"
 _HELD_OUT = ("test", "validation")
 _RECORDS = 32  # that are read at a time
-_DAMAGED = (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.InvalidArgumentError)
+_DAMAGED = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, RuntimeError)
 
 
 @functools.lru_cache(maxsize=8)  # takes seconds
@@ -208,18 +208,18 @@ class PreparedSource(Source):
           UserError: If the file is damaged or cannot be read.
         """
         found = 0
-        try:
-            with reading(f"{self.origin}: {path}"):
+        with reading(f"{self.origin}: {path}"):
+            try:
                 for batch in _batches(path, self._builder.info.file_format, first, count):
                     yield from batch
                     found += len(batch)
-        except _DAMAGED as error:
-            raise self._damaged(path, reason(error)) from error
-        except ImportError as error:
-            raise UserError(
-                f"{self.origin}: {path} cannot be read ({reason(error)})",
-                "install the package that reads this file format",
-            ) from error
+            except _DAMAGED as error:
+                raise self._damaged(path, reason(error) or type(error).__name__) from error
+            except ImportError as error:
+                raise UserError(
+                    f"{self.origin}: {path} cannot be read ({reason(error)})",
+                    "install the package that reads this file format",
+                ) from error
         if found < count:
             raise self._damaged(path, f"it ends after {first + found:,} examples")
 
