@@ -190,7 +190,7 @@ def test_an_image_that_cannot_be_decoded_is_left_out_and_named(tmp_path, caplog)
 )
 def test_records_of_other_programs_are_unreadable(shades, record, why):
     with pytest.raises(Unreadable, match=why):
-        find(shades).read(record)
+        find(shades).read((0, record))
 
 
 def cut(path):
@@ -267,7 +267,7 @@ def test_a_label_without_a_class_is_refused(tmp_path):
     path.write_text(path.read_text().replace('"numClasses": "3"', '"numClasses": "2"'))
     source = find(tmp_path)
     assert source.class_names == ("0", "1")
-    with pytest.raises(UserError, match=r"has the label 2, but its classes are 0 \.\.\. 1 — prep"):
+    with pytest.raises(UserError, match=r"=shades: example 2 of train: it has the label 2, but "):
         numbers_of(source)
 
 
@@ -312,6 +312,56 @@ def test_the_second_start_decodes_nothing(shades, tmp_path, monkeypatch, cache):
     monkeypatch.setattr(PreparedSource, "read", None)
     for before, now in zip(first, first_examples(open_data(config), 20), strict=True):
         np.testing.assert_array_equal(now, before)
+
+
+class Tints(tfds.core.GeneratorBasedBuilder):
+    """A dataset that is generated in place of downloaded."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    pkg_dir_path = pathlib.Path(__file__).parent  # the default searches for a package
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(SIDE, SIDE, 3)),
+            "label": tfds.features.ClassLabel(names=NAMES),
+        }
+        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(9), "test": self._generate_examples(5)}
+
+    def _generate_examples(self, count):
+        for number in range(count):
+            yield number, example(number)
+
+
+def test_a_dataset_is_prepared_when_it_is_opened(tmp_path, capsys):
+    settings = {
+        **{"dataset": "tints", "data_dir": str(tmp_path), "data_cache": f"{tmp_path}/cache"},
+        **{"batch_size": 9, "download": True},
+    }
+    source = find_source(DataSettings(**{key: settings[key] for key in ("dataset", "data_dir")}))
+    assert not source.is_prepared and source.held_out_split is None and source.class_names == NAMES
+    with pytest.raises(UserError, match=r"=tints is not prepared: .*tints/1.0.0 does not exist"):
+        source.identity()
+    dataset = find_data(Config(**settings, conditioning="acgan"))
+    assert dataset.open_held_out() is None
+    assert dataset.open(batch_size=9).size == 9 and dataset.open_held_out().size == 5
+    assert "its number of images is unknown" not in capsys.readouterr().err
+    assert dataset.fingerprint() == find_data(Config(**settings)).fingerprint()
+    source.prepare()  # another process may have prepared it
+    assert (source.size, source.held_out_split) == (9, "test")
+    with pytest.raises(UserError, match="--split=dev is not a split of --dataset=tints"):
+        find_data(Config(**settings, split="dev"))
+
+
+def test_an_image_that_is_cropped_is_named(tmp_path):
+    examples = list(map(example, range(4)))
+    examples[2]["image"] = np.zeros([SIDE, 2 * SIDE, 3], np.uint8)
+    write(tmp_path, {"train": examples}, image=tfds.features.Image(shape=(None, None, 3)))
+    source = find(tmp_path, image_size=SIDE, crop="none")
+    with pytest.raises(UserError, match=r"=shades: example 2 of train: it has 4x8 pixels, and --"):
+        building.load(source)
 
 
 def test_the_identity_changes_with_the_examples(tmp_path):

@@ -111,7 +111,8 @@ class DataSettings(Seeded):
     )
     split: str = setting(
         "train",
-        "Split of a dataset of tensorflow-datasets.",
+        "Split of a dataset of tensorflow-datasets, which may be a part or a sum, such as "
+        "train[:80%] or train+test; or of a folder with train, validation and test.",
         affects="data",
     )
     num_classes: int | None = setting(

@@ -129,34 +129,28 @@ class PreparedSource(Source):
             "form": dataclasses.asdict(self._form),
         }
 
-    def items(self, first: int = 0) -> Iterator[bytes]:
-        """Yields the records, each of which is a serialized tf.train.Example."""
+    def items(self, first: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yields the index and the record of each example, a serialized tf.train.Example."""
         self.prepare()
+        begin = 0
         for part in self._parts:
-            if first < part.take:
-                yield from self._records(part.filename, part.skip + first, part.take - first)
-            first = max(0, first - part.take)
+            done = max(0, first - begin)
+            if done < part.take:
+                records = self._records(str(part.filename), part.skip + done, part.take - done)
+                yield from enumerate(records, begin + done)
+            begin += part.take
 
-    def read(self, item: bytes) -> Example:
+    def read(self, item: tuple[int, bytes]) -> Example:
+        index, record = item
         try:
-            features = tf.train.Example.FromString(item).features.feature
+            features = tf.train.Example.FromString(record).features.feature
         except google.protobuf.message.DecodeError as error:
             raise Unreadable("it is no tf.train.Example") from error
         images = features[self._image_key].bytes_list.value
         if len(images) != 1:
             raise Unreadable(f"it has no {self._image_key}")
-        label = 0
-        if self._label_key is not None:
-            labels = features[self._label_key].int64_list.value
-            label = labels[0] if len(labels) == 1 else NO_LABEL
-            if not NO_LABEL <= label < len(self.class_names or ()):
-                raise UserError(
-                    f"{self.origin} has the label {label}, but its classes are 0 ... "
-                    f"{len(self.class_names or ()) - 1}",
-                    "prepare the dataset again",
-                )
-        with naming(self.origin):
-            return Example(pictures.decode(images[0], self._form), label)
+        with naming(f"{self.origin}: {self.name(index)}"):
+            return Example(pictures.decode(images[0], self._form), self._label_of(features))
 
     def name(self, index: int) -> str:
         return f"example {index} of {self._settings.split}"
@@ -181,7 +175,10 @@ class PreparedSource(Source):
         wanted, splits = self._settings.split, self._builder.info.splits
         try:
             self._parts = splits[wanted].file_instructions
-            used = tfds.core.ReadInstruction.from_spec(wanted).to_absolute(splits)
+            used = {wanted}
+            if wanted not in splits:
+                instruction = tfds.core.ReadInstruction.from_spec(wanted)
+                used = {each.splitname for each in instruction.to_absolute(splits)}
         # Besides KeyError, tensorflow-datasets raises ValueError and AssertionError for text that
         # it does not understand.
         except (KeyError, ValueError, AssertionError) as error:
@@ -190,8 +187,25 @@ class PreparedSource(Source):
                 f"use one of {', '.join(sorted(splits))}, or a part such as train[:1000]",
             ) from error
         self.size = sum(part.take for part in self._parts)
-        held_out = set(splits) - {part.splitname for part in used}
-        self.held_out_split = next((name for name in _HELD_OUT if name in held_out), None)
+        unused = set(splits) - used
+        self.held_out_split = next((name for name in _HELD_OUT if name in unused), None)
+
+    def _label_of(self, features: Any) -> int:
+        """Returns the label of an example.
+
+        Raises:
+          UserError: If there is no such class.
+        """
+        if self._label_key is None or self.class_names is None:
+            return 0
+        labels = features[self._label_key].int64_list.value
+        label = labels[0] if len(labels) == 1 else NO_LABEL
+        if not NO_LABEL <= label < len(self.class_names):
+            raise UserError(
+                f"it has the label {label}, but the classes are 0 ... {len(self.class_names) - 1}",
+                "prepare the dataset again",
+            )
+        return label
 
     def _paths(self) -> list[str]:
         return [str(part.filename) for part in self._parts]
