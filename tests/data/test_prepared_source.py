@@ -248,7 +248,7 @@ def test_a_missing_reader_of_a_file_format_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_examples_without_a_label_train_an_unconditional_run(tmp_path, cache):
-    """The split "unlabelled" of stl10 has such examples."""
+    """A split of stl10 has only such examples."""
     examples = list(map(example, range(6)))
     examples[2]["label"] = examples[5]["label"] = NO_LABEL
     write(tmp_path, {"train": examples})

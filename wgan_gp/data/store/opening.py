@@ -49,7 +49,7 @@ class SourceReader:
         return self._source.square_side
 
     def use_spec(self, spec: DataSpec) -> None:
-        """Numbers classes as at the beginning of the run."""
+        """Gives classes the numbers that they had at the beginning of the run."""
         # Older versions recorded numbers in place of the names of tensorflow-datasets.
         is_named = spec.class_names != names_of_numbers(self.label_count)
         if spec.classes and self.label_count and is_named:
