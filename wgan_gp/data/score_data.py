@@ -76,6 +76,8 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     indices = np.arange(total)
     if data.size is not None:
         indices = next(iter(shuffled(dataset.settings.seed, data.size, 0, total))).numpy()
+    if data.kept is not None:
+        indices = data.kept[indices]
     order = np.argsort(indices)
     known = labels[order] if dataset.label_count or dataset.conditions is not None else None
     yield from _split(examples[order], known, batch_size, indices[order])
