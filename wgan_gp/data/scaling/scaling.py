@@ -260,12 +260,12 @@ class Statistics:
         self.are_integers = True
         self._squares = np.zeros(features)
 
-    def add(self, examples: np.ndarray, used: np.ndarray) -> np.ndarray:
+    def add(self, examples: np.ndarray, used: np.ndarray | bool = True) -> np.ndarray:
         """Adds the used examples, and returns which examples have no NaN or infinity.
 
         Args:
           examples: `[B, ..., features]`.
-          used: `[B]` bool. Examples with NaN or infinity are never added.
+          used: `[B]` bool, or True for all. Examples with NaN or infinity are never added.
 
         Returns:
           `[B]` bool.
