@@ -15,7 +15,7 @@ from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
 from ..sources import pixels
 from ..sources.labels import numbered_like
 from ..sources.source import NO_LABEL, Source
-from ..spec import DataSpec, names_of_numbers
+from ..spec import DataSpec, count_of, names_of_numbers
 from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import cache_folder, cached, local_copy
 
@@ -35,6 +35,7 @@ class SourceReader:
     def __init__(self, source: Source, split: str = "train"):
         self._source = source
         self._split = split
+        self.notes: list[str] = []  # what was understood of the data, for people
         self.example_shape = source.shape
         self.class_names = source.class_names
 
@@ -71,7 +72,9 @@ class SourceReader:
         unread = _unread(source, settings, devices)
         folder = cache_folder(settings.data_cache)
         store = cached(source, folder, in_memory=unread.in_memory)
-        labels = store.labels
+        labels, left_out = store.labels, store.record.unreadable
+        if left_out and source is self._source:
+            self.notes = [f"{count_of(left_out, 'example')} left out: unreadable"]
         if classes and not store.class_names:
             raise UserError(
                 f"{source.origin} has no labels, which the run needs", "give data with labels"
@@ -97,8 +100,8 @@ class SourceReader:
         """Returns the properties of the data, which are held in memory as set by --cache."""
         return _unread(self._source, settings, devices)
 
-    def resized(self, settings: DataSettings) -> SourceReader:
-        """Returns a reader of the same pictures for another --image_size."""
+    def with_settings(self, settings: DataSettings) -> SourceReader:
+        """Returns a reader of the same pictures with other settings."""
         return SourceReader(self._source.resized(settings), self._split)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
