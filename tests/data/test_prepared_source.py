@@ -14,9 +14,7 @@ from wgan_gp.data.feed.pipeline import first_examples, replica_batches
 from wgan_gp.data.sources import prepared
 from wgan_gp.data.sources.prepared import PreparedSource, find_source
 from wgan_gp.data.sources.source import NO_LABEL, Unreadable
-from wgan_gp.data.spec import DataSpec
 from wgan_gp.data.store import building
-from wgan_gp.data.store.opening import SourceReader
 from wgan_gp.errors import UserError
 
 SIDE = 4
@@ -127,14 +125,6 @@ def test_a_feature_that_is_no_class_is_no_label(tmp_path):
     source = find(tmp_path)
     assert source.class_names is None and numbers_of(source) == list(SPLITS["train"])
     assert {source.read(item).label for item in source.items()} == {0}
-
-
-def test_a_run_of_an_older_version_continues(shades):
-    """Its data.json has numbers in place of the names."""
-    reader = SourceReader(find(shades))
-    for names in (("0", "1", "2"), NAMES):
-        reader.use_spec(DataSpec((SIDE, SIDE, 3), 3, True, None, names))
-        assert reader.class_names == NAMES
 
 
 def test_the_held_out_split_has_the_form_of_the_training_data(shades, tmp_path, caplog):

@@ -97,7 +97,7 @@ class ArrayReader:
 
     @property
     def notes(self) -> list[str]:
-        """What else was understood of the data, for people."""
+        """The notes for people on what else was understood of the data."""
         rows = len(self._valid) - int(self._valid.sum()) + self._data.left_out
         left_out = [f"{count_of(rows, 'row')} left out: missing values"] if rows else []
         if not self._data.is_table and rows:

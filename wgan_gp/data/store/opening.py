@@ -15,7 +15,7 @@ from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
 from ..sources import pixels
 from ..sources.labels import numbered_like
 from ..sources.source import NO_LABEL, Source
-from ..spec import DataSpec, count_of, names_of_numbers
+from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import cache_folder, cached, local_copy
 
@@ -51,9 +51,7 @@ class SourceReader:
 
     def use_spec(self, spec: DataSpec) -> None:
         """Gives classes the numbers that they had at the beginning of the run."""
-        # Older versions recorded numbers in place of the names of tensorflow-datasets.
-        is_named = spec.class_names != names_of_numbers(self.label_count)
-        if spec.classes and self.label_count and is_named:
+        if spec.classes and self.label_count:
             self.class_names = spec.class_names
 
     def open(
