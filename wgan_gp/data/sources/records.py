@@ -3,78 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
 from ...runtime.randomness import RngStream, bits
 from ..feed.shuffling import epoch_order
-from ..opened_data import InMemoryData, StreamedData, UnreadData
 from .decoding import EncodedImages
-from .encoded_images import open_images, unread_images
-from .fingerprint import compute_fingerprint
-from .headers import choose_form, read_header
-from .shapes import default_square
-from .shards import PARALLEL_SHARDS, Segment, Shards, find_shards, read_records, scan_shards
-from .tiff import is_tiff
+from .shards import PARALLEL_SHARDS, Segment, Shards, read_records, scan_shards
 
 _SHUFFLE_BYTES = 2**28  # encoded images in the shuffle buffer of a streamed epoch
-
-
-class RecordReader:
-    """Reads TFRecord files; see datasets.DatasetReader."""
-
-    def __init__(self, shards: Shards, settings: DataSettings):
-        self._shards = shards
-        images = shards.first_images
-        headers = [read_header(f"image {number}", image) for number, image in enumerate(images)]
-        # If the first image is unreadable, the default size is that of an unknown image.
-        self._headers = [header for header in headers if header and headers[0]]
-        self._form = choose_form(
-            shards.origin,
-            self._headers,
-            settings,
-            has_tiff=any(map(is_tiff, images)),
-        )
-        self.example_shape: tuple[int, ...] = self._form.shape
-        self.label_count = shards.classes
-
-    def open(
-        self, settings: DataSettings, *, classes: int, devices: DeviceSettings
-    ) -> InMemoryData | StreamedData:
-        images = RecordImages(self._shards, settings.seed)
-        return open_images(images, self._form, settings, devices)
-
-    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
-        images = RecordImages(self._shards, settings.seed)
-        return unread_images(images.origin, images.size, self._form, settings, devices)
-
-    @property
-    def square_side(self) -> int:
-        """The side of the default square, for networks that do not support rectangles."""
-        return default_square(self._headers[0].size if self._headers else None)[0]
-
-    def resized(self, settings: DataSettings) -> RecordReader:
-        """Returns a reader of the same images for another --image_size."""
-        return RecordReader(self._shards, settings)
-
-    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
-        return compute_fingerprint("", self._shards.files, self._shards.classes)
-
-
-def find_reader(settings: DataSettings, flag: str) -> RecordReader:
-    """Finds the files of `flag`, --data_dir or --test_data_dir; see `find_shards` for errors."""
-    pattern = settings.data_dir
-    if pattern is None:
-        raise UserError(
-            "--dataset=tfrecord requires files", "add --data_dir='PATTERN', such as DIR/*.tfrecord"
-        )
-    shards = find_shards(pattern, f"{flag}={pattern}", settings.num_classes)
-    return RecordReader(shards, settings)
 
 
 class RecordImages(EncodedImages):
