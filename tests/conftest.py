@@ -87,6 +87,16 @@ def prepared(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_stores(tmp_path_factory):
+    """Keeps decoded examples in a temporary folder, and matplotlib's list of fonts where it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        patch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR", f"{cache}/matplotlib"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _same_weights_every_time():
     tf.keras.utils.set_random_seed(0)

@@ -59,8 +59,7 @@ def find_features(
             first_error = first_error or error
         else:
             found = [each for each in examples if _has_bytes(each, image)]
-            raw = [each for each in found if _raw_pixels(each, image) is not None]
-            return Features(image, label, is_raw=2 * len(raw) > len(found))
+            return Features(image, label, _are_raw(found, image))
     raise first_error or UserError(
         f"{origin} contains no tf.train.Example", "give TFRecord files of tf.train.Example"
     )
@@ -164,6 +163,13 @@ def _label_feature(example: tf.train.Example, settings: DataSettings, origin: st
             "omit --num_classes, or store one integer in each example",
         )
     return name
+
+
+def _are_raw(examples: Sequence[tf.train.Example], image: str) -> bool:
+    """Returns True if most pictures have the size of raw pixels, and few are encoded."""
+    raw = [each for each in examples if _raw_pixels(each, image) is not None]
+    encoded = [each for each in examples if pictures.read_header(_content(each, image), "")]
+    return 2 * len(raw) > len(examples) > 2 * len(encoded)
 
 
 def _names(example: tf.train.Example) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
@@ -25,6 +26,7 @@ _HEADER_BYTES = 12
 _CHECKSUM_BYTES = 4
 _FRAME_BYTES = _HEADER_BYTES + _CHECKSUM_BYTES
 _READ_BYTES = 2**18
+_PART_BYTES = 2**12
 _SEARCHED = 2**22  # bytes of a file in which a record must begin
 _BYTE_VALUES = np.array([1, 2**8, 2**16, 2**24], np.uint32)
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -71,8 +73,7 @@ def open_record_file(path: str) -> RecordFile | None:
     Raises:
       tf.errors.OpError, OSError: If it cannot be read.
     """
-    found = tf.io.gfile.stat(path)
-    file = RecordFile(path, found.length, found.mtime_nsec, "")
+    file = RecordFile(path, *_stat(path), "")
     for compression in ("", "GZIP", "ZLIB"):
         with (
             _opened(path) as raw,
@@ -118,10 +119,10 @@ def read_records(file: RecordFile, *, skip_contents: bool = False) -> Iterator[R
                     if not file.compression:
                         following = _find_header(opened, place + 1, file.size)
                     if following is None:
-                        yield Unreadable(f"{file.path} is damaged from byte {place:,} on")
+                        yield Unreadable(f"the file is damaged from byte {place:,} on")
                         return
                     yield Unreadable(
-                        f"{file.path} is damaged from byte {place:,} to byte {following:,}"
+                        f"the file is damaged from byte {place:,} to byte {following:,}"
                     )
                     place = following
                     opened.seek(place)
@@ -141,7 +142,7 @@ def read_records(file: RecordFile, *, skip_contents: bool = False) -> Iterator[R
                 place = end
         except _DAMAGED as error:
             yield Unreadable(
-                f"{file.path} is damaged from byte {place:,} on: "
+                f"the file is damaged from byte {place:,} on: "
                 f"{reason(error) or type(error).__name__}"
             )
 
@@ -166,6 +167,16 @@ def _find_header(opened: IO[bytes], begin: int, end: int) -> int | None:
             return begin + int(found[0])
         begin += len(content) - _HEADER_BYTES + 1
     return None
+
+
+def _stat(path: str) -> tuple[int, int]:
+    """Returns the size and the time of a file; TensorFlow rounds the times of local files."""
+    local = local_path(path)
+    if local is None:
+        remote = tf.io.gfile.stat(path)
+        return remote.length, remote.mtime_nsec
+    found = os.stat(local)
+    return found.st_size, found.st_mtime_ns
 
 
 def _opened(path: str) -> Any:
@@ -198,7 +209,8 @@ class _ZlibReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         part = b""
         while not part and not self._decompressor.eof:
-            more = self._decompressor.unconsumed_tail or self._file.read(_READ_BYTES)
+            # In small parts, because an error of zlib loses what was decompressed before it.
+            more = self._decompressor.unconsumed_tail or self._file.read(_PART_BYTES)
             part = self._decompressor.decompress(more, len(buffer))
             if not more and not part:
                 raise EOFError("it is cut off")
