@@ -3,7 +3,6 @@
 import io
 import itertools
 import pathlib
-import re
 import types
 
 import numpy as np
@@ -265,7 +264,7 @@ def test_records_of_a_truncated_file_are_read(shards, tmp_path, capfd):
     path.write_bytes(content[:-30])
     data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
     assert data.size == 58
-    assert re.search("images-3.tfrecord: the file is damaged.*cut off", capfd.readouterr().err)
+    assert "images-3.tfrecord: the file is damaged from byte" in capfd.readouterr().err
 
 
 def test_the_feature_names_of_imagenet_are_supported(tmp_path):

@@ -312,7 +312,7 @@ def overwrite(content):
 DAMAGE = {
     "flipped bit": (flip, {5}, "another checksum than its content"),
     "zeros at the end": (lambda x: x + bytes(10**5), set(), "damaged from byte 3,"),
-    "cut": (lambda x: x[:-30], {11}, "cut off"),
+    "cut": (lambda x: x[:-30], {11}, "damaged from byte 3,"),
     "cut length": (lambda x: x + b"\0\0\0", set(), "damaged from byte 3,"),
     "zeros": (
         overwrite,
@@ -337,6 +337,16 @@ def test_readable_records_of_a_damaged_file_are_read(tmp_path, damage, cache, ca
     said = capfd.readouterr().err
     assert said.count("warning: ") == 1 and "left out: record " in said
     assert str(path) in said and re.search(says, said)
+
+
+def test_records_after_one_that_seems_longer_than_the_file_are_read(tmp_path):
+    large = {"image": png(RANDOM.integers(0, 256, [64, 64, 3]).astype(np.uint8)), "label": 0}
+    path = pathlib.Path(write_records(tmp_path / "a", [*examples([0]), large, *examples([1, 2])]))
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] + content[10_000:])
+    found = source(path, image_size=SIDE)
+    np.testing.assert_array_equal(read(found)[0], PIXELS[:3])
+    assert found.size == 4
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])

@@ -114,7 +114,10 @@ def read_records(file: RecordFile, *, skip_contents: bool = False) -> Iterator[R
     with _opened(file.path) as raw, _decompressed(raw, file.compression) as opened:
         try:
             while header := opened.read(_HEADER_BYTES):
-                if not _is_header(header):
+                length = int.from_bytes(header[:8], "little")
+                end = place + length + _FRAME_BYTES
+                is_cut = not file.compression and end > file.size
+                if is_cut or not _is_header(header):
                     following = None
                     if not file.compression:
                         following = _find_header(opened, place + 1, file.size)
@@ -127,10 +130,6 @@ def read_records(file: RecordFile, *, skip_contents: bool = False) -> Iterator[R
                     place = following
                     opened.seek(place)
                     continue
-                length = int.from_bytes(header[:8], "little")
-                end = place + length + _FRAME_BYTES
-                if not file.compression and end > file.size:
-                    raise EOFError("it is cut off")
                 if skip_contents:
                     opened.seek(end)
                     yield Record(b"", 0)
