@@ -64,7 +64,7 @@ class SourceReader:
         return self._source.square_side
 
     def use_spec(self, spec: DataSpec) -> None:
-        """Numbers classes as at the beginning of the run."""
+        """Gives classes the numbers that they had at the beginning of the run."""
         if spec.classes and self.label_count:
             self._recorded = spec.class_names
 
