@@ -3,9 +3,12 @@
 The devices are configured here, before TensorFlow's context starts.
 """
 
+import atexit
 import functools
 import gc
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in train.py, before TensorFlow is imported
@@ -14,6 +17,12 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in train.py, before Te
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# The stores of decoded examples, also of programs that are started, are in a folder of their own.
+# The fonts of matplotlib and the packages of pip stay where they are.
+os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))
+os.environ.setdefault("PIP_CACHE_DIR", os.path.expanduser("~/.cache/pip"))
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="wgan_gp-tests-")
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,6 +30,7 @@ import tensorflow as tf
 from wgan_gp.runtime.streams import show_log_lines
 from wgan_gp.training import probe
 
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 show_log_lines()
 tf.config.set_visible_devices([], "GPU")  # bit-exact results hold on the CPU only
 tf.config.set_logical_device_configuration(

@@ -1,5 +1,6 @@
 """Folders and archives of pictures, with the conventions of the programs that write them."""
 
+import dataclasses
 import io
 import json
 import os
@@ -13,6 +14,8 @@ import pytest
 import tensorflow as tf
 
 from wgan_gp.config import DataSettings
+from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.sources import file_trees
 from wgan_gp.data.sources.folder import find_source
 from wgan_gp.data.sources.picture_labels import divide, split_name
@@ -87,7 +90,7 @@ def test_folders_and_archives_have_the_same_examples(tmp_path, kind, wrapper):
         (names[0], 0, "cat"), (names[1], 1, "cat"), (names[2], 2, "dog")
     ]  # fmt: skip
     assert [source.read(item).label for item in source.items(2)] == [1]
-    assert (source.class_names, source.size, source.label_count) == (("cat", "dog"), 3, 2)
+    assert (source.class_names, source.size) == (("cat", "dog"), 3)
     assert source.dtype == np.uint8
     json.dumps(source.identity())
 
@@ -408,9 +411,29 @@ def test_crop_none_names_the_picture(tmp_path):
     ).shape == (4, 2, 3)
 
 
+def labels_of(data):
+    return sorted(first_examples(data, data.size)[1].numpy().tolist())
+
+
 def test_classes_of_other_data_keep_their_numbers(tmp_path):
-    source = find(write(tmp_path / "data", numbered("dog/1.png", "fox/2.png")))
-    source.use_classes(("cat", "dog", "fox"))
-    assert [source.read(item).label for item in source.items()] == [1, 2]
-    with pytest.raises(UserError, match="contains the class 'fox'"):
-        source.use_classes(("cat", "dog"))
+    write(tmp_path / "train", numbered("cat/1.png", "dog/2.png", "fox/3.png"))
+    write(tmp_path / "test", numbered("dog/4.png", "fox/5.png"))
+    settings = DataSettings(
+        dataset="image_folder", data_dir=f"{tmp_path}/train", test_data_dir=f"{tmp_path}/test"
+    )
+    dataset = find_dataset(settings, conditioning="acgan")
+    assert labels_of(dataset.open_held_out()) == [1, 2]
+    resumed = find_dataset(
+        dataclasses.replace(settings, data_dir=f"{tmp_path}/test"), conditioning="acgan"
+    )
+    resumed.use_recorded(dataset.spec)
+    assert resumed.label_count == 3 and labels_of(resumed.open(batch_size=1)) == [1, 2]
+    write(tmp_path / "test", numbered("wolf/6.png"))
+    with pytest.raises(UserError, match="contains the class 'wolf', which the training data lacks"):
+        dataset.open_held_out()
+    assert labels_of(find_dataset(settings).open_held_out()) == [0, 1, 2]
+    write(tmp_path / "bare", numbered("1.png"))
+    without = dataclasses.replace(settings, test_data_dir=f"{tmp_path}/bare")
+    assert labels_of(find_dataset(without).open_held_out()) == [0]
+    with pytest.raises(UserError, match="bare has no labels, which the run needs"):
+        find_dataset(without, conditioning="acgan").open_held_out()

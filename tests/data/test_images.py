@@ -3,7 +3,6 @@
 import io
 import itertools
 import pathlib
-import types
 
 import numpy as np
 import PIL.Image
@@ -24,8 +23,6 @@ from wgan_gp.data.feed.loop_input import is_resident, is_stored
 from wgan_gp.data.feed.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.opened_data import InMemoryData, StreamedData
 from wgan_gp.data.sources import pixels
-from wgan_gp.data.sources.encoded_images import open_images
-from wgan_gp.data.sources.headers import ImageForm
 from wgan_gp.errors import UserError
 
 SIDE = 16
@@ -91,27 +88,18 @@ def epoch(data, batch_size, count):
 BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
 
 
-def test_a_folder_in_memory_leaves_out_unreadable_images(folder, capsys):
-    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_unreadable_images_are_left_out(folder, cache, capsys):
+    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, cache=cache, **PLAIN)
     data = open_data(config)
-    assert isinstance(data, InMemoryData) and data.size == 30
+    assert data.size == 30 and isinstance(data, InMemoryData if cache == "on" else StreamedData)
     said = capsys.readouterr().err
-    assert "3 of 33 examples cannot be read and are left out: " + ", ".join(sorted(BAD)) in said
+    assert "3 of 33 examples cannot be read and are left out: a/text.png (it is not a" in said
+    assert "), a/torn.jpg (" in said and said.endswith("), b/empty.png (it is empty)\n")
     images, labels = epoch(data, 10, 3)
     numbers = numbers_of(images)
     assert sorted(numbers) == list(range(30))
     np.testing.assert_array_equal(labels, numbers % 3)
-
-
-def test_a_streamed_folder_leaves_out_unreadable_images(folder):
-    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, cache="off", **PLAIN)
-    data = open_data(config)
-    assert isinstance(data, StreamedData) and data.size == 30
-    images, labels = epoch(data, 10, 6)
-    for part in (slice(0, 30), slice(30, 60)):
-        numbers = numbers_of(images[part])
-        assert sorted(numbers) == list(range(30))
-        np.testing.assert_array_equal(labels[part], numbers % 3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -123,24 +111,6 @@ def test_cmyk_images_keep_their_colors(tmp_path, channels):
     expected = np.asarray(cmyk.convert("RGB").convert("L" if channels == 1 else "RGB"))[0, 0]
     expected = expected / 127.5 - 1
     np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_all_formats_are_decoded_as_by_pillow(channels):
-    ramp = np.add.outer(np.arange(40) * 3, np.arange(24) * 4).astype(np.uint8)
-    colors = PIL.Image.fromarray(np.stack([ramp, ramp // 2, 255 - ramp], -1))
-    form = ImageForm((24, 24, channels))
-    for kind, mode in [
-        ("PNG", "RGBA"),
-        *itertools.product(["PNG", "JPEG", "GIF"], ["RGB", "L"]),
-    ]:
-        content = io.BytesIO()
-        colors.convert(mode).save(content, kind)
-        with PIL.Image.open(content) as opened:
-            wanted = np.asarray(opened.convert("RGB" if channels == 3 else "L"))[8:32]  # the center
-        levels = pixels.decode(tf.constant(content.getvalue()), form).numpy().astype(float)
-        far = np.abs(levels - wanted.reshape(24, 24, channels)).max()
-        assert far < (12 if kind == "JPEG" else 2), (kind, mode)
 
 
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
@@ -165,7 +135,7 @@ def test_large_images_are_reduced_by_averaging(tmp_path):
     ("files", "settings", "message"),
     [
         (None, {}, "--data_dir=.* is not a folder — give a folder"),
-        ([], {}, "--data_dir=.* contains no images — add JPEG"),
+        ([], {}, "--data_dir=.* contains no images — add JPEG, PNG, GIF"),
         (
             ["x.png"],
             {"batch_size": 8},
@@ -187,13 +157,6 @@ def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings
     config = Config(dataset="image_folder", data_dir=str(path), **settings)
     with pytest.raises(UserError, match=message):
         open_data(config)
-
-
-def test_a_folder_is_not_read_after_it_was_opened(folder):
-    settings = {"data_dir": folder, "batch_size": 10, "cache": "off"}
-    data = open_data(Config(dataset="image_folder", **settings, **PLAIN))
-    tf.io.gfile.rmtree(folder)
-    assert set(numbers_of(first_examples(data, 30)[0])) == set(range(30))
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
@@ -229,7 +192,7 @@ def test_records_after_damage_are_read(shards, cache, capfd):
     assert data.size == 59
     said = capfd.readouterr().err
     assert said.count("warning: ") == 1 and "1 of 60 examples cannot be read and is left" in said
-    assert "images-1.tfrecord: it has another checksum than its content" in said
+    assert "images-1.tfrecord (it has another checksum than its content" in said
     images, labels = epoch(data, 59, 2)
     orders = []
     for part in (slice(0, 59), slice(59, 118)):
@@ -245,7 +208,7 @@ def test_records_before_zeros_are_read(shards, tmp_path, capfd):
     path.write_bytes(path.read_bytes() + bytes(10**6))
     data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
     assert data.size == 59
-    assert "images-3.tfrecord: the file is damaged from byte" in capfd.readouterr().err
+    assert "images-3.tfrecord (the file is damaged from byte" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
@@ -264,7 +227,7 @@ def test_records_of_a_truncated_file_are_read(shards, tmp_path, capfd):
     path.write_bytes(content[:-30])
     data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
     assert data.size == 58
-    assert "images-3.tfrecord: the file is damaged from byte" in capfd.readouterr().err
+    assert "images-3.tfrecord (the file is damaged from byte" in capfd.readouterr().err
 
 
 def test_the_feature_names_of_imagenet_are_supported(tmp_path):
@@ -348,9 +311,6 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
         )
 
     np.testing.assert_array_equal(read(12, replicas=4), read(12))
-    for name in BAD:  # their replacements depend on the number of hosts
-        tf.io.gfile.remove(f"{folder}/{name}")
-    data = open_data(config)
     whole = read(12)
     np.testing.assert_array_equal(read(12, hosts=2, replicas=4), whole)
     np.testing.assert_array_equal(read(3, first_step=9, hosts=2, replicas=4), whole[9:])
@@ -399,13 +359,6 @@ def test_elements_that_a_tpu_does_not_support_are_refused():
         check_elements((tf.TensorSpec([2, 8], tf.uint8),))
     with pytest.raises(UserError, match=r"without a fixed shape: TensorSpec\(shape=\(None, 8\)"):
         check_elements((tf.TensorSpec([None, 8], tf.float32),))
-
-
-def test_data_too_large_for_a_remote_tpu_is_refused():
-    images = types.SimpleNamespace(origin="--data_dir=gs://b/x", size=10**6)
-    config = Config(tpu="my-tpu", cache="on")
-    with pytest.raises(UserError, match=r"--data_dir=gs://b/x has 2.9 GiB of images, which"):
-        open_images(images, ImageForm((32, 32, 3)), config, config)
 
 
 def test_records_with_an_unreadable_first_image_are_read(tmp_path, capfd):

@@ -13,7 +13,6 @@ from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.sources import tables, text_tables
-from wgan_gp.data.sources.understood import describe
 from wgan_gp.errors import UserError
 
 FRAME = pandas.DataFrame(
@@ -171,8 +170,11 @@ def test_columns_are_chosen_by_name(tmp_path):
         read(tmp_path / "x.csv", content, **chosen)
     data = read(tmp_path / "x.csv", content, **chosen, invalid="drop")
     assert data.conditions.tolist() == [[0.5], [1.5]] and data.examples.tolist() == [[1], [3]]
-    assert describe(data, 2) == (
-        "2 examples of 1 feature (a,b), 1 condition (energy); 1 row left out: missing values"
+    flags = {"dataset": "array", "data_dir": f"{tmp_path}/x.csv", **chosen, "invalid": "drop"}
+    described = find_dataset(DataSettings(**flags)).describe(2)
+    assert described == (
+        f"--data_dir={tmp_path}/x.csv: 2 examples of 1 feature (a,b), 1 condition (energy); 1 row "
+        "left out: missing values"
     )
     with pytest.raises(UserError, match="has no column 'z' — give some of id, a,b"):
         read(tmp_path / "x.csv", drop_columns="z")

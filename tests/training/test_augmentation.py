@@ -433,7 +433,10 @@ def test_loops_that_miss_the_updates_are_refused():
     ("flags", "message"),
     [
         (["--augment=diffaugment", "--dataset=swiss_roll"], "has shape (2,) — omit it"),
-        (["--augment=ada"], "on held-out examples, and there are none — give --test_data_dir"),
+        (
+            ["--augment=ada", "--holdout=0"],
+            "and there are none — give --holdout=0.1 or --test_data",
+        ),
         (["--augment=ada", "--steps_per_loop=30"], "--ada_interval=100 is not a multiple of"),
         (["--augment_policy=color,blur"], "--augment_policy=color,blur does not consist of"),
         (["--augment_policy="], "does not consist of color, translation, cutout"),

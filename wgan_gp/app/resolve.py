@@ -16,6 +16,8 @@ from ..tpu import topologies
 from .library import Registry
 from .user_code import user_writers
 
+_ADA_HOLDOUT = 0.1  # the share of the examples on which --augment=ada measures the overfitting
+
 
 def resolve(
     config: Config,
@@ -48,6 +50,11 @@ def resolve(
         dataset = find_dataset(
             config, conditioning=config.conditioning, devices=config, function=dataset_function
         )
+    if config.holdout is None:
+        needs_held_out = config.augment == "ada" and not dataset.has_held_out
+        config = dataclasses.replace(config, holdout=_ADA_HOLDOUT if needs_held_out else 0.0)
+        if needs_held_out:
+            dataset = dataset.with_settings(holdout=_ADA_HOLDOUT)
     dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
@@ -93,7 +100,7 @@ def _with_usable_size(config: Config, dataset: Dataset, models: Registry) -> Dat
     try:
         check_networks(config, dataset.spec, models)
     except UserError:
-        return dataset.with_image_size(side)
+        return dataset.with_settings(image_size=side)
     return dataset
 
 

@@ -107,6 +107,12 @@ class Config(
                 f"--restore={self.restore} applies only to training, not to --mode={self.mode}",
                 "omit it",
             )
+        if self.holdout and self.test_data_dir is not None:
+            raise UserError(
+                f"--holdout={self.holdout} and --test_data_dir={self.test_data_dir} both name "
+                "held-out data",
+                "omit one of them",
+            )
         if self.augment == "ada" and self.ada_interval % self.steps_per_loop:
             raise UserError(
                 f"--ada_interval={self.ada_interval} is not a multiple of "

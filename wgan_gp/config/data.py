@@ -78,18 +78,28 @@ class DataSettings(Seeded):
     test_data_dir: str | None = setting(
         None,
         "Location of held-out data, in the same format as --data_dir. The critic's loss on it "
-        "shows whether the critic overfits. Default: for tensorflow-datasets, the split named test "
-        "or validation; otherwise no held-out data.",
+        "shows whether the critic overfits. Default: the split named test or validation, if there "
+        "is one; see also --holdout.",
         path=True,
         per_process=True,
         affects="data",
         needed_by=("evaluate",),
         on_tpu=True,
     )
+    holdout: float | None = setting(
+        None,
+        "Share of the examples, such as 0.1, that are held-out data in place of --test_data_dir: "
+        "they are not trained on. A fixed rule selects them. Default: 0.1 for --augment=ada if "
+        "there is no other held-out data, else 0.",
+        minimum=0,
+        below=1,
+        affects="data",
+    )
     label_column: str | None = setting(
         None,
-        "Name of the column of a table that contains the class of each example, or none. Default: "
-        "the column named label, labels, class or target, in any case.",
+        "Name of the column of a table that contains the class of each example, or none; for "
+        "image_folder, a column of its metadata.csv or metadata.jsonl. Default: the column named "
+        "label, labels, class or target, in any case.",
         affects="data",
     )
     drop_columns: str | None = setting(
@@ -123,7 +133,8 @@ class DataSettings(Seeded):
     )
     split: str = setting(
         "train",
-        "Split of a dataset of tensorflow-datasets.",
+        "Split of a dataset of tensorflow-datasets, or of a folder of images with the subfolders "
+        "train, validation and test.",
         affects="data",
     )
     num_classes: int | None = setting(

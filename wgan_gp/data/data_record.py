@@ -15,7 +15,7 @@ from ..run_directory.schema import integer, list_of, object_of, optional, text
 from .datasets import Dataset
 from .scaling.conditions import Conditions
 from .scaling.scaling import Scaling
-from .spec import DataSpec, is_normalized, names_of_numbers
+from .spec import DataSpec, is_normalized
 
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
 _DESCRIPTIONS = {
@@ -24,7 +24,6 @@ _DESCRIPTIONS = {
     "sizes": "the file sizes differ",
     "content": "the examples differ",
 }
-_MOST_NUMBERED = 1_000_000
 _count = optional(integer(0, 2**62))
 _is_record = object_of(
     {
@@ -88,8 +87,6 @@ class DataRecord:
                 raise ValueError("the record has other entries")
             shape, classes = tuple(saved["example_shape"]), saved["classes"]
             names = saved.get("class_names")
-            if names is None and classes <= _MOST_NUMBERED:  # written by an older version
-                names = names_of_numbers(classes)
             if classes > len(names or ()):
                 raise ValueError("classes have no names")
             scaling, conditions = saved.get("scaling"), saved.get("conditions")

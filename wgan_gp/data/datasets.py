@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError
 from .sources.built_in import BUILT_IN, BuiltInReader
-from .spec import DataSpec, is_normalized, names_of_numbers
+from .spec import DataSpec, count_of, is_normalized, names_of_numbers
 
 if typing.TYPE_CHECKING:
     import numpy as np
@@ -52,6 +52,9 @@ class DatasetReader(Protocol):
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         """Returns the properties of the dataset without reading all of its examples."""
+
+    def with_settings(self, settings: DataSettings) -> DatasetReader:
+        """Returns a reader of the same data with another --image_size or --holdout."""
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any] | None:
         """Returns the fingerprint of the data, or None for a dataset without files."""
@@ -95,6 +98,7 @@ class Dataset:
         self._reader: Any = reader
         self._conditioning = conditioning
         self._devices = devices
+        self._held_out_count = 0
         self._set_classes()
 
     @property
@@ -142,11 +146,18 @@ class Dataset:
 
     def describe(self, size: int | None) -> str:
         """Returns what was understood of the data, in one line; see `DataSpec.describe`."""
-        settings = self.settings
+        settings, reader = self.settings, self._reader
         origin = f"--dataset={settings.dataset}"
         if settings.dataset in FILE_DATASETS:
             origin = f"{_DATA_DIR}={settings.data_dir}"
-        return f"{origin}: {self.spec.describe(size)}"
+        notes = list(getattr(reader, "notes", ()))
+        if self._held_out_count:
+            held_out = count_of(self._held_out_count, "example")
+            notes.append(f"{held_out} held out (--holdout={settings.holdout:g})")
+        found = self.spec.describe(
+            size, getattr(reader, "label_column", None), getattr(reader, "condition_names", ())
+        )
+        return f"{origin}: {'; '.join([found, *notes])}"
 
     @property
     def takes_record(self) -> bool:
@@ -176,7 +187,7 @@ class Dataset:
         settings = self.settings
         if plain:
             settings = dataclasses.replace(settings, dequantization=False, random_flips=False)
-        data = self._open(self._reader, settings)
+        data = self._training_part(self._open(self._reader, settings))
         self._check_batch_size(batch_size, data)
         return data
 
@@ -188,6 +199,7 @@ class Dataset:
         """
         with _reporting(_DATA_DIR, self.settings):
             data = self._reader.open_unread(self.settings, devices=self._devices)
+        data = self._training_part(data)
         self._check_batch_size(batch_size, data)
         return data
 
@@ -196,32 +208,60 @@ class Dataset:
         """The side of the default square of images that can be resized, else None."""
         return getattr(self._reader, "square_side", None)
 
-    def with_image_size(self, image_size: int | str) -> Dataset:
-        """Returns a dataset that has a `square_side` with another --image_size."""
-        settings = dataclasses.replace(self.settings, image_size=image_size)
+    def with_settings(self, **changes: Any) -> Dataset:
+        """Returns the same dataset with other values of --image_size or --holdout."""
+        settings = dataclasses.replace(self.settings, **changes)
         with _reporting(_DATA_DIR, settings):
-            reader = self._reader.resized(settings)
+            reader = self._reader.with_settings(settings)
         return Dataset(settings, reader, self._conditioning, self._devices)
+
+    @property
+    def has_held_out(self) -> bool:
+        """Is True if there is held-out data; see `open_held_out`."""
+        settings = self.settings
+        return bool(
+            settings.test_data_dir or settings.holdout or self._held_out_split() is not None
+        )
+
+    def is_held_out(self, size: int) -> np.ndarray:
+        """Returns which of `size` examples --holdout sets aside: `[size]` bool."""
+        from .holdout import is_held_out  # noqa: PLC0415
+
+        return is_held_out(size, self.settings.holdout)
 
     def open_held_out(self) -> InMemoryData | StreamedData | None:
         """Opens the held-out data, or returns None if there is none.
 
-        The held-out data is --test_data_dir or, for a dataset of tensorflow-datasets, the split
+        The held-out data is --test_data_dir, the share --holdout of the examples, or the split
         "test" or "validation". It is not cached in memory.
 
         Raises:
           UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
             dataset.
         """
-        settings = self.settings
+        settings = dataclasses.replace(self.settings, cache="off")
         if settings.test_data_dir is not None:
             return self._open_test_data_dir(settings.test_data_dir)
-        if not hasattr(self._reader, "held_out_split"):
-            return None
-        split = self._reader.held_out_split(settings)
+        if settings.holdout:
+            data: Any = self._open(self._reader, settings)
+            return data.part(self.is_held_out(data.size))
+        split = self._held_out_split()
         if split is None:
             return None
-        return self._open(self._reader, dataclasses.replace(settings, split=split, cache="off"))
+        return self._open(self._reader, dataclasses.replace(settings, split=split))
+
+    def _held_out_split(self) -> str | None:
+        if not hasattr(self._reader, "held_out_split"):
+            return None
+        return self._reader.held_out_split(self.settings)
+
+    def _training_part(self, data: Any) -> Any:
+        """Returns opened data without the examples that --holdout sets aside."""
+        if not self.settings.holdout:
+            return data
+        is_held_out = self.is_held_out(data.size or 0)
+        self._held_out_count = int(is_held_out.sum())
+        return data.part(~is_held_out)
 
     def fingerprint(self) -> dict[str, Any] | None:
         """Returns the fingerprint of the dataset's files, or None for a dataset without files.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from ..errors import UserError
 from .feed.shuffling import shuffled
 
 # The largest dataset that --cache=auto holds in memory. It does not depend on this machine's
@@ -93,15 +94,29 @@ class OpenedData(abc.ABC):
     Attributes:
       format: The form of the stored examples.
       size: The number of examples in an epoch. None if the examples are generated.
+      kept: `[size]`, the indices of the examples in the whole dataset; None if they are all.
     """
 
     format: ExampleFormat
     size: int | None
+    kept: np.ndarray | None = None
 
     @property
     def example_shape(self) -> tuple[int, ...]:
         """`(H, W, C)` for images, `(D,)` for points."""
         return self.format.shape
+
+    def part(self, chosen: np.ndarray) -> OpenedData:
+        """Returns the data of the chosen examples `[size]` bool only.
+
+        Raises:
+          UserError: If the examples are not numbered.
+        """
+        raise UserError(
+            "--holdout, which --augment=ada sets, applies only to data of a fixed number of "
+            "examples",
+            "give --holdout=0, and use --augment=diffaugment",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +131,9 @@ class UnreadData(OpenedData):
     format: ExampleFormat
     size: int
     in_memory: bool
+
+    def part(self, chosen: np.ndarray) -> UnreadData:
+        return dataclasses.replace(self, size=int(np.count_nonzero(chosen)))
 
     @property
     def examples(self) -> tf.Tensor:
@@ -173,6 +191,12 @@ class StoredData(InMemoryData):
         self.examples = tf.constant(examples, format.dtype)
         self.labels = tf.constant(labels, format.label_spec().dtype)
         self.size = len(examples)
+
+    def part(self, chosen: np.ndarray) -> StoredData:
+        examples, labels = self.examples.numpy()[chosen], self.labels.numpy()[chosen]
+        part = StoredData(self._seed, self.format, examples, labels)
+        part.kept = np.flatnonzero(chosen)
+        return part
 
     def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         return self.gather(next(iter(self.indices(int(first), count))))

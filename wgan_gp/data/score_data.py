@@ -16,7 +16,7 @@ from .feed.pipeline import first_examples
 from .feed.shuffling import shuffled
 from .scaling.scaling import Scaling
 from .sources import pixels
-from .sources.array_checks import check_names, names_of
+from .sources.array_checks import check_names, check_shape, names_of
 from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
 from .sources.folder import find_source
 from .sources.labels import numbered_like
@@ -76,6 +76,8 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     indices = np.arange(total)
     if data.size is not None:
         indices = next(iter(shuffled(dataset.settings.seed, data.size, 0, total))).numpy()
+    if data.kept is not None:
+        indices = data.kept[indices]
     order = np.argsort(indices)
     known = labels[order] if dataset.label_count or dataset.conditions is not None else None
     yield from _split(examples[order], known, batch_size, indices[order])
@@ -175,12 +177,7 @@ def _read_arrays(path: str, spec: DataSpec, batch_size: int) -> Iterator[Example
     settings = DataSettings(dequantization=False)
     found = open_file(path, flag)
     examples = as_arrays(found.examples[:], flag=flag).examples
-    if examples.shape[1:] != spec.example_shape:
-        raise UserError(
-            f"{flag} contains examples of shape {examples.shape[1:]}, but the run has "
-            f"{spec.example_shape}",
-            "give examples of the run's shape",
-        )
+    check_shape(flag, examples.shape, spec)
     if examples.dtype == np.uint8:
         first = tf.constant(0, tf.int64)
         examples = pixels.normalize(settings, tf.constant(examples), first).numpy()
@@ -194,13 +191,7 @@ def _read_scaled(
     data: ArrayData, flag: str, spec: DataSpec, batch_size: int, scaling: Scaling
 ) -> Iterator[ExampleBatch]:
     """Yields the examples of a file of arrays, in the units of the data of the run."""
-    expected = (*spec.example_shape[:-1], len(scaling.constants))
-    if data.examples.shape[1:] != expected:
-        raise UserError(
-            f"{flag} contains examples of shape {data.examples.shape[1:]}, but the run was trained "
-            f"on {expected}",
-            "give examples of the shape of the run's data",
-        )
+    check_shape(flag, data.examples.shape, spec)
     check_names(flag, data, scaling)
     all_labels = _labels(data, spec, flag)
     for begin, part in chunks(data.examples):

@@ -51,31 +51,42 @@ class DataSpec:
         """The length K of the conditions of a run with conditions, else 0."""
         return 0 if self.conditions is None else self.conditions.size
 
-    def describe(self, size: int | None) -> str:
+    def describe(
+        self,
+        size: int | None,
+        label_column: str | None = None,
+        condition_names: Sequence[str] = (),
+    ) -> str:
         """Returns what a user should see of the data, in one line.
 
         Args:
           size: The number of examples; None if they are generated.
+          label_column: The column of a table that contains the labels, or None.
+          condition_names: The columns of a table that contain conditions.
         """
         *sides, last = self.example_shape
         names = None if self.scaling is None else self.scaling.names
         kinds = {
-            0: _count(last, "feature"),
-            1: f"{_count(sides[0] if sides else 0, 'step')} and {_count(last, 'channel')}",
-            2: f"{'x'.join(map(str, sides))} pixels and {_count(last, 'channel')}",
+            0: count_of(last, "feature"),
+            1: f"{count_of(sides[0] if sides else 0, 'step')} and {count_of(last, 'channel')}",
+            2: f"{'x'.join(map(str, sides))} pixels and {count_of(last, 'channel')}",
         }
-        found = "examples" if size is None else _count(size, "example")
+        found = "examples" if size is None else count_of(size, "example")
         parts = [f"{found} of {kinds[len(sides)]}"]
         if names is not None:
             parts[0] += f" ({_list(names)})"
         if self.class_names is not None:
-            parts.append(f"{_count(len(self.class_names), 'class')} ({_list(self.class_names)})")
-        if self.conditions is not None:
-            parts.append(f"conditions of {_count(self.conditions.size, 'number')}")
+            classes = f"{count_of(len(self.class_names), 'class')} ({_list(self.class_names)})"
+            parts.append(f"{classes} from column {label_column}" if label_column else classes)
+        if condition_names:
+            found = count_of(len(condition_names), "condition")
+            parts.append(f"{found} ({_list(condition_names)})")
+        elif self.conditions is not None:
+            parts.append(f"conditions of {count_of(self.conditions.size, 'number')}")
         return ", ".join(parts)
 
 
-def _count(number: int, name: str) -> str:
+def count_of(number: int, name: str) -> str:
     """Returns a number of things, such as "3 classes"."""
     return f"{number} {name}{'' if number == 1 else 'es' if name.endswith('s') else 's'}"
 

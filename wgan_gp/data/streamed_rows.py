@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
@@ -32,9 +33,19 @@ class _Shuffled(StreamedData):
         self._seed = seed
         self._labels = labels
 
+    def part(self, chosen: np.ndarray) -> Self:
+        part = copy.copy(self)
+        part.kept = np.flatnonzero(chosen)
+        part.size = len(part.kept)
+        return part
+
     def encoded(self, first: int, count: int) -> tf.data.Dataset:
         """Returns batches of the indices of examples; see `StreamedData.encoded`."""
-        return shuffled(self._seed, self.size, first, count)
+        places = shuffled(self._seed, self.size, first, count)
+        if self.kept is None:
+            return places
+        indices = tf.constant(self.kept, tf.int64)
+        return places.map(lambda places: tf.gather(indices, places))
 
     @abc.abstractmethod
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -75,7 +75,7 @@ def check_measured(has_held_out: bool, critic_terms: Sequence[str]) -> None:
     if not has_held_out:
         raise UserError(
             "--augment=ada measures the overfitting on held-out examples, and there are none",
-            "give --test_data_dir, or use --augment=diffaugment",
+            "give --holdout=0.1 or --test_data_dir, or use --augment=diffaugment",
         )
     if "wasserstein" not in critic_terms:
         raise UserError(

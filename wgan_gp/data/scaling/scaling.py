@@ -260,15 +260,23 @@ class Statistics:
         self.are_integers = True
         self._squares = np.zeros(features)
 
-    def add(self, examples: np.ndarray) -> np.ndarray:
-        """Adds the examples without NaN and infinity, and returns which they are, `[B]` bool."""
+    def add(self, examples: np.ndarray, used: np.ndarray | bool = True) -> np.ndarray:
+        """Adds the used examples, and returns which examples have no NaN or infinity.
+
+        Args:
+          examples: `[B, ..., features]`.
+          used: `[B]` bool, or True for all. Examples with NaN or infinity are never added.
+
+        Returns:
+          `[B]` bool.
+        """
         features = examples.shape[-1]
         values = examples.reshape(len(examples), -1, features).astype(np.float64)
         bad = np.logical_not(np.isfinite(values)).any(axis=1)
         self.invalid += bad.sum(axis=0)
         valid = np.logical_not(bad.any(axis=1))
-        if valid.any():
-            values = values[valid].reshape(-1, features)
+        if (valid & used).any():
+            values = values[valid & used].reshape(-1, features)
             self.are_integers &= bool((values == np.floor(values)).all())
             self._merge(values)
         return valid

@@ -12,6 +12,7 @@ from absl import logging
 
 from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
+from ..holdout import is_held_out
 from ..opened_data import (
     MAX_CACHE_BYTES,
     ExampleFormat,
@@ -25,13 +26,12 @@ from ..scaling.conditions import Conditions
 from ..scaling.dequantization import is_byte
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import Covariance
-from ..spec import DataSpec
+from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRows
 from . import array_checks, pixels
 from .array_files import ArrayData, open_arrays
 from .labels import numbered_like
-from .npy_files import chunks
-from .understood import describe
+from .npy_files import Rows, chunks
 
 
 class ArrayReader:
@@ -76,16 +76,33 @@ class ArrayReader:
         self.conditions: Conditions | None = None
         if self._data.conditions is not None:
             self._values = self._data.conditions[self._valid]
-            self.conditions = Conditions.of(self._values, self._flag)
+            trained_on = self._values[~is_held_out(len(self._values), settings.holdout)]
+            self.conditions = Conditions.of(trained_on, self._flag)
         array_checks.check_flags(self._flag, self.example_shape, settings)
-        if self._data.is_table:
-            understood = describe(self._data, int(self._valid.sum()))
-            logging.info(f"note: {self._flag}: {understood}")
 
     @property
     def label_count(self) -> int:
         """The number of classes, 0 without labels."""
         return len(self.class_names or ())
+
+    @property
+    def label_column(self) -> str | None:
+        """The name of the column of a table that contains the labels, or None."""
+        return self._data.label_name
+
+    @property
+    def condition_names(self) -> tuple[str, ...]:
+        """The names of the columns of a table that contain conditions."""
+        return self._data.condition_names or ()
+
+    @property
+    def notes(self) -> list[str]:
+        """What else was understood of the data, for people."""
+        rows = len(self._valid) - int(self._valid.sum()) + self._data.left_out
+        left_out = [f"{count_of(rows, 'row')} left out: missing values"] if rows else []
+        if not self._data.is_table and rows:
+            left_out = [f"{count_of(rows, 'example')} left out: NaN or infinity"]
+        return [*left_out, *self._data.notes]
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -168,6 +185,9 @@ class ArrayReader:
         form = self._format(settings)
         return UnreadData(form, int(self._valid.sum()), self._fits(settings, form))
 
+    def with_settings(self, settings: DataSettings) -> ArrayReader:
+        return ArrayReader(settings, self._flag, self._data)
+
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return {"examples": self._data.examples.shape[0], "content": self._content}
 
@@ -220,15 +240,17 @@ class ArrayReader:
         """
         rows = self._data.examples
         self._statistics = statistics = Statistics(rows.shape[-1])
+        is_trained_on = _is_trained_on(rows, settings.holdout)
         covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
         content = hashlib.sha256()
         valid = []
         with np.errstate(over="ignore", invalid="ignore"):  # see array_checks.check_range
-            for _, part in chunks(rows):
+            for first, part in chunks(rows):
                 content.update(np.ascontiguousarray(part).data)
-                valid.append(statistics.add(part))
+                used = is_trained_on[first : first + len(part)]
+                valid.append(statistics.add(part, used))
                 if covariance is not None:
-                    covariance.add(part[valid[-1]])
+                    covariance.add(part[valid[-1] & used])
         for values in (self._data.labels, self._data.conditions):
             if values is not None:
                 content.update(np.ascontiguousarray(values).data)
@@ -255,3 +277,13 @@ class ArrayReader:
             whitening = covariance.whitening(scaling.offset, scaling.scale, scaling.used)
             scaling = dataclasses.replace(scaling, whitening=whitening)
         return scaling, is_valid, content.hexdigest()
+
+
+def _is_trained_on(rows: Rows, share: float | None) -> np.ndarray:
+    """Returns the examples that determine the scaling, `[N]` bool: not those that are held out."""
+    used = np.ones([rows.shape[0]], bool)
+    if share:
+        for first, part in chunks(rows):
+            used[first : first + len(part)] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+        used[used] = ~is_held_out(np.count_nonzero(used), share)
+    return used

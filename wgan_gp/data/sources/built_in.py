@@ -68,6 +68,9 @@ class BuiltInReader:
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> InMemoryData:
         return self.open(settings, classes=0, devices=devices)
 
+    def with_settings(self, settings: DataSettings) -> BuiltInReader:
+        return BuiltInReader(settings)
+
     def fingerprint(self, settings: DataSettings) -> None:
         return None
 

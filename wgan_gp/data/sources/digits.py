@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...config import DataSettings
 from ..opened_data import ExampleFormat, StoredData
 from .pixels import flip
-from .resizing import central_window
+from .shapes import central_window
 
 SIDE = 8
 GRAY_LEVELS = 16.0  # pixels are in [0, 16]
@@ -28,8 +28,9 @@ def open_data(settings: DataSettings, example_shape: tuple[int, int, int]) -> St
     digits = sklearn.datasets.load_digits()
     images = tf.constant(digits.images[..., None] / (GRAY_LEVELS / 2) - 1, tf.float32)
     if images.shape[1:3] != example_shape[:2]:
-        window = central_window(tf.constant([SIDE, SIDE]), example_shape[:2])
-        images = tf.image.crop_to_bounding_box(images, *tf.unstack(window))
+        height, width = central_window((SIDE, SIDE), example_shape[:2])
+        top, left = (SIDE - height) // 2, (SIDE - width) // 2
+        images = tf.image.crop_to_bounding_box(images, top, left, height, width)
         images = tf.image.resize(images, example_shape[:2])  # bilinear: stays in [-1, 1]
     images = tf.repeat(images, example_shape[2], axis=3)
     stored = ExampleFormat(example_shape, tf.float32, functools.partial(flip, settings))

@@ -83,17 +83,9 @@ class FolderSource(Source):
         self.class_names = chosen.class_names
         self.size = len(chosen.names)
         self.square_side = default_square(headers[0].size)[0]
-        # Classes that these examples lack could not be numbered.
-        self.held_out_split = next(
-            (
-                each
-                for each in _HELD_OUT
-                if each != split
-                and each in splits
-                and set(splits[each].class_names or ()) <= set(self.class_names or ())
-            ),
-            None,
-        )
+        others = (each for each in _HELD_OUT if each in splits and each != split)
+        fitting = (each for each in others if _fits(splits[each].class_names, self.class_names))
+        self.held_out_split = next(fitting, None)
 
     def fingerprint(self) -> dict[str, Any]:
         return {
@@ -148,6 +140,11 @@ class FolderSource(Source):
         return FolderSource(
             self.origin, self._files, self._splits, self._split, form, self._headers
         )
+
+
+def _fits(names: tuple[str, ...] | None, known: tuple[str, ...] | None) -> bool:
+    """Returns True if a split has labels as the examples have, and no other classes."""
+    return (names is None) == (known is None) and set(names or ()) <= set(known or ())
 
 
 def find_source(settings: DataSettings, flag: str = "--data_dir") -> FolderSource:

@@ -58,6 +58,9 @@ class FrameReader(ArrayReader):
         reader.use_spec(self._spec(classes))
         return reader.open(settings, classes=classes, devices=devices)
 
+    def with_settings(self, settings: DataSettings) -> FrameReader:
+        return FrameReader(settings, self._function, self._flag)
+
     def held_out_split(self, settings: DataSettings) -> str | None:
         """Returns "test" or "validation" if the function returns other data for it, else None."""
         for split in ("test", "validation"):

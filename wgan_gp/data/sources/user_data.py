@@ -15,6 +15,7 @@ from ...config import DataSettings, DeviceSettings, sides_of
 from ...errors import UserError, explaining
 from ...run_directory.json_files import digest
 from ..feed.pipeline_errors import check
+from ..holdout import is_held_out
 from ..opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
 from ..scaling.conditions import Conditions
 from ..spec import DataSpec, names_of_numbers
@@ -52,7 +53,10 @@ class UserReader:
         self.example_shape = _example_shape(data)
         self.class_names = _class_names(data, settings, flag)
         values = data.conditions
-        self.conditions = None if values is None else Conditions.of(values, flag)
+        self.conditions = None
+        if values is not None:
+            trained_on = values[~is_held_out(len(values), settings.holdout)]
+            self.conditions = Conditions.of(trained_on, flag)
         self._check_flags(settings)
 
     @property
@@ -115,6 +119,9 @@ class UserReader:
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         return self.open(settings, classes=0, devices=devices)
+
+    def with_settings(self, settings: DataSettings) -> UserReader:
+        return UserReader(settings, self._function, self._flag)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         data = self._read(settings, settings.split)

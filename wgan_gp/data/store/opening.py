@@ -15,7 +15,7 @@ from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
 from ..sources import pixels
 from ..sources.labels import numbered_like
 from ..sources.source import Source
-from ..spec import DataSpec
+from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import OFF, cache_folder, cached, find_record, local_copy
 from .store import Record
@@ -40,6 +40,7 @@ class SourceReader:
         self._split = split
         self._data_cache = data_cache
         self._recorded: tuple[str, ...] | None = None
+        self.notes: list[str] = []  # what was understood of the data, for people
         self.example_shape = source.shape
 
     @functools.cached_property
@@ -83,7 +84,9 @@ class SourceReader:
         unread = self._unread(source, settings, devices)
         folder = cache_folder(settings.data_cache)
         store = cached(source, folder, in_memory=unread.in_memory)
-        labels = store.labels
+        labels, left_out = store.labels, store.record.unreadable
+        if left_out and source is self._source:
+            self.notes = [f"{count_of(left_out, 'example')} left out: unreadable"]
         if classes and not store.class_names:
             raise UserError(
                 f"{source.origin} has no labels, which the run needs", "give data with labels"
@@ -103,8 +106,8 @@ class SourceReader:
         """Returns the properties of the data, which are held in memory as set by --cache."""
         return self._unread(self._source, settings, devices)
 
-    def resized(self, settings: DataSettings) -> SourceReader:
-        """Returns a reader of the same pictures for another --image_size."""
+    def with_settings(self, settings: DataSettings) -> SourceReader:
+        """Returns a reader of the same pictures with other settings."""
         return SourceReader(self._source.resized(settings), self._split, self._data_cache)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Reading:
         self.read = begin.read
         self.unreadable = begin.unreadable
         self.left_out = list(begin.left_out)
-        self._reasons: list[str] = []
+        self._reasons: dict[str, str] = {}  # by the names of the first examples that are left out
 
     def __iter__(self) -> Iterator[Example]:
         source, found = self._source, self.read - self.unreadable
@@ -66,21 +66,26 @@ class Reading:
                 found += 1
                 yield example
         if not found:
-            why = self._reasons[0] if self._reasons else "there are none"
+            first = next(iter(self._reasons.items()), None)
+            why = f"{printable(first[0])}: {first[1]}" if first else "there are none"
             raise UserError(
                 f"{source.origin} has no example that can be read ({why})", "give readable files"
             )
 
     def warn(self) -> None:
-        """Names the examples that are left out on stderr."""
+        """Names the examples that are left out on stderr, with each reason once."""
         if not self.unreadable:
             return
-        names = [printable(name) for name in self.left_out[:_MOST_NAMED]]
+        names, said = [], set()
+        for name in self.left_out[:_MOST_NAMED]:
+            reason = self._reasons.get(name)
+            is_new = reason is not None and reason not in said
+            names.append(f"{printable(name)} ({reason})" if is_new else printable(name))
+            said.add(reason)
         more = f" and {self.unreadable - len(names)} more" if self.unreadable > len(names) else ""
-        why = f" (the last one: {self._reasons[-1]})" if self._reasons else ""
         logging.warning(
             f"{self._source.origin}: {self.unreadable} of {self.read} examples cannot be read and "
-            f"{'is' if self.unreadable == 1 else 'are'} left out: {', '.join(names)}{more}{why}"
+            f"{'is' if self.unreadable == 1 else 'are'} left out: {', '.join(names)}{more}"
         )
 
     def _leave_out(self, reason: Unreadable) -> None:
@@ -88,8 +93,8 @@ class Reading:
         self.unreadable += 1
         if len(self.left_out) < MOST_NAMES:
             self.left_out.append(name)
-        text = f"{printable(name)}: {shorten(str(reason))}"
-        self._reasons = [*self._reasons[:1], text]
+        if len(self._reasons) < _MOST_NAMED:
+            self._reasons[name] = shorten(str(reason))
 
 
 def _decoded(source: Source, first: int) -> Iterator[Example | Unreadable]:
