@@ -249,9 +249,9 @@ def test_a_probe_that_cannot_be_read_is_removed():
 def test_the_folder_of_a_pattern_is_read():
     read = []
     files = types.SimpleNamespace(stat=read.append)
-    for path in ("gs://b/shards-*.tfrecord", "gs://b/pictures"):
+    for path in ("gs://b/shards-*.tfrecord", "gs://b/a,b", "gs://b/c@8", "gs://b/d*,gs://c/*"):
         expect(cloud_checks.check_bucket_read("data_dir", path, files), Finding.OK, path)
-    assert read == ["gs://b", "gs://b/pictures"]
+    assert read == ["gs://b", "gs://b/a,b", "gs://b", "gs://b"]
     missing = failing(tf.errors.NotFoundError(None, None, "no such object"), "stat")
     finding = cloud_checks.check_bucket_read("data_dir", "gs://b/x", missing)
     expect(finding, Finding.PROBLEM, "--data_dir=gs://b/x cannot be read (no such object)")

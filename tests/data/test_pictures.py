@@ -14,12 +14,14 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
+from tests.helpers.records import write_records
 from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.app.run_errors import explaining_errors
 from wgan_gp.config import Config
 from wgan_gp.data.feed.loop_input import open_loop_input
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
-from wgan_gp.data.sources import pictures, pixels, shapes, tiff
+from wgan_gp.data.scaling import pixels
+from wgan_gp.data.sources import pictures, shapes, tiff
 from wgan_gp.data.sources.forms import Form
 from wgan_gp.data.sources.user_data import UserReader
 from wgan_gp.errors import UserError
@@ -49,16 +51,6 @@ def put(folder, **files):
     for name, content in files.items():
         (folder / ".".join(name.rsplit("_", 1))).write_bytes(content)
     return str(folder)
-
-
-def write_records(path, contents):
-    """Writes a TFRecord file of encoded images without labels, and returns its path."""
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for content in contents:
-            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
-            features = tf.train.Features(feature={"image": feature})
-            writer.write(tf.train.Example(features=features).SerializeToString())
-    return str(path)
 
 
 def settings_of(folder, **settings):
@@ -149,7 +141,7 @@ def test_the_default_size_is_that_of_equal_images(tmp_path, dataset, sizes, shap
     images = {f"{number}_png": encoded(ramp(*size)) for number, size in enumerate(sizes)}
     folder = put(tmp_path / "images", **images)
     if dataset == "tfrecord":
-        folder = write_records(tmp_path / "x", images.values())
+        folder = write_records(tmp_path / "x", [{"image": each} for each in images.values()])
     assert find_data(settings_of(folder, dataset=dataset)).spec.example_shape == shape
 
 
@@ -223,10 +215,11 @@ def test_cropping_is_announced_once(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["image_folder", "tfrecord"])
 def test_images_of_another_ratio_are_refused(tmp_path, dataset):
-    folder = put(tmp_path / "x", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(96, 48)))
+    images = [encoded(ramp(48, 24)), encoded(ramp(96, 48))]
     if dataset == "tfrecord":
-        contents = [encoded(ramp(48, 24)), encoded(ramp(96, 48))]
-        folder = write_records(tmp_path / "r", contents)
+        folder = write_records(tmp_path / "x", [{"image": image} for image in images])
+    else:
+        folder = put(tmp_path / "x", a_png=images[0], b_png=images[1])
     config = settings_of(folder, dataset=dataset, crop="none")
     assert (
         open_data(Config(**{**config.to_dict(), "image_size": "10x5", "batch_size": 2})).size == 2
@@ -262,6 +255,17 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
         first_examples(open_data(config), 4)
     center = Config(**{**config.to_dict(), "crop": "center"})
     assert len(first_examples(open_data(center), 4)[0]) == 4
+
+
+@pytest.mark.slow
+def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("wgan_gp.data.sources.tfrecords._INSPECTED", 1)
+    for name, sizes in (("a", [(8, 4)] * 2), ("b", [(8, 4), (4, 8)])):
+        write_records(tmp_path / name, [{"image": encoded(ramp(*size))} for size in sizes])
+    config = settings_of(f"{tmp_path}/[ab]", dataset="tfrecord", crop="none", cache="off")
+    message = rf"^--data_dir=.*: record 1 of {tmp_path}/b: it has 4x8 pixels, and --crop=none"
+    with pytest.raises(UserError, match=message):
+        open_data(config)
 
 
 # Orientation
@@ -407,6 +411,16 @@ def test_a_run_on_16_bits_trains_and_samples(tmp_path):
         assert call_main("--mode=sample", f"--sample_format={kind}", *flags) == 0
     assert PIL.Image.open(f"{tmp_path}/p/00000.png").mode == "L"
     assert np.load(f"{tmp_path}/n.npz")["samples"].dtype == np.float32
+
+
+def test_records_keep_16_bits(tmp_path):
+    image = np.stack([DEEP, DEEP[::-1], DEEP[:, ::-1]], -1)
+    images = [deep_png(image), encoded(DEEP, "TIFF")]
+    path = write_records(tmp_path / "x", [{"image": content} for content in images])
+    data = open_data(settings_of(path, dataset="tfrecord", batch_size=2))
+    assert data.format.dtype == tf.uint16 and data.example_shape == (6, 5, 3)
+    wanted = [image, np.repeat(DEEP[..., None], 3, 2)]
+    np.testing.assert_array_equal(data.examples, wanted)
 
 
 # Channels

@@ -66,8 +66,8 @@ class DataSettings(Seeded):
     )
     data_dir: str | None = setting(
         None,
-        "Location of the data, local or gs://: a folder of images (image_folder), a pattern of "
-        "files (tfrecord), a table, a file of arrays or a folder of them (array), or "
+        "Location of the data, local or gs://: a folder of images (image_folder), files, a "
+        "folder or patterns (tfrecord), a table, a file of arrays or a folder of them (array), or "
         "the folder in which tensorflow-datasets prepares its datasets.",
         path=True,
         per_process=True,
@@ -113,6 +113,18 @@ class DataSettings(Seeded):
         "commas (docs/conditions.md).",
         affects="data",
     )
+    image_feature: str | None = setting(
+        None,
+        "Name of the feature of TFRecords that contains the image. Default: image, image/encoded, "
+        "image_raw, image_bytes, encoded or data, or the only feature of bytes.",
+        affects="data",
+    )
+    label_feature: str | None = setting(
+        None,
+        "Name of the feature of TFRecords that contains the class. Default: label, "
+        "image/class/label, class, labels or target.",
+        affects="data",
+    )
     download: bool = setting(
         False,
         "Download and prepare a dataset of tensorflow-datasets if it is missing.",
@@ -128,8 +140,9 @@ class DataSettings(Seeded):
     )
     num_classes: int | None = setting(
         None,
-        "Number of classes of a tfrecord dataset or a tf.data.Dataset of yours, whose labels are 0 "
-        "to num_classes - 1. Other data say their classes.",
+        "Number of classes of a tf.data.Dataset of yours, whose labels are 0 to num_classes - 1. "
+        "TFRecords with such labels are then not read ahead to find their classes. Other data say "
+        "their classes.",
         minimum=1,
         maximum=1_000_000,
         affects="data",

@@ -29,7 +29,8 @@ FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR = "--data_dir"
 _LABEL_REMEDIES = {
-    "tfrecord": "add --num_classes=N, for labels 0 ... N - 1",
+    "tfrecord": "give one integer or text in each example as the feature label (other names: "
+    "--label_feature)",
     "array": "give a file with labels or conditions, or a table with a column named label or "
     "class (other names: --label_column, --condition_columns)",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
@@ -193,8 +194,8 @@ class Dataset:
     def open_unread(self, *, batch_size: int) -> OpenedData:
         """Returns the properties of the dataset, which suffice to compile a run.
 
-        No example is decoded, but TFRecord files are read to count their records. See `open` for
-        the argument and the error.
+        No example is decoded, but TFRecord files without a store are read to count their records.
+        See `open` for the argument and the error.
         """
         with _reporting(_DATA_DIR, self.settings):
             data = self._reader.open_unread(self.settings, devices=self._devices)
@@ -343,6 +344,25 @@ def find_dataset(
 
 def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader:
     """Finds the reader of a dataset whose files `flag` names."""
+    _check_flags(settings)
+    if settings.dataset in BUILT_IN:
+        return BuiltInReader(settings)
+    from .sources import arrays, folder, prepared, tfrecords  # noqa: PLC0415
+    from .store.opening import SourceReader  # noqa: PLC0415
+
+    with _reporting(flag, settings):
+        if settings.dataset == "image_folder":
+            return SourceReader(folder.find_source(settings, flag), settings.split)
+        if settings.dataset == "tfrecord":
+            source = tfrecords.find_source(settings, flag)
+            return SourceReader(source, settings.split, settings.data_cache)
+        if settings.dataset == "array":
+            return typing.cast(DatasetReader, arrays.ArrayReader(settings, flag))
+        return SourceReader(prepared.find_source(settings), settings.split)
+
+
+def _check_flags(settings: DataSettings) -> None:
+    """Raises UserError if a flag does not apply to the dataset."""
     if settings.num_classes is not None and settings.dataset != "tfrecord":
         raise UserError(
             f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and to a "
@@ -356,21 +376,9 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
     for name, default in of_arrays.items():
         if settings.dataset != "array" and (value := getattr(settings, name)) != default:
             raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
-    if settings.dataset in BUILT_IN:
-        return BuiltInReader(settings)
-    from .sources import arrays, folder, prepared, records  # noqa: PLC0415
-    from .store.opening import SourceReader  # noqa: PLC0415
-
-    finders: dict[str, Callable[[DataSettings, str], Any]] = {
-        "array": arrays.ArrayReader,
-        "tfrecord": records.find_reader,
-    }
-    with _reporting(flag, settings):
-        if settings.dataset == "image_folder":
-            return SourceReader(folder.find_source(settings, flag), settings.split)
-        if settings.dataset in finders:
-            return finders[settings.dataset](settings, flag)
-        return SourceReader(prepared.find_source(settings), settings.split)
+    for name in ("image_feature", "label_feature"):
+        if settings.dataset != "tfrecord" and (value := getattr(settings, name)) is not None:
+            raise UserError(f"--{name}={value} applies only to --dataset=tfrecord", "omit it")
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from ..errors import UserError
 from .datasets import Dataset
 from .feed.pipeline import first_examples
 from .feed.shuffling import shuffled
+from .scaling import pixels
 from .scaling.scaling import Scaling
-from .sources import pixels
 from .sources.array_checks import check_names, check_shape, names_of
 from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
 from .sources.folder import find_source

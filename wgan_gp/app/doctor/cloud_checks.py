@@ -82,11 +82,13 @@ def check_bucket_read(flag: str, path: str, files: Any) -> Finding:
 
     Args:
       flag: The flag that gives the path.
-      path: The gs:// path, which may contain a pattern in its last part.
+      path: The gs:// path. Of TFRecords, it may end with a pattern or with "@" and the number of
+        files, and others may follow after a comma.
       files: tf.io.gfile, or an object with its functions.
     """
     what = f"--{flag}={path}"
-    folder = posixpath.dirname(path) if re.search(r"[*?[]", path) else path
+    first = re.split(r",\s*(?=gs://)", path)[0]
+    folder = posixpath.dirname(first) if re.search(r"[*?[]|@\d+$", first) else first
     try:
         files.stat(folder)
     except Exception as error:

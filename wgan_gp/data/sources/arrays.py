@@ -22,13 +22,14 @@ from ..opened_data import (
     StreamedData,
     UnreadData,
 )
+from ..scaling import pixels
 from ..scaling.conditions import Conditions
 from ..scaling.dequantization import is_byte
 from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import Covariance
 from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRows
-from . import array_checks, pixels
+from . import array_checks
 from .array_files import ArrayData, open_arrays
 from .labels import numbered_like
 from .npy_files import Rows, chunks

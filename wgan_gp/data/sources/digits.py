@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...config import DataSettings
 from ..opened_data import ExampleFormat, StoredData
-from .pixels import flip
+from ..scaling.pixels import flip
 from .shapes import central_window
 
 SIDE = 8

@@ -132,6 +132,14 @@ def decode(content: bytes, form: Form) -> np.ndarray:
         raise Unreadable(_describe(content, error)) from error
 
 
+def fit(levels: np.ndarray, form: Form) -> np.ndarray:
+    """Returns the center of an upright picture `[H, W, K]`, resized; see `decode`."""
+    channels = levels.shape[2]
+    if levels.dtype == np.uint8 and form.bits == 8 and {channels, form.shape[2]} <= set(_MODES):
+        return _fit(PIL.Image.fromarray(levels[..., 0] if channels == 1 else levels), form)
+    return _fit_levels(levels, form)
+
+
 def _open(content: bytes) -> PIL.Image.Image:
     """Returns a picture whose pixels are not decoded yet."""
     image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)

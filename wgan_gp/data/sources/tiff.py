@@ -16,9 +16,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import PIL.TiffImagePlugin
-import tensorflow as tf
 
-EXTENSIONS = (".tif", ".tiff")
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 INSTALL = "pip install tifffile"
 # Tags, and the format of a sample that is an unsigned integer.
@@ -161,46 +159,3 @@ def turn(image: np.ndarray, orientation: int) -> np.ndarray:
 
 def _as_tuple(value: Any) -> tuple:
     return value if isinstance(value, tuple) else (value,)
-
-
-# TensorFlow cannot decode TIFF files, so the following operations call Python.
-
-
-def begins_as_tiff(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns `is_tiff` of a file, scalar string."""
-    return tf.reduce_any(tf.strings.substr(encoded, 0, 4) == tf.constant(SIGNATURES))
-
-
-def decode(encoded: tf.Tensor, dtype: tf.DType, max_pixels: int) -> tf.Tensor:
-    """Returns an upright TIFF, `[H, W, K]` of `dtype`, uint8 or uint16.
-
-    Raises:
-      tf.errors.InvalidArgumentError: If the file cannot be read or has too many pixels.
-    """
-
-    def read(given: Any) -> np.ndarray:
-        content = _as_bytes(given)
-        if np.prod(read_header(content).size) > max_pixels:
-            raise ValueError("the image has too many pixels")
-        image = read_tiff(content)
-        if image.dtype == dtype.as_numpy_dtype:
-            return image
-        if dtype == tf.uint16:
-            return image.astype(np.uint16) * 257  # 255 becomes 65535
-        return (image >> 8).astype(np.uint8)
-
-    return tf.ensure_shape(tf.numpy_function(read, [encoded], dtype), [None, None, None])
-
-
-def decode_size(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns height and width `[2]` int32 of an upright TIFF, from its header."""
-
-    def read(given: Any) -> np.ndarray:
-        return np.array(read_header(_as_bytes(given)).size, np.int32)
-
-    return tf.ensure_shape(tf.numpy_function(read, [encoded], tf.int32), [2])
-
-
-def _as_bytes(given: Any) -> bytes:
-    """Returns the argument of a function of tf.numpy_function, which is an array if it is eager."""
-    return given if isinstance(given, bytes) else given.item()

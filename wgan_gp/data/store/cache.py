@@ -15,7 +15,7 @@ from ...errors import UserError
 from ...run_directory.files import local_path
 from ..sources.source import Source
 from .building import INCOMPLETE, UnwritableError, build, copy, is_built, load
-from .store import Record, Store, delete_store, read_record
+from .store import Record, Store, delete_store, key_of, open_store, read_record
 
 OFF = "off"
 _KEY_LENGTH = 20
@@ -47,10 +47,11 @@ def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> St
     """
     if folder is None:
         return _decoded_once(source, in_memory)
-    record = Record.of(source)
-    path = store_path(folder, record)
+    key = key_of(source)
+    path = store_path(folder, key)
     try:
-        _delete_damaged(path, record.key)
+        if _is_usable(path, key):
+            return open_store(path)
         return build(source, path)
     except UnwritableError as error:
         logging.warning(f"{error.what}: {source.origin} is decoded at this start only")
@@ -68,19 +69,31 @@ def local_copy(store: Store, folder: str | None) -> Store:
       UserError: If there is not enough space.
     """
     if folder is not None:
-        path = store_path(folder, store.record)
+        path = store_path(folder, store.record.key)
         try:
-            _delete_damaged(path, store.record.key)
+            _is_usable(path, store.record.key)
             return copy(store, path)
         except UnwritableError as error:
             logging.warning(f"{error.what}: {store.path} is copied for this start only")
     temporary = _Temporary()
-    return temporary.keep(copy(store, temporary.path(store.record)))
+    return temporary.keep(copy(store, temporary.path(store.record.key)))
 
 
-def store_path(folder: str, record: Record) -> str:
+def find_record(source: Source, folder: str | None) -> Record | None:
+    """Returns the record of the complete store of a source, or None if there is none."""
+    if folder is None:
+        return None
+    key = key_of(source)
+    try:
+        record = read_record(store_path(folder, key))
+    except (UserError, tf.errors.OpError, OSError):
+        return None  # `cached` says so
+    return record if record is not None and record.complete and record.key == key else None
+
+
+def store_path(folder: str, key: str) -> str:
     """Returns the folder of a store among the stores of a cache."""
-    return posixpath.join(folder, record.key[:_KEY_LENGTH])
+    return posixpath.join(folder, key[:_KEY_LENGTH])
 
 
 class Listed(NamedTuple):
@@ -124,9 +137,10 @@ def _look_at(folder: str, name: str) -> Listed | None:
     return Listed(name, path, record, sum(file.length for file in files), modified)
 
 
-def _delete_damaged(path: str, key: str) -> None:
+def _is_usable(path: str, key: str) -> bool:
+    """Returns True if a store is complete. A damaged one is deleted."""
     try:
-        is_built(path, key)
+        return is_built(path, key)
     except UnwritableError:
         raise
     except UserError as error:
@@ -134,13 +148,14 @@ def _delete_damaged(path: str, key: str) -> None:
         delete_store(path)
     except (tf.errors.OpError, OSError):
         pass  # `build` says so
+    return False
 
 
 def _decoded_once(source: Source, in_memory: bool) -> Store:
     if in_memory:
         return load(source)
     temporary = _Temporary()
-    return temporary.keep(build(source, temporary.path(Record.of(source))))
+    return temporary.keep(build(source, temporary.path(key_of(source))))
 
 
 class _Temporary:
@@ -149,8 +164,8 @@ class _Temporary:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="wgan_gp-")
 
-    def path(self, record: Record) -> str:
-        return store_path(self._folder.name, record)
+    def path(self, key: str) -> str:
+        return store_path(self._folder.name, key)
 
     def keep(self, store: Store) -> Store:
         return Store(store.record, store.rows, store.labels, store.path, keep=self._folder)

@@ -12,12 +12,13 @@ from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
 from ...run_directory.files import local_path
 from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
-from ..sources import pixels
+from ..scaling import pixels
 from ..sources.labels import numbered_like
 from ..sources.source import NO_LABEL, Source
 from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRecords, StreamedRows
-from .cache import cache_folder, cached, local_copy
+from .cache import OFF, cache_folder, cached, find_record, local_copy
+from .store import Record
 
 # The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
 # aborts the process.
@@ -30,14 +31,28 @@ class SourceReader:
     Args:
       source: The source.
       split: The split whose examples it has.
+      data_cache: The value of --data_cache. If the source has a complete store there, the size and
+        the classes are those of the store, for which some sources would read all of their files.
     """
 
-    def __init__(self, source: Source, split: str = "train"):
+    def __init__(self, source: Source, split: str = "train", data_cache: str | None = OFF):
         self._source = source
         self._split = split
+        self._data_cache = data_cache
+        self._recorded: tuple[str, ...] | None = None
         self.notes: list[str] = []  # what was understood of the data, for people
         self.example_shape = source.shape
-        self.class_names = source.class_names
+
+    @functools.cached_property
+    def _stored(self) -> Record | None:
+        return find_record(self._source, cache_folder(self._data_cache))
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes in the order of their numbers; None without labels."""
+        if self._recorded is not None:
+            return self._recorded
+        return self._source.class_names if self._stored is None else self._stored.class_names
 
     @property
     def label_count(self) -> int:
@@ -52,7 +67,7 @@ class SourceReader:
     def use_spec(self, spec: DataSpec) -> None:
         """Gives classes the numbers that they had at the beginning of the run."""
         if spec.classes and self.label_count:
-            self.class_names = spec.class_names
+            self._recorded = spec.class_names
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -67,7 +82,7 @@ class SourceReader:
         if settings.split != self._split:
             source = source.of_split(settings.split)
         source.prepare()
-        unread = _unread(source, settings, devices)
+        unread = self._unread(source, settings, devices)
         folder = cache_folder(settings.data_cache)
         store = cached(source, folder, in_memory=unread.in_memory)
         labels, left_out = store.labels, store.record.unreadable
@@ -96,11 +111,11 @@ class SourceReader:
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
         """Returns the properties of the data, which are held in memory as set by --cache."""
-        return _unread(self._source, settings, devices)
+        return self._unread(self._source, settings, devices)
 
     def with_settings(self, settings: DataSettings) -> SourceReader:
         """Returns a reader of the same pictures with other settings."""
-        return SourceReader(self._source.resized(settings), self._split)
+        return SourceReader(self._source.resized(settings), self._split, self._data_cache)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         """Returns the fingerprint of the files."""
@@ -110,8 +125,18 @@ class SourceReader:
         """Returns the name of a split that is not used for training, or None."""
         return self._source.held_out_split
 
+    def _unread(
+        self, source: Source, settings: DataSettings, devices: DeviceSettings
+    ) -> UnreadData:
+        size = None
+        if source is self._source and self._stored is not None:
+            size = self._stored.read
+        return _unread(source, size, settings, devices)
 
-def _unread(source: Source, settings: DataSettings, devices: DeviceSettings) -> UnreadData:
+
+def _unread(
+    source: Source, size: int | None, settings: DataSettings, devices: DeviceSettings
+) -> UnreadData:
     """Returns the properties of a source, which is held in memory as set by --cache.
 
     `auto` holds up to 1 GiB in memory. A source of unknown size is assumed to be the largest that
@@ -121,7 +146,9 @@ def _unread(source: Source, settings: DataSettings, devices: DeviceSettings) -> 
       UserError: If a remote TPU cannot read the examples.
     """
     form = _format_of(source, settings)
-    if source.is_prepared:
+    if size is not None:
+        count = size
+    elif source.is_prepared:
         count = source.size
     else:
         count = MAX_CACHE_BYTES // form.tpu_bytes
@@ -130,11 +157,11 @@ def _unread(source: Source, settings: DataSettings, devices: DeviceSettings) -> 
                 f"{source.origin} is not prepared, so its number of images is unknown: assuming "
                 f"{count:,}, which --cache=auto still holds in the memory of a device"
             )
-    size = count * form.example_bytes
+    total = count * form.example_bytes
     in_memory = settings.cache in ("on", "device")
-    in_memory = in_memory or (settings.cache == "auto" and size <= MAX_CACHE_BYTES)
+    in_memory = in_memory or (settings.cache == "auto" and total <= MAX_CACHE_BYTES)
     if devices.on_remote_tpu:
-        _check_remote(source.origin, size, in_memory, settings, devices)
+        _check_remote(source.origin, total, in_memory, settings, devices)
     return UnreadData(form, count, in_memory)
 
 

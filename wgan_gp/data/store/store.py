@@ -66,9 +66,8 @@ class Record:
     @classmethod
     def of(cls, source: Source) -> Record:
         """Returns the record of a source of which no example was read."""
-        form = {"shape": list(source.shape), "dtype": source.dtype.str}
-        key = digest({"format": _FORMAT, "identity": source.identity(), **form})
-        return cls(key, source.origin, tuple(source.shape), source.dtype.str, source.class_names)
+        shape, dtype = tuple(source.shape), source.dtype.str
+        return cls(key_of(source), source.origin, shape, dtype, source.class_names)
 
     @property
     def size(self) -> int:
@@ -85,6 +84,12 @@ class Record:
         write_object(
             posixpath.join(folder, RECORD), {"format": _FORMAT, **dataclasses.asdict(self)}
         )
+
+
+def key_of(source: Source) -> str:
+    """Returns the key of a source, which needs neither its size nor its classes."""
+    form = {"shape": list(source.shape), "dtype": source.dtype.str}
+    return digest({"format": _FORMAT, "identity": source.identity(), **form})
 
 
 _ENTRIES = schema.object_of(

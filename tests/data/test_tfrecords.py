@@ -1,0 +1,429 @@
+"""TFRecord files of others: compressed, with other names, with raw pixels, and damaged."""
+
+import io
+import json
+import pathlib
+import re
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+from tests.helpers.records import write_records
+from tests.helpers.runs import find_data, open_data
+from wgan_gp.config import Config, DataSettings
+from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data.sources import record_files, tfrecords
+from wgan_gp.data.sources.record_files import masked_crc32c
+from wgan_gp.data.sources.source import Unreadable
+from wgan_gp.data.sources.tfrecords import find_source
+from wgan_gp.errors import UserError
+
+SIDE = 8
+COUNT = 12
+RANDOM = np.random.default_rng(0)
+PIXELS = RANDOM.integers(0, 256, [COUNT, SIDE, SIDE, 3]).astype(np.uint8)
+
+
+def png(pixels):
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def examples(numbers=range(COUNT), image="image", label="label"):
+    return [{image: png(PIXELS[i]), label: i % 3} for i in numbers]
+
+
+def source(path, **settings):
+    given = DataSettings(dataset="tfrecord", data_dir=str(path), **settings)
+    return find_source(given, "--data_dir")
+
+
+def read(found):
+    """Returns the arrays and labels of all readable examples of a source."""
+    arrays, labels = [], []
+    for item in found.items():
+        try:
+            example = found.read(item)
+        except Unreadable:
+            continue
+        arrays.append(example.array)
+        labels.append(example.label)
+    return np.stack(arrays), labels
+
+
+# Checksums
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 1023, 1024, 1025, 1028, 5000])
+def test_checksums_are_those_of_tensorflow(tmp_path, size):
+    content = RANDOM.integers(0, 256, size).astype(np.uint8).tobytes()
+    with tf.io.TFRecordWriter(f"{tmp_path}/x") as writer:
+        writer.write(content)
+    stored = (tmp_path / "x").read_bytes()
+    assert masked_crc32c(content).to_bytes(4, "little") == stored[-4:]
+    assert masked_crc32c(stored[:8]).to_bytes(4, "little") == stored[8:12]
+
+
+# Files
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_all_compressions_are_read(tmp_path, compression):
+    write_records(tmp_path / "a.tfrecord", examples(), compression)
+    found = source(tmp_path / "a.tfrecord")
+    arrays, labels = read(found)
+    np.testing.assert_array_equal(arrays, PIXELS)
+    assert labels == [i % 3 for i in range(COUNT)]
+    assert (found.size, found.class_names) == (COUNT, ("0", "1", "2"))
+    assert [found.read(item).label for item in found.items(first=7)] == labels[7:]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["{0}", "{0}/*.tfrecord*", "{0}/x.tfrecord@2", "{0}/*-00000*, {0}/*-00001-of*"],
+)
+def test_files_are_found_by_each_kind_of_name(tmp_path, value):
+    write_records(tmp_path / "x.tfrecord-00000-of-00002", examples(range(7)))
+    write_records(tmp_path / "x.tfrecord-00001-of-00002", examples(range(7, COUNT)))
+    found = source(value.format(tmp_path))
+    np.testing.assert_array_equal(read(found)[0], PIXELS)
+    assert found.name(6) == f"record 6 of {tmp_path}/x.tfrecord-00000-of-00002"
+    assert found.name(7) == f"record 0 of {tmp_path}/x.tfrecord-00001-of-00002"
+    for first in (6, 7, 8, COUNT):
+        assert [found.name(index) for index, _ in found.items(first)] == [
+            found.name(index) for index in range(first, COUNT)
+        ]
+
+
+def test_a_path_that_exists_is_no_pattern(tmp_path):
+    write_records(tmp_path / "a,[b]@2", examples())
+    assert source(tmp_path / "a,[b]@2").size == COUNT
+
+
+def test_a_bucket_is_read(tmp_path):
+    folder = f"ram://{tmp_path.name}"
+    tf.io.gfile.makedirs(folder)
+    for name, compression in (("a", ""), ("b", "GZIP"), ("c", "ZLIB")):
+        local = write_records(tmp_path / name, examples(), compression)
+        tf.io.gfile.copy(local, f"{folder}/{name}")
+    found = source(folder)
+    np.testing.assert_array_equal(read(found)[0], np.concatenate([PIXELS] * 3))
+    assert found.size == 3 * COUNT and found.fingerprint()["sizes"] is None
+
+
+def test_a_missing_file_of_numbered_ones_is_named(tmp_path):
+    write_records(tmp_path / "x-00001-of-00003", examples())
+    with pytest.raises(UserError, match=r"lacks 2 of 3 files, such as .*/x-00000-of-00003"):
+        source(tmp_path / "x@3")
+
+
+def test_other_files_of_a_folder_are_named(tmp_path, capsys):
+    write_records(tmp_path / "a.tfrecord", examples())
+    (tmp_path / "README.txt").write_text("these are the records of a dataset, see the homepage")
+    (tmp_path / "_SUCCESS").write_text("")
+    assert source(tmp_path).size == COUNT
+    assert (
+        f"files without TFRecords are skipped: {tmp_path}/README.txt\n" in capsys.readouterr().err
+    )
+
+
+# Features
+
+
+def test_features_of_other_names_are_found_or_given(tmp_path):
+    example = {"picture": png(PIXELS[0]), "kind": b"cat", "n": 1}
+    path = write_records(tmp_path / "other", [example])
+    with pytest.raises(UserError, match=r"no image \(its features: kind, n, picture\).*--image_fe"):
+        source(path)
+    found = source(path, image_feature="picture", label_feature="kind")
+    assert found.class_names == ("cat",)
+    np.testing.assert_array_equal(read(found)[0], PIXELS[:1])
+    path = write_records(tmp_path / "one", [{"jpeg": png(PIXELS[0])}])
+    np.testing.assert_array_equal(read(source(path))[0], PIXELS[:1])
+    with pytest.raises(UserError, match=r"--label_feature=kind, but .* has no such label"):
+        source(path, label_feature="kind")
+
+
+def test_the_names_of_imagenet_are_known(tmp_path):
+    """Its labels are 1 to 1000, and its files contain the height and the width."""
+    rows = [
+        {
+            "image/encoded": png(PIXELS[i]),
+            "image/height": SIDE,
+            "image/width": SIDE,
+            "image/class/label": i + 1,
+            "image/class/text": b"kind",
+            "image/format": b"JPEG",
+        }
+        for i in range(3)
+    ]
+    found = source(write_records(tmp_path / "train-00000-of-01024", rows))
+    np.testing.assert_array_equal(read(found)[0], PIXELS[:3])
+    assert found.class_names == ("1", "2", "3")
+
+
+RAW = {
+    "sides": lambda x: {"image_raw": x.tobytes(), "height": SIDE, "width": SIDE},
+    "depth": lambda x: {"image": x.tobytes(), "rows": SIDE, "cols": SIDE, "depth": 3},
+    "StyleGAN": lambda x: {"data": x.transpose(2, 0, 1).tobytes(), "shape": [3, SIDE, SIDE]},
+    "shape": lambda x: {"image": x.tobytes(), "shape": [SIDE, SIDE, 3]},
+}
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_raw_pixels_are_read(tmp_path, kind):
+    path = write_records(tmp_path / "a.tfrecord", map(RAW[kind], PIXELS))
+    np.testing.assert_array_equal(read(source(path))[0], PIXELS)
+    small = read(source(path, image_size=4, image_channels=1))[0]
+    encoded = write_records(tmp_path / "b.tfrecord", examples())
+    np.testing.assert_array_equal(small, read(source(encoded, image_size=4, image_channels=1))[0])
+
+
+@pytest.mark.parametrize(
+    "shape", [{"height": SIDE, "width": SIDE, "depth": 1}, {"shape": [SIDE] * 2}]
+)
+def test_raw_gray_pixels_of_16_bits_are_read(tmp_path, shape):
+    deep = PIXELS[..., 0].astype("<u2") * 257
+    path = write_records(tmp_path / "a", [{"image": x.tobytes(), **shape} for x in deep])
+    found = source(path, image_channels=1)
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(read(found)[0], deep[..., None])
+
+
+def test_raw_pixels_of_another_size_are_unreadable(tmp_path):
+    rows = [RAW["sides"](x) for x in PIXELS]
+    rows[4]["image_raw"] = rows[4]["image_raw"][:-1]
+    found = source(write_records(tmp_path / "a", rows))
+    np.testing.assert_array_equal(read(found)[0], np.delete(PIXELS, 4, axis=0))
+
+
+def test_encoded_pictures_may_have_as_many_bytes_as_pixels(tmp_path):
+    contents = [png(x) for x in PIXELS]
+    rows = [{"image": each, "height": 1, "width": len(contents[0])} for each in contents]
+    np.testing.assert_array_equal(read(source(write_records(tmp_path / "a", rows)))[0], PIXELS)
+
+
+def test_the_largest_of_several_sizes_is_read(tmp_path):
+    for level, side in ((2, 4), (3, 8)):
+        small = PIXELS[:, :side, :side]
+        rows = [{"data": x.transpose(2, 0, 1).tobytes(), "shape": [3, side, side]} for x in small]
+        write_records(tmp_path / f"faces-r{level:02}.tfrecords", rows)
+    np.testing.assert_array_equal(read(source(tmp_path))[0], PIXELS)
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([1, 2, 7], ("1", "2", "7")),
+        ([10, 9, -1], ("-1", "9", "10")),
+        ([b"dog", b"cat", b"dog"], ("cat", "dog")),
+        ([2.0, 3.0, 2.0], ("2", "3")),
+        ([[0, 0, 1], [1, 0, 0], [0, 0, 1]], ("0", "2")),
+        ([2**40, 5, 5], ("5", str(2**40))),
+    ],
+)
+@pytest.mark.parametrize("files", [1, 3])
+def test_labels_of_any_kind_become_classes(tmp_path, values, names, files):
+    rows = [{"image": png(PIXELS[i]), "label": values[i]} for i in range(3)]
+    for number in range(files):
+        write_records(tmp_path / str(number), rows[number::files])
+    found = source(tmp_path)
+    assert found.class_names == names
+    wanted = [max(v.index(1), 0) if isinstance(v, list) else v for v in values]
+    named = [name.decode() if isinstance(name, bytes) else str(int(name)) for name in wanted]
+    assert [names[label] for label in read(found)[1]] == named
+
+
+def test_files_without_labels_have_no_classes(tmp_path):
+    found = source(write_records(tmp_path / "a", [{"image": png(x)} for x in PIXELS]))
+    assert found.class_names is None and set(read(found)[1]) == {0}
+
+
+def test_num_classes_saves_reading_the_labels(tmp_path, monkeypatch):
+    path = write_records(tmp_path / "a", examples())
+    monkeypatch.setattr(tfrecords, "_scan_labels", None)
+    found = source(path, num_classes=4)
+    assert found.class_names == ("0", "1", "2", "3") and found.size == COUNT
+    assert read(found)[1] == [i % 3 for i in range(COUNT)]
+    with pytest.raises(UserError, match=r"the label 2 \(record 2 of .*\), .* are 0 ... 1 — set"):
+        read(source(path, num_classes=2))
+
+
+def test_a_damaged_record_adds_no_class(tmp_path):
+    path = pathlib.Path(write_records(tmp_path / "a", examples()))
+    content = path.read_bytes()
+    label = tf.train.Int64List(value=[2]).SerializeToString()
+    place = content.rindex(label) + len(label) - 1
+    path.write_bytes(content[:place] + b"\x07" + content[place + 1 :])
+    found = source(path)
+    assert found.class_names == ("0", "1", "2") and len(read(found)[1]) == COUNT - 1
+
+
+@pytest.mark.parametrize("name", ["image_feature", "label_feature"])
+def test_names_of_features_are_only_for_records(name):
+    with pytest.raises(UserError, match=rf"--{name}=x applies only to --dataset=tfrecord — omit"):
+        find_data(Config(**{name: "x"}))
+
+
+# Damage
+
+
+def flip(content):
+    content[content.index(png(PIXELS[5])) + 20] ^= 1
+    return content
+
+
+def overwrite(content):
+    """Zeros as of a block of a disk that was not written."""
+    begin = content.index(png(PIXELS[3])) + 20
+    end = content.index(png(PIXELS[6])) - 100
+    content[begin:end] = bytes(end - begin)
+    return content
+
+
+DAMAGE = {
+    "flipped bit": (flip, {5}, "another checksum than its content"),
+    "zeros at the end": (lambda x: x + bytes(10**5), set(), "damaged from byte 3,"),
+    "cut": (lambda x: x[:-30], {11}, "damaged from byte 3,"),
+    "cut length": (lambda x: x + b"\0\0\0", set(), "damaged from byte 3,"),
+    "zeros": (
+        overwrite,
+        {3, 4, 5},
+        r"record 4 of .*from byte 1,\d+ to byte 1,\d+",
+    ),
+    "bad start": (lambda x: b"\0" * 8 + x[8:], {0}, "damaged from byte 0 to byte"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("cache", ["auto", "off"])
+def test_readable_records_of_a_damaged_file_are_read(tmp_path, damage, cache, capfd):
+    change, lost, says = DAMAGE[damage]
+    path = pathlib.Path(write_records(tmp_path / "a.tfrecord", examples()))
+    path.write_bytes(change(bytearray(path.read_bytes())))
+    write_records(tmp_path / "b.tfrecord", examples([0]))
+    kept = [i for i in range(COUNT) if i not in lost]
+    np.testing.assert_array_equal(read(source(path))[0], PIXELS[kept])
+    config = Config(dataset="tfrecord", data_dir=str(tmp_path), batch_size=1, cache=cache)
+    assert open_data(config).size == len(kept) + 1
+    said = capfd.readouterr().err
+    assert said.count("warning: ") == 1 and "left out: record " in said
+    assert str(path) in said and re.search(says, said)
+
+
+def test_records_after_one_that_seems_longer_than_the_file_are_read(tmp_path):
+    large = {"image": png(RANDOM.integers(0, 256, [64, 64, 3]).astype(np.uint8)), "label": 0}
+    path = pathlib.Path(write_records(tmp_path / "a", [*examples([0]), large, *examples([1, 2])]))
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] + content[10_000:])
+    found = source(path, image_size=SIDE)
+    np.testing.assert_array_equal(read(found)[0], PIXELS[:3])
+    assert found.size == 4
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_compressed_files_are_read_up_to_damage(tmp_path, compression, is_cut):
+    pixels = RANDOM.integers(0, 256, [300, SIDE, SIDE, 3]).astype(np.uint8)
+    rows = [{"image": png(x), "label": 1} for x in pixels]
+    path = pathlib.Path(write_records(tmp_path / "a", rows, compression))
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : None if is_cut else middle + 100] = b"" if is_cut else b"\xff" * 100
+    path.write_bytes(content)
+    found = source(path)
+    arrays, _ = read(found)
+    assert 20 < len(arrays) < len(rows) and found.size > len(arrays)
+    np.testing.assert_array_equal(arrays, pixels[: len(arrays)])
+
+
+def test_counting_agrees_with_reading_of_any_damage(tmp_path):
+    original = pathlib.Path(write_records(tmp_path / "a", examples())).read_bytes()
+    path = tmp_path / "b"
+    for number in range(60):
+        content = bytearray(original)
+        begin = int(RANDOM.integers(20, len(content)))
+        size = int(RANDOM.integers(1, 700))
+        if number % 3:
+            content[begin : begin + size] = RANDOM.bytes(len(content[begin : begin + size]))
+        else:
+            del content[begin : begin + size]
+        path.write_bytes(content)
+        file = record_files.open_record_file(str(path))
+        items = list(record_files.read_records(file))
+        assert record_files.count_records(file) == len(items)
+        intact = [x.content for x in items if isinstance(x, record_files.Record) and x.is_intact]
+        # At most the records in the changed part, and one that was cut, are lost.
+        assert len(intact) >= COUNT - 2 - size // 300 - 1
+        assert all(content in original for content in intact)
+
+
+# Stores and the order
+
+
+def test_the_second_start_reads_no_labels(tmp_path, monkeypatch, capfd):
+    write_records(tmp_path / "a", examples())
+    for compression in ("GZIP", "ZLIB"):
+        write_records(tmp_path / compression, examples(), compression)
+    for conditioning in ("none", "projection"):
+        config = Config(
+            dataset="tfrecord", data_dir=str(tmp_path), batch_size=4, conditioning=conditioning
+        )
+        dataset = find_data(config)
+        assert dataset.label_count == 3 and dataset.open_unread(batch_size=4).size == 3 * COUNT
+        data = dataset.open(batch_size=4)
+        assert data.size == 3 * COUNT and sorted(data.labels.numpy()) == sorted([0, 1, 2] * COUNT)
+        for name in ("_scan_labels", "_count"):
+            monkeypatch.setattr(tfrecords, name, None)
+    assert capfd.readouterr().err.count("decoding --data_dir") == 1
+
+
+def test_another_time_size_or_flag_makes_another_store(tmp_path):
+    path = write_records(tmp_path / "a", examples())
+    found = [
+        json.dumps(source(path, **settings).identity())
+        for settings in ({}, {"num_classes": 3}, {"image_size": 4}, {"label_feature": "label"})
+    ]
+    assert found[0] == found[3] and len(set(found)) == 3
+    write_records(path, examples())
+    assert json.dumps(source(path).identity()) not in found
+
+
+@pytest.mark.parametrize("cache", ["auto", "off"])
+def test_each_epoch_has_every_record_once_from_any_position(tmp_path, cache):
+    for number in range(3):
+        write_records(tmp_path / str(number), examples(range(number, COUNT, 3)))
+    config = Config(dataset="tfrecord", data_dir=str(tmp_path), batch_size=4, cache=cache)
+    data = open_data(Config(**{**config.to_dict(), "dequantization": False}))
+
+    def order(steps, first_step=0, hosts=1, replicas=1):
+        contexts = [tf.distribute.InputContext(hosts, host, replicas) for host in range(hosts)]
+        streams = [
+            iter(replica_batches(data, context, batch_size=4, first_step=first_step))
+            for context in contexts
+        ]
+        local = replicas // hosts
+        images = [
+            next(stream)[0].numpy()
+            for _ in range(steps)
+            for stream in streams
+            for _ in range(local)
+        ]
+        levels = np.rint((np.concatenate(images) + 1) * 127.5).astype(np.uint8)
+        return [PIXELS.tolist().index(image.tolist()) for image in levels]
+
+    whole = order(9)
+    epochs = np.split(np.array(whole), 3)
+    assert all(sorted(epoch) == list(range(COUNT)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    for first in range(9):
+        assert order(9 - first, first) == whole[4 * first :]
+    for hosts, replicas in ((1, 2), (1, 4), (2, 2), (2, 4), (4, 4)):
+        assert order(9, 0, hosts, replicas) == whole
+    assert order(4, 5, 2, 4) == whole[20:]

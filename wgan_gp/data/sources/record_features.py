@@ -1,0 +1,238 @@
+"""The features of a tf.train.Example: its picture, encoded or as raw pixels, and its label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ...config import DataSettings
+from ...errors import UserError, printable, shorten
+from . import pictures
+from .forms import MAX_COLOR_CHANNELS, Form
+from .source import Unreadable
+
+# The usual names of features; --image_feature and --label_feature give others.
+_STYLEGAN = "data"
+_IMAGES = ("image", "image/encoded", "image_raw", "image_bytes", "encoded", _STYLEGAN)
+_LABELS = ("label", "image/class/label", "class", "labels", "target")
+_HEIGHTS = ("height", "image/height", "rows")
+_WIDTHS = ("width", "image/width", "cols", "columns")
+_DEPTHS = ("depth", "image/depth", "channels", "image/channels")
+_SHAPE = "shape"
+_LONG_TEXT = 200  # bytes
+# The names of feature types in messages.
+_TYPE_NAMES = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
+
+
+class Features(NamedTuple):
+    """The features that are read.
+
+    Attributes:
+      image: The name of the feature of the picture.
+      label: The name of the feature of the label; None without labels.
+      is_raw: Whether pictures are raw pixels. A single example could not tell, because some encoded
+        pictures have as many bytes as pixels.
+    """
+
+    image: str
+    label: str | None
+    is_raw: bool
+
+
+def find_features(
+    examples: Sequence[tf.train.Example], settings: DataSettings, origin: str
+) -> Features:
+    """Finds the features of the first example that has a picture and, if it is needed, a label.
+
+    Raises:
+      UserError: If there is none, with the reason for the first example.
+    """
+    first_error = None
+    for example in examples:
+        try:
+            image = _image_feature(example, settings.image_feature, origin)
+            label = _label_feature(example, settings, origin)
+        except UserError as error:
+            first_error = first_error or error
+        else:
+            found = [each for each in examples if _has_bytes(each, image)]
+            return Features(image, label, _are_raw(found, image))
+    raise first_error or UserError(
+        f"{origin} contains no tf.train.Example", "give TFRecord files of tf.train.Example"
+    )
+
+
+def header_of(example: tf.train.Example, features: Features, name: str) -> pictures.Header | None:
+    """Returns the header of the picture of an example, or None if it cannot be read."""
+    if not _has_bytes(example, features.image):
+        return None
+    if not features.is_raw:
+        return pictures.read_header(_content(example, features.image), name)
+    pixels = _raw_pixels(example, features.image)
+    if pixels is None:
+        return None
+    height, width, channels = pixels.shape
+    return pictures.Header(name, (height, width), 8 * pixels.dtype.itemsize, channels)
+
+
+def decode(example: tf.train.Example, features: Features, form: Form) -> np.ndarray:
+    """Decodes the picture of an example; see `pictures.decode`.
+
+    Raises:
+      Unreadable: If it has none, or it cannot be read.
+    """
+    if not _has_bytes(example, features.image):
+        raise Unreadable(f"it has no single {features.image}")
+    if not features.is_raw:
+        return pictures.decode(_content(example, features.image), form)
+    pixels = _raw_pixels(example, features.image)
+    if pixels is None:
+        raise Unreadable(f"its {features.image} has another size than its height and width")
+    return pictures.fit(pixels, form)
+
+
+def label_of(example: tf.train.Example, name: str) -> Any | None:
+    """Returns the value of a feature, a tuple if it has several, or None if it has none.
+
+    A long text, which may even be a picture, is not the name of a class, so it is None.
+    """
+    features = example.features.feature
+    if name not in features or (kind := features[name].WhichOneof("kind")) is None:
+        return None
+    values = tuple(getattr(features[name], kind).value)
+    if len(values) != 1:
+        return values or None
+    return None if isinstance(values[0], bytes) and len(values[0]) > _LONG_TEXT else values[0]
+
+
+def _image_feature(example: tf.train.Example, given: str | None, origin: str) -> str:
+    """Returns the name of the feature of the picture: given, usual, or the only one of bytes.
+
+    Raises:
+      UserError: If there is none.
+    """
+    features = example.features.feature
+    of_bytes = [each for each in features if features[each].HasField("bytes_list")]
+    usual = next((each for each in _IMAGES if each in features), None)
+    name = usual if given is None else given
+    if name is None and len(of_bytes) == 1:
+        (name,) = of_bytes
+    if name is None or name not in features:
+        flag = "" if given is None else f"--image_feature={given}, but "
+        raise UserError(
+            f"{flag}{origin}: the first example has no image (its features: {_names(example)})",
+            "give the name of the feature of the image as --image_feature",
+        )
+    if problem := _find_problem(features[name], "bytes_list"):
+        raise UserError(
+            f"{origin}: {name} of the first example {problem}",
+            "store one image in each example, as the content of a file or as raw uint8 pixels, or "
+            "name another feature as --image_feature",
+        )
+    return name
+
+
+def _label_feature(example: tf.train.Example, settings: DataSettings, origin: str) -> str | None:
+    """Returns the name of the feature of the label, or None without labels.
+
+    Raises:
+      UserError: If a flag asks for labels and there are none.
+    """
+    features, given, classes = (
+        example.features.feature,
+        settings.label_feature,
+        settings.num_classes,
+    )
+    names = _LABELS if given is None else (given,)
+    name = next((each for each in names if label_of(example, each) is not None), None)
+    if name is None:
+        if given is None and classes is None:
+            return None
+        flag = f"--num_classes={classes}" if given is None else f"--label_feature={given}"
+        raise UserError(
+            f"{flag}, but the first example of {origin} has no such label (its features: "
+            f"{_names(example)})",
+            "omit it, or give the name of the feature of the label as --label_feature",
+        )
+    if classes is not None and (problem := _find_problem(features[name], "int64_list")):
+        raise UserError(
+            f"{origin}: {name} of the first example {problem}",
+            "omit --num_classes, or store one integer in each example",
+        )
+    return name
+
+
+def _are_raw(examples: Sequence[tf.train.Example], image: str) -> bool:
+    """Returns True if most pictures have the size of raw pixels, and few are encoded."""
+    raw = [each for each in examples if _raw_pixels(each, image) is not None]
+    encoded = [each for each in examples if pictures.read_header(_content(each, image), "")]
+    return 2 * len(raw) > len(examples) > 2 * len(encoded)
+
+
+def _names(example: tf.train.Example) -> str:
+    return printable(shorten(", ".join(sorted(example.features.feature)) or "none"))
+
+
+def _find_problem(feature: tf.train.Feature, kind: str) -> str | None:
+    """Returns the problem of a feature, or None if it has one value of the type `kind`."""
+    actual = feature.WhichOneof("kind")
+    values = getattr(feature, actual).value if actual else []
+    if values and actual != kind:
+        return f"is {_TYPE_NAMES[actual]}, not {_TYPE_NAMES[kind]}"
+    return None if len(values) == 1 else f"has {len(values) or 'no'} values"
+
+
+def _has_bytes(example: tf.train.Example, name: str) -> bool:
+    features = example.features.feature
+    return name in features and _find_problem(features[name], "bytes_list") is None
+
+
+def _content(example: tf.train.Example, name: str) -> bytes:
+    return example.features.feature[name].bytes_list.value[0]
+
+
+def _raw_pixels(example: tf.train.Example, name: str) -> np.ndarray | None:
+    """Returns raw pixels `[H, W, C]`, or None if the content has another size.
+
+    They are `[H, W, C]` with features of their height, width and perhaps depth, or of the feature
+    `shape`, which is `[C, H, W]` in the files of StyleGAN. uint16 needs the depth or the shape.
+    """
+    content = _content(example, name)
+    shape, is_planar = _declared_shape(example, name, len(content))
+    if shape is None or not all(side > 0 for side in shape):
+        return None
+    count = int(np.prod(shape, dtype=object))
+    if len(content) not in (count, 2 * count):
+        return None
+    dtype = np.dtype(np.uint8 if len(content) == count else "<u2")
+    pixels = np.frombuffer(content, dtype).reshape(shape)
+    return pixels.transpose(1, 2, 0) if is_planar else pixels
+
+
+def _declared_shape(
+    example: tf.train.Example, name: str, size: int
+) -> tuple[tuple[int, int, int] | None, bool]:
+    """Returns the shape that an example declares, and whether its first axis is the channels."""
+
+    def is_depth(count: int) -> bool:
+        return 1 <= count <= MAX_COLOR_CHANNELS
+
+    shape = label_of(example, _SHAPE)
+    if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
+        if len(shape) == 2:
+            return (*shape, 1), False
+        if len(shape) == 3 and is_depth(shape[0]) and (name == _STYLEGAN or not is_depth(shape[2])):
+            return shape, True
+        return (shape, False) if len(shape) == 3 and is_depth(shape[2]) else (None, False)
+    height, width, depth = (
+        next((value for each in names if type(value := label_of(example, each)) is int), None)
+        for names in (_HEIGHTS, _WIDTHS, _DEPTHS)
+    )
+    if not height or not width:
+        return None, False
+    if depth is None:
+        depth = size // (height * width) if size % (height * width) == 0 else 0
+    return ((height, width, depth) if is_depth(depth) else None), False
