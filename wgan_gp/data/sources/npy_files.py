@@ -175,7 +175,7 @@ class NpyRows:
         size = self._row_bytes
         if not size:
             return
-        target = memoryview(rows.reshape(-1).view(np.uint8))
+        target = rows.reshape(-1).view(np.uint8).data
         begins = (places * size).tolist()
         positions = (indices * size + self._header.begin).tolist()
         with self._unchanged() as file:
