@@ -1,20 +1,30 @@
-"""Compares the speed of the input pipeline with usual ways of reading the same files.
+"""Compares the speed of stores with decoding the same pictures in every epoch.
 
   python -m benchmarks.input_rate
 
-JPEG images of 178x218 pixels are written to a temporary folder and to TFRecords. They are read at
-32 and at 64 pixels by this project (from memory and from its store), by a naive tf.data pipeline
-and by Keras. Figures are medians; ratios are to the naive pipeline for the same files and size.
-Only the rows "with noise" add noise.
+JPEG pictures of smooth noise are written to a temporary folder. The program measures
+
+- the pictures per second of training, from memory and from a store of more than --gigabytes, beside
+  keras.utils.image_dataset_from_directory and the usual tf.data pipeline, which decode JPEG;
+- the time to build a store, beside one epoch of image_dataset_from_directory;
+- the largest memory of a process that builds a store;
+- the time to the first iteration of a run whose store exists, beside a run on the digits.
+
+Alternatives take turns. Figures are medians, and ratios are medians of the ratios within rounds.
 """
 
+from __future__ import annotations
+
 import argparse
+import functools
 import os
 import pathlib
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,57 +32,63 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from wgan_gp.config import Config
-from wgan_gp.data.datasets import find_dataset
+from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data.sources.folder import find_source
+from wgan_gp.data.sources.source import Example, Source
+from wgan_gp.data.store.building import build
+from wgan_gp.data.store.opening import SourceReader
 
 from . import outcome
+from .start import TO_FIRST_LOOP, seconds
 
 BATCH = 64
-IMAGES = 1024
+_DIFFERENT = 1024  # pictures; other files are links to them
+_PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, capture_output=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
 
 
-def write_images(folder: pathlib.Path) -> None:
-    """Writes images of smooth noise, whose files are about as large as those of photographs."""
+def write_pictures(folder: pathlib.Path, count: int, size: tuple[int, int]) -> str:
+    """Writes JPEG files of this height and width, about as large as those of photographs."""
     random = np.random.default_rng(0)
     for label in range(4):
         (folder / str(label)).mkdir(parents=True)
-    for number in range(IMAGES):
-        coarse = random.uniform(0, 255, [28, 23, 3]).astype(np.float32)
-        image = tf.cast(tf.image.resize(coarse, [218, 178], "bicubic"), tf.uint8)
-        path = folder / str(number % 4) / f"{number}.jpg"
+    paths = [folder / str(number % 4) / f"{number}.jpg" for number in range(count)]
+    for number, path in enumerate(paths):
+        if number >= _DIFFERENT:
+            path.hardlink_to(paths[number % _DIFFERENT])
+            continue
+        coarse = random.uniform(0, 255, [*(side // 8 + 1 for side in size), 3])
+        image = tf.cast(tf.image.resize(coarse.astype(np.float32), size, "bicubic"), tf.uint8)
         path.write_bytes(tf.io.encode_jpeg(image, quality=90).numpy())
+    return str(folder)
 
 
-def write_records(folder: pathlib.Path, path: str) -> None:
-    """Writes the images of a folder into a TFRecord file."""
-    with tf.io.TFRecordWriter(path) as writer:
-        for file in sorted(folder.glob("*/*.jpg")):
-            image = tf.train.BytesList(value=[file.read_bytes()])
-            label = tf.train.Int64List(value=[int(file.parent.name)])
-            features = {
-                "image": tf.train.Feature(bytes_list=image),
-                "label": tf.train.Feature(int64_list=label),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
+def keras(folder: str, side: int) -> tf.data.Dataset:
+    """Returns one epoch of the pipeline of Keras, with the center crop that this project uses."""
+    return tf.keras.utils.image_dataset_from_directory(
+        folder,
+        labels=None,
+        image_size=(side, side),
+        batch_size=BATCH,
+        crop_to_aspect_ratio=True,
+        verbose=False,
+    )
 
 
-def naive(files: tf.data.Dataset, side: int, encoded: Callable) -> tf.data.Dataset:
-    """Returns the usual tf.data pipeline.
+def naive(folder: str, side: int) -> tf.data.Dataset:
+    """Returns the usual tf.data pipeline over the files of a folder."""
 
-    Args:
-      files: The elements from which images are read.
-      side: The height and width of the images.
-      encoded: element of `files` -> JPEG.
-    """
-
-    def load(element: tf.Tensor) -> tf.Tensor:
-        image = tf.io.decode_jpeg(encoded(element), channels=3)
+    def load(path: tf.Tensor) -> tf.Tensor:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
         return tf.image.resize(image, [side, side]) / 127.5 - 1
 
     return (
-        files.shuffle(IMAGES)
+        tf.data.Dataset.list_files(f"{folder}/*/*.jpg", shuffle=False)
+        .shuffle(_DIFFERENT)
         .repeat()
         .map(load, num_parallel_calls=tf.data.AUTOTUNE)
         .batch(BATCH, drop_remainder=True)
@@ -80,135 +96,207 @@ def naive(files: tf.data.Dataset, side: int, encoded: Callable) -> tf.data.Datas
     )
 
 
-def naive_folder(folder: pathlib.Path, side: int) -> tf.data.Dataset:
-    """Returns the naive pipeline over the files of a folder."""
-    files = tf.data.Dataset.list_files(f"{folder}/*/*.jpg", shuffle=False)
-    return naive(files, side, tf.io.read_file)
+class Levels(Source):
+    """Random pictures, which need no decoding, for a store of any size."""
+
+    class_names = None
+
+    def __init__(self, size: int, side: int):
+        self.origin = f"--data_dir=levels-{side}"
+        self.size, self.shape, self.dtype = size, (side, side, 3), np.dtype(np.uint8)
+        self._level = np.random.default_rng(0).integers(0, 256, [2 * side, side, 3], np.uint8)
+
+    def identity(self) -> dict[str, Any]:
+        return {"levels": self.size}
+
+    fingerprint = identity
+
+    def items(self, first: int = 0) -> Iterator[int]:
+        return iter(range(first, self.size))
+
+    def read(self, item: int) -> Example:
+        place = item % self.shape[0]
+        return Example(self._level[place : place + self.shape[0]])
+
+    def name(self, index: int) -> str:
+        return str(index)
+
+    def resized(self, settings: DataSettings) -> Levels:
+        raise NotImplementedError
 
 
-def naive_records(path: str, side: int) -> tf.data.Dataset:
-    """Returns the naive pipeline over a TFRecord file."""
-    features = {"image": tf.io.FixedLenFeature([], tf.string)}
-    return naive(
-        tf.data.TFRecordDataset(path),
-        side,
-        lambda record: tf.io.parse_single_example(record, features)["image"],
-    )
-
-
-def keras(folder: pathlib.Path, side: int) -> tf.data.Dataset:
-    """Returns the pipeline of Keras, with the center crop that this project uses."""
-    return (
-        tf.keras.utils.image_dataset_from_directory(
-            str(folder),
-            labels=None,
-            image_size=(side, side),
-            batch_size=BATCH,
-            crop_to_aspect_ratio=True,
-            verbose=False,
-        )
-        .repeat()
-        .map(lambda images: images / 127.5 - 1)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-def ours(side: int, noise: bool, **settings) -> tf.data.Dataset:
-    """Returns the pipeline of this project."""
-    config = Config(image_size=side, batch_size=BATCH, dequantization=noise, **settings)
-    data = find_dataset(config).open(batch_size=BATCH)
+def ours(source: Source, cache: str, stores: str, noise: bool) -> tf.data.Dataset:
+    """Returns the batches of a run, from a store."""
+    settings = DataSettings(cache=cache, data_cache=stores, dequantization=noise)
+    data = SourceReader(source).open(settings, classes=0, devices=DeviceSettings())
     return replica_batches(data, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
 
 
-def rate(batches: tf.data.Dataset, seconds: float) -> float:
-    """Returns images per second after a warm-up.
+def rate(batches: tf.data.Dataset, duration: float) -> float:
+    """Returns pictures per second after a warm-up.
 
     Each call has a new iterator, because an unused one would continue to prefetch while others are
     measured.
     """
     iterator = iter(batches)
-    count, start = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < 1.5 * seconds:
-        if elapsed < seconds / 2:
-            warm_up_count, warm_up_end = count, elapsed
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < duration / 2:
+        next(iterator)
+    count, begin = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begin) < duration:
         next(iterator)
         count += BATCH
-    return (count - warm_up_count) / (elapsed - warm_up_end)
+    return count / elapsed
+
+
+def compare_feeds(
+    side: int, folder: str, stores: str, arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Measures the pictures per second of training; see `in_turns`."""
+    source = Levels(int(arguments.gigabytes * 1e9) // (side * side * 3), side)
+    decoded = keras(folder, side).repeat().map(lambda images: images / 127.5 - 1)
+    feeds = {
+        "image_dataset_from_directory": decoded.prefetch(tf.data.AUTOTUNE),
+        "usual tf.data pipeline": naive(folder, side),
+        "memory": ours(source, "on", stores, False),
+        "store": ours(source, "off", stores, False),
+        "memory, with noise": ours(source, "on", stores, True),
+        "store, with noise": ours(source, "off", stores, True),
+    }
+    found = in_turns(
+        {name: functools.partial(rate, feed, arguments.seconds) for name, feed in feeds.items()},
+        arguments.rounds,
+    )
+    first = found["image_dataset_from_directory"]
+    return [
+        {
+            f"training at {side} pixels": name,
+            "pictures/s": statistics.median(values),
+            "relative to Keras": outcome.ratio(values, first),
+            "relative to memory": (
+                outcome.ratio(values, found[name.replace("store", "memory")])
+                if "store" in name
+                else None
+            ),
+        }
+        for name, values in found.items()
+    ]
+
+
+def compare_builds(
+    cases: list[tuple[str, str, int]], count: int, rounds: int
+) -> list[dict[str, Any]]:
+    """Measures the pictures per second of building a store and of an epoch of Keras.
+
+    Args:
+      cases: The name, the folder and the side in pixels of each case.
+      count: The number of pictures in a folder.
+      rounds: The number of rounds.
+    """
+    rows = []
+    for name, folder, side in cases:
+
+        def build_store(folder: str = folder, side: int = side) -> float:
+            with tempfile.TemporaryDirectory() as out:
+                begin = time.perf_counter()
+                settings = DataSettings(
+                    dataset="image_folder", data_dir=folder, image_size=str(side)
+                )
+                build(find_source(settings), f"{out}/store")
+                return count / (time.perf_counter() - begin)
+
+        def read_epoch(folder: str = folder, side: int = side) -> float:
+            begin = time.perf_counter()
+            for _ in keras(folder, side):
+                pass
+            return count / (time.perf_counter() - begin)
+
+        found = in_turns({"build": build_store, "epoch": read_epoch}, rounds)
+        rows.append(
+            {
+                "building a store": name,
+                "pictures/s": statistics.median(found["build"]),
+                "an epoch of Keras": statistics.median(found["epoch"]),
+                "ratio": outcome.ratio(found["build"], found["epoch"]),
+            }
+        )
+    return rows
+
+
+def peak_of_build(folder: str) -> float:
+    """Returns the largest memory of a process that builds a store at 64 pixels, in MB."""
+    with tempfile.TemporaryDirectory() as out:
+        program = [sys.executable, "-m", "wgan_gp.data.prepare", folder, f"{out}/store"]
+        command = [sys.executable, "-c", _PEAK, *program, "--image_size=64"]
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(result.stdout) / 1e6
+
+
+def compare_starts(folder: str, stores: str, rounds: int) -> list[dict[str, Any]]:
+    """Measures the seconds from the start of a process to the first iteration."""
+    pictures = ["--dataset=image_folder", f"--data_dir={folder}", f"--data_cache={stores}"]
+
+    def start(*flags: str) -> float:
+        with tempfile.TemporaryDirectory() as run:
+            shared = [f"--model_dir={run}/run", "--steps_per_loop=1", "--image_size=32"]
+            return seconds([sys.executable, "-c", TO_FIRST_LOOP, *shared, *flags], "1\n")
+
+    first = start(*pictures)
+    found = in_turns(
+        {"pictures with a store": lambda: start(*pictures), "digits": start},
+        rounds,
+    )
+    rows = [
+        {"to the first iteration": name, "seconds": statistics.median(values)}
+        for name, values in found.items()
+    ]
+    return [{"to the first iteration": "pictures, first start", "seconds": first}, *rows]
+
+
+def in_turns(measured: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Returns the results of each function, which are called in turns."""
+    found: dict[str, list[float]] = {name: [] for name in measured}
+    for _ in range(rounds):  # in turns, so that other load on the machine affects all alike
+        for name, measure in measured.items():
+            found[name].append(measure())
+    return found
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument(
         "--seconds", type=float, default=2.0, help="duration of a measurement; default: 2"
     )
+    parser.add_argument(
+        "--gigabytes", type=float, default=1.2, help="size of the stores for training; default: 1.2"
+    )
+    parser.add_argument(
+        "--pictures", type=int, default=24576, help="files that are built; default: 24576"
+    )
     arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+
+    def report(found: list[dict[str, Any]]) -> None:
+        print(outcome.table(found), end="\n\n", flush=True)
+        rows.extend(found)
+
     with tempfile.TemporaryDirectory() as temporary:
-        folder, records = pathlib.Path(temporary) / "images", f"{temporary}/images.tfrecord"
-        write_images(folder)
-        write_records(folder, records)
-        stores = {"data_cache": f"{temporary}/stores"}
-        in_folder = {"dataset": "image_folder", "data_dir": str(folder), **stores}
-        in_records = {"dataset": "tfrecord", "data_dir": records, **stores}
-        rows = []
+        root, stores = pathlib.Path(temporary), f"{temporary}/stores"
+        large = write_pictures(root / "large", arguments.pictures, (218, 178))
+        small = write_pictures(root / "small", arguments.pictures, (32, 32))
         for side in (32, 64):
-            rows += compare(
-                side,
-                {
-                    "naive tf.data, files": naive_folder(folder, side),
-                    "image_dataset_from_directory": keras(folder, side),
-                    "image_folder, from its store": ours(side, False, cache="off", **in_folder),
-                    "  with noise": ours(side, True, cache="off", **in_folder),
-                    "image_folder, in memory, with noise": ours(side, True, **in_folder),
-                    "digits, in memory": ours(side, True, dataset="digits"),
-                },
-                arguments,
-            )
-            rows += compare(
-                side,
-                {
-                    "naive tf.data, TFRecords": naive_records(in_records["data_dir"], side),
-                    "tfrecord, from its store": ours(side, False, cache="off", **in_records),
-                    "  with noise": ours(side, True, cache="off", **in_records),
-                    "tfrecord, in memory, with noise": ours(side, True, **in_records),
-                },
-                arguments,
-            )
-
+            report(compare_feeds(side, large, stores, arguments))
+        cases = [
+            ("32x32 to 32", small, 32),
+            ("178x218 to 32", large, 32),
+            ("178x218 to 64", large, 64),
+        ]
+        report(compare_builds(cases, arguments.pictures, arguments.rounds))
+        report([{"the largest memory of building": "MB", "": peak_of_build(large)}])
+        report(compare_starts(small, stores, arguments.rounds))
         outcome.save("input_rate", rows)
-
-
-def compare(
-    side: int, pipelines: dict[str, tf.data.Dataset], arguments: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Measures pipelines in turns and prints their medians and their ratios to the first one.
-
-    Args:
-      side: The height and width of the images.
-      pipelines: The pipelines by name.
-      arguments: The arguments of the program.
-
-    Returns:
-      The rows of the table.
-    """
-    rates: dict[str, list[float]] = {name: [] for name in pipelines}
-    for _ in range(
-        arguments.rounds
-    ):  # in turns, so that other load on the machine affects all alike
-        for name, batches in pipelines.items():
-            rates[name].append(rate(batches, arguments.seconds))
-    naive_rates = next(iter(rates.values()))
-    rows: list[dict[str, Any]] = [
-        {
-            f"{side} pixels": name,
-            "images/s": statistics.median(values),
-            "relative to naive": outcome.ratio(values, naive_rates),
-        }
-        for name, values in rates.items()
-    ]
-    print(outcome.table(rows), flush=True)
-    return rows
 
 
 if __name__ == "__main__":

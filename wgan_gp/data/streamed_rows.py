@@ -16,6 +16,10 @@ from .opened_data import ExampleFormat, StreamedData
 
 _PARALLEL_READS = 64  # of single examples in a bucket, where each waits for an answer
 _BATCH_SIZE = 64
+# One call of Python reads several batches, because it opens the files, and waits for Python's lock.
+_CHUNK_BYTES = 2**22
+_CHUNK_BATCHES = 16
+_PARALLEL_CHUNKS = 4
 
 
 class _Shuffled(StreamedData):
@@ -86,7 +90,10 @@ class StreamedRows(_Shuffled):
             examples = tf.ensure_shape(examples, [None, *self.format.shape])
             return examples, tf.ensure_shape(labels, label_spec.shape)
 
-        return batches.map(read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        count = batches.element_spec.shape[0]
+        group = min(_CHUNK_BATCHES, _CHUNK_BYTES // max(1, count * self.format.example_bytes))
+        chunks = batches.rebatch(group * count) if group > 1 else batches
+        return chunks.map(read_batch, num_parallel_calls=_PARALLEL_CHUNKS, deterministic=True)
 
 
 class RecordFile(NamedTuple):

@@ -125,7 +125,7 @@ class NpyRows:
     """The rows of a complete .npy file; see `Rows`.
 
     Each call opens the file, so that thousands of files need no descriptors, and checks that it is
-    the same as at the beginning.
+    the same as at the beginning. Calls for many examples are therefore the fastest.
 
     Args:
       path: The file.
@@ -146,19 +146,43 @@ class NpyRows:
             with self._unchanged() as file:
                 return self._read(file, first, max(0, last - first))
         rows = np.empty([len(indices), *self.shape[1:]], self.dtype)
+        self.read_into(rows, np.arange(len(indices)), np.asarray(indices))
+        return rows
+
+    def read_into(self, rows: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
+        """Reads the examples at indices into the rows `places` of an array.
+
+        Indices in increasing order are read fastest.
+        """
+        if local_path(self._path) is not None and not self._header.is_fortran:
+            self._read_rows(rows, places, indices)
+            return
         workers = 1 if local_path(self._path) is not None else _PARALLEL_READS
 
         def read_part(part: int) -> None:
             with self._unchanged() as file:
-                for place in range(part, len(indices), workers):
-                    rows[place] = self._read(file, int(indices[place]), 1)[0]
+                for place, index in zip(places[part::workers], indices[part::workers], strict=True):
+                    rows[place] = self._read(file, int(index), 1)[0]
 
         if workers == 1:
             read_part(0)
         else:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(read_part, range(workers)))
-        return rows
+
+    def _read_rows(self, rows: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
+        """Reads rows of a local file, each with one call of the operating system."""
+        size = self._row_bytes
+        if not size:
+            return
+        target = rows.reshape(-1).view(np.uint8).data
+        begins = (places * size).tolist()
+        positions = (indices * size + self._header.begin).tolist()
+        with self._unchanged() as file:
+            handle = file.fileno()
+            for begin, position in zip(begins, positions, strict=True):
+                if os.preadv(handle, [target[begin : begin + size]], position) != size:
+                    raise self._changed()
 
     def _read(self, file: Any, first: int, count: int) -> np.ndarray:
         shape, size = self.shape[1:], self.dtype.itemsize
@@ -227,10 +251,19 @@ class Shards:
             return self._slice(*indices.indices(self.shape[0])[:2])
         indices = np.asarray(indices)
         found = np.empty([len(indices), *self.shape[1:]], self.dtype)
-        owners = np.searchsorted(self._ends, indices, side="right")
-        for owner in np.unique(owners):
-            places = owners == owner
-            found[places] = self._shards[owner][indices[places] - self._begins[owner]]
+        order = np.argsort(indices)
+        indices = indices[order]
+        bounds = np.searchsorted(indices, self._begins).tolist()
+        for shard, first, begin, end in zip(
+            self._shards, self._begins[:-1], bounds[:-1], bounds[1:], strict=True
+        ):
+            if begin == end:
+                continue
+            places, inside = order[begin:end], indices[begin:end] - first
+            if isinstance(shard, NpyRows):
+                shard.read_into(found, places, inside)
+            else:
+                found[places] = shard[inside]
         return found
 
     def _slice(self, first: int, last: int) -> np.ndarray:

@@ -232,7 +232,8 @@ def _fit(image: PIL.Image.Image, form: Form) -> np.ndarray:
     if image.mode != mode:
         image = image.convert(mode)
     if (right - left, bottom - top) == (wide, tall):
-        fitted = image.crop((left, top, right, bottom))
+        is_whole = image.size == (wide, tall)
+        fitted = image if is_whole else image.crop((left, top, right, bottom))
     else:
         box = (left * scale, top * scale, right * scale, bottom * scale)
         fitted = image.resize((wide, tall), _FILTER, box, reducing_gap=_GAP)

@@ -26,7 +26,7 @@ from ..sources.npy_files import Rows, Shards, chunks, open_npy, read_header
 from ..sources.source import NO_LABEL, Source
 from ..streamed_rows import RecordFile
 
-SHARD_BYTES = 2**27
+SHARD_BYTES = 2**25  # two files are in memory at a time, with TensorFlow in less than 1 GB
 LABELS = "labels.npy"
 RECORD = "data.json"
 LARGEST_SHARD = 10**5  # more files than this have no name
