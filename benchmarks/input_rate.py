@@ -4,11 +4,11 @@
 
 JPEG pictures of smooth noise are written to a temporary folder. The program measures
 
-- the pictures per second of training, from memory and from a store of more than --gigabytes, beside
-  keras.utils.image_dataset_from_directory and the usual tf.data pipeline, which decode JPEG;
-- the time to build a store, beside one epoch of image_dataset_from_directory;
+- the pictures per second of training from memory and from a store of --gigabytes, in comparison
+  with keras.utils.image_dataset_from_directory and the usual tf.data pipeline, which decode JPEG;
+- the pictures per second of building a store, and of one epoch of image_dataset_from_directory;
 - the largest memory of a process that builds a store;
-- the time to the first iteration of a run whose store exists, beside a run on the digits.
+- the time to the first iteration of a run whose store exists, and of a run on the digits.
 
 Alternatives take turns. Figures are medians, and ratios are medians of the ratios within rounds.
 """

@@ -91,6 +91,13 @@ def test_numpy_reads_a_store(tmp_path):
     np.testing.assert_array_equal(built.load(), np.concatenate(shards))
 
 
+@pytest.mark.parametrize("index", [-1, 50])
+def test_an_index_out_of_range_is_an_error(tmp_path, index):
+    built = building.build(Squares(50), f"{tmp_path}/s")
+    with pytest.raises(IndexError, match="of 50 examples"):
+        built[np.array([3, index])]
+
+
 def test_threads_keep_the_order(tmp_path):
     class Slow(Squares):
         def read(self, item):

@@ -253,6 +253,8 @@ class Shards:
         found = np.empty([len(indices), *self.shape[1:]], self.dtype)
         order = np.argsort(indices)
         indices = indices[order]
+        if len(indices) and not 0 <= indices[0] <= indices[-1] < self.shape[0]:
+            raise IndexError(f"indices {indices[0]} to {indices[-1]} of {self.shape[0]} examples")
         bounds = np.searchsorted(indices, self._begins).tolist()
         for shard, first, begin, end in zip(
             self._shards, self._begins[:-1], bounds[:-1], bounds[1:], strict=True
