@@ -136,6 +136,29 @@ def test_tiffs_of_tifffile_keep_their_levels(channels, dtype):
     assert (decode(file.getvalue(), Form((9, 13, channels), bits)) == image).all()
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 6])
+def test_tiffs_whose_zero_is_white_are_inverted(channels, dtype):
+    import tifffile  # noqa: PLC0415
+
+    levels = np.arange(12 * channels).reshape(3, 4, channels).astype(dtype)
+    file = io.BytesIO()
+    options = {"planarconfig": "contig"} if channels > 1 else {}
+    tifffile.imwrite(file, levels.squeeze(), photometric="miniswhite", **options)
+    form = Form(levels.shape, bits=8 * levels.dtype.itemsize)
+    found = pictures.decode(file.getvalue(), form)
+    np.testing.assert_array_equal(found, np.iinfo(dtype).max - levels)
+
+
+def test_inks_of_16_bits_are_not_taken_for_red_green_and_blue():
+    import tifffile  # noqa: PLC0415
+
+    file = io.BytesIO()
+    tifffile.imwrite(file, np.zeros([4, 4, 4], np.uint16), photometric="separated")
+    with pytest.raises(Unreadable, match=r"4 channels of 16 bits that are not red, .*: store RGB"):
+        pictures.decode(file.getvalue(), Form((4, 4, 3)))
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("target", [(64, 64), (32, 48), (48, 24), (120, 160), (200, 300)])
 def test_resizing_is_that_of_pillow(kind, target):

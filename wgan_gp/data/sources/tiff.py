@@ -20,8 +20,17 @@ import PIL.TiffImagePlugin
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 INSTALL = "pip install tifffile"
 # Tags, and the format of a sample that is an unsigned integer.
-_WIDTH, _HEIGHT, _BITS, _ORIENTATION, _CHANNELS, _FORMAT = 256, 257, 258, 274, 277, 339
+_WIDTH, _HEIGHT, _BITS, _COLORS, _ORIENTATION, _CHANNELS, _FORMAT = (
+    256,
+    257,
+    258,
+    262,
+    274,
+    277,
+    339,
+)
 _UNSIGNED = 1
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB = 0, 1, 2  # values of the tag PhotometricInterpretation
 _MAX_PILLOW_CHANNELS = 4
 
 
@@ -34,6 +43,7 @@ class TiffHeader:
       channels: The number of samples of a pixel.
       bits: The largest number of bits of a sample.
       orientation: The value of the tag Orientation, 1 ... 8.
+      colors: The value of the tag PhotometricInterpretation.
       is_unsigned: Whether samples are unsigned integers.
     """
 
@@ -41,6 +51,7 @@ class TiffHeader:
     channels: int
     bits: int
     orientation: int
+    colors: int
     is_unsigned: bool
 
     @property
@@ -50,6 +61,8 @@ class TiffHeader:
         if self.bits not in (1, 2, 4, 8, 16) or not self.is_unsigned:
             signed = "" if self.is_unsigned else ", signed or floating-point"
             return f"is a TIFF of {kind}{signed}", "store unsigned integers of 8 or 16 bits"
+        if self.needs_tifffile and self.colors not in (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB):
+            return f"is a TIFF of {kind} that are not red, green and blue", "store RGB"
         if self.needs_tifffile and importlib.util.find_spec("tifffile") is None:
             return f"is a TIFF of {kind}, which Pillow cannot read", INSTALL
         return None
@@ -85,6 +98,7 @@ def read_header(encoded: bytes) -> TiffHeader:
         channels=int(directory.get(_CHANNELS, 1)),
         bits=max(map(int, _as_tuple(directory.get(_BITS, 1)))),
         orientation=orientation if orientation in range(1, 9) else 1,
+        colors=int(directory.get(_COLORS, _BLACK_IS_ZERO)),
         is_unsigned=set(formats) == {_UNSIGNED},
     )
 
@@ -100,9 +114,15 @@ def read_tiff(encoded: bytes) -> np.ndarray:
     if header.problem:
         raise ValueError("the image {}: {}".format(*header.problem))
     if header.needs_tifffile:
-        return turn(_read_with_tifffile(encoded), header.orientation)
-    with PIL.Image.open(io.BytesIO(encoded), formats=("TIFF",)) as opened:
-        return levels_of(PIL.ImageOps.exif_transpose(opened))  # newer versions turn it themselves
+        levels = turn(_read_with_tifffile(encoded), header.orientation)
+    else:
+        with PIL.Image.open(io.BytesIO(encoded), formats=("TIFF",)) as opened:
+            image = PIL.ImageOps.exif_transpose(opened)  # newer versions turn it themselves
+            levels = levels_of(image)
+            if not image.mode.startswith("I"):
+                return levels
+    # Neither package inverts these levels.
+    return np.iinfo(levels.dtype).max - levels if header.colors == _WHITE_IS_ZERO else levels
 
 
 def levels_of(image: PIL.Image.Image) -> np.ndarray:
