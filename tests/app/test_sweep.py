@@ -537,8 +537,7 @@ def test_a_sweep_of_real_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_program_continues_a_sweep_whose_processes_were_killed(tmp_path):
     """A child is killed, the program is told to stop, and killed; the table is that of a whole."""
-    content = {**REAL, "flags": {**REAL["flags"], "train_steps": 300}, "rungs": [150]}
-    path = write(tmp_path, content)
+    path = write(tmp_path, {**REAL, "flags": {**REAL["flags"], "train_steps": 300}})
     with start(path, tmp_path / "whole") as whole:
         expected = whole.stdout.read()
         assert whole.wait() == 0
