@@ -313,6 +313,31 @@ def test_folders_of_others_are_kept(tmp_path):
         store.delete_store(f"{tmp_path}/photos")
 
 
+@pytest.mark.parametrize("ending", ["", ".incomplete"])
+def test_nothing_behind_a_link_is_changed(tmp_path, ending):
+    precious = pathlib.Path(building.build(Squares(version=1), f"{tmp_path}/precious").path)
+    before = {name: (precious / name).read_bytes() for name in files_in(precious)}
+    path = cache.store_path(f"{tmp_path}/cache", store.key_of(Squares()))
+    (tmp_path / "cache").mkdir()
+    os.symlink(precious, path + ending)
+    with pytest.raises(UserError, match="is a link to another folder — delete the link"):
+        cache.cached(Squares(), f"{tmp_path}/cache")
+    assert {name: (precious / name).read_bytes() for name in files_in(precious)} == before
+
+
+def test_files_that_appear_during_a_build_are_kept(tmp_path):
+    (tmp_path / "s").mkdir()
+
+    class Slow(Squares):
+        def read(self, item):
+            (tmp_path / "s" / "mine").write_text("x")
+            return super().read(item)
+
+    with pytest.raises(UserError, match=r"s cannot be written \(.*not empty"):
+        building.build(Slow(), f"{tmp_path}/s")
+    assert files_in(tmp_path / "s") == ["mine"]
+
+
 def read_batches(data, steps=20, first_step=3, hosts=1, host=0):
     context = tf.distribute.InputContext(hosts, host, 2 * hosts)
     batches = iter(replica_batches(data, context, batch_size=8, first_step=first_step))

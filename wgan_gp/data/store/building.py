@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import posixpath
 import shutil
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from .store import (
     SHARD_BYTES,
     Record,
     Store,
+    check_no_link,
     delete_store,
     open_shards,
     open_store,
@@ -141,10 +143,10 @@ def _folder_for(
         with _writing(path):
             yield folder, record
             if folder != path:
-                if tf.io.gfile.isdir(path):  # an empty folder
-                    tf.io.gfile.rmtree(path)
-                tf.io.gfile.rename(folder, path)
-                fsync(posixpath.dirname(path) or ".")
+                # Unlike TensorFlow, this replaces a folder if it is still empty.
+                with _failing_as_write():
+                    os.rename(local_path(folder) or folder, local_path(path) or path)
+                    fsync(posixpath.dirname(path) or ".")
 
 
 @contextlib.contextmanager
@@ -186,6 +188,7 @@ class _WriteError(Exception):
 
 def _continue(folder: str, record: Record) -> Record:
     """Returns the state of an unfinished folder; deletes one that cannot be continued."""
+    check_no_link(folder)
     if not tf.io.gfile.isdir(folder):
         return record
     try:
