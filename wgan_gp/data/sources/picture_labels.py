@@ -223,7 +223,7 @@ def _read_stylegan(content: bytes, where: str) -> dict[str, Any] | None:
     pairs = [(str(name), label) for name, label in found["labels"] or ()]
     rows = [label for _, label in pairs if isinstance(label, list)]
     if rows and len(rows) == len(pairs):
-        matrix = np.array(rows)
+        matrix: np.ndarray = np.array(rows)
         if not is_one_hot(matrix):
             return {}  # numbers such as the poses of cameras, which are not classes
         numbers = matrix.argmax(axis=1).tolist()
