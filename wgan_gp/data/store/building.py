@@ -103,10 +103,12 @@ def is_built(path: str, key: str) -> bool:
     """
     if not tf.io.gfile.isdir(path) or not tf.io.gfile.listdir(path):
         return False
+    record = read_record(path)
     if local_path(path) is None:
-        record = read_record(path)
         if record is None or not record.complete:
             return False
+    elif record is None:
+        raise UserError(f"{path} contains other files", "give a new folder")
     found = open_store(path).record
     if found.key != key:
         raise UserError(f"{path} already has the examples of {found.origin}", "give a new folder")
@@ -131,6 +133,9 @@ def _folder_for(
             if is_built(path, record.key):
                 yield None
                 return
+            check_no_link(path)
+            if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+                raise UserError(f"{path} is a file", "give a new folder")
             tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
             is_mine = stack.enter_context(locked(path, lambda: is_built(path, record.key)))
             if is_mine:
