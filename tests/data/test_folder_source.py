@@ -20,6 +20,7 @@ from wgan_gp.data.sources import file_trees
 from wgan_gp.data.sources.folder import find_source
 from wgan_gp.data.sources.picture_labels import divide, split_name
 from wgan_gp.data.sources.source import Unreadable
+from wgan_gp.data.store.store import key_of
 from wgan_gp.errors import UserError
 
 
@@ -215,6 +216,9 @@ JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class
         ("metadata.csv", "file_name,text\na.png,one\nb.png,two\nc.png,three\n", None),
         ("metadata.csv", "name,label\na.png,dog\nb.png,cat\n", None),
         ("metadata.csv", "file_name,label\na.png,0.25\nb.png,0.5\nc.png,0.75\n", None),
+        ("metadata.csv", "file_name,label\na.png,1_1\nb.png,11\nc.png,11\n", ["1_1", "11", "11"]),
+        ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,y\n", ["x", "y"]),
+        ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,x\n", None),
         ("metadata.jsonl", JSON_LINES, ["10", "9"]),
         ("dataset.json", '{"labels": [["a.png", 6], ["b.png", 2], ["c.png", 6]]}', ["6", "2", "6"]),
         ("dataset.json", '{"labels": [["a.png", [0, 1]], ["b.png", [1, 0]]]}', ["1", "0"]),
@@ -232,7 +236,8 @@ def test_labels_in_files(tmp_path, name, text, labels, kind):
         assert source.class_names is None and len(found) == 3
     else:
         assert [each[2] for each in found] == labels  # a picture without a label is left out
-        assert source.class_names == tuple(sorted(set(labels), key=lambda each: (len(each), each)))
+        in_order = sorted(set(labels), key=lambda each: (len(each), each))
+        assert source.class_names == tuple(in_order)
 
 
 def test_stylegan_shards_are_not_classes(tmp_path):
@@ -266,6 +271,7 @@ def test_each_split_has_its_own_file_of_labels(tmp_path):
         ("metadata.jsonl", "{", "metadata.jsonl cannot be read"),
         ("dataset.json", "[" * 100_000, "dataset.json cannot be read"),
         ("dataset.json", '{"labels": [1, 2]}', "dataset.json cannot be read"),
+        ("dataset.json", '{"labels": [["a.png", [1, 0]], ["b.png", 1]]}', "neither numbers nor"),
         ("metadata.csv", b"\xff\xfe\x00", "metadata.csv cannot be read"),
     ],
 )
@@ -273,6 +279,29 @@ def test_a_damaged_file_of_labels_is_one_line(tmp_path, name, text, message):
     path = write(tmp_path / "data", numbered("a.png", (name, text)))
     with pytest.raises(UserError, match=message):
         find(path)
+
+
+def test_several_labels_of_one_picture_are_named(tmp_path, capsys):
+    text = "file_name,label\na.png,x\nb.png,y\na.png,y\n"
+    find(write(tmp_path / "data", numbered("a.png", "b.png", ("metadata.csv", text))))
+    assert "metadata.csv: a.png has several labels" in capsys.readouterr().err
+
+
+def test_the_key_notices_other_pictures_of_the_same_names(tmp_path):
+    """Replaced within one second, in another archive, and in another folder of a bucket."""
+    path, keys = tmp_path / "data.zip", set()
+    for level in (1, 2):
+        write(tmp_path / "data", {"a.png": picture(level)}, "zip")
+        os.utime(path, ns=(10**18 + level, 10**18 + level))
+        keys.add(key_of(find(str(path))))
+    for level in (1, 2):
+        remote = f"ram://{tmp_path.name}/{level}"
+        tf.io.gfile.makedirs(remote)
+        with tf.io.gfile.GFile(f"{remote}/a.png", "wb") as file:
+            file.write(picture(level))
+        keys.add(key_of(find(remote)))
+        keys.add(key_of(find(f"{remote}/")))
+    assert len(keys) == 4
 
 
 def test_labels_of_missing_pictures_are_named(tmp_path, capsys):

@@ -8,7 +8,7 @@ import sklearn.model_selection
 import tensorflow as tf
 
 from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved
-from wgan_gp.config import Config
+from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
 from wgan_gp.data.holdout import is_held_out
@@ -37,6 +37,25 @@ def write_pictures(folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         PIL.Image.new("L", (8, 8), number).save(path)
     return str(folder)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_classes_without_examples_are_named(tmp_path, cache):
+    """The only picture of a class is held out, and that of another one cannot be read."""
+    folder = write_pictures(tmp_path / "x")
+    for name in ("rare", "torn"):
+        (tmp_path / "x" / name).mkdir()
+        PIL.Image.new("L", (8, 8)).save(tmp_path / "x" / name / "0.png")
+    (tmp_path / "x" / "torn" / "0.png").write_bytes(b"x")
+    shares = [percent / 100 for percent in range(10, 60)]
+    share = next(share for share in shares if is_held_out(41, share)[40])
+    settings = {"data_dir": folder, "dataset": "image_folder", "cache": cache, "data_cache": "off"}
+    for holdout, unused in ((share, "rare, torn"), (None, "torn")):
+        dataset = find_dataset(DataSettings(**settings, holdout=holdout), conditioning="projection")
+        size = dataset.open(batch_size=1).size
+        assert f"; no example of {unused} to train on" in dataset.describe(size)
+    unconditional = find_dataset(DataSettings(**settings))
+    assert "to train on" not in unconditional.describe(unconditional.open(batch_size=1).size)
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])

@@ -303,14 +303,42 @@ def test_a_damaged_store_is_built_again(tmp_path, capsys, damage):
 def test_folders_of_others_are_kept(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_bytes(b"x")
-    with pytest.raises(UserError, match="is not a complete store"):
+    with pytest.raises(UserError, match="photos contains other files — give a new folder"):
         building.build(Squares(), f"{tmp_path}/photos")
+    with pytest.raises(UserError, match=r"a\.png is a file — give a new folder"):
+        building.build(source := Squares(), f"{tmp_path}/photos/a.png")
+    assert not source.read_indices
     assert files_in(tmp_path / "photos") == ["a.png"]
     building.build(Squares(), f"{tmp_path}/s")
     with pytest.raises(UserError, match="already has the examples of --data_dir=squares"):
         building.build(Squares(version=1), f"{tmp_path}/s")
     with pytest.raises(UserError, match=r"contains other files, such as a.png"):
         store.delete_store(f"{tmp_path}/photos")
+
+
+@pytest.mark.parametrize("ending", ["", ".incomplete"])
+def test_nothing_behind_a_link_is_changed(tmp_path, ending):
+    precious = pathlib.Path(building.build(Squares(version=1), f"{tmp_path}/precious").path)
+    before = {name: (precious / name).read_bytes() for name in files_in(precious)}
+    path = cache.store_path(f"{tmp_path}/cache", store.key_of(Squares()))
+    (tmp_path / "cache").mkdir()
+    os.symlink(precious, path + ending)
+    with pytest.raises(UserError, match="is a link to another folder — delete the link"):
+        cache.cached(Squares(), f"{tmp_path}/cache")
+    assert {name: (precious / name).read_bytes() for name in files_in(precious)} == before
+
+
+def test_files_that_appear_during_a_build_are_kept(tmp_path):
+    (tmp_path / "s").mkdir()
+
+    class Slow(Squares):
+        def read(self, item):
+            (tmp_path / "s" / "mine").write_text("x")
+            return super().read(item)
+
+    with pytest.raises(UserError, match=r"s cannot be written \(.*not empty"):
+        building.build(Slow(), f"{tmp_path}/s")
+    assert files_in(tmp_path / "s") == ["mine"]
 
 
 def read_batches(data, steps=20, first_step=3, hosts=1, host=0):
@@ -439,10 +467,14 @@ def test_the_program_prepare_writes_a_folder_that_array_trains_on(tmp_path, caps
         for index in range(6):
             picture = np.full((9, 9, 3), level + index, np.uint8)
             PIL.Image.fromarray(picture).save(tmp_path / "in" / name / f"{index}.png")
-    out = f"{tmp_path}/out"
+    (tmp_path / "large disk").mkdir()
+    os.symlink("large disk", tmp_path / "a link")
+    out = f"{tmp_path}/a link"
     assert prepare.main([f"{tmp_path}/in", out, "--image_size=8"]) == 0
-    assert f"--dataset=array --data_dir={out}" in capsys.readouterr().out
-    found = np.concatenate([np.load(path) for path in sorted((tmp_path / "out").glob("ex*.npy"))])
+    assert f"--dataset=array --data_dir='{out}'" in capsys.readouterr().out
+    found = np.concatenate(
+        [np.load(path) for path in sorted((tmp_path / "large disk").glob("ex*.npy"))]
+    )
     assert found.shape == (12, 8, 8, 3)
     assert found[:, 0, 0, 0].tolist() == [*range(10, 16), *range(200, 206)]
     dataset = find_dataset(DataSettings(dataset="array", data_dir=out))

@@ -112,6 +112,7 @@ def test_the_forms_of_text_tables(tmp_path, content, examples, note):
         ("a;b\n1.234,5;2\n", "line 2: '1.234,5' in a has separators of thousands"),
         ('a,b\n"0,5",2\n', "line 2: '0,5' in a has a decimal comma"),
         ("a;b\n0,5;2\n3;0.5\n", "line 3: '0.5' in b has a decimal point"),
+        (f"a,b\n1,2\n{10**400},2\n", "line 3: '1000.* in a is not a number"),
         ("day,s,x\n2020-01-02,k,1\n", "is a date, not a number .* --drop_columns=day,s"),
         ("1,2,rose\n3,4,iris\n", "'rose' in column 3 .* --label_column=3"),
         (
@@ -153,6 +154,7 @@ def test_long_tables_are_read_in_parts(tmp_path, monkeypatch):
         ("True,False,True", [1, 0, 1], ("False", "True")),
         ("b, a ,b ", [1, 0, 1], ("a", "b")),
         ("None,x,x", [0, 1, 1], ("None", "x")),
+        ("1_1,11,11", [1, 0, 0], ("11", "1_1")),  # Python reads both as 11
     ],
 )
 def test_labels_are_numbered_by_their_values(tmp_path, column, labels, names):

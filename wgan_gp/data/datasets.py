@@ -13,8 +13,10 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
-from ..errors import UserError
+from ..errors import UserError, shorten
 from .sources.built_in import BUILT_IN, BuiltInReader
 from .spec import DataSpec, count_of, is_normalized, names_of_numbers
 
@@ -99,6 +101,7 @@ class Dataset:
         self._conditioning = conditioning
         self._devices = devices
         self._held_out_count = 0
+        self._unused_classes: list[str] = []  # without any example to train on
         self._set_classes()
 
     @property
@@ -154,6 +157,8 @@ class Dataset:
         if self._held_out_count:
             held_out = count_of(self._held_out_count, "example")
             notes.append(f"{held_out} held out (--holdout={settings.holdout:g})")
+        if self._unused_classes:
+            notes.append(f"no example of {shorten(', '.join(self._unused_classes))} to train on")
         found = self.spec.describe(
             size, getattr(reader, "label_column", None), getattr(reader, "condition_names", ())
         )
@@ -189,6 +194,11 @@ class Dataset:
             settings = dataclasses.replace(settings, dequantization=False, random_flips=False)
         data = self._training_part(self._open(self._reader, settings))
         self._check_batch_size(batch_size, data)
+        labels = getattr(data, "labels", None)  # streams do not know them
+        if self._classes and labels is not None:
+            counts = np.bincount(np.asarray(labels), minlength=self._classes)
+            names = self.spec.class_names or ()
+            self._unused_classes = [names[place] for place in np.flatnonzero(counts == 0)]
         return data
 
     def open_unread(self, *, batch_size: int) -> OpenedData:

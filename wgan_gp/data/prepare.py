@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from ..config import DataSettings
 from ..errors import UserError
+from ..run_directory.files import local_path
 from ..runtime.streams import show_log_lines
 from .sources.folder import find_source
 from .sources.listing import reading
@@ -42,7 +44,10 @@ def main(arguments: list[str]) -> int:
             split=given.split,
         )
         with reading(given.source):
-            store = build(find_source(settings, "SOURCE"), given.out.rstrip("/") or "/")
+            # A link to an empty folder on a larger disk is followed.
+            local = local_path(given.out)
+            out = given.out.rstrip("/") if local is None else os.path.realpath(local)
+            store = build(find_source(settings, "SOURCE"), out)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -53,7 +58,7 @@ def main(arguments: list[str]) -> int:
         f"wrote {len(store):,} pictures of {shape}{classes}, "
         f"{size_text(len(store) * record.example_bytes)}; to train on them, use"
     )
-    print(f"  --dataset=array --data_dir={given.out}")
+    print(f"  --dataset=array --data_dir={shlex.quote(given.out)}")
     return 0
 
 

@@ -34,8 +34,13 @@ class _Shuffled(StreamedData):
     def __init__(self, seed: int, format: ExampleFormat, labels: np.ndarray):
         self.format = format
         self.size = len(labels)
-        self._seed = seed
         self._labels = labels
+        self._seed = seed
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of the examples of this part."""
+        return self._labels if self.kept is None else self._labels[self.kept]
 
     def part(self, chosen: np.ndarray) -> Self:
         part = copy.copy(self)

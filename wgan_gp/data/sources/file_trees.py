@@ -124,8 +124,8 @@ class Folder(FileTree):
     def identity(self, names: Sequence[str]) -> dict[str, Any]:
         folder = local_path(self.path)
         if folder is None:  # each size would take a request
-            return {"sizes": None, "times": None}
-        stats = [_stat(os.path.join(folder, name)) for name in names]
+            return {"sizes": None, "times": None, "folder": self.path.rstrip("/")}
+        stats = [listing.size_and_time(os.path.join(folder, name)) for name in names]
         return {
             "sizes": digest([size for size, _ in stats]),
             "times": digest([time for _, time in stats]),
@@ -151,8 +151,8 @@ class _Archive(FileTree):
     def _read(self, name: str, count: int) -> bytes: ...
 
     def identity(self, names: Sequence[str]) -> dict[str, Any]:
-        found = tf.io.gfile.stat(self.path)
-        return {"sizes": found.length, "times": found.mtime_nsec}
+        size, time = listing.size_and_time(self.path)
+        return {"sizes": size, "times": time}
 
 
 class Zip(_Archive):
@@ -263,11 +263,3 @@ def _is_ignored(name: str) -> bool:
     *folders, file = name.split("/")
     is_hidden = name.startswith(".") or "/." in name
     return is_hidden or _IGNORED_FOLDER in folders or file.lower() in _IGNORED_FILES
-
-
-def _stat(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:  # for example a deleted file, which is reported when it is read
-        return -1, -1
-    return found.st_size, found.st_mtime_ns

@@ -120,6 +120,22 @@ def can_be_opened(path: str) -> bool:
     return local is None or os.path.isfile(local) or os.path.isdir(local)
 
 
+def size_and_time(path: str) -> tuple[int, int]:
+    """Returns the size of a file in bytes, and its time in nanoseconds since 1970; -1 without it.
+
+    TensorFlow rounds the times of local files to seconds, in which a file can be written twice.
+    """
+    local = local_path(path)
+    if local is None:
+        remote = tf.io.gfile.stat(path)
+        return remote.length, remote.mtime_nsec
+    try:
+        found = os.stat(local)
+    except OSError:  # for example a deleted file, which is reported when it is read
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
 def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
     """Returns the sorted paths of regular files, and reports special files on stderr."""
     files: list[str] = []

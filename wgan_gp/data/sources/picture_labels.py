@@ -187,7 +187,7 @@ def _read_label_file(
     try:
         content = files.read(path)
         if path.endswith("dataset.json"):
-            found = _read_stylegan(content)
+            found = _read_stylegan(content, where)
         else:
             is_csv = path.endswith(".csv")
             rows = _read_csv(content) if is_csv else _read_json_lines(content)
@@ -215,18 +215,34 @@ def _first_folder(name: str) -> str:
     return name.partition("/")[0] if "/" in name else ""
 
 
-def _read_stylegan(content: bytes) -> dict[str, Any] | None:
+def _read_stylegan(content: bytes, where: str) -> dict[str, Any] | None:
     """Returns the content of {"labels": [["00000/img00000000.png", 6], ...]}."""
     found = json.loads(content)
     if not isinstance(found, dict) or "labels" not in found:
         return None
-    labels = {str(name): label for name, label in found["labels"] or ()}
-    rows = list(labels.values())
-    if rows and all(isinstance(row, list) for row in rows):
-        values = np.array(rows)
-        if not is_one_hot(values):
+    pairs = [(str(name), label) for name, label in found["labels"] or ()]
+    rows = [label for _, label in pairs if isinstance(label, list)]
+    if rows and len(rows) == len(pairs):
+        matrix: np.ndarray = np.array(rows)
+        if not is_one_hot(matrix):
             return {}  # numbers such as the poses of cameras, which are not classes
-        return dict(zip(labels, values.argmax(axis=1).tolist(), strict=True))
+        numbers = matrix.argmax(axis=1).tolist()
+        pairs = [(name, number) for (name, _), number in zip(pairs, numbers, strict=True)]
+    if not all(label is None or isinstance(label, (str, int, float)) for _, label in pairs):
+        raise ValueError("its labels are neither numbers nor rows of numbers")
+    return _by_name(pairs, where)
+
+
+def _by_name(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """Returns labels by the names of the files; none if they contradict each other."""
+    labels: dict[str, Any] = {}
+    for name, label in pairs:
+        if name in labels and labels[name] != label:
+            logging.warning(
+                f"{where}: {printable(name)} has several labels; the images are used without labels"
+            )
+            return {}
+        labels[name] = label
     return labels
 
 
@@ -266,7 +282,8 @@ def _read_column(
         return None  # for example the boxes of objects
     if all(isinstance(value, str) for value in values):
         values = _numbers(values) or values
-    return dict(zip((str(row[_FILE_NAME]) for row in rows), values, strict=True))
+    names = (str(row[_FILE_NAME]) for row in rows)
+    return _by_name(list(zip(names, values, strict=True)), where)
 
 
 def _are_classes(values: Sequence[Any]) -> bool:
@@ -287,4 +304,6 @@ def _numbers(texts: Sequence[Any]) -> list[Any] | None:
 def _number(text: str) -> int | float | None:
     if not text:
         return None
+    if "_" in text:  # Python reads 1_1 as 11
+        raise ValueError(f"{text} is no number")
     return int(text) if _INTEGER.fullmatch(text) else float(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import os
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
@@ -20,6 +19,7 @@ import tensorflow as tf
 
 from ...errors import reason
 from ...run_directory.files import local_path
+from .listing import size_and_time
 from .source import Unreadable
 
 _HEADER_BYTES = 12
@@ -72,7 +72,7 @@ def open_record_file(path: str) -> RecordFile | None:
     Raises:
       tf.errors.OpError, OSError: If it cannot be read.
     """
-    file = RecordFile(path, *_stat(path), "")
+    file = RecordFile(path, *size_and_time(path), "")
     for compression in ("", "GZIP", "ZLIB"):
         with (
             _opened(path) as raw,
@@ -173,16 +173,6 @@ def _find_header(opened: IO[bytes], begin: int, end: int) -> int | None:
                 return begin + int(place)
         begin += len(windows)
     return None
-
-
-def _stat(path: str) -> tuple[int, int]:
-    """Returns the size and the time of a file; TensorFlow rounds the times of local files."""
-    local = local_path(path)
-    if local is None:
-        remote = tf.io.gfile.stat(path)
-        return remote.length, remote.mtime_nsec
-    found = os.stat(local)
-    return found.st_size, found.st_mtime_ns
 
 
 def _opened(path: str) -> Any:

@@ -415,6 +415,8 @@ class _Builder:
                 texts = [text.replace(",", ".") for text in texts]
             if any(isinstance(cell, (bool, np.bool_)) for cell in cells):
                 raise ValueError
+            if any("_" in text for text in texts):  # Python reads 1_1 as 11
+                raise ValueError
             numbers = [float(text) for text in texts]
         except ValueError:
             return np.array(cells, object)
@@ -485,7 +487,7 @@ def _to_number(cell: Any, decimal: str | None) -> float | None:
         cell = text
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

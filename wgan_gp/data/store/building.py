@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import posixpath
 import shutil
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from .store import (
     SHARD_BYTES,
     Record,
     Store,
+    check_no_link,
     delete_store,
     open_shards,
     open_store,
@@ -101,10 +103,12 @@ def is_built(path: str, key: str) -> bool:
     """
     if not tf.io.gfile.isdir(path) or not tf.io.gfile.listdir(path):
         return False
+    record = read_record(path)
     if local_path(path) is None:
-        record = read_record(path)
         if record is None or not record.complete:
             return False
+    elif record is None:
+        raise UserError(f"{path} contains other files", "give a new folder")
     found = open_store(path).record
     if found.key != key:
         raise UserError(f"{path} already has the examples of {found.origin}", "give a new folder")
@@ -129,6 +133,9 @@ def _folder_for(
             if is_built(path, record.key):
                 yield None
                 return
+            check_no_link(path)
+            if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+                raise UserError(f"{path} is a file", "give a new folder")
             tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
             is_mine = stack.enter_context(locked(path, lambda: is_built(path, record.key)))
             if is_mine:
@@ -141,10 +148,10 @@ def _folder_for(
         with _writing(path):
             yield folder, record
             if folder != path:
-                if tf.io.gfile.isdir(path):  # an empty folder
-                    tf.io.gfile.rmtree(path)
-                tf.io.gfile.rename(folder, path)
-                fsync(posixpath.dirname(path) or ".")
+                # Unlike TensorFlow, this replaces a folder if it is still empty.
+                with _failing_as_write():
+                    os.rename(local_path(folder) or folder, local_path(path) or path)
+                    fsync(posixpath.dirname(path) or ".")
 
 
 @contextlib.contextmanager
@@ -186,6 +193,7 @@ class _WriteError(Exception):
 
 def _continue(folder: str, record: Record) -> Record:
     """Returns the state of an unfinished folder; deletes one that cannot be continued."""
+    check_no_link(folder)
     if not tf.io.gfile.isdir(folder):
         return record
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import posixpath
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ import tensorflow as tf
 
 from ...errors import UserError
 from ...run_directory import schema
+from ...run_directory.files import local_path
 from ...run_directory.json_files import digest, read_object, write_object
 from ..sources.npy_files import Rows, Shards, chunks, open_npy, read_header
 from ..sources.source import NO_LABEL, Source
@@ -250,13 +252,21 @@ def read_labels(folder: str, record: Record) -> np.ndarray:
     return labels[: record.size]
 
 
+def check_no_link(folder: str) -> None:
+    """Raises UserError if a folder is a symbolic link, behind which nothing must be changed."""
+    local = local_path(folder)
+    if local is not None and os.path.islink(local):
+        raise UserError(f"{folder} is a link to another folder", "delete the link")
+
+
 def delete_store(folder: str) -> None:
     """Deletes the folder of a store, complete or not.
 
     Raises:
-      UserError: If other files are in it. Nothing is deleted then.
+      UserError: If other files are in it, or it is a link. Nothing is deleted then.
       tf.errors.OpError, OSError: If it cannot be deleted.
     """
+    check_no_link(folder)
     names = sorted(tf.io.gfile.listdir(folder))  # data.json first
     others = [name for name in names if not _OWN_FILE.fullmatch(name)]
     if others:
