@@ -1,0 +1,433 @@
+"""Stores of pictures that no disk holds decoded: encoded as PNG, or else as JPEG."""
+
+import json
+import os
+import pathlib
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from wgan_gp.config import DataSettings, DeviceSettings
+from wgan_gp.data import prepare, stores
+from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data.feed.pipeline_errors import user_error_of
+from wgan_gp.data.sources.source import Example, Source, Unreadable
+from wgan_gp.data.store import building, cache, lock, opening, store
+from wgan_gp.errors import UserError
+
+SIDE, COUNT = 32, 50
+LOCAL = DeviceSettings()
+REMOTE = DeviceSettings(tpu="grpc://10.0.0.2:8470")
+
+
+class Pictures(Source):
+    """Pictures of random noise, or of smooth waves, which a PNG holds in fewer bytes."""
+
+    origin = "--data_dir=photos"
+    class_names: tuple[str, ...] | None = ("even", "odd")
+    size = COUNT
+
+    def __init__(self, *, noise=False, channels=3, dtype=np.uint8, bad=()):
+        self.shape, self.dtype = (SIDE, SIDE, channels), np.dtype(dtype)
+        self.noise, self.bad, self.read_indices = noise, bad, []
+
+    def fingerprint(self):
+        return {}
+
+    def identity(self):
+        return {"noise": self.noise}
+
+    def resized(self, settings):
+        return self
+
+    def items(self, first=0):
+        return iter(range(first, self.size))
+
+    def read(self, item):
+        self.read_indices.append(item)
+        if item in self.bad:
+            raise Unreadable("it has no pixels")
+        most = np.iinfo(self.dtype).max
+        if self.noise:
+            levels = np.random.default_rng(item).integers(0, most, self.shape, endpoint=True)
+        else:
+            y, x, c = np.indices(self.shape)
+            levels = (0.5 + 0.5 * np.sin((y // 4 + c) / 3 + x // 8 + item)) * most
+        return Example(levels.astype(self.dtype), item % 2)
+
+    def name(self, index):
+        return f"{index}.png"
+
+    @property
+    def bytes(self):
+        """The size of all decoded pictures."""
+        return self.size * int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch):
+    monkeypatch.setattr(building, "SHARD_BYTES", 10 * SIDE * SIDE * 3)
+    monkeypatch.setattr(lock, "_SETTLING", 0.01)
+
+
+@pytest.fixture
+def set_free(monkeypatch):
+    """Sets the bytes that a store may use on each disk."""
+    usage = shutil.disk_usage("/")
+
+    def set_free(count):
+        free = building._RESERVED + int(count)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+
+    return set_free
+
+
+@pytest.fixture
+def build_as(tmp_path, set_free):
+    """Returns the store of a source in `tmp_path`, in the encoding for which there is space."""
+
+    def build_as(encoding, source=None):
+        source = source or Pictures(noise=encoding == "jpeg")
+        set_free(source.bytes - 1 if encoding else source.bytes)
+        built = cache.cached(source, str(tmp_path))
+        assert built.record.encoding == encoding
+        return built
+
+    return build_as
+
+
+def decoded(source):
+    return np.stack([source.read(index).array for index in range(source.size)])
+
+
+def read_batches(data, steps=20, first_step=3, hosts=1, host=0):
+    context = tf.distribute.InputContext(hosts, host, 2 * hosts)
+    batches = iter(replica_batches(data, context, batch_size=8, first_step=first_step))
+    return [[each.numpy() for each in next(batches)] for _ in range(steps)]
+
+
+def open_streamed(source, data_cache, devices=LOCAL):
+    config = DataSettings(cache="off", data_cache=str(data_cache), random_flips=True)
+    return opening.SourceReader(source).open(config, classes=0, devices=devices)
+
+
+def assert_equal_batches(found, expected):
+    for batch, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(batch[0], other[0])
+        np.testing.assert_array_equal(batch[1], other[1])
+
+
+@pytest.mark.parametrize(
+    ("noise", "room", "encoding", "line"),
+    [
+        (False, 1.0, "", "decoding --data_dir=photos: 154 KB in "),
+        (False, 0.99, "png", "154 KB decoded do not fit in .* free): keeping them as PNG, about "),
+        (True, 0.99, "jpeg", "keeping them as JPEG of quality 95, which loses detail, about "),
+    ],
+)
+def test_the_first_form_that_fits_is_kept(
+    tmp_path, set_free, caplog, capsys, noise, room, encoding, line
+):
+    source = Pictures(noise=noise)
+    set_free(room * source.bytes)
+    built = building.build(source, f"{tmp_path}/s", ("png", "jpeg"))
+    assert built.record.encoding == encoding
+    import re
+
+    assert re.search(line.replace("free)", r"free\)"), capsys.readouterr().err + caplog.text)
+
+
+def test_a_full_disk_is_the_error_of_decoded_pictures(tmp_path, set_free):
+    set_free(1000)
+    message = r"decoding --data_dir=photos needs 154 KB in .* free — free space"
+    with pytest.raises(UserError, match=message):
+        building.build(Pictures(), f"{tmp_path}/s", ("png", "jpeg"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("channels", "dtype"), [(2, np.uint8), (4, np.uint8), (3, np.int16), (4, np.uint16)]
+)
+def test_other_examples_are_not_encoded(tmp_path, set_free, channels, dtype):
+    source = Pictures(channels=channels, dtype=dtype)
+    set_free(source.bytes - 1)
+    with pytest.raises(UserError, match="photos needs"):
+        building.build(source, f"{tmp_path}/s", ("png", "jpeg"))
+
+
+def test_16_bits_are_never_a_jpeg(tmp_path, set_free):
+    source = Pictures(noise=True, dtype=np.uint16)
+    set_free(source.bytes - 1)
+    with pytest.raises(UserError, match="photos needs"):
+        building.build(source, f"{tmp_path}/s", ("png", "jpeg"))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_png_is_exact(build_as, channels, dtype):
+    source = Pictures(channels=channels, dtype=dtype, bad=[7])
+    built = build_as("png", source)
+    source.bad = ()
+    expected = np.delete(decoded(source), 7, axis=0)
+    loaded = built.load()
+    assert loaded.dtype == dtype
+    np.testing.assert_array_equal(loaded, expected)
+    indices = np.array([48, 3, 11, 3])
+    examples, labels = built[indices]
+    np.testing.assert_array_equal(examples, expected[indices])
+    assert labels.tolist() == [1, 1, 0, 1]
+    np.testing.assert_array_equal(built[8:23][0], expected[8:23])
+    assert len(built[5:5][0]) == 0
+    for wrong in (-1, COUNT):
+        with pytest.raises(IndexError):
+            built[np.array([wrong])]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_is_near(tmp_path, set_free, channels):
+    class Blurred(Pictures):
+        """Noise of few levels, whose PNG is larger than its JPEG."""
+
+        def read(self, item):
+            example = super().read(item)
+            waves = Pictures(channels=channels).read(item).array
+            return example._replace(array=waves // 2 + example.array // 16)
+
+    source = Blurred(noise=True, channels=channels)
+    set_free(0.5 * source.bytes)
+    reader = opening.SourceReader(source)
+    settings = DataSettings(cache="off", data_cache=str(tmp_path))
+    reader.open(settings, classes=0, devices=LOCAL)
+    assert reader.notes == ["kept as JPEG of quality 95, which loses detail"]
+    built = cache.cached(source, str(tmp_path))
+    assert built.record.encoding == "jpeg"
+    error = np.abs(built.load().astype(int) - decoded(source))
+    assert 0 < error.mean() < 3 and error.max() < 30
+
+
+def test_numpy_reads_the_files(build_as):
+    built = build_as("png")
+    path = pathlib.Path(built.path)
+    content = np.concatenate([np.load(each) for each in sorted(path.glob("examples-*.npy"))])
+    ends = np.load(path / "ends.npy")
+    assert content.dtype == np.uint8 and content.ndim == 1 and ends.dtype == np.int64
+    assert len(ends) == COUNT and ends[-1] == len(content)
+    picture = tf.io.decode_png(content[ends[22] : ends[23]].tobytes())
+    np.testing.assert_array_equal(picture, Pictures().read(23).array)
+    assert json.loads((path / "data.json").read_text())["encoding"] == "png"
+
+
+def test_the_next_start_finds_it_whatever_is_free(tmp_path, build_as, set_free):
+    built = build_as("png")
+    for free in (0, 1e12):
+        set_free(free)
+        source = Pictures()
+        again = cache.cached(source, str(tmp_path))
+        assert again.path == built.path and again.record.encoding == "png"
+        assert source.read_indices == []
+
+
+def test_a_decoded_store_is_found_on_a_full_disk(tmp_path, build_as, set_free):
+    build_as("")
+    set_free(0)
+    assert cache.cached(Pictures(), str(tmp_path)).record.encoding == ""
+
+
+def test_a_record_without_the_entry_is_of_decoded_examples(build_as):
+    path = build_as("").path
+    content = json.loads((pathlib.Path(path) / "data.json").read_text())
+    del content["checksum"], content["encoding"]
+    store.write_object(f"{path}/data.json", content)
+    np.testing.assert_array_equal(store.open_store(path).load(), decoded(Pictures()))
+
+
+def test_data_in_memory_are_not_kept_with_a_loss(tmp_path, set_free, capsys):
+    set_free(Pictures().bytes - 1)
+    for noise, encoding in ((False, "png"), (True, "")):
+        found = cache.cached(Pictures(noise=noise), str(tmp_path), in_memory=True)
+        assert found.record.encoding == encoding and (found.path is None) == noise
+        np.testing.assert_array_equal(found.load(), decoded(Pictures(noise=noise)))
+    assert "is decoded at this start only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_batches_equal_those_of_a_decoded_store(tmp_path, set_free, dtype):
+    source = Pictures(dtype=dtype, bad=[7])
+    expected = read_batches(open_streamed(source, tmp_path / "decoded"))
+    set_free(source.bytes - 1)
+    data = open_streamed(source, tmp_path / "encoded")
+    assert type(data).__name__ == "StreamedEncoded" and data.size == 49
+    assert_equal_batches(read_batches(data), expected)
+    in_memory = DataSettings(data_cache=f"{tmp_path}/encoded", random_flips=True)
+    data = opening.SourceReader(source).open(in_memory, classes=0, devices=LOCAL)
+    assert type(data).__name__ == "StoredData"
+    assert_equal_batches(read_batches(data), expected)
+
+
+def test_a_part_has_the_chosen_examples(tmp_path, build_as):
+    build_as("png")
+    part = open_streamed(Pictures(), tmp_path).part(np.arange(COUNT) % 2 == 1)
+    assert part.size == COUNT // 2
+    assert {int(label) for _, labels in read_batches(part) for label in labels} == {1}
+
+
+def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, build_as):
+    build_as("png")
+    data = open_streamed(Pictures(), tmp_path)
+    whole = read_batches(data, 40, 0)
+    assert_equal_batches(read_batches(data, 20, 10), whole[20:])
+    parts = [read_batches(data, 4, 0, hosts=2, host=host) for host in range(2)]
+    merged = [part[2 * step + i] for step in range(2) for part in parts for i in range(2)]
+    merged = [np.concatenate(each) for each in zip(*merged, strict=True)]
+    expected = [np.concatenate(each) for each in zip(*whole[:4], strict=True)]
+    np.testing.assert_array_equal(merged[1], expected[1])
+
+
+def test_builders_at_the_same_time_share_one_store(tmp_path, set_free, monkeypatch):
+    monkeypatch.setattr(lock, "_POLL", 0.02)
+    set_free(Pictures().bytes - 1)
+    sources, found = [Pictures(), Pictures()], []
+
+    def build(source):
+        found.append(building.build(source, f"{tmp_path}/s", ["png"]))
+
+    threads = [threading.Thread(target=build, args=[source]) for source in sources]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in found:
+        np.testing.assert_array_equal(each.load(), decoded(Pictures()))
+    assert sorted(bool(source.read_indices) for source in sources) == [False, True]
+
+
+def test_a_build_that_was_stopped_continues_in_its_encoding(tmp_path, set_free):
+    class Stopping(Pictures):
+        reading = 0
+
+        def read(self, item):
+            Stopping.reading += 1
+            if Stopping.reading > COUNT and item == 34:  # after the estimate
+                raise KeyboardInterrupt
+            return super().read(item)
+
+    path = f"{tmp_path}/s"
+    set_free(Pictures().bytes - 1)
+    with pytest.raises(KeyboardInterrupt):
+        building.build(Stopping(bad=[5, 33]), path, ["png"])
+    incomplete = tmp_path / "s.incomplete"
+    ends = np.load(incomplete / "ends.npy")
+    np.save(incomplete / "ends.npy", [*ends, ends[-1] + 9])  # a kill before data.json was written
+    set_free(1e12)
+    source = Pictures(bad=[5, 33])
+    built = building.build(source, path, ["png"])
+    assert built.record.encoding == "png"
+    source.bad = ()
+    np.testing.assert_array_equal(built.load(), np.delete(decoded(source), [5, 33], axis=0))
+    assert built.labels.tolist() == [index % 2 for index in range(COUNT) if index not in (5, 33)]
+    assert built.record.left_out == ("5.png", "33.png")
+
+
+def test_a_decoded_build_that_was_stopped_is_not_begun_again(tmp_path, set_free):
+    class Stopping(Pictures):
+        def read(self, item):
+            if item == 34:
+                raise KeyboardInterrupt
+            return super().read(item)
+
+    with pytest.raises(KeyboardInterrupt):
+        building.build(Stopping(), f"{tmp_path}/s", ["png"])
+    set_free(1000)
+    with pytest.raises(UserError, match="free space"):
+        building.build(Pictures(), f"{tmp_path}/s", ["png"])
+    assert (tmp_path / "s.incomplete" / "examples-00000.npy").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "ends", "order"])
+def test_a_damaged_store_is_built_again(tmp_path, build_as, capsys, damage):
+    path = pathlib.Path(build_as("png").path)
+    shard, ends = path / "examples-00001.npy", np.load(path / "ends.npy")
+    if damage == "cut":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    elif damage == "missing":
+        (path / "ends.npy").unlink()
+    elif damage == "ends":
+        np.save(path / "ends.npy", ends[:-1])
+    else:
+        ends[[3, 4]] = ends[[4, 3]]
+        np.save(path / "ends.npy", ends)
+    with pytest.raises((UserError, tf.errors.NotFoundError)):
+        store.open_store(str(path))
+    np.testing.assert_array_equal(
+        cache.cached(Pictures(), str(tmp_path)).load(), decoded(Pictures())
+    )
+    assert "it is built again" in capsys.readouterr().err
+
+
+def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path, build_as):
+    build_as("png")
+    batches = iter(open_batches(open_streamed(Pictures(), tmp_path)))
+    next(batches)
+    for path in tmp_path.glob("*/examples-*.npy"):
+        os.truncate(path, 200)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        for _ in range(1000):  # more than are read ahead
+            next(batches)
+    assert "was changed, cut or deleted" in user_error_of(caught.value).what
+
+
+def open_batches(data):
+    return replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=0)
+
+
+def test_the_program_of_stores_lists_and_deletes_it(tmp_path, build_as, capsys):
+    key = pathlib.Path(build_as("png").path).name
+    capsys.readouterr()
+    assert stores.main([f"--data_cache={tmp_path}"]) == 0
+    assert "50 of 32x32x3 as PNG from --data_dir=photos" in capsys.readouterr().out
+    assert stores.main([f"--data_cache={tmp_path}", f"--delete={key}"]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("encoding", ["", "png"])
+def test_the_copy_of_a_bucket_is_encoded_if_the_disk_is_small(
+    tmp_path, build_as, set_free, monkeypatch, encoding
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    source, bucket = Pictures(), f"ram://{tmp_path.name}-{encoding}"
+    built = pathlib.Path(build_as(encoding, source).path)
+    tf.io.gfile.makedirs(f"{bucket}/{built.name}")
+    for each in built.iterdir():
+        tf.io.gfile.copy(str(each), f"{bucket}/{built.name}/{each.name}")
+    set_free(source.bytes - 1)
+    batches = read_batches(open_streamed(source, bucket))
+    (copied,) = (tmp_path / "user" / "wgan_gp").iterdir()
+    assert store.open_store(str(copied)).record.encoding == "png"
+    np.testing.assert_array_equal(store.open_store(str(copied)).load(), decoded(source))
+    set_free(1e12)
+    assert_equal_batches(batches, read_batches(open_streamed(source, tmp_path)))
+    if encoding:
+        for each in built.iterdir():
+            assert (copied / each.name).read_bytes() == each.read_bytes()
+        with pytest.raises(UserError, match=r"keeps its pictures encoded, which the machines of"):
+            open_streamed(source, bucket, REMOTE)
+
+
+def test_an_array_of_examples_is_something_else(build_as):
+    path = build_as("png").path
+    with pytest.raises(UserError, match=r"keeps encoded pictures, not arrays of examples — give"):
+        find_dataset(DataSettings(dataset="array", data_dir=path))
+
+
+def test_the_program_prepare_writes_arrays_only(tmp_path, set_free, capsys):
+    (tmp_path / "in").mkdir()
+    for index in range(6):
+        content = tf.io.encode_png(Pictures().read(index).array).numpy()
+        (tmp_path / "in" / f"{index}.png").write_bytes(content)
+    set_free(6 * SIDE * SIDE * 3 - 1)
+    assert prepare.main([f"{tmp_path}/in", f"{tmp_path}/out", f"--image_size={SIDE}"]) == 2
+    assert "needs 18.4 KB in" in capsys.readouterr().err
