@@ -77,6 +77,8 @@ def _line(store: Listed) -> str:
     content = "damaged"
     if store.record is not None:
         shape = "x".join(map(str, store.record.shape))
+        if store.record.encoding:
+            shape += f" as {store.record.encoding.upper()}"
         state = "" if store.record.complete else "incomplete, "
         content = f"{state}{store.record.size:,} of {shape} from {printable(store.record.origin)}"
     return f"{store.name}  {date}  {size_text(store.bytes)}  {content}"

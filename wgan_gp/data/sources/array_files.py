@@ -194,8 +194,15 @@ def _open_folder(path: str, origin: str) -> NamedArrays:
         for role in _COMMON
         if f"{role}.npy" in listed
     }
-    if "data.json" in listed and "labels" in common and common["labels"].dtype.kind in "iu":
-        common |= _names_of_store(posixpath.join(path, "data.json"))
+    record = _record_of_store(posixpath.join(path, "data.json")) if "data.json" in listed else {}
+    if "ends.npy" in listed and record.get("encoding"):
+        raise UserError(
+            f"{origin} keeps encoded pictures, not arrays of examples",
+            "give the pictures from which it was built, for example with --dataset=image_folder",
+        )
+    class_names = record.get("class_names")
+    if class_names and "labels" in common and common["labels"].dtype.kind in "iu":
+        common["class_names"] = class_names
     names = sorted(
         name
         for name in listed.difference(f"{role}.npy" for role in _COMMON)
@@ -232,15 +239,16 @@ def _form(shard: NamedArrays) -> str:
     return " and ".join([text, *extra])
 
 
-def _names_of_store(path: str) -> dict[str, list[str]]:
-    """Returns the names of the classes of a store, if its data.json has some."""
+def _record_of_store(path: str) -> dict[str, Any]:
+    """Returns the content of the data.json of a store; without names of classes if it is none."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            names = json.loads(file.read()).get("class_names")
+            record = json.loads(file.read())
+        names = record.get("class_names")
     except (ValueError, AttributeError):
         return {}
     is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return {"class_names": names} if is_valid and names else {}
+    return record if is_valid else {**record, "class_names": None}
 
 
 def _of_fields(rows: np.ndarray, origin: str) -> ArrayData:

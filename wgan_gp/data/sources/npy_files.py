@@ -170,6 +170,15 @@ class NpyRows:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(read_part, range(workers)))
 
+    def read_ranges(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """Returns the numbers of an array `[N]` at ranges of indices, as bytes."""
+        size = self._row_bytes
+        with self._unchanged() as file:
+            return [
+                self._read_at(file, begin * size, (end - begin) * size)
+                for begin, end in zip(begins, ends, strict=True)
+            ]
+
     def _read_rows(self, rows: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         """Reads rows of a local file, each with one call of the operating system."""
         size = self._row_bytes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
+import itertools
 import os
 import posixpath
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -19,9 +21,11 @@ from ...errors import UserError, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
 from ..sources.source import Source
+from .encoding import NAMES, SAMPLE, EncodedRows, encoded, encodings_of, estimated_bytes
 from .lock import locked
 from .reading import Reading
 from .store import (
+    ENDS,
     LABELS,
     SHARD_BYTES,
     Record,
@@ -30,6 +34,7 @@ from .store import (
     delete_store,
     open_shards,
     open_store,
+    read_ends,
     read_labels,
     read_record,
     shard_path,
@@ -62,7 +67,7 @@ def load(source: Source) -> Store:
     return Store(record, examples[:count], labels[:count])
 
 
-def build(source: Source, path: str) -> Store:
+def build(source: Source, path: str, encodings: Sequence[str] = ()) -> Store:
     """Builds the store of a source in a folder, unless it is complete.
 
     On a local disk, the folder is named PATH.incomplete until it is complete; in a bucket,
@@ -71,24 +76,36 @@ def build(source: Source, path: str) -> Store:
     Args:
       source: The source.
       path: The folder, local or in a bucket.
+      encodings: The encodings, see encoding.py, of which the first that fits keeps pictures if the
+        disk cannot hold them decoded.
 
     Raises:
       UnwritableError: If the store cannot be begun.
       UserError: If no example can be read, the disk becomes full, or the folder has other files.
     """
     record = Record.of(source)
-    with _folder_for(record, path, source.size, f"decoding {source.origin}") as found:
+
+    @functools.cache
+    def first_pictures() -> np.ndarray:
+        reading = itertools.islice(Reading(source, record), SAMPLE)
+        return np.stack([example.array for example in reading])
+
+    price = _Price(f"decoding {source.origin}", source.size, encodings, first_pictures)
+    with _folder_for(record, path, price) as found:
         if found is not None:
             _write_examples(source, *found)
     return open_store(path)
 
 
-def copy(store: Store, path: str) -> Store:
+def copy(store: Store, path: str, encodings: Sequence[str] = ()) -> Store:
     """Copies a store, in one sequential read, unless the copy is complete; see `build`."""
     begin = dataclasses.replace(
         store.record, shards=(), read=0, unreadable=0, left_out=(), complete=False
     )
-    with _folder_for(begin, path, len(store), f"copying {store.path}") as found:
+    price = _Price(
+        f"copying {store.path}", len(store), encodings, lambda: np.asarray(store.rows[:SAMPLE])
+    )
+    with _folder_for(begin, path, price) as found:
         if found is not None:
             _write_copy(store, *found)
     return open_store(path)
@@ -115,17 +132,73 @@ def is_built(path: str, key: str) -> bool:
     return True
 
 
+@dataclasses.dataclass(frozen=True)
+class _Price:
+    """The size of a store that is going to be written.
+
+    Attributes:
+      what: What is done, for messages.
+      size: The number of examples.
+      encodings: Those that may keep pictures which the disk cannot hold decoded.
+      first_pictures: Returns decoded pictures, from which the size of encoded ones is estimated.
+    """
+
+    what: str
+    size: int
+    encodings: Sequence[str]
+    first_pictures: Callable[[], np.ndarray]
+
+    def announce(self, path: str, record: Record) -> Record:
+        """Announces the size of a store; returns its record with the encoding that fits.
+
+        A store that was begun keeps its encoding.
+
+        Raises:
+          UnwritableError: If the disk has too little space.
+        """
+        count = self.size - record.size
+        decoded = size_text(count * record.example_bytes)
+        local = local_path(path)
+        if local is None:
+            logging.info(f"{self.what}: {decoded} in {path}")
+            return record
+        free = shutil.disk_usage(posixpath.dirname(local) or ".").free
+        for encoding, example_bytes in self._sizes(record):
+            needed = count * example_bytes
+            if needed > free - _RESERVED:
+                continue
+            if encoding == record.encoding:
+                text = f"{size_text(needed)} in {path}, {size_text(free)} free"
+            else:
+                text = (
+                    f"{decoded} decoded do not fit in {path} ({size_text(free)} free): keeping "
+                    f"them as {NAMES[encoding]}, about {size_text(needed)}"
+                )
+            logging.info(f"{self.what}: {text}")
+            return dataclasses.replace(record, encoding=encoding)
+        raise UnwritableError(
+            f"{self.what} needs {decoded} in {path}, where {size_text(free)} are free",
+            "free space, or give --data_cache a folder on another disk",
+        )
+
+    def _sizes(self, record: Record) -> Iterator[tuple[str, int]]:
+        """Yields the encodings that may be used, and the size of an example in each."""
+        if not record.encoding:
+            yield "", record.example_bytes
+        for encoding in encodings_of(record.shape, np.dtype(record.dtype)):
+            is_new = encoding in self.encodings and not record.size
+            if is_new or encoding == record.encoding:
+                yield encoding, estimated_bytes(self.first_pictures(), encoding)
+
+
 @contextlib.contextmanager
-def _folder_for(
-    record: Record, path: str, size: int, what: str
-) -> Iterator[tuple[str, Record] | None]:
+def _folder_for(record: Record, path: str, price: _Price) -> Iterator[tuple[str, Record] | None]:
     """Yields the folder to write and the state to continue from; None if the store is complete.
 
     Args:
       record: The state at the beginning.
       path: The folder of the store, to which the written folder is moved at the end.
-      size: The number of examples that are going to be written.
-      what: What is done, for messages.
+      price: Announces the size of the store, and chooses how its examples are kept.
     """
     folder = path if local_path(path) is None else path + INCOMPLETE
     with contextlib.ExitStack() as stack:
@@ -140,11 +213,12 @@ def _folder_for(
             is_mine = stack.enter_context(locked(path, lambda: is_built(path, record.key)))
             if is_mine:
                 record = _continue(folder, record)
-                _price(what, path, (size - record.size) * record.example_bytes)
-                tf.io.gfile.makedirs(folder)
         if not is_mine:
             yield None
             return
+        record = price.announce(path, record)
+        with _beginning(path):
+            tf.io.gfile.makedirs(folder)
         with _writing(path):
             yield folder, record
             if folder != path:
@@ -209,25 +283,6 @@ def _continue(folder: str, record: Record) -> Record:
     return record
 
 
-def _price(what: str, path: str, size: int) -> None:
-    """Announces the size of a store.
-
-    Raises:
-      UnwritableError: If the disk has too little space.
-    """
-    local = local_path(path)
-    if local is None:
-        logging.info(f"{what}: {size_text(size)} in {path}")
-        return
-    free = shutil.disk_usage(posixpath.dirname(local) or ".").free
-    if size > free - _RESERVED:
-        raise UnwritableError(
-            f"{what} needs {size_text(size)} in {path}, where {size_text(free)} are free",
-            "free space, or give --data_cache a folder on another disk",
-        )
-    logging.info(f"{what}: {size_text(size)} in {path}, {size_text(free)} free")
-
-
 def size_text(size: float) -> str:
     """Returns a size in bytes as people write it, such as "2.5 GB"."""
     for unit in ("bytes", "KB", "MB", "GB"):
@@ -256,9 +311,10 @@ def _write_examples(source: Source, folder: str, record: Record) -> None:
         for examples, added in _shards_of(reading, record, source.size):
             if written is not None:
                 written.result()
-            record = _advanced(record, reading, len(examples))
+            content = encoded(examples, record.encoding)
+            record = _advanced(record, reading, len(content))
             labels = np.concatenate([labels, added])
-            written = writer.submit(_write_shard, folder, record, examples, labels)
+            written = writer.submit(_write_shard, folder, record, content, labels)
         if written is not None:
             written.result()
     reading.warn()
@@ -296,16 +352,26 @@ def _write_copy(store: Store, folder: str, record: Record) -> None:
     first = record.size
     for count in store.record.shards[len(record.shards) :]:
         record = dataclasses.replace(record, shards=(*record.shards, count))
-        examples = np.asarray(store.rows[first : first + count])
+        part, rows = slice(first, first + count), store.rows
+        if isinstance(rows, EncodedRows) and record.encoding == store.record.encoding:
+            examples = rows.contents[part]
+        else:
+            examples = encoded(np.asarray(rows[part]), record.encoding)
         first += count
         _write_shard(folder, record, examples, store.labels)
     with _failing_as_write():
-        store.record.write(folder)
+        dataclasses.replace(store.record, encoding=record.encoding).write(folder)
 
 
 def _write_shard(folder: str, record: Record, examples: np.ndarray, labels: np.ndarray) -> None:
-    """Writes the last file of a record, and then the record."""
+    """Writes the last file of a record, and then the record; `examples` may be encoded."""
     with _failing_as_write():
+        if record.encoding:
+            ends = read_ends(folder, dataclasses.replace(record, shards=record.shards[:-1]))
+            begin = ends[-1] if len(ends) else 0
+            ends = np.concatenate([ends, begin + np.cumsum(list(map(len, examples)))])
+            write_atomic(posixpath.join(folder, ENDS), _npy(ends))
+            examples = np.frombuffer(b"".join(examples), np.uint8)
         write_atomic(shard_path(folder, len(record.shards) - 1), _npy(examples))
         if record.class_names is not None:
             write_atomic(posixpath.join(folder, LABELS), _npy(labels))
