@@ -13,8 +13,6 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import numpy as np
-
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError, shorten
 from .sources.built_in import BUILT_IN, BuiltInReader
@@ -196,9 +194,9 @@ class Dataset:
         self._check_batch_size(batch_size, data)
         labels = getattr(data, "labels", None)  # streams do not know them
         if self._classes and labels is not None:
-            counts = np.bincount(np.asarray(labels), minlength=self._classes)
-            names = self.spec.class_names or ()
-            self._unused_classes = [names[place] for place in np.flatnonzero(counts == 0)]
+            used = set(labels.numpy().tolist())
+            names = enumerate(self.spec.class_names or ())
+            self._unused_classes = [name for number, name in names if number not in used]
         return data
 
     def open_unread(self, *, batch_size: int) -> OpenedData:
