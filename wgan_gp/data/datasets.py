@@ -194,7 +194,9 @@ class Dataset:
         self._check_batch_size(batch_size, data)
         labels = getattr(data, "labels", None)  # streams do not know them
         if self._classes and labels is not None:
-            used = set(labels.numpy().tolist())
+            import numpy as np  # noqa: PLC0415
+
+            used = set(np.asarray(labels).tolist())
             names = enumerate(self.spec.class_names or ())
             self._unused_classes = [name for number, name in names if number not in used]
         return data
