@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -34,21 +35,8 @@ _HEAD_BYTES = 2**16  # a header is rarely longer
 _HELD_OUT = ("test", "validation")
 _NO_PICTURES = (  # suffixes of files that are not opened to see whether they are pictures
     *(".txt", ".csv", ".tsv", ".json", ".jsonl", ".md", ".html", ".xml", ".yaml", ".yml"),
-    *(
-        ".caption",
-        ".py",
-        ".ipynb",
-        ".npy",
-        ".npz",
-        ".mat",
-        ".h5",
-        ".parquet",
-        ".pdf",
-        ".zip",
-        ".tar",
-        ".gz",
-    ),
-    *(".mp4", ".mov", ".avi", ".wav", ".mp3"),
+    *(".caption", ".py", ".ipynb", ".npy", ".npz", ".mat", ".h5", ".parquet", ".pdf"),
+    *(".zip", ".tar", ".gz", ".mp4", ".mov", ".avi", ".wav", ".mp3"),
 )
 
 
@@ -92,7 +80,7 @@ class FolderSource(Source):
             "files": self.size,
             "names": digest(self._names),
             "classes": digest([self.class_names, self._labels]),
-            "sizes": self._files.identity(self._names)["sizes"],
+            "sizes": self._content["sizes"],
         }
 
     def identity(self) -> dict[str, Any]:
@@ -101,9 +89,14 @@ class FolderSource(Source):
             "names": digest(self._names),
             "classes": digest(self.class_names),
             "labels": digest(self._labels),
-            **self._files.identity(self._names),
+            **self._content,
             "form": dataclasses.asdict(self._form),
         }
+
+    @functools.cached_property
+    def _content(self) -> dict[str, Any]:
+        """The sizes and times of all files, for which each of them is asked once."""
+        return self._files.identity(self._names)
 
     def items(self, first: int = 0) -> Iterator[tuple[int, bytes | Unreadable | None]]:
         """Yields the index of each picture and, if one thread must read the files, its content."""

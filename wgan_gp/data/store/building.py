@@ -292,11 +292,11 @@ def size_text(size: float) -> str:
     return f"{size:.3g} TB"
 
 
-def _advanced(record: Record, reading: Reading, count: int) -> Record:
-    """Returns the record after `count` more examples."""
+def _advanced(record: Record, reading: Reading, *counts: int) -> Record:
+    """Returns the record of what was read; `counts` are the numbers of examples in new files."""
     return dataclasses.replace(
         record,
-        shards=(*record.shards, count),
+        shards=(*record.shards, *counts),
         read=reading.read,
         unreadable=reading.unreadable,
         left_out=tuple(reading.left_out),
@@ -318,15 +318,8 @@ def _write_examples(source: Source, folder: str, record: Record) -> None:
         if written is not None:
             written.result()
     reading.warn()
-    record = dataclasses.replace(
-        record,
-        read=reading.read,
-        unreadable=reading.unreadable,
-        left_out=tuple(reading.left_out),
-        complete=True,
-    )
     with _failing_as_write():
-        record.write(folder)
+        dataclasses.replace(_advanced(record, reading), complete=True).write(folder)
 
 
 def _shards_of(
