@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.helpers.sources import NumberedSource
 from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data import prepare, stores
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
-from wgan_gp.data.sources.source import Example, Source, Unreadable
 from wgan_gp.data.store import building, cache, lock, opening, store
 from wgan_gp.data.store import encoding as encodings
 from wgan_gp.errors import UserError
@@ -29,44 +29,29 @@ LOCAL = DeviceSettings()
 REMOTE = DeviceSettings(tpu="grpc://10.0.0.2:8470")
 
 
-class Pictures(Source):
+class Pictures(NumberedSource):
     """Pictures of large steps, of which a PNG is small, or of grain, of which a JPEG is smaller."""
 
     origin = "--data_dir=photos"
-    class_names: tuple[str, ...] | None = ("even", "odd")
     size = COUNT
 
     def __init__(self, *, grain=False, channels=3, dtype=np.uint8, bad=()):
+        super().__init__(bad)
         self.shape, self.dtype = (SIDE, SIDE, channels), np.dtype(dtype)
-        self.grain, self.bad, self.read_indices = grain, bad, []
-
-    def fingerprint(self):
-        return {}
+        self.grain = grain
 
     def identity(self):
         return {"grain": self.grain}
 
-    def resized(self, settings):
-        return self
-
-    def items(self, first=0):
-        return iter(range(first, self.size))
-
-    def read(self, item):
-        self.read_indices.append(item)
-        if item in self.bad:
-            raise Unreadable("it has no pixels")
+    def picture(self, number):
         most = np.iinfo(self.dtype).max
         y, x, c = np.indices(self.shape)
         if self.grain:
-            grain = np.random.default_rng(item).random(self.shape) / 32
-            levels = (0.48 + 0.48 * np.sin((y + c) / 9 + x / 15 + item) + grain) * most
+            grain = np.random.default_rng(number).random(self.shape) / 32
+            levels = (0.48 + 0.48 * np.sin((y + c) / 9 + x / 15 + number) + grain) * most
         else:
-            levels = (0.5 + 0.5 * np.sin((y // 4 + c) / 3 + x // 8 + item)) * most
-        return Example(levels.astype(self.dtype), item % 2)
-
-    def name(self, index):
-        return f"{index}.png"
+            levels = (0.5 + 0.5 * np.sin((y // 4 + c) / 3 + x // 8 + number)) * most
+        return levels.astype(self.dtype)
 
     @property
     def bytes(self):

@@ -17,12 +17,12 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
+from tests.helpers.sources import NumberedSource
 from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data import prepare, stores
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
-from wgan_gp.data.sources.source import Example, Source, Unreadable
 from wgan_gp.data.store import building, cache, lock, opening, store
 from wgan_gp.errors import UserError
 
@@ -31,37 +31,21 @@ LOCAL = DeviceSettings()
 REMOTE = DeviceSettings(tpu="grpc://10.0.0.2:8470")
 
 
-class Squares(Source):
+class Squares(NumberedSource):
     """Pictures whose levels are their index; those in `bad` cannot be read."""
 
     origin = "--data_dir=squares"
     shape = (4, 3, 3)
-    class_names: tuple[str, ...] | None = ("even", "odd")
 
     def __init__(self, size=50, bad=(), dtype=np.uint8, version=0):
-        self.size, self.bad, self.dtype, self.version = size, bad, np.dtype(dtype), version
-        self.read_indices = []
-
-    def fingerprint(self):
-        return {"files": self.size}
+        super().__init__(bad)
+        self.size, self.dtype, self.version = size, np.dtype(dtype), version
 
     def identity(self):
         return {"size": self.size, "version": self.version}
 
-    def resized(self, settings):
-        return self
-
-    def items(self, first=0):
-        return iter(range(first, self.size))
-
-    def read(self, item):
-        self.read_indices.append(item)
-        if item in self.bad:
-            raise Unreadable("it has no pixels")
-        return Example(np.full(self.shape, item, self.dtype), item % 2)
-
-    def name(self, index):
-        return f"{index}.png"
+    def picture(self, number):
+        return np.full(self.shape, number, self.dtype)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,39 @@
+"""A source of pictures that are computed from their numbers."""
+
+from wgan_gp.data.sources.source import Example, Source, Unreadable
+
+
+class NumberedSource(Source):
+    """Pictures in two classes by their numbers; those in `bad` cannot be read.
+
+    Attributes:
+      read_indices: The numbers of the pictures that were read, in the order of the calls.
+    """
+
+    class_names: tuple[str, ...] | None = ("even", "odd")
+
+    def __init__(self, bad=()):
+        self.bad = bad
+        self.read_indices = []
+
+    def picture(self, number):
+        """Returns the levels of a picture."""
+        raise NotImplementedError
+
+    def fingerprint(self):
+        return {"files": self.size}
+
+    def resized(self, settings):
+        return self
+
+    def items(self, first=0):
+        return iter(range(first, self.size))
+
+    def read(self, item):
+        self.read_indices.append(item)
+        if item in self.bad:
+            raise Unreadable("it has no pixels")
+        return Example(self.picture(item), item % 2)
+
+    def name(self, index):
+        return f"{index}.png"
