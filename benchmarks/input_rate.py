@@ -34,7 +34,7 @@ import tensorflow as tf
 
 from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data.feed.pipeline import replica_batches
-from wgan_gp.data.sources.folder import find_source
+from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.sources.source import Example, Source
 from wgan_gp.data.store.building import build
 from wgan_gp.data.store.opening import SourceReader

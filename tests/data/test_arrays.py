@@ -30,8 +30,8 @@ from wgan_gp.config import Config, DataSettings, DeviceSettings
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
 from wgan_gp.data.scaling.scaling import Scaling, Statistics
 from wgan_gp.data.score_data import read_path
-from wgan_gp.data.sources.array_files import open_arrays
-from wgan_gp.data.sources.arrays import ArrayReader
+from wgan_gp.data.sources.arrays.array_files import open_arrays
+from wgan_gp.data.sources.arrays.arrays import ArrayReader
 from wgan_gp.errors import UserError
 from wgan_gp.writers.writer import MemoryWriter
 

@@ -22,7 +22,7 @@ from wgan_gp.data.data_record import use_record
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.scaling.conditions import Conditions
-from wgan_gp.data.sources.user_arrays import convert
+from wgan_gp.data.sources.python.user_arrays import convert
 from wgan_gp.errors import UserError
 from wgan_gp.inference.sampling import transitions
 from wgan_gp.keras import WGANGP

@@ -17,8 +17,9 @@ from tests.helpers.records import write_records
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed import pipeline_errors
-from wgan_gp.data.sources import downloads, listing, prepared
-from wgan_gp.data.sources.folder import find_source
+from wgan_gp.data.sources import downloads, listing
+from wgan_gp.data.sources.pictures.folder import find_source
+from wgan_gp.data.sources.records import prepared
 from wgan_gp.errors import UserError, printable
 from wgan_gp.runtime.tensorflow_patches import limit_requests
 

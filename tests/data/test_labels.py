@@ -21,7 +21,7 @@ from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.feed.pipeline_errors import user_error_of
 from wgan_gp.data.score_data import read_path
-from wgan_gp.data.sources.array_files import open_arrays
+from wgan_gp.data.sources.arrays.array_files import open_arrays
 from wgan_gp.data.sources.labels import number_labels, numbered_like
 from wgan_gp.errors import UserError
 

@@ -12,9 +12,9 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
-from wgan_gp.data.sources import pictures
-from wgan_gp.data.sources.forms import Form
-from wgan_gp.data.sources.pictures import decode, read_header
+from wgan_gp.data.sources.pictures import decoding as pictures
+from wgan_gp.data.sources.pictures.decoding import decode, read_header
+from wgan_gp.data.sources.pictures.forms import Form
 from wgan_gp.data.sources.shapes import central_window
 from wgan_gp.data.sources.source import Unreadable
 from wgan_gp.errors import UserError

@@ -12,7 +12,7 @@ from tests.helpers.runs import call_main
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
-from wgan_gp.data.sources import tables, text_tables
+from wgan_gp.data.sources.tables import tables, text_tables
 from wgan_gp.errors import UserError
 
 FRAME = pandas.DataFrame(

@@ -337,9 +337,9 @@ def find_dataset(
     """
     if function is None:
         return Dataset(settings, _find_reader(settings), conditioning, devices)
-    from .sources.frames import FrameReader, is_frame  # noqa: PLC0415
-    from .sources.tables import refuse_columns  # noqa: PLC0415
-    from .sources.user_data import UserReader, call, called_once  # noqa: PLC0415
+    from .sources.python.frames import FrameReader, is_frame  # noqa: PLC0415
+    from .sources.python.user_data import UserReader, call, called_once  # noqa: PLC0415
+    from .sources.tables.tables import refuse_columns  # noqa: PLC0415
 
     flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
     function = called_once(function)
@@ -357,7 +357,9 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
     _check_flags(settings)
     if settings.dataset in BUILT_IN:
         return BuiltInReader(settings)
-    from .sources import arrays, folder, prepared, tfrecords  # noqa: PLC0415
+    from .sources.arrays import arrays  # noqa: PLC0415
+    from .sources.pictures import folder  # noqa: PLC0415
+    from .sources.records import prepared, tfrecords  # noqa: PLC0415
     from .store.opening import SourceReader  # noqa: PLC0415
 
     with _reporting(flag, settings):

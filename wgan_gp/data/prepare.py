@@ -16,8 +16,8 @@ from ..config import DataSettings
 from ..errors import UserError
 from ..run_directory.files import local_path
 from ..runtime.streams import show_log_lines
-from .sources.folder import find_source
 from .sources.listing import reading
+from .sources.pictures.folder import find_source
 from .store.building import build, size_text
 
 

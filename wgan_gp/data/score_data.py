@@ -16,12 +16,13 @@ from .feed.pipeline import first_examples
 from .feed.shuffling import shuffled
 from .scaling import pixels
 from .scaling.scaling import Scaling
-from .sources.array_checks import check_names, check_shape, names_of
-from .sources.array_files import ARRAYS, ArrayData, array_data, open_arrays, open_file
-from .sources.folder import find_source
+from .sources.arrays.array_checks import check_names, check_shape, names_of
+from .sources.arrays.array_data import ArrayData
+from .sources.arrays.array_files import ARRAYS, array_data, open_arrays, open_file
+from .sources.arrays.npy_files import chunks
 from .sources.labels import numbered_like
-from .sources.npy_files import chunks
-from .sources.user_arrays import as_arrays
+from .sources.pictures.folder import find_source
+from .sources.python.user_arrays import as_arrays
 from .spec import DataSpec, names_of_numbers
 from .store.reading import Reading
 from .store.store import Record

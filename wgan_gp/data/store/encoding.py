@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..sources.npy_files import NpyRows, Rows
+from ..sources.arrays.npy_files import NpyRows, Rows
 
 PNG, JPEG = "png", "jpeg"
 ENCODINGS = (PNG, JPEG)  # in the order in which they are tried

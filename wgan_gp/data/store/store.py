@@ -30,7 +30,7 @@ from ...errors import UserError
 from ...run_directory import schema
 from ...run_directory.files import local_path
 from ...run_directory.json_files import digest, read_object, write_object
-from ..sources.npy_files import Rows, Shards, chunks, open_npy, read_header
+from ..sources.arrays.npy_files import Rows, Shards, chunks, open_npy, read_header
 from ..sources.source import NO_LABEL, Source
 from ..streamed_rows import RecordFile
 from .encoding import ENCODINGS, EncodedRows, EncodedShard

@@ -17,10 +17,10 @@ import google_crc32c
 import numpy as np
 import tensorflow as tf
 
-from ...errors import reason
-from ...run_directory.files import local_path
-from .listing import size_and_time
-from .source import Unreadable
+from ....errors import reason
+from ....run_directory.files import local_path
+from ..listing import size_and_time
+from ..source import Unreadable
 
 _HEADER_BYTES = 12
 _CHECKSUM_BYTES = 4

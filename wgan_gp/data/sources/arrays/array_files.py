@@ -6,15 +6,17 @@ import json
 import posixpath
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings
-from ...errors import UserError
-from .labels import number_labels
-from .listing import check_path
+from ....config import DataSettings
+from ....errors import UserError
+from ..labels import number_labels
+from ..listing import check_path
+from ..tables import tables
+from .array_data import ArrayData
 from .named_arrays import NamedArrays, read_named
 from .npy_files import REMEDY, Rows, Shards, open_npy
 
@@ -24,34 +26,6 @@ ARRAYS = (".npy", *_NAMED)
 # The files of a folder that belong to all of its examples.
 _COMMON = ("labels", "conditions", "class_names")
 _PARALLEL = 16  # files of a folder, which may be in a bucket
-
-
-class ArrayData(NamedTuple):
-    """The content of a file of arrays.
-
-    Attributes:
-      examples: `[N, ...]`.
-      labels: `[N]` integers, the numbers of the classes of the examples, or None.
-      class_names: The names of the classes; None without labels.
-      conditions: `[N, K]`, or None.
-      names: The names of the features, or None.
-      label_name: The column of the labels of a table, or None.
-      condition_names: The columns of the conditions of a table.
-      left_out: The number of rows of a table that were left out because they have no label.
-      notes: What was guessed about a table, in a few words each.
-      is_table: Whether it is a table.
-    """
-
-    examples: Rows
-    labels: np.ndarray | None = None
-    class_names: tuple[str, ...] | None = None
-    conditions: np.ndarray | None = None
-    names: tuple[str, ...] | None = None
-    label_name: str | None = None
-    condition_names: tuple[str, ...] = ()
-    left_out: int = 0
-    notes: tuple[str, ...] = ()
-    is_table: bool = False
 
 
 def open_arrays(
@@ -69,8 +43,6 @@ def open_arrays(
     Raises:
       UserError: If it cannot be read as examples `[N, D]`, `[N, T, C]` or `[N, H, W, C]`.
     """
-    from . import tables  # noqa: PLC0415, which imports this module
-
     settings = settings or DataSettings()
     check_path(origin, path)
     is_folder = tf.io.gfile.isdir(path)

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings
-from ...errors import UserError, explaining, shorten
-from ..feed.pipeline import without_autotune
-from ..opened_data import MAX_CACHE_BYTES
-from ..scaling.precision import in_words, warn_if_coarse
-from .array_files import check_conditions
-from .labels import are_integers, is_one_hot, number_labels
+from ....config import DataSettings
+from ....errors import UserError, explaining, shorten
+from ...feed.pipeline import without_autotune
+from ...opened_data import MAX_CACHE_BYTES
+from ...scaling.precision import in_words, warn_if_coarse
+from ..arrays.array_files import check_conditions
+from ..labels import are_integers, is_one_hot, number_labels
 
 _BATCH_SIZE = 256  # examples per batch when a dataset is read into memory
 _PROBED = 16_384  # examples of a stream, for the kind of its labels and the moments of conditions

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings
-from ...errors import UserError, printable, shorten
-from . import pictures
-from .forms import MAX_COLOR_CHANNELS, Form
-from .source import Unreadable
+from ....config import DataSettings
+from ....errors import UserError, printable, shorten
+from ..pictures import decoding as pictures
+from ..pictures.forms import MAX_COLOR_CHANNELS, Form
+from ..source import Unreadable
 
 # The usual names of features; --image_feature and --label_feature give others.
 _STYLEGAN = "data"

@@ -11,10 +11,13 @@ from typing import Any
 
 from absl import logging
 
-from ...config import DataSettings
-from ...errors import UserError, naming, printable
-from ...run_directory.json_files import digest
-from . import listing, pictures
+from ....config import DataSettings
+from ....errors import UserError, naming, printable
+from ....run_directory.json_files import digest
+from .. import listing
+from ..shapes import default_square
+from ..source import Example, Source, Unreadable
+from . import decoding as pictures
 from .file_trees import FileTree, open_tree
 from .forms import Form, choose_form
 from .picture_labels import (
@@ -26,8 +29,6 @@ from .picture_labels import (
     read_labels,
     split_name,
 )
-from .shapes import default_square
-from .source import Example, Source, Unreadable
 
 _INSPECTED = 100  # images whose headers are read at the start
 _PARALLEL_READS = 16

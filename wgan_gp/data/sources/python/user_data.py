@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings, DeviceSettings, sides_of
-from ...errors import UserError, explaining
-from ...run_directory.json_files import digest
-from ..feed.pipeline_errors import check
-from ..holdout import is_held_out
-from ..opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
-from ..scaling import pixels
-from ..scaling.conditions import Conditions
-from ..spec import DataSpec, names_of_numbers
-from .labels import numbered_like
+from ....config import DataSettings, DeviceSettings, sides_of
+from ....errors import UserError, explaining
+from ....run_directory.json_files import digest
+from ...feed.pipeline_errors import check
+from ...holdout import is_held_out
+from ...opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
+from ...scaling import pixels
+from ...scaling.conditions import Conditions
+from ...spec import DataSpec, names_of_numbers
+from ..labels import numbered_like
 from .user_arrays import Arrays, Stream, convert, fingerprint
 
 

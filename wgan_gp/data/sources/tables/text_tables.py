@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ...errors import UserError
+from ....errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

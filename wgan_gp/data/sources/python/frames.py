@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...config import DataSettings, DeviceSettings
-from ...errors import UserError
-from ..opened_data import InMemoryData, StreamedData
-from ..spec import DataSpec
-from .array_files import ArrayData
-from .arrays import ArrayReader
-from .tables import from_frame
-from .text_tables import LABEL_NAMES
+from ....config import DataSettings, DeviceSettings
+from ....errors import UserError
+from ...opened_data import InMemoryData, StreamedData
+from ...spec import DataSpec
+from ..arrays.array_data import ArrayData
+from ..arrays.arrays import ArrayReader
+from ..tables.tables import from_frame
+from ..tables.text_tables import LABEL_NAMES
 from .user_data import call
 
 if TYPE_CHECKING:

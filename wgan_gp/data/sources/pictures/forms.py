@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from ...config import LARGEST_SIDE, DataSettings, image_size_of
-from ...errors import UserError, printable
-from .shapes import (
+from ....config import LARGEST_SIDE, DataSettings, image_size_of
+from ....errors import UserError, printable
+from ..shapes import (
     MAX_DEFAULT_SIDE,
     central_window,
     default_rectangle,
@@ -21,7 +21,7 @@ from .shapes import (
 )
 
 if typing.TYPE_CHECKING:
-    from .pictures import Header
+    from .decoding import Header
 
 MAX_COLOR_CHANNELS = 4  # red, green, blue and alpha
 

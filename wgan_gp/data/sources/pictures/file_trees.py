@@ -17,11 +17,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...errors import UserError, printable, reason
-from ...run_directory.json_files import digest
-from . import listing
-from .listing import local_path
-from .source import Unreadable
+from ....errors import UserError, printable, reason
+from ....run_directory.json_files import digest
+from .. import listing
+from ..listing import local_path
+from ..source import Unreadable
 
 _MAX_BYTES = 2**30  # of a file; an archive of a few kilobytes can declare more
 _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold

@@ -13,11 +13,11 @@ import warnings
 import numpy as np
 import PIL.Image
 
-from ...errors import UserError, reason
+from ....errors import UserError, reason
+from ..shapes import central_window
+from ..source import Unreadable
 from . import tiff
 from .forms import MAX_COLOR_CHANNELS, Form, check_cropping
-from .shapes import central_window
-from .source import Unreadable
 
 # A file of a few hundred kilobytes can declare more pixels than this, and many files are decoded in
 # parallel. This many pixels take 400 MB when decoded.

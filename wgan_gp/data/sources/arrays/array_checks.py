@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from ...config import DataSettings
-from ...errors import UserError, shorten
-from ..scaling.precision import warn_if_coarse
-from ..scaling.scaling import Scaling, Statistics
-from ..scaling.whitening import MAX_VALUES
-from ..spec import DataSpec
-from .array_files import ArrayData
+from ....config import DataSettings
+from ....errors import UserError, shorten
+from ...scaling.precision import warn_if_coarse
+from ...scaling.scaling import Scaling, Statistics
+from ...scaling.whitening import MAX_VALUES
+from ...spec import DataSpec
+from .array_data import ArrayData
 
 # The sizes of values that networks can learn without scaling. Initial weights expect 1; the squares
 # in a penalty and in Adam overflow long before the values do.

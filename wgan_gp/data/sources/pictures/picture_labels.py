@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from ...errors import UserError, printable, reason, shorten
+from ....errors import UserError, printable, reason, shorten
+from ..labels import is_one_hot, number_labels
+from ..source import Unreadable
 from .file_trees import FileTree
-from .labels import is_one_hot, number_labels
-from .source import Unreadable
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
 LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...config import DataSettings, DeviceSettings
-from ...errors import UserError
-from ..holdout import is_held_out
-from ..opened_data import (
+from ....config import DataSettings, DeviceSettings
+from ....errors import UserError
+from ...holdout import is_held_out
+from ...opened_data import (
     MAX_CACHE_BYTES,
     ExampleFormat,
     InMemoryData,
@@ -22,16 +22,17 @@ from ..opened_data import (
     StreamedData,
     UnreadData,
 )
-from ..scaling import pixels
-from ..scaling.conditions import Conditions
-from ..scaling.dequantization import is_byte
-from ..scaling.scaling import Scaling, Statistics
-from ..scaling.whitening import Covariance
-from ..spec import DataSpec, count_of
-from ..streamed_rows import StreamedRows
+from ...scaling import pixels
+from ...scaling.conditions import Conditions
+from ...scaling.dequantization import is_byte
+from ...scaling.scaling import Scaling, Statistics
+from ...scaling.whitening import Covariance
+from ...spec import DataSpec, count_of
+from ...streamed_rows import StreamedRows
+from ..labels import numbered_like
 from . import array_checks
-from .array_files import ArrayData, open_arrays
-from .labels import numbered_like
+from .array_data import ArrayData
+from .array_files import open_arrays
 from .npy_files import Rows, chunks
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...errors import UserError, shorten
-from .listing import local_path
+from ....errors import UserError, shorten
+from ..listing import local_path
 from .npy_files import Rows, naming_file, read_header, reporting_damage
 
 # Other names in use: of --mode=sample, of scikit-learn and MATLAB, and of Keras's files.

@@ -19,21 +19,16 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from ...config import DataSettings
-from ...errors import UserError, naming, printable, shorten
-from . import listing, record_features
-from .fingerprint import compute_fingerprint
-from .forms import choose_form
-from .labels import number_labels
-from .record_files import (
-    Record,
-    RecordFile,
-    count_records,
-    open_record_file,
-    read_records,
-)
-from .shapes import default_square
-from .source import Example, Source, Unreadable
+from ....config import DataSettings
+from ....errors import UserError, naming, printable, shorten
+from .. import listing
+from ..fingerprint import compute_fingerprint
+from ..labels import number_labels
+from ..pictures.forms import choose_form
+from ..shapes import default_square
+from ..source import Example, Source, Unreadable
+from . import record_features
+from .record_files import Record, RecordFile, count_records, open_record_file, read_records
 
 _INSPECTED = 20  # examples whose pictures decide the default size
 _PARALLEL_FILES = 16

@@ -16,17 +16,17 @@ import google.protobuf.message
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings
-from ...errors import UserError, naming, reason
-from ...run_directory.files import local_path
-from ...run_directory.json_files import digest
-from ..feed.pipeline import without_autotune
-from . import pictures
-from .downloads import limit_downloads
-from .fingerprint import compute_fingerprint
-from .forms import Form, choose_declared_form
-from .listing import check_path, reading
-from .source import NO_LABEL, Example, Source, Unreadable
+from ....config import DataSettings
+from ....errors import UserError, naming, reason
+from ....run_directory.files import local_path
+from ....run_directory.json_files import digest
+from ...feed.pipeline import without_autotune
+from ..downloads import limit_downloads
+from ..fingerprint import compute_fingerprint
+from ..listing import check_path, reading
+from ..pictures import decoding as pictures
+from ..pictures.forms import Form, choose_declared_form
+from ..source import NO_LABEL, Example, Source, Unreadable
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"

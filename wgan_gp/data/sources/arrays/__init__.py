@@ -1,0 +1,1 @@
+"""Arrays in files: .npy, .npz, .h5, .mat, and folders of them."""

@@ -1,0 +1,1 @@
+"""Pictures in folders and archives: their files, their labels, and how they are decoded."""

@@ -1,0 +1,1 @@
+"""Examples that a program passes from Python: arrays, DataFrames and tf.data streams."""

@@ -1,0 +1,1 @@
+"""Examples in TFRecord files, and datasets that tensorflow-datasets prepared."""

@@ -1,0 +1,1 @@
+"""Tables in files: CSV, TSV, Parquet, Feather and Excel."""
