@@ -21,7 +21,7 @@ from ...errors import UserError, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
 from ..sources.source import Source
-from .encoding import NAMES, SAMPLE, EncodedRows, encoded, encodings_of, estimated_bytes
+from .encoding import NAMES, SAMPLE, EncodedRows, encoded, encodings_of, estimated_bytes, sealed
 from .lock import locked
 from .reading import Reading
 from .store import (
@@ -360,6 +360,7 @@ def _write_shard(folder: str, record: Record, examples: np.ndarray, labels: np.n
     """Writes the last file of a record, and then the record; `examples` may be encoded."""
     with _failing_as_write():
         if record.encoding:
+            examples = list(map(sealed, examples))
             ends = read_ends(folder, dataclasses.replace(record, shards=record.shards[:-1]))
             begin = ends[-1] if len(ends) else 0
             ends = np.concatenate([ends, begin + np.cumsum(list(map(len, examples)))])
