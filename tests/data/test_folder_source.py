@@ -354,6 +354,40 @@ def test_a_damaged_member_of_a_zip_is_unreadable(tmp_path):
         source.read(items[1])
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_the_last_file_of_a_path_is_used_with_a_warning(tmp_path, capsys, kind):
+    """As in unpacking; the files of a packed archive remain in their order."""
+    path = tmp_path / f"a.{kind}"
+    files = [("x\\1.png", 1), ("x/2.png", 2), ("x/1.png", 3), ("./x/2.png", 4), ("x/2.png", 5)]
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, level in files:
+                archive.writestr(name, picture(level))
+    else:
+        with tarfile.open(path, f"w:{kind.partition('.')[2]}") as archive:
+            for name, level in files:
+                member = tarfile.TarInfo(name)
+                member.size = len(picture(level))
+                archive.addfile(member, io.BytesIO(picture(level)))
+    source = find(str(path))
+    assert content_of(source) == [("x/1.png", 3, ""), ("x/2.png", 5, "")]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "that contains a later file of the same path: x/1.png and 2 more" in line
+
+
+def test_a_packed_archive_is_read_in_its_order(tmp_path):
+    """Reading an earlier place would unpack it from its beginning."""
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name in ("2.png", "1.png", "3.png", "2.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(picture(1))
+            archive.addfile(member, io.BytesIO(picture(1)))
+    files = file_trees.open_tree(str(path), "")
+    assert files.names == ["1.png", "3.png", "2.png"]
+
+
 def test_archives_that_cannot_be_read_are_one_line(tmp_path):
     files = numbered("cat/a.png", "dog/b.png")
     for kind in ("zip", "tar", "tar.gz"):

@@ -360,12 +360,12 @@ def _write_shard(folder: str, record: Record, examples: np.ndarray, labels: np.n
     """Writes the last file of a record, and then the record; `examples` may be encoded."""
     with _failing_as_write():
         if record.encoding:
-            examples = list(map(sealed, examples))
+            contents = list(map(sealed, examples))
             ends = read_ends(folder, dataclasses.replace(record, shards=record.shards[:-1]))
             begin = ends[-1] if len(ends) else 0
-            ends = np.concatenate([ends, begin + np.cumsum(list(map(len, examples)))])
+            ends = np.concatenate([ends, begin + np.cumsum(list(map(len, contents)))])
             write_atomic(posixpath.join(folder, ENDS), _npy(ends))
-            examples = np.frombuffer(b"".join(examples), np.uint8)
+            examples = np.frombuffer(b"".join(contents), np.uint8)
         write_atomic(shard_path(folder, len(record.shards) - 1), _npy(examples))
         if record.class_names is not None:
             write_atomic(posixpath.join(folder, LABELS), _npy(labels))
