@@ -200,6 +200,14 @@ def test_names_of_splits():
 
 
 HUGGING_FACE = "file_name,label\na.png,dog\nb.png,cat\nc.png,dog\n"
+ENCODED = [  # as Windows writes them
+    (*file, encoding)
+    for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252")
+    for file in (
+        ("metadata.csv", "file_name,label\na.png,né\nb.png,oie\n", ["né", "oie"]),
+        ("metadata.jsonl", '{"file_name": "a.png", "label": "né"}\n', ["né"]),
+    )
+]
 JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class": 9}\n'
 
 
@@ -220,6 +228,8 @@ JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class
         ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,y\n", ["x", "y"]),
         ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,x\n", None),
         ("metadata.jsonl", JSON_LINES, ["10", "9"]),
+        ("metadata.jsonl", JSON_LINES.replace("10", "1e400").replace("9", "9" * 25), None),
+        *((name, text.encode(encoding), labels) for name, text, labels, encoding in ENCODED),
         ("dataset.json", '{"labels": [["a.png", 6], ["b.png", 2], ["c.png", 6]]}', ["6", "2", "6"]),
         ("dataset.json", '{"labels": [["a.png", [0, 1]], ["b.png", [1, 0]]]}', ["1", "0"]),
         ("dataset.json", '{"labels": [["a.png", [0.5, 1]], ["b.png", [1, 0]]]}', None),
@@ -269,6 +279,7 @@ def test_each_split_has_its_own_file_of_labels(tmp_path):
     [
         ("metadata.csv", 'file_name,label\na.png,"dog\n', "metadata.csv cannot be read"),
         ("metadata.jsonl", "{", "metadata.jsonl cannot be read"),
+        ("metadata.csv", b"a\0\0\0\0b", r"metadata.csv cannot be read \(it is not a text\)"),
         ("dataset.json", "[" * 100_000, "dataset.json cannot be read"),
         ("dataset.json", '{"labels": [1, 2]}', "dataset.json cannot be read"),
         ("dataset.json", '{"labels": [["a.png", [1, 0]], ["b.png", 1]]}', "neither numbers nor"),
