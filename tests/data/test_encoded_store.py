@@ -381,6 +381,21 @@ def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path, build_as):
     assert "was changed, cut or deleted" in user_error_of(caught.value).what
 
 
+def test_a_few_decoded_pictures_are_in_memory_at_a_time(build_as, monkeypatch):
+    """A file has 10 pictures."""
+    counts = []
+
+    def encoded(pictures, encoding):
+        counts.append(len(pictures))
+        return encodings.encoded(pictures, encoding)
+
+    monkeypatch.setattr(building, "encoded", encoded)
+    monkeypatch.setattr(building, "_STEP_BYTES", 3 * SIDE * SIDE * 3)
+    monkeypatch.setattr(building, "_LEAST_STEP", 1)
+    np.testing.assert_array_equal(build_as("png").load(), decoded(Pictures()))
+    assert counts == [3, 3, 3, 1] * 5
+
+
 @pytest.mark.parametrize("encoding", ["png", "jpeg"])
 @pytest.mark.parametrize("place", [0.02, 0.5, 0.98])
 def test_a_flipped_bit_is_one_line(tmp_path, set_free, encoding, place):

@@ -62,9 +62,18 @@ def _objects(contents: Iterable[bytes]) -> np.ndarray:
     return objects
 
 
-def sealed(content: bytes) -> bytes:
-    """Returns an encoded picture and its checksum, as a file contains them."""
-    return content + zlib.crc32(content).to_bytes(_CHECKSUM, "little")
+def content_of_file(pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the content of a file of encoded pictures, `[bytes]` uint8, and where each ends."""
+    content, ends = bytearray(), []
+    for picture in pictures:
+        content += picture
+        content += _checksum(picture)
+        ends.append(len(content))
+    return np.frombuffer(content, np.uint8), np.array(ends)
+
+
+def _checksum(picture: bytes) -> bytes:
+    return zlib.crc32(picture).to_bytes(_CHECKSUM, "little")
 
 
 class EncodedShard:
@@ -97,7 +106,7 @@ class EncodedShard:
     def _checked(self, content: bytes) -> bytes:
         """Returns a picture without its checksum; raises UserError if it is damaged."""
         picture = content[:-_CHECKSUM]
-        if sealed(picture) != content:
+        if _checksum(picture) != content[-_CHECKSUM:]:
             raise UserError(
                 f"{self._path} has a damaged picture",
                 f"delete {posixpath.dirname(self._path)}, which is built again",
