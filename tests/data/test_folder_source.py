@@ -368,7 +368,7 @@ def test_a_damaged_member_of_a_zip_is_unreadable(tmp_path):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
 def test_the_last_file_of_a_path_is_used_with_a_warning(tmp_path, capsys, kind):
-    """As in unpacking; the files of a packed archive remain in their order."""
+    """Programs that unpack an archive do the same."""
     path = tmp_path / f"a.{kind}"
     files = [("x\\1.png", 1), ("x/2.png", 2), ("x/1.png", 3), ("./x/2.png", 4), ("x/2.png", 5)]
     if kind == "zip":
