@@ -383,9 +383,6 @@ def test_held_out_data_has_the_scaling_of_the_training_data(tmp_path):
         ("x.npy", np.zeros([4], [("a", "f8"), ("b", "U3")]), "contains <U3 in b"),
         ("x.npz", {"examples": np.eye(3), "labels": np.arange(2)}, "labels of shape [2]"),
         ("x.npz", {"examples": np.eye(3), "labels": np.int64(3)}, "labels of shape []"),
-        ("x.npz", {"examples": np.eye(3), "labels": [0, 1, 0.5]}, "other numbers as `conditions`"),
-        ("x.npz", {"examples": np.eye(3), "labels": np.ones([3, 2])}, "labels of shape [3, 2]"),
-        ("x.npz", {"examples": np.eye(3), "labels": ["a", "", "b"]}, "no label for example 1"),
         ("x.npz", {"examples": np.eye(3), "conditions": np.float32(3)}, "conditions of shape []"),
         ("x.npz", {"examples": np.eye(3), "conditions": np.eye(3, 0)}, "of shape [3, 0]"),
         ("x.npz", {"examples": np.eye(3), "conditions": [*"abc"]}, "of shape [3] and dtype <U1"),
@@ -416,6 +413,28 @@ def test_files_that_cannot_be_trained_on(tmp_path, capsys, name, content, messag
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: --data_dir=") and message in line and " — " in line
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"labels": np.linspace(0, 1, 90)}, "contains labels that are not integers, such as 0.01"),
+        ({"labels": np.ones([90, 2])}, "contains labels of shape [90, 2]"),
+        ({"labels": ["a", "", *"b" * 88]}, "has no label for example 1"),
+        ({"labels": [-1, *[0] * 89], "class_names": ["a", "b"]}, "contains the labels -1 to 0"),
+    ],
+)
+def test_labels_that_cannot_be_classes_are_noted(tmp_path, capsys, content, message):
+    """A run that needs labels is refused in a second line."""
+    path = str(tmp_path / "x.npz")
+    np.savez(path, examples=RANDOM.normal(size=(90, 3)), **content)
+    dataset = find_data(Config(dataset="array", data_dir=path))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: --data_dir={path} {message}")
+    assert line.endswith(": the labels are not used as classes")
+    assert dataset.label_count == 0 and dataset.open(batch_size=4).size == 90
+    with pytest.raises(UserError, match=r"=acgan needs labels, .* give a file with labels or cond"):
+        find_data(Config(dataset="array", data_dir=path, conditioning="acgan"))
 
 
 def test_an_archive_of_something_else_is_reported(tmp_path):

@@ -381,6 +381,44 @@ def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path, build_as):
     assert "was changed, cut or deleted" in user_error_of(caught.value).what
 
 
+def test_a_few_decoded_pictures_are_in_memory_at_a_time(build_as, monkeypatch):
+    """A file has 10 pictures."""
+    counts = []
+
+    def encoded(pictures, encoding):
+        counts.append(len(pictures))
+        return encodings.encoded(pictures, encoding)
+
+    monkeypatch.setattr(building, "encoded", encoded)
+    monkeypatch.setattr(building, "_STEP_BYTES", 3 * SIDE * SIDE * 3)
+    monkeypatch.setattr(building, "_LEAST_STEP", 1)
+    np.testing.assert_array_equal(build_as("png").load(), decoded(Pictures()))
+    assert counts == [3, 3, 3, 1] * 5
+
+
+@pytest.mark.parametrize("encoding", ["png", "jpeg"])
+@pytest.mark.parametrize("place", [0.02, 0.5, 0.98])
+def test_a_flipped_bit_is_one_line(tmp_path, set_free, encoding, place):
+    """A decoder would report it with a long text, or decode another picture."""
+    source = Pictures(grain=encoding == "jpeg")
+    set_free((0.7 if encoding == "jpeg" else 0.99) * source.bytes)
+    built = cache.cached(source, str(tmp_path))
+    assert built.record.encoding == encoding
+    path = pathlib.Path(built.path) / "examples-00001.npy"
+    content = bytearray(path.read_bytes())
+    content[128 + int(place * (len(content) - 128))] ^= 4  # after the header of .npy
+    path.write_bytes(content)
+    message = f"{re.escape(str(path))} has a damaged picture — delete {re.escape(built.path)}, "
+    with pytest.raises(UserError, match=message):
+        store.open_store(built.path).load()
+    batches = replica_batches(
+        open_streamed(source, tmp_path), tf.distribute.InputContext(), batch_size=8, first_step=0
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(batches.take(COUNT))
+    assert re.match(message, str(user_error_of(caught.value)))
+
+
 def test_the_program_of_stores_lists_and_deletes_it(tmp_path, build_as, capsys):
     key = pathlib.Path(build_as("png").path).name
     capsys.readouterr()

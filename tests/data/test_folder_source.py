@@ -200,6 +200,14 @@ def test_names_of_splits():
 
 
 HUGGING_FACE = "file_name,label\na.png,dog\nb.png,cat\nc.png,dog\n"
+ENCODED = [  # as Windows writes them
+    (*file, encoding)
+    for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252")
+    for file in (
+        ("metadata.csv", "file_name,label\na.png,né\nb.png,oie\n", ["né", "oie"]),
+        ("metadata.jsonl", '{"file_name": "a.png", "label": "né"}\n', ["né"]),
+    )
+]
 JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class": 9}\n'
 
 
@@ -220,6 +228,8 @@ JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class
         ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,y\n", ["x", "y"]),
         ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,x\n", None),
         ("metadata.jsonl", JSON_LINES, ["10", "9"]),
+        ("metadata.jsonl", JSON_LINES.replace("10", "1e400").replace("9", "9" * 25), None),
+        *((name, text.encode(encoding), labels) for name, text, labels, encoding in ENCODED),
         ("dataset.json", '{"labels": [["a.png", 6], ["b.png", 2], ["c.png", 6]]}', ["6", "2", "6"]),
         ("dataset.json", '{"labels": [["a.png", [0, 1]], ["b.png", [1, 0]]]}', ["1", "0"]),
         ("dataset.json", '{"labels": [["a.png", [0.5, 1]], ["b.png", [1, 0]]]}', None),
@@ -269,6 +279,7 @@ def test_each_split_has_its_own_file_of_labels(tmp_path):
     [
         ("metadata.csv", 'file_name,label\na.png,"dog\n', "metadata.csv cannot be read"),
         ("metadata.jsonl", "{", "metadata.jsonl cannot be read"),
+        ("metadata.csv", b"a\0\0\0\0b", r"metadata.csv cannot be read \(it is not a text\)"),
         ("dataset.json", "[" * 100_000, "dataset.json cannot be read"),
         ("dataset.json", '{"labels": [1, 2]}', "dataset.json cannot be read"),
         ("dataset.json", '{"labels": [["a.png", [1, 0]], ["b.png", 1]]}', "neither numbers nor"),
@@ -352,6 +363,40 @@ def test_a_damaged_member_of_a_zip_is_unreadable(tmp_path):
     assert [source.read(items[number]).array.max() for number in (0, 2)] == [0, 2]
     with pytest.raises(Unreadable, match="CRC"):
         source.read(items[1])
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_the_last_file_of_a_path_is_used_with_a_warning(tmp_path, capsys, kind):
+    """Programs that unpack an archive do the same."""
+    path = tmp_path / f"a.{kind}"
+    files = [("x\\1.png", 1), ("x/2.png", 2), ("x/1.png", 3), ("./x/2.png", 4), ("x/2.png", 5)]
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, level in files:
+                archive.writestr(name, picture(level))
+    else:
+        with tarfile.open(path, f"w:{kind.partition('.')[2]}") as archive:
+            for name, level in files:
+                member = tarfile.TarInfo(name)
+                member.size = len(picture(level))
+                archive.addfile(member, io.BytesIO(picture(level)))
+    source = find(str(path))
+    assert content_of(source) == [("x/1.png", 3, ""), ("x/2.png", 5, "")]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "that contains a later file of the same path: x/1.png and 2 more" in line
+
+
+def test_a_packed_archive_is_read_in_its_order(tmp_path):
+    """Reading an earlier place would unpack it from its beginning."""
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name in ("2.png", "1.png", "3.png", "2.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(picture(1))
+            archive.addfile(member, io.BytesIO(picture(1)))
+    files = file_trees.open_tree(str(path), "")
+    assert files.names == ["1.png", "3.png", "2.png"]
 
 
 def test_archives_that_cannot_be_read_are_one_line(tmp_path):

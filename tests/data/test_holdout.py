@@ -1,5 +1,7 @@
 """The examples that --holdout sets aside, by a fixed rule: no fit knows them."""
 
+import dataclasses
+
 import numpy as np
 import pandas
 import PIL.Image
@@ -12,6 +14,7 @@ from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
 from wgan_gp.data.holdout import is_held_out
+from wgan_gp.data.sources import pictures
 from wgan_gp.errors import UserError
 
 
@@ -56,6 +59,25 @@ def test_classes_without_examples_are_named(tmp_path, cache):
         assert f"; no example of {unused} to train on" in dataset.describe(size)
     unconditional = find_dataset(DataSettings(**settings))
     assert "to train on" not in unconditional.describe(unconditional.open(batch_size=1).size)
+
+
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_held_out_pictures_are_decoded_once(tmp_path, monkeypatch, cache):
+    decode, decoded = pictures.decode, []
+    monkeypatch.setattr(pictures, "decode", lambda *given: decoded.append(given) or decode(*given))
+    settings = {"dataset": "image_folder", "data_dir": write_pictures(tmp_path / "x")}
+    settings |= {"cache": cache, "data_cache": "off", "holdout": 0.2, "image_channels": 1}
+    dataset = find_dataset(DataSettings(**settings))
+    for plain in (False, True):
+        dataset.open(batch_size=1, plain=plain)
+        decoded.clear()
+        if plain:
+            dataset.settings = dataclasses.replace(dataset.settings, dequantization=False)
+        shared = values_of(dataset.open_held_out())
+        assert not decoded
+        again = find_dataset(dataset.settings).open_held_out()
+        for one, other in zip(shared, values_of(again), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])

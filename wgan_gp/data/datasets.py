@@ -100,6 +100,9 @@ class Dataset:
         self._devices = devices
         self._held_out_count = 0
         self._unused_classes: list[str] = []  # without any example to train on
+        # The examples of --holdout of the data that was opened last, and its settings. To open them
+        # again would decode the whole data again if there is no store.
+        self._held_out: tuple[DataSettings, Any] | None = None
         self._set_classes()
 
     @property
@@ -171,6 +174,7 @@ class Dataset:
         """Scales examples and conditions, and numbers classes, as at the beginning of the run."""
         if self.takes_record and (spec.scaling is None) == (self.scaling is None):
             self._reader.use_spec(spec)
+            self._held_out = None
             self._set_classes()
 
     def _set_classes(self) -> None:
@@ -190,7 +194,10 @@ class Dataset:
         settings = self.settings
         if plain:
             settings = dataclasses.replace(settings, dequantization=False, random_flips=False)
-        data = self._training_part(self._open(self._reader, settings))
+        whole: Any = self._open(self._reader, settings)
+        data = self._training_part(whole)
+        if settings.holdout:
+            self._held_out = settings, whole.part(self.is_held_out(whole.size))
         self._check_batch_size(batch_size, data)
         labels = getattr(data, "labels", None)  # streams do not know them
         if self._classes and labels is not None:
@@ -243,7 +250,8 @@ class Dataset:
         """Opens the held-out data, or returns None if there is none.
 
         The held-out data is --test_data_dir, the share --holdout of the examples, or the split
-        "test" or "validation". It is not cached in memory.
+        "test" or "validation". It is not cached in memory, except the share of data that `open` has
+        read into memory.
 
         Raises:
           UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
@@ -253,6 +261,8 @@ class Dataset:
         if settings.test_data_dir is not None:
             return self._open_test_data_dir(settings.test_data_dir)
         if settings.holdout:
+            if self._held_out is not None and self._held_out[0] == self.settings:
+                return self._held_out[1]
             data: Any = self._open(self._reader, settings)
             return data.part(self.is_held_out(data.size))
         split = self._held_out_split()

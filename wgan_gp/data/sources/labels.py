@@ -81,8 +81,15 @@ def _comparable(values: np.ndarray, origin: str) -> np.ndarray:
     if values.dtype.kind in "OT":
         values = _of_one_kind(values, origin)
     kind = values.dtype.kind
-    if kind in "biuO":  # objects are integers of more than 64 bits
+    if kind in "biu":
         return values
+    if kind == "O":  # numbers with integers of more than 64 bits
+        reals = np.array([value if isinstance(value, float) else 0.0 for value in values])
+        integers = _integers(reals, origin).tolist()
+        pairs = zip(values, integers, strict=True)
+        return np.array(
+            [integer if isinstance(value, float) else value for value, integer in pairs], object
+        )
     if kind == "f":
         return _integers(values, origin)
     if kind in "SU":
@@ -107,9 +114,8 @@ def _of_one_kind(values: np.ndarray, origin: str) -> np.ndarray:
 
 def _integers(values: np.ndarray, origin: str) -> np.ndarray:
     """Returns real numbers that are integers as integers."""
-    is_finite = np.isfinite(values)
-    if not is_finite.all():
-        raise _missing(int(np.flatnonzero(~is_finite)[0]), origin)
+    if (missing := np.flatnonzero(np.isnan(values))).size:
+        raise _missing(int(missing[0]), origin)
     if (bad := np.flatnonzero(~are_integers(values))).size:
         raise UserError(
             f"{origin} contains labels that are not integers, such as {float(values[bad[0]])} of "

@@ -21,7 +21,15 @@ from ...errors import UserError, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
 from ..sources.source import Source
-from .encoding import NAMES, SAMPLE, EncodedRows, encoded, encodings_of, estimated_bytes
+from .encoding import (
+    NAMES,
+    SAMPLE,
+    EncodedRows,
+    content_of_file,
+    encoded,
+    encodings_of,
+    estimated_bytes,
+)
 from .lock import locked
 from .reading import Reading
 from .store import (
@@ -42,6 +50,8 @@ from .store import (
 
 INCOMPLETE = ".incomplete"
 _PART_BYTES = 2**24  # that are written at a time
+_STEP_BYTES = 2**22  # of decoded pictures that are encoded at a time, in little memory
+_LEAST_STEP = 16  # pictures, for as many cores
 _RESERVED = 2**26  # bytes of a disk that a store leaves free
 
 
@@ -311,10 +321,9 @@ def _write_examples(source: Source, folder: str, record: Record) -> None:
         for examples, added in _shards_of(reading, record, source.size):
             if written is not None:
                 written.result()
-            content = encoded(examples, record.encoding)
-            record = _advanced(record, reading, len(content))
+            record = _advanced(record, reading, len(examples))
             labels = np.concatenate([labels, added])
-            written = writer.submit(_write_shard, folder, record, content, labels)
+            written = writer.submit(_write_shard, folder, record, examples, labels)
         if written is not None:
             written.result()
     reading.warn()
@@ -325,19 +334,21 @@ def _write_examples(source: Source, folder: str, record: Record) -> None:
 def _shards_of(
     reading: Reading, record: Record, most: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the examples and the labels of each file."""
+    """Yields the examples, which may be encoded, and the labels of each file."""
     size = min(most, max(1, SHARD_BYTES // record.example_bytes))
-    count = 0
-    for example in reading:
+    step = max(_LEAST_STEP, _STEP_BYTES // record.example_bytes)
+    shape, dtype = ((), object) if record.encoding else (record.shape, record.dtype)
+    found = iter(reading)
+    while True:
+        examples, labels = np.empty([size, *shape], dtype), np.empty([size], np.int64)
+        count = 0
+        while part := list(itertools.islice(found, min(step, size - count))):
+            place = slice(count, count + len(part))
+            arrays, labels[place] = zip(*part, strict=True)
+            examples[place] = encoded(np.stack(arrays), record.encoding)
+            count += len(part)
         if not count:
-            examples = np.empty([size, *record.shape], record.dtype)
-            labels = np.empty([size], np.int64)
-        examples[count], labels[count] = example
-        count += 1
-        if count == size:
-            yield examples, labels
-            count = 0
-    if count:
+            return
         yield examples[:count], labels[:count]
 
 
@@ -360,11 +371,10 @@ def _write_shard(folder: str, record: Record, examples: np.ndarray, labels: np.n
     """Writes the last file of a record, and then the record; `examples` may be encoded."""
     with _failing_as_write():
         if record.encoding:
+            examples, inside = content_of_file(examples)
             ends = read_ends(folder, dataclasses.replace(record, shards=record.shards[:-1]))
             begin = ends[-1] if len(ends) else 0
-            ends = np.concatenate([ends, begin + np.cumsum(list(map(len, examples)))])
-            write_atomic(posixpath.join(folder, ENDS), _npy(ends))
-            examples = np.frombuffer(b"".join(examples), np.uint8)
+            write_atomic(posixpath.join(folder, ENDS), _npy(np.concatenate([ends, begin + inside])))
         write_atomic(shard_path(folder, len(record.shards) - 1), _npy(examples))
         if record.class_names is not None:
             write_atomic(posixpath.join(folder, LABELS), _npy(labels))

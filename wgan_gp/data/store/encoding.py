@@ -1,8 +1,14 @@
-"""Encodes the pictures of a store whose decoded examples do not fit on the disk."""
+"""Encodes the pictures of a store whose decoded examples do not fit on the disk.
+
+A file ends each picture with its CRC-32, because a decoder would report a damaged picture with a
+text that names no file, or decode a damaged JPEG without an error.
+"""
 
 from __future__ import annotations
 
 import math
+import posixpath
+import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,12 +16,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...errors import UserError
 from ..sources.arrays.npy_files import NpyRows, Rows
 
 PNG, JPEG = "png", "jpeg"
 ENCODINGS = (PNG, JPEG)  # in the order in which they are tried
 NAMES = {PNG: "PNG", JPEG: "JPEG of quality 95, which loses detail"}
 SAMPLE = 100  # pictures from which the size of all is estimated
+_CHECKSUM = 4  # bytes
 _MARGIN = 1.2  # because the first pictures are often of one class
 
 
@@ -54,30 +62,56 @@ def _objects(contents: Iterable[bytes]) -> np.ndarray:
     return objects
 
 
+def content_of_file(pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the content of a file of encoded pictures, `[bytes]` uint8, and where each ends."""
+    content, ends = bytearray(), []
+    for picture in pictures:
+        content += picture
+        content += _checksum(picture)
+        ends.append(len(content))
+    return np.frombuffer(content, np.uint8), np.array(ends)
+
+
+def _checksum(picture: bytes) -> bytes:
+    return zlib.crc32(picture).to_bytes(_CHECKSUM, "little")
+
+
 class EncodedShard:
     """The encoded pictures of one file, `[N]` bytes; see `Rows`.
 
     Args:
-      content: The pictures, one after the other, `[bytes]` uint8.
+      path: The file.
+      content: The pictures, each with its checksum, one after the other, `[bytes]` uint8.
       places: `[N + 1]`, where each picture begins, and where the last one ends.
     """
 
     dtype = np.dtype(object)
 
-    def __init__(self, content: Rows, places: np.ndarray):
+    def __init__(self, path: str, content: Rows, places: np.ndarray):
         self.shape = (len(places) - 1,)
-        self._content, self._places = content, places
+        self._path, self._content, self._places = path, content, places
 
     def __getitem__(self, indices: Any) -> np.ndarray:
         numbers = np.arange(self.shape[0])[indices]
         begins, ends = self._places[numbers].tolist(), self._places[numbers + 1].tolist()
         if isinstance(self._content, NpyRows) and not isinstance(indices, slice):
-            return _objects(self._content.read_ranges(begins, ends))
+            return _objects(map(self._checked, self._content.read_ranges(begins, ends)))
         first = begins[0] if begins else 0
         content = np.asarray(self._content[first : ends[-1] if ends else 0]).tobytes()
         return _objects(
-            content[begin - first : end - first] for begin, end in zip(begins, ends, strict=True)
+            self._checked(content[begin - first : end - first])
+            for begin, end in zip(begins, ends, strict=True)
         )
+
+    def _checked(self, content: bytes) -> bytes:
+        """Returns a picture without its checksum; raises UserError if it is damaged."""
+        picture = content[:-_CHECKSUM]
+        if _checksum(picture) != content[-_CHECKSUM:]:
+            raise UserError(
+                f"{self._path} has a damaged picture",
+                f"delete {posixpath.dirname(self._path)}, which is built again",
+            )
+        return picture
 
 
 class EncodedRows:

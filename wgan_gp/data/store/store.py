@@ -6,8 +6,8 @@
 
 `numpy.load` opens the arrays, and --dataset=array trains on the folder.
 
-A store of encoded pictures (see encoding.py) has the bytes of the pictures, one after the other,
-in the files examples-*.npy, and also
+A store of encoded pictures (see encoding.py) has the bytes of the pictures, each with its checksum,
+one after the other, in the files examples-*.npy, and also
 
     ends.npy                  `[N]` int64, where each picture ends in the bytes of all files
 """
@@ -233,8 +233,9 @@ def open_store(path: str) -> Store:
 
 def open_shards(folder: str, record: Record) -> Rows:
     """Opens the files of examples. See `open_store` for errors."""
+    paths = shard_paths(folder, record)
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        shards = list(pool.map(lambda path: open_npy(path, folder), shard_paths(folder, record)))
+        shards = list(pool.map(lambda path: open_npy(path, folder), paths))
     dtype = np.dtype(record.dtype)
     if not record.encoding:
         _check_forms(folder, shards, [(count, *record.shape) for count in record.shards], dtype)
@@ -245,7 +246,7 @@ def open_shards(folder: str, record: Record) -> Rows:
         places[first : last + 1] - places[first] for first, last in itertools.pairwise(firsts)
     ]
     _check_forms(folder, shards, [(part[-1],) for part in inside], np.dtype(np.uint8))
-    contents = Shards(list(map(EncodedShard, shards, inside)))
+    contents = Shards(list(map(EncodedShard, paths, shards, inside)))
     return EncodedRows(contents, record.encoding, record.shape, dtype)
 
 

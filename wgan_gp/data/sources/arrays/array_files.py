@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ....config import DataSettings
 from ....errors import UserError
@@ -74,6 +75,8 @@ def array_data(
 ) -> ArrayData:
     """Returns checked examples, with numbered labels or conditions.
 
+    Labels that cannot be classes are left out with a note, because only some runs need labels.
+
     Args:
       origin: The flag that names the file, with its value, for messages.
       examples: `[N, ...]`.
@@ -99,10 +102,14 @@ def array_data(
             )
     data = ArrayData(examples, names=names)
     if labels is not None:
-        if class_names is not None:
-            labels = _named(labels, class_names, origin)
-        numbers, found_names = number_labels(labels, origin)
-        data = data._replace(labels=numbers, class_names=found_names)
+        try:
+            if class_names is not None:
+                labels = _named(labels, class_names, origin)
+            numbers, found_names = number_labels(labels, origin)
+        except UserError as error:
+            logging.info(f"note: {error.what}: the labels are not used as classes")
+        else:
+            data = data._replace(labels=numbers, class_names=found_names)
     if conditions is not None:
         data = data._replace(conditions=check_conditions(conditions, origin))
     return data

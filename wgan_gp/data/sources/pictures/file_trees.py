@@ -161,10 +161,16 @@ class Zip(_Archive):
     def __init__(self, path: str, file: Any, origin: str):
         super().__init__(path, file)
         self._zip = zipfile.ZipFile(file)
-        members = {
-            _inside(each.filename): each for each in self._zip.infolist() if not each.is_dir()
-        }
-        self._members = {name: member for name, member in members.items() if not _is_ignored(name)}
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        replaced = []
+        for member in self._zip.infolist():
+            name = _inside(member.filename)
+            if member.is_dir() or _is_ignored(name):
+                continue
+            if name in self._members:
+                replaced.append(name)
+            self._members[name] = member
+        listing.warn_of_skipped(origin, {listing.REPLACED: replaced})
         for name, member in self._members.items():
             if member.flag_bits & 1:
                 raise UserError(
@@ -215,6 +221,8 @@ class Tar(_Archive):
                 elif not member.isreg() or member.issparse():
                     skipped.setdefault(listing.SPECIAL, []).append(name)
                 else:
+                    if self._places.pop(name, None) is not None:
+                        skipped.setdefault(listing.REPLACED, []).append(name)
                     self._places[name] = member.offset_data, member.size
         self._file.seek(0, os.SEEK_END)
         if end + _BLOCK > self._file.tell():

@@ -16,6 +16,7 @@ from absl import logging
 from ....errors import UserError, printable, reason, shorten
 from ..labels import is_one_hot, number_labels
 from ..source import Unreadable
+from ..tables.text_tables import decode_text
 from .file_trees import FileTree
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
@@ -189,12 +190,12 @@ def _read_label_file(
         if path.endswith("dataset.json"):
             found = _read_stylegan(content, where)
         else:
-            is_csv = path.endswith(".csv")
-            rows = _read_csv(content) if is_csv else _read_json_lines(content)
+            text = decode_text(content)
+            rows = _read_csv(text) if path.endswith(".csv") else _read_json_lines(text)
             found = _read_column(rows, where, column)
     except (Unreadable, ValueError, TypeError, KeyError, csv.Error, RecursionError) as error:
-        text = shorten(reason(error) or type(error).__name__)
-        raise UserError(f"{where} cannot be read ({text})", "correct or delete it") from error
+        why = shorten(reason(error) or type(error).__name__)
+        raise UserError(f"{where} cannot be read ({why})", "correct or delete it") from error
     if found is None:
         return None
     folder = posixpath.dirname(path)
@@ -246,16 +247,15 @@ def _by_name(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
     return labels
 
 
-def _read_csv(content: bytes) -> list[dict[str, Any]]:
-    text = content.decode("utf-8-sig")
+def _read_csv(text: str) -> list[dict[str, Any]]:
     header = text.partition("\n")[0]
     separator = max(",;\t", key=header.count)
     rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
     return [{str(key).strip(): value for key, value in row.items()} for row in rows]
 
 
-def _read_json_lines(content: bytes) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+def _read_json_lines(text: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     return [dict(row) for row in rows]
 
 

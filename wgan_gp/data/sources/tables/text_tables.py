@@ -223,6 +223,20 @@ def find_table(path: str, origin: str) -> TextTable:
     )
 
 
+def decode_text(content: bytes) -> str:
+    """Returns the text of a file, whose encoding is found as in `find_table`.
+
+    Raises:
+      ValueError: If it is not a text.
+    """
+    for encoding in (_encoding_of(content[:4]), "cp1252"):
+        with contextlib.suppress(UnicodeDecodeError):
+            text = content.decode(encoding)
+            if "\0" not in text:
+                return text
+    raise ValueError("it is not a text")
+
+
 def find_header(rows: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
     """Returns the cells of the first row if it is a header, else None; see `find_table`."""
     first, others = [cell.strip() for cell in rows[0]], rows[1:]
@@ -388,7 +402,11 @@ def _is_blank(cells: Sequence[str]) -> bool:
 
 def _find_encoding(path: str, origin: str) -> str:
     with _open_bytes(path, origin) as file:
-        head = file.read(4)
+        return _encoding_of(file.read(4))
+
+
+def _encoding_of(head: bytes) -> str:
+    """Returns the encoding of a text from its first 4 bytes."""
     for mark, name in _BOMS.items():
         if head.startswith(mark):
             return name
