@@ -10,8 +10,9 @@ USE_TPU := $(filter --tpu% -tpu%,$(ARGS))$(if $(wildcard .venv/.runtime),,$(wild
 RUN := $(if $(USE_TPU),.venv-tpu,.venv)
 DOCTOR = $(or $(wildcard $(RUN)/bin/python),$(PYTHON))
 LOGDIR ?= runs
-# One more than the number of cores, because some tests wait for other processes.
-TESTERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+TESTERS ?= $(shell getconf _NPROCESSORS_ONLN)
+# One more, because many slow tests wait for other processes.
+test-slow test-all: TESTERS := $(shell expr $(TESTERS) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
 BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles tpu_loop
 
@@ -45,7 +46,7 @@ tensorboard sample-quality: export TPU_LOAD_LIBRARY := 0
 tensorboard: $(RUN)/.runtime  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(RUN)/bin/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint and the fast tests, in about 6 minutes; ARGS go to pytest
+test: lint .venv/.compile  ## lint and the fast tests, in about 5 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-slow: .venv/.development .venv/.compile .venv/.extras  ## the tests that `make test` leaves out
