@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError, shorten
 from .sources.built_in import BUILT_IN, BuiltInReader
-from .spec import DataSpec, count_of, is_normalized, names_of_numbers
+from .spec import DataSpec, count_of, is_normalized
 
 if typing.TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class DatasetReader(Protocol):
     example_shape: tuple[int, ...]
 
     @property
-    def label_count(self) -> int: ...
+    def class_names(self) -> tuple[str, ...] | None: ...
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
@@ -86,7 +86,7 @@ class Dataset:
         devices: DeviceSettings,
     ):
         has_conditions = getattr(reader, "conditions", None) is not None
-        if conditioning != "none" and not (reader.label_count or has_conditions):
+        if conditioning != "none" and not (reader.class_names or has_conditions):
             raise UserError(
                 f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
                 "none",
@@ -110,9 +110,9 @@ class Dataset:
         """The shape of the examples and the number of classes of the run."""
         conditions = None if self._conditioning == "none" else self.conditions
         shape = self._reader.example_shape
-        names = getattr(self._reader, "class_names", None) or names_of_numbers(self.label_count)
         bounded = getattr(self._reader, "bounded", is_normalized(shape))
-        return DataSpec(shape, self._classes, bounded, conditions, names or None, self.scaling)
+        names = self._reader.class_names or None
+        return DataSpec(shape, self._classes, bounded, conditions, names, self.scaling)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -178,7 +178,7 @@ class Dataset:
             self._set_classes()
 
     def _set_classes(self) -> None:
-        self.label_count = self._reader.label_count
+        self.label_count = len(self._reader.class_names or ())
         self._classes = 0 if self._conditioning == "none" else self.label_count
 
     def open(self, *, batch_size: int, plain: bool = False) -> InMemoryData | StreamedData:

@@ -8,6 +8,7 @@ import typing
 
 from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
+from ..spec import names_of_numbers
 from .shapes import image_shape, is_cropped
 
 if typing.TYPE_CHECKING:
@@ -43,7 +44,7 @@ class BuiltInReader:
     def __init__(self, settings: DataSettings):
         entry = BUILT_IN[settings.dataset]
         self._module = f".{entry.module}"
-        self.label_count = entry.classes
+        self.class_names = names_of_numbers(entry.classes)
         if len(entry.example_shape) == 3:
             height, width, channels = entry.example_shape
             _check_channels(settings)

@@ -57,18 +57,13 @@ class SourceReader:
         return self._source.class_names if self._stored is None else self._stored.class_names
 
     @property
-    def label_count(self) -> int:
-        """The number of classes, 0 without labels."""
-        return len(self.class_names or ())
-
-    @property
     def square_side(self) -> int | None:
         """The side of the default square, for networks that do not support rectangles."""
         return self._source.square_side
 
     def use_spec(self, spec: DataSpec) -> None:
         """Gives classes the numbers that they had at the beginning of the run."""
-        if spec.classes and self.label_count:
+        if spec.classes and self.class_names:
             self._recorded = spec.class_names
 
     def open(

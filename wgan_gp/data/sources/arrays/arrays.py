@@ -83,11 +83,6 @@ class ArrayReader:
         array_checks.check_flags(self._flag, self.example_shape, settings)
 
     @property
-    def label_count(self) -> int:
-        """The number of classes, 0 without labels."""
-        return len(self.class_names or ())
-
-    @property
     def label_column(self) -> str | None:
         """The name of the column of a table that contains the labels, or None."""
         return self._data.label_name

@@ -59,14 +59,9 @@ class UserReader:
             self.conditions = Conditions.of(trained_on, flag)
         self._check_flags(settings)
 
-    @property
-    def label_count(self) -> int:
-        """The number of classes, 0 without labels."""
-        return len(self.class_names or ())
-
     def use_spec(self, spec: DataSpec) -> None:
         """Standardizes conditions and numbers classes as at the beginning of the run."""
-        if spec.classes and self.label_count:
+        if spec.classes and self.class_names:
             self.class_names = spec.class_names
         known, conditions = self.conditions, spec.conditions
         if known is not None and conditions is not None and known.size == conditions.size:
