@@ -22,7 +22,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.feed.loop_input import is_resident, is_stored
 from wgan_gp.data.feed.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.opened_data import InMemoryData, StreamedData
-from wgan_gp.data.sources.pictures import decoding as pictures
+from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.errors import UserError
 
 SIDE = 16
@@ -446,8 +446,8 @@ def test_properties_are_known_without_reading(kind, cache, request, monkeypatch,
     dataset = find_data(Config(**settings, cache=cache))
     opened = dataset.open(batch_size=1)
     capsys.readouterr()
-    monkeypatch.setattr(pictures, "decode", None)
-    monkeypatch.setattr(pictures, "decode", None)
+    monkeypatch.setattr(decoding, "decode", None)
+    monkeypatch.setattr(decoding, "decode", None)
     unread = dataset.open_unread(batch_size=1)
     assert unread.size == {"folder": 33, "shards": 60}.get(kind, opened.size)
     assert opened.size == {"folder": 30, "shards": 59}.get(kind, unread.size)

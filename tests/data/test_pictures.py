@@ -22,8 +22,7 @@ from wgan_gp.data.feed.loop_input import open_loop_input
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
 from wgan_gp.data.scaling import pixels
 from wgan_gp.data.sources import shapes
-from wgan_gp.data.sources.pictures import decoding as pictures
-from wgan_gp.data.sources.pictures import tiff
+from wgan_gp.data.sources.pictures import decoding, tiff
 from wgan_gp.data.sources.pictures.forms import Form
 from wgan_gp.data.sources.python.user_data import UserReader
 from wgan_gp.errors import UserError
@@ -310,9 +309,9 @@ def tag(order, value=6, offset=8, count=1, kind=3):
 def test_damaged_metadata_are_no_orientation(body, is_turned):
     size = (5, 9) if is_turned else (9, 5)
     content = exif_jpeg(body)
-    assert pictures.read_header(content, "x").size == size
+    assert decoding.read_header(content, "x").size == size
     turned = np.rot90(ramp(9, 5), -1) if is_turned else ramp(9, 5)
-    assert np.abs(pictures.decode(content, Form((*size, 3))).astype(int) - turned).max() <= 12
+    assert np.abs(decoding.decode(content, Form((*size, 3))).astype(int) - turned).max() <= 12
 
 
 # 16 bits

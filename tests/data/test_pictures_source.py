@@ -12,7 +12,7 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
-from wgan_gp.data.sources.pictures import decoding as pictures
+from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.decoding import decode, read_header
 from wgan_gp.data.sources.pictures.forms import Form
 from wgan_gp.data.sources.shapes import central_window
@@ -146,7 +146,7 @@ def test_tiffs_whose_zero_is_white_are_inverted(channels, dtype):
     options = {"planarconfig": "contig"} if channels > 1 else {}
     tifffile.imwrite(file, levels.squeeze(), photometric="miniswhite", **options)
     form = Form(levels.shape, bits=8 * levels.dtype.itemsize)
-    found = pictures.decode(file.getvalue(), form)
+    found = decoding.decode(file.getvalue(), form)
     np.testing.assert_array_equal(found, np.iinfo(dtype).max - levels)
 
 
@@ -156,7 +156,7 @@ def test_inks_of_16_bits_are_not_taken_for_red_green_and_blue():
     file = io.BytesIO()
     tifffile.imwrite(file, np.zeros([4, 4, 4], np.uint16), photometric="separated")
     with pytest.raises(Unreadable, match=r"4 channels of 16 bits that are not red, .*: store RGB"):
-        pictures.decode(file.getvalue(), Form((4, 4, 3)))
+        decoding.decode(file.getvalue(), Form((4, 4, 3)))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -258,7 +258,7 @@ def test_large_pictures_are_read_without_a_warning():
         from wgan_gp.data.sources import forms, pictures
         file = io.BytesIO()
         PIL.Image.new("1", (9500, 9500)).save(file, "PNG")
-        print(pictures.decode(file.getvalue(), forms.Form((2, 2, 1))).tolist())
+        print(decoding.decode(file.getvalue(), forms.Form((2, 2, 1))).tolist())
         print(PIL.Image.MAX_IMAGE_PIXELS)
     """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -269,9 +269,9 @@ def test_large_pictures_are_read_without_a_warning():
 
 def test_a_picture_is_told_by_its_content():
     for kind in KINDS:
-        assert pictures.is_picture(encoded(photo(8, 8), kind)[: 2**16])
+        assert decoding.is_picture(encoded(photo(8, 8), kind)[: 2**16])
     for text in (b"", b"BMW is a car", b"P5 is a drive", b"Python", b"<html>", b"a,b\n1,2\n"):
-        assert not pictures.is_picture(text)
+        assert not decoding.is_picture(text)
 
 
 def test_crop_none_refuses_a_picture_of_another_shape():
