@@ -255,7 +255,7 @@ def test_large_pictures_are_read_without_a_warning():
     """Pillow itself warns from 89 million pixels on."""
     program = """if True:
         import io, PIL.Image
-        from wgan_gp.data.sources import forms, pictures
+        from wgan_gp.data.sources.pictures import decoding, forms
         file = io.BytesIO()
         PIL.Image.new("1", (9500, 9500)).save(file, "PNG")
         print(decoding.decode(file.getvalue(), forms.Form((2, 2, 1))).tolist())
