@@ -7,8 +7,9 @@ prints the flops per cycle that follow from the compiler's estimate, and the max
 units.
 """
 
-from wgan_gp.tpu import compiler, hlo, lowering, topologies
-from wgan_gp.tpu.slice_strategy import SliceStrategy
+from wgan_gp.pjrt import lowering
+from wgan_gp.pjrt.slice_strategy import SliceStrategy
+from wgan_gp.tpu import compiler, hlo, topologies
 
 import tensorflow as tf  # isort: skip
 

@@ -27,7 +27,8 @@ from wgan_gp.app.compiling import make_program
 from wgan_gp.app.library import bundled, bundled_library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.errors import UserError
-from wgan_gp.tpu import aot, compiler, hlo, lowering, topologies
+from wgan_gp.pjrt import lowering
+from wgan_gp.tpu import aot, compiler, hlo, topologies
 from wgan_gp.tpu.loop_program import LoopProgram
 from wgan_gp.training.loop import replica_programs
 

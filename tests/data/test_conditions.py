@@ -26,9 +26,9 @@ from wgan_gp.data.sources.python.user_arrays import convert
 from wgan_gp.errors import UserError
 from wgan_gp.inference.sampling import transitions
 from wgan_gp.keras import WGANGP
+from wgan_gp.pjrt.slice_strategy import SliceStrategy
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.runtime.devices import Devices
-from wgan_gp.tpu.slice_strategy import SliceStrategy
 
 CONDITIONS = (1000 + 50 * np.random.default_rng(0).normal(size=(64, 2))).astype(np.float32)
 POINTS = np.stack([CONDITIONS[:, 0] / 500, CONDITIONS[:, 1] / 900], axis=1).astype(np.float32)

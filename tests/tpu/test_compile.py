@@ -24,6 +24,8 @@ from wgan_gp.config import Config
 from wgan_gp.data.feed import loop_input
 from wgan_gp.data.opened_data import ExampleFormat, UnreadData
 from wgan_gp.errors import UserError
+from wgan_gp.pjrt import lowering
+from wgan_gp.pjrt.slice_strategy import SliceStrategy
 from wgan_gp.tpu import (
     advice,
     aot,
@@ -32,12 +34,10 @@ from wgan_gp.tpu import (
     hlo,
     layers,
     loop_program,
-    lowering,
     memory_limit,
     topologies,
 )
 from wgan_gp.tpu.compile_report import count_gradient_all_reduces
-from wgan_gp.tpu.slice_strategy import SliceStrategy
 
 ROOT = pathlib.Path(__file__).parents[2]
 TOY = {"dataset": "swiss_roll", "model": "mlp", "model_width": 16, "model_depth": 1}

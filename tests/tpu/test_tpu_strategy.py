@@ -41,8 +41,8 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run
 from wgan_gp.config import Config
 from wgan_gp.evaluation.extractors import Extractor, run_on_replicas
+from wgan_gp.pjrt.lowering import make_replica_program
 from wgan_gp.tpu import topologies
-from wgan_gp.tpu.loop_program import make_replica_program
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.training.optimizer import GuardedAdam
 

@@ -123,6 +123,8 @@ def make_loop(
     Raises:
       UserError: If the devices cannot run the loop as --device_loop=on requires.
     """
+    if devices.chips:
+        return _make_pjrt_loop(config, devices, data, step)
     strategy, jit_compile = devices.strategy, devices.use_jit(config.jit_compile)
     if not devices.use_device_loop(config.device_loop, jit_compile=jit_compile):
         batches = functools.partial(
@@ -149,6 +151,24 @@ def make_loop(
         reduce_over_replicas=reduce_over_replicas,
     )
     return device_loop, elements
+
+
+def _make_pjrt_loop(
+    config: Config, devices: Devices, data: InMemoryData | StreamedData, step: ReplicaStep
+) -> tuple[TrainLoop, Callable[[int], Iterator]]:
+    from ..pjrt.loop import PjrtLoop  # noqa: PLC0415
+    from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
+
+    loop_input = open_loop_input(
+        data,
+        SliceStrategy(devices.replicas),
+        batch_size=config.batch_size,
+        n_critic=config.n_critic,
+        steps_per_loop=config.steps_per_loop,
+        resident=is_resident(data, config.cache),
+    )
+    loop = PjrtLoop(step, loop_input, devices.chips)
+    return loop, functools.partial(loop.batches, data)
 
 
 def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:

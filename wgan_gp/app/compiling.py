@@ -7,13 +7,13 @@ from absl import logging
 from ..config import Config
 from ..data.datasets import Dataset
 from ..data.feed.loop_input import is_resident
+from ..pjrt.slice_strategy import SliceStrategy
 from ..run_directory.directory import RunDirectory
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
 from ..tpu import aot, topologies
 from ..tpu.loop_program import LoopProgram
 from ..tpu.report_text import format_compile_report
-from ..tpu.slice_strategy import SliceStrategy
 from .build import make_state, make_step
 from .library import Library
 from .start_checks import check_user_code

@@ -143,7 +143,7 @@ def connect_for(config: Config, user_code: loading.UserCode) -> Devices | None:
     """
     if user_code.dataset is None or config.mode == "compile":
         return None
-    from ..runtime.devices import connect  # noqa: PLC0415
+    from .connection import connect  # noqa: PLC0415
 
     return connect(config)
 

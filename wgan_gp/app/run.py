@@ -10,10 +10,11 @@ from ..data.datasets import Dataset
 from ..data.opened_data import InMemoryData, StreamedData
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
-from ..runtime.devices import Devices, connect
+from ..runtime.devices import Devices
 from ..training.checkpointing import Checkpoints
 from ..training.state import TrainState
 from .build import make_sampler, make_state
+from .connection import connect
 from .library import Library
 from .start_checks import check_user_code
 

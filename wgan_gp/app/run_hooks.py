@@ -58,6 +58,9 @@ class PeersHook(Hook):
             return cluster.agree_to_stop(devices.strategy, signal)
         return signal
 
+    def reads_state(self, loop: LoopResult) -> bool:
+        return False
+
 
 class LockHook(Hook):
     """Checks the lock on the run directory at the start and after a rollback, and releases it."""
@@ -70,6 +73,9 @@ class LockHook(Hook):
 
     def close(self) -> None:
         self._directory.release_lock()
+
+    def reads_state(self, loop: LoopResult) -> bool:
+        return False
 
 
 class ProgressHook(Hook):
@@ -86,6 +92,9 @@ class ProgressHook(Hook):
 
     def close(self) -> None:
         self._writer.close()
+
+    def reads_state(self, loop: LoopResult) -> bool:
+        return False
 
 
 class WritingHook(IntervalHook):
@@ -191,7 +200,13 @@ class EvaluationHook(WritingHook):
         self._evaluator = evaluator
 
     def after_loop(self, loop: LoopResult) -> None:
-        super().after_loop(dataclasses.replace(loop, is_last=loop.is_last or loop.stops))
+        super().after_loop(self._with_stop(loop))
+
+    def reads_state(self, loop: LoopResult) -> bool:
+        return super().reads_state(self._with_stop(loop))
+
+    def _with_stop(self, loop: LoopResult) -> LoopResult:
+        return dataclasses.replace(loop, is_last=loop.is_last or loop.stops)
 
     def act(self, loop: LoopResult) -> None:
         self._writer.evaluation(loop.iteration, self._evaluator.evaluate())
@@ -253,6 +268,9 @@ class ProfileHook(Hook):
         if self._running:
             self._running = False
             tf.profiler.experimental.stop()
+
+    def reads_state(self, loop: LoopResult) -> bool:
+        return False
 
 
 @dataclasses.dataclass

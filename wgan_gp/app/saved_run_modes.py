@@ -18,8 +18,9 @@ from ..errors import reason
 from ..inference import export, sample_files, scoring
 from ..run_directory.files import check_inside, convert_file_errors
 from ..runtime.cluster import SINGLE_PROCESS
-from ..runtime.devices import Devices, connect, find_platform
+from ..runtime.devices import Devices, find_platform
 from ..training.state import TrainState
+from .connection import connect
 from .library import Library
 from .run_errors import explaining_errors
 from .saved_run import SavedRun, find_checkpoint, find_run, restore

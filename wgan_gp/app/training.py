@@ -22,7 +22,7 @@ from ..runtime.devices import Devices
 from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.ada import AdaHook
-from ..training.hooks import Hook, ReportingHook
+from ..training.hooks import Hook, PullHook, ReportingHook
 from ..training.networks import summary_text
 from ..training.probe import CriticProbe
 from ..training.step import ReplicaStep
@@ -156,6 +156,8 @@ def make_trainer(
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator))
     actions += [CheckpointHook(run), *map(ReportingHook, hooks)]
+    if run.devices.chips:
+        actions.insert(0, PullHook(train_loop.pull, actions))
     return Trainer(
         config,
         train_loop=train_loop,

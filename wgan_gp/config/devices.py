@@ -34,6 +34,12 @@ class DeviceSettings(Section):
         maximum=65_536,
         affects="nothing",
     )
+    runtime: str = setting(
+        "tensorflow",
+        "What compiles and runs the loop: tensorflow, or pjrt (the XLA client of jax).",
+        choices=("tensorflow", "pjrt"),
+        affects="nothing",
+    )
     start_timeout: int = setting(
         600,
         "Seconds to wait for a TPU or for the other machines.",
@@ -72,10 +78,25 @@ class DeviceSettings(Section):
                 "--jit_compile=on with --tpu requires XLA's CPU compiler, which a TPU VM lacks",
                 "omit it: a TPU program is always compiled",
             )
+        if self.runtime == "pjrt":
+            self._check_pjrt()
         if self.tpu is None and (self.tpu_zone or self.tpu_project):
             raise UserError("--tpu_zone and --tpu_project require a TPU", "add --tpu=NAME")
         if self.tpu is None and self.tpu_cores is not None:
             raise UserError("--tpu_cores requires a TPU", "add --tpu=local or --tpu=NAME")
+
+    def _check_pjrt(self) -> None:
+        """Raises UserError if another flag contradicts --runtime=pjrt."""
+        if self.on_remote_tpu:
+            raise UserError(
+                f"--runtime=pjrt uses the TPU of this machine, not --tpu={self.tpu}",
+                "start the program on the TPU VM with --tpu=local, or omit --runtime",
+            )
+        for name in ("jit_compile", "device_loop"):
+            if getattr(self, name) == "off":
+                raise UserError(
+                    f"--runtime=pjrt always compiles the loop, but --{name}=off is set", "omit it"
+                )
 
     @property
     def tpu_has_name(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,21 +22,26 @@ class Devices:
       strategy: The distribution strategy over all replicas.
       cluster: The processes that train together.
       platform: "TPU", "GPU" or "CPU", on which the steps run or for which they are compiled.
+      chips: The devices of jax that run the loop, one for each replica, with --runtime=pjrt; else
+        empty.
     """
 
     strategy: tf.distribute.Strategy
     cluster: Cluster
     platform: str
+    chips: tuple[Any, ...] = ()
 
     @property
     def replicas(self) -> int:
         """The number of replicas of all processes."""
-        return self.strategy.num_replicas_in_sync
+        return len(self.chips) or self.strategy.num_replicas_in_sync
 
     def describe(self) -> str:
         """Returns a description for the user, such as "8 TPU replicas"."""
+        if self.chips:
+            return f"{_count(self.replicas, self.platform)} of jax ({self.chips[0].device_kind})"
         device = tf.DeviceSpec.from_string(self.strategy.extended.worker_devices[0])
-        return f"{self.replicas} {device.device_type} replica{'s' if self.replicas > 1 else ''}"
+        return _count(self.replicas, device.device_type)
 
     def use_jit(self, setting: str) -> bool:
         """Returns True if tf.function should compile the steps with XLA.
@@ -56,7 +62,7 @@ class Devices:
 
     def compiles(self, setting: str) -> bool:
         """Returns True if XLA compiles the steps, given the value of --jit_compile."""
-        return self.platform == "TPU" or self.use_jit(setting)
+        return bool(self.chips) or self.platform == "TPU" or self.use_jit(setting)
 
     def use_device_loop(self, setting: str, *, jit_compile: bool) -> bool:
         """Returns True if the loop should be a part of the program of each replica.
@@ -90,6 +96,10 @@ class Devices:
           setting: The value of --fused_resampling.
         """
         return setting == "on" or (setting == "auto" and self.platform != "GPU")
+
+
+def _count(replicas: int, device: str) -> str:
+    return f"{replicas} {device} replica{'s' if replicas > 1 else ''}"
 
 
 def connect(config: Config) -> Devices:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UserError
+from ..pjrt import client
 from ..run_directory.files import list_prefix, write_atomic
 from . import compile_errors, compiler
 from .compile_errors import Memory
@@ -101,7 +102,7 @@ def compile_program(
     except Exception as error:  # TensorFlow raises exceptions of any type for a user's model
         write_atomic(error_path, str(error))
         raise compile_errors.tracing_error(str(error), networks, error_path) from None
-    unsupported = compile_errors.unsupported_operation_error(compiler.hlo_text(loop.hlo), networks)
+    unsupported = compile_errors.unsupported_operation_error(client.hlo_text(loop.hlo), networks)
     if unsupported is not None:
         raise unsupported
     try:

@@ -1,39 +1,31 @@
 """The TPU compiler of libtpu, which works without a TPU.
 
-It is called through a private interface of jaxlib. The versions of jax and libtpu are therefore
-pinned exactly, and tests/tpu/test_compile.py detects changes of the interface.
+Its estimates depend on the version of libtpu, which is therefore pinned exactly.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.metadata
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+import jax
+import tensorflow as tf
+from jax.experimental import topologies
+
+from ..pjrt import client
+from . import REQUIRED
+from .topologies import Topology
 
 # libtpu reads these variables when it is loaded. Without them, it queries a metadata server that
 # exists only on Google Cloud machines.
-os.environ.update(
-    TPU_SKIP_MDS_QUERY="1",
-    TPU_ACCELERATOR_TYPE="v5e-8",
-    TPU_WORKER_HOSTNAMES="localhost",
-    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # processes do not compete for a TPU here
-    JAX_PLATFORMS="cpu",
-)
-
-import jax
-import numpy as np
-import tensorflow as tf
-from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax, xla_client
-from jax._src.lib import hlo as _hlo
-from jax.experimental import topologies
-from jaxlib.mlir import ir
-
-from . import REQUIRED
-from .topologies import Topology
+_WITHOUT_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5e-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # processes do not compete for a TPU here
+}
 
 
 class CompileError(Exception):
@@ -93,9 +85,11 @@ def slice_devices(topology: Topology) -> list[Any]:
     Raises:
       CompileError: If libtpu does not support the slice.
     """
+    os.environ.update(_WITHOUT_TPU)
+    jax.config.update("jax_platforms", "cpu")  # a TPU of this machine is left to other processes
     try:
         return topologies.get_topology_desc(topology.libtpu_name, platform="tpu").devices
-    except _jax.JaxRuntimeError as error:
+    except client.RuntimeFailure as error:
         raise CompileError(str(error)) from error
 
 
@@ -109,12 +103,9 @@ def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
     Raises:
       CompileError: If the compiler rejects the program, for example for too little memory.
     """
-    options = compile_options(len(devices))
-    options.env_option_overrides = list(_TPU_OPTIONS.items())
     try:
-        with stablehlo(hlo) as module:
-            executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
-    except (_jax.JaxRuntimeError, ir.MLIRError, ValueError) as error:
+        executable = client.compile_only(hlo, devices, _TPU_OPTIONS)
+    except client.REJECTIONS as error:
         raise CompileError(str(error)) from error
     memory = executable.get_compiled_memory_stats()
     return Executable(
@@ -141,48 +132,6 @@ class Costs(NamedTuple):
 
 def count_costs(text: str) -> Costs:
     """Returns the counts for an optimized program, as text."""
-    client = jax.local_devices(backend="cpu")[0].client
-    costs = _jax.hlo_module_cost_analysis(client, _hlo.hlo_module_from_text(text))
+    costs = client.count_costs(text)
     # A count of 0 is absent.
     return Costs(round(costs.get("flops", 0)), round(costs.get("bytes accessed", 0)))
-
-
-def hlo_text(hlo: bytes) -> str:
-    """Returns a serialized program as text, with the names of the TensorFlow operations."""
-    return xla_client.XlaComputation(hlo).get_hlo_module().to_string()
-
-
-@contextlib.contextmanager
-def stablehlo(hlo: bytes) -> Iterator[ir.Module]:
-    """Yields the program as a StableHLO module, which is valid inside the context only."""
-    bytecode = xla_client._xla.mlir.hlo_to_stablehlo(hlo)
-    with jax_mlir.make_ir_context(), ir.Location.unknown():
-        module = ir.Module.parse(bytecode)
-        copies = []
-
-        def collect(operation: Any) -> ir.WalkResult:
-            name, attributes = operation.operation.name, operation.operation.attributes
-            if name == "mhlo.copy":
-                copies.append(operation.operation)
-            if name == "stablehlo.all_reduce" and "channel_handle" in attributes:
-                # TensorFlow numbers the all-reduces of each loop from the same number on, but
-                # channels must be distinct. TPUStrategy's all-reduces have none.
-                del attributes["channel_handle"]
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(collect)
-        for copy in copies:  # they have no effect, and the compiler does not support them
-            copy.results[0].replace_all_uses_with(copy.operands[0])
-            copy.erase()
-        yield module
-
-
-def compile_options(replicas: int) -> Any:
-    """Returns compile options for `replicas` replicas and one partition."""
-    options = xla_client.CompileOptions()
-    options.num_replicas, options.num_partitions = replicas, 1
-    options.executable_build_options.num_replicas = replicas
-    options.device_assignment = xla_client.DeviceAssignment.create(
-        np.arange(replicas).reshape(replicas, 1)
-    )
-    return options

@@ -11,9 +11,8 @@ import tensorflow as tf
 from ..data.feed.loop_input import LoopInput, is_stored, open_loop_input
 from ..data.opened_data import OpenedData
 from ..errors import UserError
-from ..training.loop import replica_loop
+from ..pjrt import lowering
 from ..training.step import ReplicaStep
-from . import lowering
 
 _PREFETCHED = 2  # elements on the device, in addition to the one in use; see data/loop_input.py
 
@@ -87,7 +86,7 @@ class LoopProgram:
           Exception: If an operation cannot be compiled; TensorFlow raises exceptions of many types.
         """
         loop_input = self.open_input()
-        program, specs = make_replica_program(self.step, self.strategy, loop_input)
+        program, specs = lowering.make_replica_program(self.step, self.strategy, loop_input)
         hlo = lowering.lower_to_hlo(program, *specs)
         launch_bytes, result_bytes = lowering.transferred_bytes(program, *specs)
         iterations = loop_input.steps // self.n_critic
@@ -120,23 +119,3 @@ class LoweredLoop:
     launch_bytes: int
     result_bytes: int
     prefetched_bytes: int
-
-
-def make_replica_program(
-    step: ReplicaStep, strategy: tf.distribute.Strategy, loop_input: LoopInput
-) -> tuple[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec]]:
-    """Returns the loop of one replica for `lowering.lower_to_hlo`, and the specs of its arguments.
-
-    The arguments are the tensors of an element of `loop_input` and the three counters of
-    `replica_loop`.
-    """
-    loop = replica_loop(step, loop_input, jit_compile=False)
-    element, counter = loop_input.element_spec, tf.TensorSpec([], tf.int64)
-    parts = tf.nest.flatten(element)
-
-    def with_flat_arguments(*arguments: tf.Tensor) -> Any:
-        packed = tf.nest.pack_sequence_as(element, arguments[: len(parts)])
-        return loop(packed, *arguments[len(parts) :])
-
-    program = lowering.make_program(with_flat_arguments, strategy)
-    return program, [*parts, counter, counter, counter]

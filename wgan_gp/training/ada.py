@@ -58,10 +58,13 @@ class AdaHook(Hook):
                 f"give --steps_per_loop={math.gcd(iteration, config.ada_interval)}",
             )
 
+    def reads_state(self, loop: LoopResult) -> bool:
+        return loop.iteration % self._config.ada_interval == 0
+
     def after_loop(self, loop: LoopResult) -> None:
-        config = self._config
-        if loop.iteration % config.ada_interval:
+        if not self.reads_state(loop):
             return
+        config = self._config
         share = missing_share(self._probe().scalars())
         images = config.ada_interval * config.n_critic * config.batch_size
         change = images / config.ada_images

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import explaining
@@ -62,6 +62,13 @@ class Hook:
     def after_loop(self, loop: LoopResult) -> None:
         """Acts after a loop."""
 
+    def reads_state(self, loop: LoopResult) -> bool:
+        """Returns True if `after_loop` reads or changes the state of training.
+
+        With --runtime=pjrt, the variables of TensorFlow have the state only if a hook reads it.
+        """
+        return True
+
     def end(self, iteration: int) -> None:
         """Acts when training is complete or was stopped by a signal, but not after an error."""
 
@@ -87,6 +94,9 @@ class ReportingHook(Hook):
 
     def after_loop(self, loop: LoopResult) -> None:
         self._forward("after_loop", loop)
+
+    def reads_state(self, loop: LoopResult) -> bool:
+        return self._hook.reads_state(loop)
 
     def end(self, iteration: int) -> None:
         self._forward("end", iteration)
@@ -114,6 +124,29 @@ class IntervalHook(Hook):
         if loop.is_due(self._interval):
             self.act(loop)
 
+    def reads_state(self, loop: LoopResult) -> bool:
+        return loop.is_due(self._interval)
+
     def act(self, loop: LoopResult) -> None:
         """Performs the action of the hook."""
         raise NotImplementedError
+
+
+class PullHook(Hook):
+    """Makes the state of a loop on devices available to the hooks that read it.
+
+    Args:
+      pull: Copies the state to the variables of TensorFlow, if it is on the devices.
+      hooks: The hooks that act after this one.
+    """
+
+    def __init__(self, pull: Callable[[], None], hooks: Sequence[Hook]):
+        self._pull = pull
+        self._hooks = tuple(hooks)
+
+    def after_loop(self, loop: LoopResult) -> None:
+        if any(hook.reads_state(loop) for hook in self._hooks):
+            self._pull()
+
+    def end(self, iteration: int) -> None:
+        self._pull()

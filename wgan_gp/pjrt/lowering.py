@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import tensorflow as tf
+
+from ..data.feed.loop_input import LoopInput
+from ..training.loop import replica_loop
+from ..training.step import ReplicaStep
+
+
+def make_replica_program(
+    step: ReplicaStep, strategy: tf.distribute.Strategy, loop_input: LoopInput
+) -> tuple[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec]]:
+    """Returns the loop of one replica for `lower_to_hlo`, and the specs of its arguments.
+
+    The arguments are the tensors of an element of `loop_input` and the three counters of
+    `replica_loop`.
+    """
+    loop = replica_loop(step, loop_input, jit_compile=False)
+    element, counter = loop_input.element_spec, tf.TensorSpec([], tf.int64)
+    parts = tf.nest.flatten(element)
+
+    def with_flat_arguments(*arguments: tf.Tensor) -> Any:
+        packed = tf.nest.pack_sequence_as(element, arguments[: len(parts)])
+        return loop(packed, *arguments[len(parts) :])
+
+    program = make_program(with_flat_arguments, strategy)
+    return program, [*parts, counter, counter, counter]
 
 
 def make_program(

@@ -1,0 +1,63 @@
+"""The devices of a run with --runtime=pjrt."""
+
+from __future__ import annotations
+
+import jax
+import tensorflow as tf
+
+from ..config import Config
+from ..errors import UserError, reason
+from ..runtime.cluster import SINGLE_PROCESS
+from ..runtime.devices import Devices
+from . import client
+
+
+def connect(config: Config) -> Devices:
+    """Returns the TPU cores, the GPUs or the CPU replicas that the configuration selects.
+
+    The networks and everything outside the loop are on the CPU, with a strategy of one replica.
+
+    Raises:
+      UserError: If jax does not have the devices, or the batch sizes do not fit their number.
+    """
+    platform, devices = _find(config)
+    config.check_replicas(len(devices))
+    tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    return Devices(strategy, SINGLE_PROCESS, platform, tuple(devices))
+
+
+def _find(config: Config) -> tuple[str, list[jax.Device]]:
+    """Returns the platform and its devices."""
+    if config.tpu is not None:
+        cores = _devices("tpu", "--tpu=local", "install jax[tpu] with make setup-tpu")
+        count = config.tpu_cores or len(cores)
+        if count > len(cores):
+            raise UserError(f"--tpu_cores={count}, but this machine has {len(cores)}", "give fewer")
+        return "TPU", cores[:count]
+    if config.cpu_replicas == 1:
+        try:
+            return "GPU", jax.devices("gpu")
+        except RuntimeError:  # there is none
+            return "CPU", jax.devices("cpu")[:1]
+    count = config.cpu_replicas
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        pass  # jax has its devices already, perhaps enough of them
+    devices = _devices("cpu", f"--cpu_replicas={count}", "install jax")
+    if len(devices) < count:
+        raise UserError(
+            f"--cpu_replicas={count} cannot be set up after this process used jax",
+            "start a new process, and train before anything else uses jax",
+        )
+    return "CPU", devices[:count]
+
+
+def _devices(platform: str, flag: str, remedy: str) -> list[jax.Device]:
+    try:
+        return jax.devices(platform)
+    except (RuntimeError, client.RuntimeFailure) as error:
+        raise UserError(
+            f"jax cannot use the devices of {flag} ({reason(error)})", remedy
+        ) from error

@@ -1,0 +1,150 @@
+"""The loop of a run on the devices of jax, in whose memory the state of training stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ..data.feed.loop_input import LoopInput
+from ..data.opened_data import InMemoryData, StreamedData
+from ..training.loop import LoopOutput, Totals, finish, initial_totals
+from ..training.step import ReplicaStep
+from . import client, lowering
+from .slice_strategy import SliceStrategy
+
+_PREFETCHED = 2  # elements that the host prepares while the devices compute
+
+
+class PjrtLoop:
+    """A `loop.TrainLoop` whose launches are executions of one compiled program.
+
+    The state of training is in one place at a time: before the first loop and after `pull` in the
+    variables of TensorFlow, and from the next loop on in the memory of the devices. Each launch
+    overwrites it there.
+
+    Args:
+      step: The updates of one replica. Its variables are on the host.
+      loop_input: The input of the loop, opened under a `SliceStrategy` of all replicas.
+      devices: The devices of jax, one for each replica.
+    """
+
+    def __init__(
+        self, step: ReplicaStep, loop_input: LoopInput, devices: Sequence[jax.Device]
+    ) -> None:
+        self._step = step
+        self._input = loop_input
+        self._replicas = len(devices)
+        self._iterations_per_launch = loop_input.steps // step.optimization.n_critic
+        program, specs = lowering.make_replica_program(
+            step, SliceStrategy(self._replicas), loop_input
+        )
+        began = time.perf_counter()
+        logging.info(f"compiling the loop for {self._replicas} x {devices[0].device_kind}")
+        hlo = lowering.lower_to_hlo(program, *specs)
+        self._program = client.Program(hlo, devices)
+        logging.info(f"compiled in {time.perf_counter() - began:.0f} s")
+        traced = program.get_concrete_function(*specs)
+        variables = {id(variable.handle): variable for variable in traced.graph.variables}
+        # The parameters after the arguments: variables, and tensors of the host.
+        self._captured = [variables.get(id(each), each) for each in traced.captured_inputs]
+        self._count = len(traced.outputs)
+        self._overwritten = {
+            result: parameter - len(specs)
+            for result, parameter in client.overwritten_parameters(hlo).items()
+        }
+        mesh = jax.sharding.Mesh(np.array(devices), "replica")
+        self._of_each = NamedSharding(mesh, PartitionSpec("replica"))
+        self._same = NamedSharding(mesh, PartitionSpec())
+        self._state: list[jax.Array] | None = None
+
+    def batches(self, data: InMemoryData | StreamedData, first_step: int) -> Iterator:
+        """Returns an endless iterator over the input from a critic step on.
+
+        The next loop starts with the values of the variables of TensorFlow.
+        """
+        self._state = None
+        context = tf.distribute.InputContext(num_replicas_in_sync=self._replicas)
+        elements = self._input.dataset(data, context, first_step)
+        return iter(
+            elements.batch(self._replicas, drop_remainder=True)
+            .prefetch(_PREFETCHED)
+            .as_numpy_iterator()
+        )
+
+    def __call__(self, elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
+        first = int(self._step.state.iteration.numpy())
+        rollbacks = int(self._step.state.rollbacks.numpy())
+        state = self._push() if self._state is None else self._state
+        results: list[list[jax.Array]] = []
+        waited, done, count = 0.0, 0, int(iterations)
+        while done < count:
+            idle = not results or results[-1][0].is_ready()
+            began = time.perf_counter()
+            element = next(elements)
+            waited += (time.perf_counter() - began) * idle
+            launched = min(self._iterations_per_launch, count - done)
+            arguments = [
+                *self._put_element(element),
+                *self._put([np.int64(each) for each in (first + done, launched, rollbacks)]),
+            ]
+            outputs = self._program.run([*arguments, *state])
+            results.append([shard for shards in outputs[: self._count] for shard in shards])
+            for result, parameter in self._overwritten.items():
+                state[parameter] = jax.make_array_from_single_device_arrays(
+                    outputs[result][0].shape, self._same, outputs[result]
+                )
+            done += launched
+        self._state = state
+        return finish(
+            self._step,
+            self._sum(results),
+            waited=tf.constant(waited, tf.float64),
+            iterations=iterations,
+        )
+
+    def pull(self) -> None:
+        """Copies the state to the variables of TensorFlow, if it is on the devices."""
+        if self._state is None:
+            return
+        for parameter in self._overwritten.values():
+            value = self._state[parameter].addressable_shards[0].data
+            self._captured[parameter].assign(np.asarray(value))
+        self._state = None
+
+    def _push(self) -> list[jax.Array]:
+        """Returns the values of the variables, on every device."""
+        return self._put([np.asarray(tf.convert_to_tensor(each)) for each in self._captured])
+
+    def _put(self, values: Sequence[Any]) -> list[jax.Array]:
+        """Copies values to every device."""
+        with jax.enable_x64(True):  # iterations are counted in 64 bits
+            return [jax.device_put(each, self._same) for each in values]
+
+    def _put_element(self, element: Any) -> list[jax.Array]:
+        """Copies the parts `[replicas, ...]` of an element to their devices."""
+        with jax.enable_x64(True):
+            return [
+                jax.device_put(part.reshape(-1, *part.shape[2:]), self._of_each)
+                for part in tf.nest.flatten(element)
+            ]
+
+    def _sum(self, results: list[list[jax.Array]]) -> Totals:
+        """Returns the totals over all replicas, given what each launch returned."""
+        totals = [each.numpy() for each in tf.nest.flatten(initial_totals(self._step))]
+        for shards in results:
+            parts = np.array_split(np.arange(len(shards)), len(totals))
+            for index, part in enumerate(parts):
+                values = np.stack([np.asarray(shards[each]) for each in part])
+                totals[index] = (
+                    np.minimum(totals[index], values.min(axis=0))
+                    if totals[index].dtype == np.int64
+                    else totals[index] + values.sum(axis=0, dtype=np.float32)
+                )
+        return Totals(*map(tf.constant, totals))
