@@ -11,13 +11,11 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 import dataclasses
 import functools
 import json
-import re
 import sys
 
 import jax
 import numpy as np
 import tensorflow as tf
-from jax._src.lib import _jax
 
 import tests.conftest  # noqa: F401  (eight logical CPU devices)
 from tests.helpers.runs import make_replica_step, make_state
@@ -116,10 +114,9 @@ def run_slice(*, resident):
     results = run_on_cpus(hlo, batch, [*COUNTERS, *map(value_of, captured)])
 
     # The results that overwrite a parameter are that variable's new value.
-    header = compiler.hlo_text(hlo).partition("\n")[0]
     new = {
-        id(captured[int(parameter) - len(specs)]): results[int(result)]
-        for result, parameter in re.findall(r"\{(\d+)\}: \((\d+), ", header)
+        id(captured[parameter - len(specs)]): results[result]
+        for result, parameter in client.overwritten_parameters(hlo).items()
     }
     updates = []
     for weight in model_variables(step):
@@ -132,10 +129,7 @@ def run_on_cpus(hlo, batch, others):
     """The program's results, `[8, ...]` each; the `batch` is split over the replicas."""
     devices = jax.devices("cpu")
     assert len(devices) == REPLICAS
-    with compiler.stablehlo(hlo) as module:
-        executable = devices[0].client.compile_and_load(
-            module, _jax.DeviceList(tuple(devices)), compiler.compile_options(REPLICAS)
-        )
+    program = client.Program(hlo, devices)
     mesh = jax.sharding.Mesh(np.array(devices), "replica")
     split, same = (
         jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
@@ -144,10 +138,8 @@ def run_on_cpus(hlo, batch, others):
     with jax.enable_x64(True):  # the steps are counted in 64 bits
         arguments = [jax.device_put(value, split) for value in batch]
         arguments += [jax.device_put(value, same) for value in others]
-        results = executable.execute_sharded(arguments)
         return [
-            np.stack([np.asarray(shard) for shard in shards])
-            for shards in results.disassemble_into_single_device_arrays()
+            np.stack([np.asarray(shard) for shard in shards]) for shards in program.run(arguments)
         ]
 
 

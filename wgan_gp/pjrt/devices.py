@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import jax
 import tensorflow as tf
 
@@ -20,6 +22,8 @@ def connect(config: Config) -> Devices:
     Raises:
       UserError: If jax does not have the devices, or the batch sizes do not fit their number.
     """
+    if config.tpu is None and config.cpu_replicas > 1:
+        jax.config.update("jax_platforms", "cpu")  # does not touch a TPU that another process uses
     platform, devices = _find(config)
     config.check_replicas(len(devices))
     tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
@@ -41,10 +45,8 @@ def _find(config: Config) -> tuple[str, list[jax.Device]]:
         except RuntimeError:  # there is none
             return "CPU", jax.devices("cpu")[:1]
     count = config.cpu_replicas
-    try:
+    with contextlib.suppress(RuntimeError):  # jax has its devices already, perhaps enough of them
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:
-        pass  # jax has its devices already, perhaps enough of them
     devices = _devices("cpu", f"--cpu_replicas={count}", "install jax")
     if len(devices) < count:
         raise UserError(
