@@ -23,7 +23,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.feed.loop_input import open_loop_input
 from wgan_gp.data.opened_data import ExampleFormat, StoredData
 from wgan_gp.data.scaling import pixels
-from wgan_gp.pjrt import lowering
+from wgan_gp.pjrt import client, lowering
 from wgan_gp.pjrt.lowering import make_replica_program
 from wgan_gp.pjrt.slice_strategy import SliceStrategy
 from wgan_gp.training.loop import replica_loop

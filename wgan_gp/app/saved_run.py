@@ -43,9 +43,18 @@ class SavedRun:
     library: Library
     dataset_function: Callable[..., Any] | None = None
 
-    def find_dataset(self) -> Dataset:
-        """Finds the dataset of the run, whether or not the run uses its labels."""
-        dataset = find_dataset(self.config, devices=self.config, function=self.dataset_function)
+    def find_dataset(self, conditioning: str | None = None) -> Dataset:
+        """Finds the dataset of the run.
+
+        Args:
+          conditioning: What the labels are used for. Default: nothing is required of them.
+        """
+        dataset = find_dataset(
+            self.config,
+            conditioning=conditioning,
+            devices=self.config,
+            function=self.dataset_function,
+        )
         dataset.use_recorded(self.spec)
         return dataset
 

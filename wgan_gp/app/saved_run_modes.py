@@ -13,6 +13,7 @@ from absl import logging
 from ..config import Config
 from ..data import score_data
 from ..data.data_record import warn_of_other_data
+from ..data.feed.loop_input import is_resident, open_loop_input
 from ..data.spec import DataSpec
 from ..errors import reason
 from ..inference import export, sample_files, scoring
@@ -20,6 +21,7 @@ from ..run_directory.files import check_inside, convert_file_errors
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
 from ..training.state import TrainState
+from .build import make_step
 from .connection import connect
 from .library import Library
 from .run_errors import explaining_errors
@@ -69,11 +71,35 @@ def _export(saved: SavedRun) -> None:
         check_inside(saved.directory.path, folder)
     export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
+    if saved.config.export == "loop":
+        _export_loop(saved, checkpoint, folder)
+        return
     platform = find_platform(saved.config)
     run = restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
     write_export(folder, saved.config, run.state, saved.spec, saved.library)
+    print(folder)
+
+
+def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
+    """Writes the training loop for one device, with its state, and prints the path."""
+    from ..pjrt import bundle  # noqa: PLC0415
+    from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
+
+    config = saved.config
+    run = restore(saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, "CPU"))
+    data = saved.find_dataset(config.conditioning).open(batch_size=config.batch_size)
+    loop_input = open_loop_input(
+        data,
+        SliceStrategy(1),
+        batch_size=config.batch_size,
+        n_critic=config.n_critic,
+        steps_per_loop=config.steps_per_loop,
+        resident=is_resident(data, config.cache),
+    )
+    step = make_step(config, run.state, saved.spec, saved.library)
+    bundle.write(folder, step, loop_input, data)
     print(folder)
 
 

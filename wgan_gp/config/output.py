@@ -154,6 +154,12 @@ class OutputSettings(Section):
         "conditions of the data.",
         affects="nothing",
     )
+    export: str = setting(
+        "networks",
+        "What --mode=export writes: networks, or loop, the training loop as a program for jax.",
+        choices=("networks", "loop"),
+        affects="nothing",
+    )
     output: str | None = setting(
         None,
         "Path of the output of --mode=sample, --mode=score and --mode=export. Default: in "

@@ -50,11 +50,8 @@ class PjrtLoop:
         hlo = lowering.lower_to_hlo(program, *specs)
         self._program = client.Program(hlo, devices)
         logging.info(f"compiled in {time.perf_counter() - began:.0f} s")
-        traced = program.get_concrete_function(*specs)
-        variables = {id(variable.handle): variable for variable in traced.graph.variables}
-        # The parameters after the arguments: variables, and tensors of the host.
-        self._captured = [variables.get(id(each), each) for each in traced.captured_inputs]
-        self._count = len(traced.outputs)
+        self._captured = lowering.captured_values(program, *specs)
+        self._count = len(program.get_concrete_function(*specs).outputs)
         self._overwritten = {
             result: parameter - len(specs)
             for result, parameter in client.overwritten_parameters(hlo).items()

@@ -69,6 +69,19 @@ def lower_to_hlo(
     return program.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
 
 
+def captured_values(
+    program: tf.types.experimental.PolymorphicFunction, *specs: tf.TensorSpec
+) -> list[Any]:
+    """Returns the parameters after the arguments: variables, and tensors of the host.
+
+    Args:
+      program, *specs: See `lower_to_hlo`.
+    """
+    traced = program.get_concrete_function(*specs)
+    variables = {id(variable.handle): variable for variable in traced.graph.variables}
+    return [variables.get(id(each), each) for each in traced.captured_inputs]
+
+
 def transferred_bytes(
     program: tf.types.experimental.PolymorphicFunction, *specs: tf.TensorSpec
 ) -> tuple[int, int]:

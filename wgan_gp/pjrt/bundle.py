@@ -1,0 +1,93 @@
+"""A bundle: the loop of a run, its state and a program that continues it without TensorFlow.
+
+The folder contains:
+  loop.jax     The loop for one device, as jax.export writes it: StableHLO in a portable form.
+  state.npz    The parameters after the arguments of the loop, by index: the weights, the slots of
+               the optimizers and, if the data is resident, the examples.
+  input.npz    Elements of the input, by "<element>/<part>".
+  bundle.json  The names of the terms and the numbers that run.py needs.
+  run.py       The program, which needs only jax and numpy.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import pathlib
+import posixpath
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..data.feed.loop_input import LoopInput
+from ..data.opened_data import InMemoryData, StreamedData
+from ..run_directory.files import convert_file_errors, new_folder, write_durable
+from ..training.step import ReplicaStep
+from . import bundle_program, client, lowering
+from .slice_strategy import SliceStrategy
+
+REMEDY = "free disk space or check the permissions, or give another --output"
+_ELEMENTS = 4  # which the program uses in turn
+
+
+def write(
+    folder: str, step: ReplicaStep, loop_input: LoopInput, data: InMemoryData | StreamedData
+) -> None:
+    """Writes the bundle of a loop; its files appear in the folder together.
+
+    Args:
+      folder: The folder, which must be new or empty.
+      step: The updates of one replica, with the state to start from.
+      loop_input: The input of the loop, opened under a `SliceStrategy` of one replica.
+      data: The training data.
+
+    Raises:
+      UserError: If the files cannot be written.
+    """
+    program, specs = lowering.make_replica_program(step, SliceStrategy(1), loop_input)
+    hlo = lowering.lower_to_hlo(program, *specs)
+    captured = lowering.captured_values(program, *specs)
+    state = [np.asarray(tf.convert_to_tensor(each)) for each in captured]
+    first, rollbacks = int(step.state.iteration.numpy()), int(step.state.rollbacks.numpy())
+    n_critic, objective = step.optimization.n_critic, step.objective
+    facts = {
+        "critic_terms": objective.critic_term_names,
+        "generator_terms": objective.generator_term_names,
+        "first_iteration": first,
+        "rollbacks": rollbacks,
+        "iterations_per_launch": loop_input.steps // n_critic,
+        "n_critic": n_critic,
+        "batch_size": step.optimization.batch_size,
+        # [index of a result, index of the part of the state that it replaces]
+        "replaced": [
+            [result, parameter - len(specs)]
+            for result, parameter in client.overwritten_parameters(hlo).items()
+        ],
+    }
+    context = tf.distribute.InputContext(num_replicas_in_sync=1)
+    dataset = loop_input.dataset(data, context, first * n_critic)
+    elements = list(itertools.islice(dataset.as_numpy_iterator(), _ELEMENTS))
+    files = {
+        "loop.jax": client.export(hlo),
+        "state.npz": _npz({str(index): value for index, value in enumerate(state)}),
+        "input.npz": _npz(
+            {
+                f"{number}/{index}": part
+                for number, element in enumerate(elements)
+                for index, part in enumerate(tf.nest.flatten(element))
+            }
+        ),
+        "bundle.json": json.dumps(facts, indent=2).encode(),
+        "run.py": pathlib.Path(bundle_program.__file__).read_bytes(),
+    }
+    with convert_file_errors(folder, "written", REMEDY), new_folder(folder) as inside:
+        for name, content in files.items():
+            write_durable(posixpath.join(inside, name), content)
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
