@@ -43,11 +43,11 @@ class SavedRun:
     library: Library
     dataset_function: Callable[..., Any] | None = None
 
-    def find_dataset(self, conditioning: str | None = None) -> Dataset:
+    def find_dataset(self, conditioning: str = "none") -> Dataset:
         """Finds the dataset of the run.
 
         Args:
-          conditioning: What the labels are used for. Default: nothing is required of them.
+          conditioning: What the labels are used for. Default: nothing.
         """
         dataset = find_dataset(
             self.config,

@@ -23,6 +23,7 @@ from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.ada import AdaHook
 from ..training.hooks import Hook, PullHook, ReportingHook
+from ..training.loop import DeviceStateLoop
 from ..training.networks import summary_text
 from ..training.probe import CriticProbe
 from ..training.step import ReplicaStep
@@ -156,7 +157,7 @@ def make_trainer(
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator))
     actions += [CheckpointHook(run), *map(ReportingHook, hooks)]
-    if run.devices.chips:
+    if isinstance(train_loop, DeviceStateLoop):
         actions.insert(0, PullHook(train_loop.pull, actions))
     return Trainer(
         config,

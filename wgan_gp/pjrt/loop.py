@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ..data.feed.loop_input import LoopInput
 from ..data.opened_data import InMemoryData, StreamedData
-from ..training.loop import LoopOutput, Totals, finish, initial_totals
+from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial_totals
 from ..training.step import ReplicaStep
 from . import client, lowering
 from .slice_strategy import SliceStrategy
@@ -22,8 +22,8 @@ from .slice_strategy import SliceStrategy
 _PREFETCHED = 2  # elements that the host prepares while the devices compute
 
 
-class PjrtLoop:
-    """A `loop.TrainLoop` whose launches are executions of one compiled program.
+class PjrtLoop(DeviceStateLoop):
+    """A loop whose launches are executions of one compiled program.
 
     The state of training is in one place at a time: before the first loop and after `pull` in the
     variables of TensorFlow, and from the next loop on in the memory of the devices. Each launch
@@ -107,7 +107,6 @@ class PjrtLoop:
         )
 
     def pull(self) -> None:
-        """Copies the state to the variables of TensorFlow, if it is on the devices."""
         if self._state is None:
             return
         for parameter in self._overwritten.values():

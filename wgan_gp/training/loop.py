@@ -8,6 +8,7 @@ are around `strategy.run`.
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -38,6 +39,20 @@ class LoopOutput(NamedTuple):
 # (distributed iterator over the input, scalar int64: number of iterations) -> output; it updates
 # the state.
 TrainLoop = Callable[[Iterator, tf.Tensor], LoopOutput]
+
+
+class DeviceStateLoop(abc.ABC):
+    """A `TrainLoop` that keeps the state of training elsewhere than in TensorFlow's variables."""
+
+    @abc.abstractmethod
+    def __call__(self, elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
+        """Runs a loop; it begins with the variables if the state was copied to them."""
+
+    @abc.abstractmethod
+    def pull(self) -> None:
+        """Copies the state to the variables, which a hook may read and change."""
+
+
 # (strategy, the shares of each replica) -> global means
 ReduceOverReplicas = Callable[[tf.distribute.Strategy, Any], Any]
 _NEVER = tf.int64.max
