@@ -12,6 +12,9 @@ import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in train.py, before TensorFlow is imported
+# Eight devices of jax, too. It would look for a TPU, and wait, if libtpu is installed.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 # The threads of NumPy, SciPy and scikit-learn wait for each other actively. With several testers on
 # few cores, a singular value decomposition would take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,10 +1,24 @@
-"""Connects a run to its devices, through TensorFlow or through jax."""
+"""Chooses the runtime of a run, and connects the run to its devices."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import pathlib
+import typing
+
+from absl import logging
+
+from .. import pjrt
 from ..config import Config
-from ..runtime import devices
-from ..runtime.devices import Devices
+from ..errors import UserError, reason
+from ..runtime import tpu_machine
+from ..runtime.tpu_machine import installed_versions
+
+if typing.TYPE_CHECKING:
+    from ..runtime.devices import Devices
+
+_CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def connect(config: Config) -> Devices:
@@ -13,8 +27,89 @@ def connect(config: Config) -> Devices:
     Raises:
       UserError: See `runtime.devices.connect` and `pjrt.devices.connect`.
     """
-    if config.runtime == "tensorflow":
-        return devices.connect(config)
-    from ..pjrt.devices import connect as connect_jax  # noqa: PLC0415
+    if choose_runtime(config) == "pjrt":
+        devices = _connect_jax(config)
+    else:
+        from ..runtime.devices import connect as connect_tensorflow  # noqa: PLC0415
 
+        devices = connect_tensorflow(config)
+    if devices.platform == "CPU" and config.cpu_replicas == 1:
+        for line in unused_devices():
+            logging.warning(line)
+    return devices
+
+
+def choose_runtime(config: Config, root: str = "/") -> str:
+    """Returns "tensorflow" or "pjrt"; --runtime=auto takes pjrt for devices that only jax has.
+
+    Args:
+      config: The configuration.
+      root: The root of the file system; replaceable by tests.
+    """
+    if config.runtime != "auto":
+        return config.runtime
+    if config.tpu is not None:
+        only_jax = pjrt.has_tpu_of_jax(config.tpu)
+    else:
+        only_jax = (
+            config.cpu_replicas == 1
+            and "TF_CONFIG" not in os.environ
+            and has_nvidia_driver(root)
+            and bool(installed_versions(_CUDA_PLUGINS))
+            and not _tensorflow_has_gpu()
+        )
+    return "pjrt" if only_jax else "tensorflow"
+
+
+def unused_devices(root: str = "/") -> list[str]:
+    """Returns a line for each kind of accelerator of this machine that a run on the CPU leaves.
+
+    Args:
+      root: The root of the file system; replaceable by tests.
+    """
+    lines = []
+    if chips := tpu_machine.find_chips(root):
+        lines.append(
+            f"training on the CPU, but this machine has TPU chips ({chips[0]}, ...) — give --tpu=local"
+        )
+    if has_nvidia_driver(root) and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
+        lines.append(
+            "training on the CPU, but this machine has an NVIDIA driver — run make setup-gpu, or "
+            "set CUDA_VISIBLE_DEVICES=-1 to train on the CPU on purpose"
+        )
+    return lines
+
+
+def has_nvidia_driver(root: str = "/") -> bool:
+    """Returns True if this machine has an NVIDIA driver and a GPU that it drives.
+
+    Args:
+      root: The root of the file system; replaceable by tests.
+    """
+    return any(pathlib.Path(root, "dev").glob("nvidia[0-9]*"))
+
+
+def _tensorflow_has_gpu() -> bool:
+    from ..runtime.devices import has_gpu  # noqa: PLC0415  (imports TensorFlow)
+
+    return has_gpu()
+
+
+def _connect_jax(config: Config) -> Devices:
+    """Connects through jax.
+
+    Raises:
+      UserError: If jax is not installed or lacks what this program uses of it.
+    """
+    if importlib.util.find_spec("jax") is None:
+        raise UserError("--runtime=pjrt requires jax, which is not installed", pjrt.INSTALL)
+    if "TF_CONFIG" in os.environ:
+        raise UserError("--runtime=pjrt trains on one machine, but TF_CONFIG is set", "unset it")
+    try:
+        from ..pjrt.devices import connect as connect_jax  # noqa: PLC0415
+    except (ImportError, AttributeError) as error:
+        version = installed_versions(["jax"]).get("jax", "of an unknown version")
+        raise UserError(
+            f"--runtime=pjrt cannot use jax {version} ({reason(error)})", pjrt.INSTALL
+        ) from error
     return connect_jax(config)

@@ -15,6 +15,7 @@ from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from . import tpu_environment
+from .connection import choose_runtime
 from .library import Library, Registry
 from .resolve import resolve
 from .sweep import sweep_file
@@ -64,8 +65,9 @@ def run(
         return run_doctor(config)
     if config.mode == "sweep":
         return run_sweep(config, given, library.models)
-    prepare_environment(config.tpu)
-    if config.tpu == "local":
+    uses_jax = config.tpu is not None and choose_runtime(config) == "pjrt"
+    prepare_environment(None if uses_jax else config.tpu)
+    if config.tpu == "local" and not uses_jax:
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
         return use_saved_run(config, given, library)

@@ -35,9 +35,10 @@ class DeviceSettings(Section):
         affects="nothing",
     )
     runtime: str = setting(
-        "tensorflow",
-        "What compiles and runs the loop: tensorflow, or pjrt (the XLA client of jax).",
-        choices=("tensorflow", "pjrt"),
+        "auto",
+        "What runs the training loop: tensorflow; pjrt, the XLA client of jax, which supports more "
+        "TPUs and GPUs; or auto (pjrt for devices that only jax can use).",
+        choices=("auto", "tensorflow", "pjrt"),
         affects="nothing",
     )
     start_timeout: int = setting(

@@ -138,6 +138,8 @@ class Program:
     def __init__(self, hlo: bytes, devices: Sequence[jax.Device]):
         assigned = np.array(devices)
         with stablehlo(hlo) as module:
+            # TensorFlow numbers its functions, and the cache has the name in its key.
+            module.operation.attributes["sym_name"] = ir.StringAttr.get("loop")
             self._executable = compiler.compile_or_get_cached(
                 assigned[0].client,
                 module,

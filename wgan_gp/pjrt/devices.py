@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import jax
 import tensorflow as tf
 
 from ..config import Config
+from ..data.store.cache import cache_folder
 from ..errors import UserError, reason
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
@@ -24,11 +26,23 @@ def connect(config: Config) -> Devices:
     """
     if config.tpu is None and config.cpu_replicas > 1:
         jax.config.update("jax_platforms", "cpu")  # does not touch a TPU that another process uses
+    keep_programs()
     platform, devices = _find(config)
     config.check_replicas(len(devices))
     tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     return Devices(strategy, SINGLE_PROCESS, platform, tuple(devices))
+
+
+def keep_programs() -> None:
+    """Keeps compiled programs in the cache folder of the user, for later starts.
+
+    jax has settings of its own for this, as environment variables, which take precedence:
+    JAX_COMPILATION_CACHE_DIR, and JAX_ENABLE_COMPILATION_CACHE=false to keep none.
+    """
+    folder = cache_folder(None)
+    if jax.config.jax_compilation_cache_dir is None and folder is not None:
+        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "programs"))
 
 
 def _find(config: Config) -> tuple[str, list[jax.Device]]:

@@ -49,7 +49,7 @@ class PjrtLoop(DeviceStateLoop):
         logging.info(f"compiling the loop for {self._replicas} x {devices[0].device_kind}")
         hlo = lowering.lower_to_hlo(program, *specs)
         self._program = client.Program(hlo, devices)
-        logging.info(f"compiled in {time.perf_counter() - began:.0f} s")
+        logging.info(f"ready after {time.perf_counter() - began:.0f} s")
         self._captured = lowering.captured_values(program, *specs)
         self._count = len(program.get_concrete_function(*specs).outputs)
         self._overwritten = {

@@ -139,11 +139,16 @@ def connect(config: Config) -> Devices:
     return devices
 
 
+def has_gpu() -> bool:
+    """Returns True if TensorFlow can use a GPU of this machine."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
 def find_platform(config: Config) -> str:
     """Returns the platform on which the steps run, or for which they are compiled."""
     if config.tpu is not None or config.mode == "compile":
         return "TPU"
-    return "GPU" if tf.config.get_visible_devices("GPU") else "CPU"
+    return "GPU" if has_gpu() else "CPU"
 
 
 def mirror_cpu(replicas: int) -> tf.distribute.Strategy:

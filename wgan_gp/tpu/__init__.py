@@ -2,11 +2,12 @@
 
 import importlib.metadata
 
+from .. import pjrt
 from ..errors import UserError
 
-# The exact versions matter, because the compiler is called through a private interface of jaxlib.
+# The exact versions matter, because the estimates depend on them.
 # A test compares requirements-compile.txt and pyproject.toml with them.
-REQUIRED = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.51"}
+REQUIRED = {**pjrt.REQUIRED, "libtpu": "0.0.51"}
 
 
 def check_installed() -> None:
