@@ -70,7 +70,7 @@ def unused_devices(root: str = "/") -> list[str]:
     lines = []
     if chips := tpu_machine.find_chips(root):
         lines.append(
-            f"training on the CPU, but this machine has TPU chips ({chips[0]}, ...) — give --tpu=local"
+            f"training on the CPU, but this machine has TPU chips ({chips[0]}) — give --tpu=local"
         )
     if has_nvidia_driver(root) and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         lines.append(

@@ -59,8 +59,9 @@ def _find(config: Config) -> tuple[str, list[jax.Device]]:
         except RuntimeError:  # there is none
             return "CPU", jax.devices("cpu")[:1]
     count = config.cpu_replicas
-    with contextlib.suppress(RuntimeError):  # jax has its devices already, perhaps enough of them
-        jax.config.update("jax_num_cpu_devices", count)
+    if jax.config.jax_num_cpu_devices < count:
+        with contextlib.suppress(RuntimeError):  # jax has made its devices already
+            jax.config.update("jax_num_cpu_devices", count)
     devices = _devices("cpu", f"--cpu_replicas={count}", "install jax")
     if len(devices) < count:
         raise UserError(
