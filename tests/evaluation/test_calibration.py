@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from studies.calibration import (
-    COUNTS,
     DEFECTS,
     LIMIT,
     PICTURES,
@@ -19,6 +18,7 @@ from studies.calibration import (
 )
 
 ARRAYS = ("table", "signals", "arrays")
+COUNTS = (200, 500, 1000)  # the study also has 2,000, which takes four times as long as 1,000
 # Each number with each size of examples. Every two values of different columns meet: a kind of
 # data, a number, a size, and whether there is held-out data.
 GRID = [
