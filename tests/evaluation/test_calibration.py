@@ -75,7 +75,7 @@ def test_planted_defects_move_the_metrics_of_signals(defect):
 @pytest.mark.parametrize("kind", ["table", "arrays"])
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defects_move_the_metrics_of_tables_and_arrays(kind, defect):
-    findings = judge(kind, 256, 500, defect=defect, held_out=True)
+    findings = judge(kind, 128, 300, defect=defect, held_out=True)
     check_defect(defect, findings, MOVES[defect].keys() & findings.keys())
 
 
