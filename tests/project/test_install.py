@@ -86,8 +86,8 @@ def test_conflicts_are_found():
     assert find_conflicts({"protobuf": "5.28.0"})
 
 
-# The packages of the environment of a TPU that decide about conflicts. The first resolution below
-# shows that they are in it.
+# The packages of the environment of a TPU that decide about conflicts, so that each command is
+# resolved once. The resolution of requirements-tpu.txt shows that its protobuf is as recent.
 TPU_PACKAGES = {
     **dict(re.findall(r"^(tensorflow-tpu)==(\S+)", TPU_REQUIREMENTS, re.MULTILINE)),
     "protobuf": "5.28",  # or later
