@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ _PROGRAM = "import sys; sys.path[:] = {path}; from {module} import serve; serve(
 # Each process would otherwise start a thread for each core.
 _ENVIRONMENT = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
 _BUFFER_BYTES = 2**16  # the capacity of a pipe
+TASK_BYTES = 2**20  # of items or examples, about as many as are sent at a time
 
 
 class Part(NamedTuple):
@@ -75,6 +76,23 @@ def read_part(
         examples[count], labels[count] = array, label
         count += 1
     return Part(examples[:count], labels[:count], unreadable)
+
+
+def take(items: Iterator[Any], most: int) -> list[Any]:
+    """Returns the next items, fewer than `most` if their files have more than TASK_BYTES."""
+    taken, size = [], 0
+    for item in itertools.islice(items, most):
+        taken.append(item)
+        size += _size(item)
+        if size >= TASK_BYTES:
+            break
+    return taken
+
+
+def _size(item: Any) -> int:
+    if isinstance(item, tuple):
+        return sum(map(_size, item))
+    return len(item) if isinstance(item, bytes) else 0
 
 
 class Readers:
@@ -192,6 +210,7 @@ class _Process:
             [sys.executable, "-c", _PROGRAM.format(path=path, module=__name__)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # of libraries; errors are answers
             bufsize=_BUFFER_BYTES,
             env=os.environ | _ENVIRONMENT,
             start_new_session=True,  # Ctrl-C interrupts this process only, which ends the others
@@ -202,9 +221,11 @@ class _Process:
         self._send([decoder])
         self._receive()
 
-    def read(self, items: Iterable[Any], shape: tuple[int, ...], dtype: np.dtype) -> Part:
+    def read(self, items: Iterator[Any], shape: tuple[int, ...], dtype: np.dtype) -> Part:
         """Reads consecutive fetched items; see `read_part`."""
-        self._send(itertools.chain([(shape, dtype)], items))
+        # In groups, because all items may be too large for the memory.
+        groups = iter(lambda: take(items, shape[0]), [])
+        self._send(itertools.chain([(shape, dtype)], groups))
         answer = self._receive()
         if isinstance(answer, Exception):
             raise answer
@@ -260,7 +281,7 @@ def _explained(what: str, ending: str) -> UserError:
 def serve() -> None:
     """Decodes what arrives on the standard input until it is closed; the program of a process."""
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", _BUFFER_BYTES)
-    os.dup2(2, 1)  # so that what a library prints is no answer
+    os.dup2(2, 1)  # what a library prints is no answer
 
     def answer(value: Any) -> None:
         pickle.dump(value, outbox, pickle.HIGHEST_PROTOCOL)
@@ -276,10 +297,11 @@ def serve() -> None:
         answer(None)
         while True:
             shape, dtype = pickle.load(inbox)
-            items = (pickle.load(inbox) for _ in range(shape[0]))
+            groups = iter(lambda: pickle.load(inbox), None)
+            items = itertools.islice(itertools.chain.from_iterable(groups), shape[0])
             try:
                 part = read_part(received, items, shape, dtype)
-            except (EOFError, UserError) as error:
+            except UserError as error:
                 answer(error)
                 break
             except Exception:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import math
 import os
 import sys
 import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tqdm
@@ -18,7 +17,7 @@ from absl import logging
 
 from ...errors import UserError, printable, shorten
 from ..sources.source import Source
-from .processes import Part, Readers
+from .processes import TASK_BYTES, Part, Readers, take
 from .store import MOST_NAMES, Record
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -26,9 +25,8 @@ _MOST_PROCESSES = 64  # that one process can feed
 _PARALLEL_REQUESTS = 32  # to a bucket, where a request takes longer than to decode a picture
 # Examples of a task, which takes as long as a small picture itself, but delays the end.
 _THREAD_ITEMS, _MOST_ITEMS, _TASK_SECONDS = 16, 128, 0.1
-_TASK_BYTES = 2**20
 _WINDOW_BYTES = 2**27  # of decoded examples that wait for an earlier one
-_TRIAL_SECONDS = 0.5  # after which processes are started, if the rest takes _WORTH_SECONDS
+_TRIAL_SECONDS = 0.2  # after which processes are started, if the rest takes _WORTH_SECONDS
 _WORTH_SECONDS = 1.0  # three times as long as it takes to start a process
 _MOST_NAMED = 20
 
@@ -175,7 +173,7 @@ def _parts(source: Source, first: int) -> Generator[Part, None, None]:
     cores = min(_CORES, _MOST_PROCESSES)
     threads = _PARALLEL_REQUESTS if "://" in source.origin else cores
     example_bytes = max(1, math.prod(source.shape) * source.dtype.itemsize)
-    fitting = max(1, _TASK_BYTES // example_bytes)
+    fitting = max(1, TASK_BYTES // example_bytes)
     most = min(_THREAD_ITEMS, fitting)
     task_bytes = min(_MOST_ITEMS, fitting) * example_bytes
     window = max(threads, min(4 * threads, _WINDOW_BYTES // task_bytes))
@@ -184,7 +182,7 @@ def _parts(source: Source, first: int) -> Generator[Part, None, None]:
     readers = Readers(source, threads, cores)
     begin, is_tried = time.monotonic(), cores == 1
     try:
-        while task := _task(items, most):
+        while task := take(items, most):
             waiting.append(readers.submit(end, task))
             end += len(task)
             if len(waiting) <= window:
@@ -202,20 +200,3 @@ def _parts(source: Source, first: int) -> Generator[Part, None, None]:
             yield waiting.popleft().result()
     finally:
         readers.close()
-
-
-def _task(items: Iterator[Any], most: int) -> list[Any]:
-    """Returns the next items, which take little memory, also if they contain files."""
-    task, size = [], 0
-    for item in itertools.islice(items, most):
-        task.append(item)
-        size += _size(item)
-        if size >= _TASK_BYTES:
-            break
-    return task
-
-
-def _size(item: Any) -> int:
-    if isinstance(item, tuple):
-        return sum(map(_size, item))
-    return len(item) if isinstance(item, bytes) else 0
