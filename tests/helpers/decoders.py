@@ -14,7 +14,7 @@ from wgan_gp.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Behavior:
-    """What happens to an item: nothing, or what its name in `events` says."""
+    """Decodes an item into its number and the state of the process, unless `events` names it."""
 
     events: dict
 
