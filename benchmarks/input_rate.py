@@ -7,7 +7,7 @@ JPEG pictures of smooth noise are written to a temporary folder. The program mea
 - the pictures per second of training from memory and from a store of --gigabytes, in comparison
   with keras.utils.image_dataset_from_directory and the usual tf.data pipeline, which decode JPEG;
 - the pictures per second of building a store, and of one epoch of image_dataset_from_directory;
-- the largest memory of a process that builds a store;
+- the largest memory of the processes that build a store;
 - the time to the first iteration of a run whose store exists, and of a run on the digits.
 
 Alternatives take turns. Figures are medians, and ratios are medians of the ratios within rounds.
@@ -16,6 +16,7 @@ Alternatives take turns. Figures are medians, and ratios are medians of the rati
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import pathlib
@@ -44,11 +45,6 @@ from .start import TO_FIRST_LOOP, seconds
 
 BATCH = 64
 _DIFFERENT = 1024  # pictures; other files are links to them
-_PEAK = """
-import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True, capture_output=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
-"""
 
 
 def write_pictures(folder: pathlib.Path, count: int, size: tuple[int, int]) -> str:
@@ -224,12 +220,31 @@ def compare_builds(
 
 
 def peak_of_build(folder: str) -> float:
-    """Returns the largest memory of a process that builds a store at 64 pixels, in MB."""
+    """Returns the largest memory of the processes that build a store at 64 pixels, in MB."""
+    peak = 0
     with tempfile.TemporaryDirectory() as out:
-        program = [sys.executable, "-m", "wgan_gp.data.prepare", folder, f"{out}/store"]
-        command = [sys.executable, "-c", _PEAK, *program, "--image_size=64"]
-        result = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(result.stdout) / 1e6
+        command = [sys.executable, "-m", "wgan_gp.data.prepare", folder, f"{out}/store"]
+        program = subprocess.Popen([*command, "--image_size=64"], stdout=subprocess.DEVNULL)
+        while program.poll() is None:
+            peak = max(peak, memory_of(program.pid))
+            time.sleep(0.02)
+    if program.returncode:
+        raise RuntimeError(f"{command} failed")
+    return peak / 1e6
+
+
+def memory_of(process: int) -> int:
+    """Returns the memory of a process and of those that it started, in bytes.
+
+    What several of them share counts once.
+    """
+    found = 0
+    with contextlib.suppress(OSError):  # it ended
+        rollup = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text()
+        found += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+        for children in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
+            found += sum(map(memory_of, map(int, children.read_text().split())))
+    return found
 
 
 def compare_starts(folder: str, stores: str, rounds: int) -> list[dict[str, Any]]:

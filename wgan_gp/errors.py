@@ -26,6 +26,9 @@ class UserError(Exception):
         self.what = what
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.what, self.remedy)  # so that it can be pickled
+
 
 class NotFiniteError(UserError):
     """The state, a loss or a gradient contains NaN or infinity."""

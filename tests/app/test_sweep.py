@@ -506,27 +506,46 @@ def hparams_of(folder):
 
 
 REAL = {
-    "flags": {**TINY_FLAGS, "train_steps": 10, "sample_interval": 0},
+    "flags": {**TINY_FLAGS, "train_steps": 300, "sample_interval": 0},
     "settings": [{"penalty_weight": 10, "n_critic": 1}, {"penalty_weight": 1}],
     "rank_by": "wasserstein",
 }
 REAL["flags"].pop("n_critic")
 
 
+def start(path, folder, *arguments, stderr=subprocess.DEVNULL):
+    """Starts the program; all its processes compute with one thread and without jax."""
+    command = [sys.executable, "train.py", "--mode=sweep", f"--sweep={path}"]
+    command += [f"--model_dir={folder}", *arguments]
+    single = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **single, "PYTHONPATH": lean_path()},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole_sweep(tmp_path_factory):
+    """Returns the folder of a sweep of real runs, its file, its output and its error output."""
+    parent = tmp_path_factory.mktemp("real")
+    path, folder = write(parent, REAL), parent / "sweep"
+    with start(path, folder, "--sweep_parallel=2", stderr=subprocess.PIPE) as sweeping:
+        printed, log = sweeping.communicate()
+        assert sweeping.returncode == 0, log
+    return folder, path, printed, log
+
+
 @pytest.mark.slow
-def test_a_sweep_of_real_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(processes, "own_program", lambda: [sys.executable, f"{ROOT}/train.py"])
-    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("PYTHONPATH", lean_path())
-    folder = tmp_path / "sweep"
-    arguments = [f"--sweep={write(tmp_path, REAL)}", f"--model_dir={folder}", "--sweep_parallel=2"]
-    assert call_main("--mode=sweep", *arguments) == 0
+def test_a_sweep_of_real_runs(whole_sweep):
+    folder, _, printed, log = whole_sweep
     rows, table = results_of(folder)
     assert {row["status"] for row in rows.values()} == {"finished"}
-    printed = capsys.readouterr()
-    assert printed.out == f"{table}the table and the runs are in {folder}\n"
-    assert "optuna" not in printed.err.lower() and "[I 2" not in printed.err
+    assert printed == f"{table}the table and the runs are in {folder}\n"
+    assert "optuna" not in log.lower() and "[I 2" not in log
     # TensorBoard's HParams has the varied settings and the metric.
     experiment, session, tags = hparams_of(folder / "penalty_weight=10,n_critic=1,seed=0")
     assert {"n_critic", "penalty_weight"} <= {each.name for each in experiment.hparam_infos}
@@ -535,12 +554,9 @@ def test_a_sweep_of_real_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_the_program_continues_a_sweep_whose_processes_were_killed(tmp_path):
+def test_the_program_continues_a_sweep_whose_processes_were_killed(whole_sweep, tmp_path):
     """A child is killed, the program is told to stop, and killed; the table is that of a whole."""
-    path = write(tmp_path, {**REAL, "flags": {**REAL["flags"], "train_steps": 300}})
-    with start(path, tmp_path / "whole") as whole:
-        expected = whole.stdout.read()
-        assert whole.wait() == 0
+    whole, path, *_ = whole_sweep
     folder, (first, second) = (
         tmp_path / "killed",
         ("penalty_weight=10,n_critic=1", "penalty_weight=1"),
@@ -555,16 +571,10 @@ def test_the_program_continues_a_sweep_whose_processes_were_killed(tmp_path):
         wait_for_run(folder / f"{second},seed=0", sweeping)
         sweeping.kill()
     with start(path, folder) as sweeping:
-        table = sweeping.stdout.read()
+        printed = sweeping.stdout.read()
         assert sweeping.wait(timeout=300) == 0
-    assert table.replace("killed", "whole") == expected
-
-
-def start(path, folder):
-    command = [sys.executable, "train.py", "--mode=sweep", f"--sweep={path}"]
-    command += [f"--model_dir={folder}"]
-    with open(os.devnull, "w") as null:
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=null, text=True)
+    table = results_of(whole)[1]
+    assert printed == f"{table}the table and the runs are in {folder}\n"
 
 
 def wait_for_run(folder, sweeping, other_than=None):

@@ -23,6 +23,7 @@ from wgan_gp.data import prepare, stores
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
+from wgan_gp.data.sources.arrays.npy_files import Shards, open_npy
 from wgan_gp.data.store import building, cache, lock, opening, store
 from wgan_gp.errors import UserError
 
@@ -387,6 +388,18 @@ def test_a_remote_tpu_needs_a_bucket_for_large_data(tmp_path):
         config = DataSettings(cache="off", data_cache=data_cache)
         with pytest.raises(UserError, match=r"only in a bucket — give --data_cache=gs://BUCKET"):
             opening.SourceReader(Squares()).open_unread(config, devices=REMOTE)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", "<f8"])
+def test_rows_are_aligned_so_that_tensorflow_does_not_copy_them(tmp_path, dtype):
+    values = np.arange(5 * 7).reshape(5, 7).astype(dtype)
+    np.save(tmp_path / "x.npy", values)
+    rows = open_npy(f"{tmp_path}/x.npy", "x")
+    for form in (rows, Shards([rows, rows])):
+        for count in range(1, 60):  # NumPy aligns by chance
+            found = form[np.arange(count) % 5]
+            assert found.ctypes.data % 64 == 0 and found.dtype == values.dtype
+            np.testing.assert_array_equal(found, values[np.arange(count) % 5])
 
 
 def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path):

@@ -133,16 +133,19 @@ def test_the_critic_is_exported(digits, tmp_path):
 
 @pytest.mark.slow
 def test_points_between_the_modes_are_found(tmp_path):
-    """The area under the ROC curve of the distance is at least 0.99."""
+    """The area under the ROC curve of the distance is at least 0.99.
+
+    Longer searches also find the few samples that a run this short generates between the modes.
+    """
     train_tiny(
         tmp_path / "run",
         dataset="gaussians_8",
-        model_width=128,
+        model_width=64,
         model_depth=3,
         latent_size=2,
         batch_size=256,
         n_critic=5,
-        train_steps=3000,
+        train_steps=2000,
         steps_per_loop=100,
         penalty_weight=0.1,
         generator_ema_decay=0.99,
@@ -159,7 +162,7 @@ def test_points_between_the_modes_are_found(tmp_path):
         tmp_path / "run",
         tmp_path / "scores.csv",
         f"--score_data={tmp_path / 'points.npy'}",
-        "--score_steps=200",
+        "--score_steps=10",
     )
     is_other = np.repeat([0, 1], [400, len(others)])
     aurocs = {
@@ -168,3 +171,13 @@ def test_points_between_the_modes_are_found(tmp_path):
     }
     print(aurocs)
     assert aurocs["distance"] >= 0.99
+    # The search brings samples closer to points of the data than the nearest of its starts.
+    starts = score(
+        tmp_path / "run",
+        tmp_path / "starts.csv",
+        f"--score_data={tmp_path / 'points.npy'}",
+        "--score_steps=0",
+    )
+    found, without = (np.float32(each["distance"][:400]) for each in (found, starts))
+    assert np.median(found) < 0.7 * np.median(without)
+    assert found.mean() < without.mean()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -158,18 +157,18 @@ def _read_folder(path: str, spec: DataSpec, batch_size: int) -> Iterator[Example
     source = find_source(settings, "--score_data")
     names = source.class_names if spec.classes else None
     bits = 8 * source.dtype.itemsize
-    reading = Reading(source, Record.of(source))
-    examples = ((reading.read - 1, *example) for example in reading)
-    while batch := list(itertools.islice(examples, batch_size)):
-        indices, levels, labels = map(np.stack, zip(*batch, strict=True))
-        yield ExampleBatch(
-            pixels.normalize(
-                settings, tf.constant(levels), tf.constant(0, tf.int64), bits=bits
-            ).numpy(),
-            indices,
-            None if names is None else _numbered(labels, names, spec, source.origin),
-            [source.name(index) for index in indices],
-        )
+    levels = np.empty([batch_size, *source.shape], source.dtype)
+    labels = np.empty([batch_size], np.int64)
+    with Reading(source, Record.of(source)) as reading:
+        while count := len(indices := reading.read_into(levels, labels)):
+            yield ExampleBatch(
+                pixels.normalize(
+                    settings, tf.constant(levels[:count]), tf.constant(0, tf.int64), bits=bits
+                ).numpy(),
+                indices,
+                None if names is None else _numbered(labels[:count], names, spec, source.origin),
+                [source.name(index) for index in indices],
+            )
     reading.warn()
 
 

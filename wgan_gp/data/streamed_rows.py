@@ -17,8 +17,8 @@ from .opened_data import ExampleFormat, StreamedData
 _PARALLEL_READS = 64  # of single examples in a bucket, where each waits for an answer
 _BATCH_SIZE = 64
 # One call of Python reads several batches, because it opens the files, and waits for Python's lock.
-_CHUNK_BYTES = 2**22
-_CHUNK_BATCHES = 16
+_CHUNK_BYTES = 2**23
+_CHUNK_BATCHES = 64
 _PARALLEL_CHUNKS = 4
 _PARALLEL_DECODES = 16  # of single pictures
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +89,24 @@ class Source(abc.ABC):
         Raises:
           Unreadable: If it cannot be read.
         """
+
+    def fetch(self, item: Any) -> Any:
+        """Returns an item with what `decoder` needs of it, such as the content of a remote file.
+
+        Several threads call it at the same time.
+
+        Raises:
+          Unreadable: If it cannot be read.
+        """
+        return item
+
+    def decoder(self) -> Callable[[Any], Example] | None:
+        """Returns a function of a fetched item that does the same as `read`, for other processes.
+
+        It is pickled, with the items. Its modules do not import TensorFlow, which would take
+        seconds and hundreds of megabytes in each process. None: only threads call `read`.
+        """
+        return None
 
     @abc.abstractmethod
     def name(self, index: int) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import itertools
 import os
 import posixpath
 import shutil
@@ -68,10 +67,8 @@ def load(source: Source) -> Store:
     record = Record.of(source)
     examples = np.empty([source.size, *source.shape], source.dtype)
     labels = np.empty([source.size], np.int64)
-    reading, count = Reading(source, record), 0
-    for example in reading:
-        examples[count], labels[count] = example
-        count += 1
+    with Reading(source, record) as reading:
+        count = len(reading.read_into(examples, labels))
     reading.warn()
     record = dataclasses.replace(_advanced(record, reading, count), complete=True)
     return Store(record, examples[:count], labels[:count])
@@ -97,8 +94,10 @@ def build(source: Source, path: str, encodings: Sequence[str] = ()) -> Store:
 
     @functools.cache
     def first_pictures() -> np.ndarray:
-        reading = itertools.islice(Reading(source, record), SAMPLE)
-        return np.stack([example.array for example in reading])
+        examples = np.empty([SAMPLE, *source.shape], source.dtype)
+        with Reading(source, record) as reading:
+            found = reading.read_into(examples, np.empty([SAMPLE], np.int64))
+        return examples[: len(found)]
 
     price = _Price(f"decoding {source.origin}", source.size, encodings, first_pictures)
     with _folder_for(record, path, price) as found:
@@ -314,9 +313,9 @@ def _advanced(record: Record, reading: Reading, *counts: int) -> Record:
 
 
 def _write_examples(source: Source, folder: str, record: Record) -> None:
-    reading = Reading(source, record)
     labels = read_labels(folder, record) if record.size else np.empty([0], np.int64)
-    with ThreadPoolExecutor(1) as writer:  # writes a shard while the next one is decoded
+    # A thread writes a shard while the next one is decoded.
+    with Reading(source, record) as reading, ThreadPoolExecutor(1) as writer:
         written: Future | None = None
         for examples, added in _shards_of(reading, record, source.size):
             if written is not None:
@@ -337,16 +336,19 @@ def _shards_of(
     """Yields the examples, which may be encoded, and the labels of each file."""
     size = min(most, max(1, SHARD_BYTES // record.example_bytes))
     step = max(_LEAST_STEP, _STEP_BYTES // record.example_bytes)
+    decoded = np.empty([min(step, size) if record.encoding else 0, *record.shape], record.dtype)
     shape, dtype = ((), object) if record.encoding else (record.shape, record.dtype)
-    found = iter(reading)
     while True:
         examples, labels = np.empty([size, *shape], dtype), np.empty([size], np.int64)
         count = 0
-        while part := list(itertools.islice(found, min(step, size - count))):
-            place = slice(count, count + len(part))
-            arrays, labels[place] = zip(*part, strict=True)
-            examples[place] = encoded(np.stack(arrays), record.encoding)
-            count += len(part)
+        while count < size:
+            part = decoded[: size - count] if record.encoding else examples[count:]
+            found = len(reading.read_into(part, labels[count : count + len(part)]))
+            if not found:
+                break
+            if record.encoding:
+                examples[count : count + found] = encoded(part[:found], record.encoding)
+            count += found
         if not count:
             return
         yield examples[:count], labels[:count]

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple
 
+import numpy as np
 import tqdm
 from absl import logging
 
 from ...errors import UserError, printable, shorten
-from ..sources.source import Example, Source, Unreadable
+from ..sources.source import Source
+from .processes import TASK_BYTES, Part, Readers, take
 from .store import MOST_NAMES, Record
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_MOST_PROCESSES = 64  # that one process can feed
 _PARALLEL_REQUESTS = 32  # to a bucket, where a request takes longer than to decode a picture
-_MOST_ITEMS = 16  # of a task; a task for each example would cost as much as a small picture
-_TASK_BYTES = 2**20
+# Examples of a task, which takes as long as a small picture itself, but delays the end.
+_THREAD_ITEMS, _MOST_ITEMS, _TASK_SECONDS = 16, 128, 0.1
 _WINDOW_BYTES = 2**27  # of decoded examples that wait for an earlier one
+_TRIAL_SECONDS = 0.2  # after which processes are started, if the rest takes _WORTH_SECONDS
+_WORTH_SECONDS = 1.0  # three times as long as it takes to start a process
 _MOST_NAMED = 20
 
 
 class Reading:
-    """The reading of a source from an example on; an iterator over its readable examples.
+    """The reading of a source from an example on, in a context that ends it.
 
     Args:
       source: The source.
@@ -45,10 +50,9 @@ class Reading:
         self.unreadable = begin.unreadable
         self.left_out = list(begin.left_out)
         self._reasons: dict[str, str] = {}  # by the names of the first examples that are left out
-
-    def __iter__(self) -> Iterator[Example]:
-        source, found = self._source, self.read - self.unreadable
-        bar = tqdm.tqdm(
+        self._parts = _parts(source, begin.read)
+        self._rest: collections.deque[_Run | str] = collections.deque()  # of the last part
+        self._bar = tqdm.tqdm(
             total=source.size,
             initial=self.read,
             desc=f"reading {source.origin}",
@@ -56,21 +60,64 @@ class Reading:
             disable=not sys.stderr.isatty(),
             leave=False,
         )
-        with bar:
-            for example in _decoded(source, self.read):
-                self.read += 1
-                bar.update()
-                if isinstance(example, Unreadable):
-                    self._leave_out(example)
-                    continue
-                found += 1
-                yield example
-        if not found:
-            first = next(iter(self._reasons.items()), None)
-            why = f"{printable(first[0])}: {first[1]}" if first else "there are none"
-            raise UserError(
-                f"{source.origin} has no example that can be read ({why})", "give readable files"
-            )
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.close()
+        self._bar.close()
+
+    def read_into(self, examples: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Reads the next examples into arrays.
+
+        Args:
+          examples: `[B, ...]`.
+          labels: `[B]` int64.
+
+        Returns:
+          `[K]`, the indices of the examples in the source. K is less than B only at the end.
+
+        Raises:
+          UserError: If the source has no example that can be read, or cannot be read any longer.
+        """
+        indices, count = np.empty([len(labels)], np.int64), 0
+        while count < len(labels) and self._has_rest():
+            run = self._rest.popleft()
+            if isinstance(run, str):
+                self._leave_out(run)
+                continue
+            taken = min(len(run.labels), len(labels) - count)
+            place = slice(count, count + taken)
+            examples[place], labels[place] = run.examples[:taken], run.labels[:taken]
+            indices[place] = np.arange(self.read, self.read + taken)
+            if taken < len(run.labels):
+                self._rest.appendleft(_Run(run.examples[taken:], run.labels[taken:]))
+            self._count(taken)
+            count += taken
+        return indices[:count]
+
+    def _has_rest(self) -> bool:
+        """Returns False if all examples were read."""
+        while not self._rest:
+            part = next(self._parts, None)
+            if part is None:
+                if self.read == self.unreadable:
+                    raise self._nothing()
+                return False
+            self._rest.extend(_runs(part))
+        return True
+
+    def _nothing(self) -> UserError:
+        first = next(iter(self._reasons.items()), None)
+        why = f"{printable(first[0])}: {first[1]}" if first else "there are none"
+        return UserError(
+            f"{self._source.origin} has no example that can be read ({why})", "give readable files"
+        )
+
+    def _count(self, number: int) -> None:
+        self.read += number
+        self._bar.update(number)
 
     def warn(self) -> None:
         """Names the examples that are left out on stderr, with each reason once."""
@@ -88,47 +135,68 @@ class Reading:
             f"{'is' if self.unreadable == 1 else 'are'} left out: {', '.join(names)}{more}"
         )
 
-    def _leave_out(self, reason: Unreadable) -> None:
-        name = self._source.name(self.read - 1)
+    def _leave_out(self, reason: str) -> None:
+        name = self._source.name(self.read)
+        self._count(1)
         self.unreadable += 1
         if len(self.left_out) < MOST_NAMES:
             self.left_out.append(name)
         if len(self._reasons) < _MOST_NAMED:
-            self._reasons[name] = shorten(str(reason))
+            self._reasons[name] = shorten(reason)
 
 
-def _decoded(source: Source, first: int) -> Iterator[Example | Unreadable]:
-    """Yields the examples in order; several threads read them ahead, in a bounded window."""
-    threads = _PARALLEL_REQUESTS if "://" in source.origin else _CORES
+class _Run(NamedTuple):
+    """Consecutive examples that can be read, see `Part`."""
+
+    examples: np.ndarray
+    labels: np.ndarray
+
+
+def _runs(part: Part) -> Iterator[_Run | str]:
+    """Yields the examples of a part, and the reason for each that cannot be read, in order."""
+    begin = 0
+    for number, (place, reason) in enumerate(part.unreadable):
+        end = place - number
+        if begin < end:
+            yield _Run(part.examples[begin:end], part.labels[begin:end])
+        yield reason
+        begin = end
+    if begin < len(part.labels):
+        yield _Run(part.examples[begin:], part.labels[begin:])
+
+
+def _parts(source: Source, first: int) -> Generator[Part, None, None]:
+    """Yields the examples in order, which are read ahead, in a bounded window.
+
+    Threads read them, or processes if these save more time than they take to start.
+    """
+    cores = min(_CORES, _MOST_PROCESSES)
+    threads = _PARALLEL_REQUESTS if "://" in source.origin else cores
     example_bytes = max(1, math.prod(source.shape) * source.dtype.itemsize)
-    count = max(1, min(_MOST_ITEMS, _TASK_BYTES // example_bytes))
-    window = max(threads, min(4 * threads, _WINDOW_BYTES // (count * example_bytes)))
-
-    def read(items: Sequence[Any]) -> list[Example | Unreadable]:
-        return [_read(source, item) for item in items]
-
-    items = source.items(first)
-    waiting: collections.deque[Future] = collections.deque()
-    pool = ThreadPoolExecutor(threads)
+    fitting = max(1, TASK_BYTES // example_bytes)
+    most = min(_THREAD_ITEMS, fitting)
+    task_bytes = min(_MOST_ITEMS, fitting) * example_bytes
+    window = max(threads, min(4 * threads, _WINDOW_BYTES // task_bytes))
+    items, end, done = source.items(first), first, 0
+    waiting: collections.deque[Future[Part]] = collections.deque()
+    readers = Readers(source, threads, cores)
+    begin, is_tried = time.monotonic(), cores == 1
     try:
-        while task := list(itertools.islice(items, count)):
-            waiting.append(pool.submit(read, task))
-            if len(waiting) > window:
-                yield from waiting.popleft().result()
+        while task := take(items, most):
+            waiting.append(readers.submit(end, task))
+            end += len(task)
+            if len(waiting) <= window:
+                continue
+            part = waiting.popleft().result()
+            yield part
+            done += len(part.labels) + len(part.unreadable)
+            seconds = time.monotonic() - begin
+            if not is_tried and seconds > _TRIAL_SECONDS:
+                is_tried = True
+                each = seconds / done
+                if each * (source.size - first - done) > _WORTH_SECONDS and readers.use_processes():
+                    most = min(max(1, int(_TASK_SECONDS / (each * cores))), _MOST_ITEMS, fitting)
         while waiting:
-            yield from waiting.popleft().result()
+            yield waiting.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _read(source: Source, item: Any) -> Example | Unreadable:
-    try:
-        example = source.read(item)
-    except Unreadable as error:
-        return error
-    if example.array.shape != tuple(source.shape) or example.array.dtype != source.dtype:
-        raise ValueError(
-            f"{type(source).__name__} read an example of {example.array.dtype} "
-            f"{example.array.shape} in place of {source.dtype} {source.shape}"
-        )
-    return example
+        readers.close()

@@ -23,6 +23,7 @@ from ..listing import local_path
 CHUNK_BYTES = 2**24  # of the examples that are read at a time
 REMEDY = "give a .npy, .npz, .h5, .mat or .csv file, or a folder of arrays (docs/data.md)"
 _PARALLEL_READS = 16  # of a bucket
+_ALIGNMENT = 64  # bytes
 _READ_HEADER: dict[tuple[int, int], Callable] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -145,7 +146,7 @@ class NpyRows:
             first, last, _ = indices.indices(self.shape[0])
             with self._unchanged() as file:
                 return self._read(file, first, max(0, last - first))
-        rows = np.empty([len(indices), *self.shape[1:]], self.dtype)
+        rows = _empty((len(indices), *self.shape[1:]), self.dtype)
         self.read_into(rows, np.arange(len(indices)), np.asarray(indices))
         return rows
 
@@ -259,7 +260,7 @@ class Shards:
         if isinstance(indices, slice):
             return self._slice(*indices.indices(self.shape[0])[:2])
         indices = np.asarray(indices)
-        found = np.empty([len(indices), *self.shape[1:]], self.dtype)
+        found = _empty((len(indices), *self.shape[1:]), self.dtype)
         order = np.argsort(indices)
         indices = indices[order]
         if len(indices) and not 0 <= indices[0] <= indices[-1] < self.shape[0]:
@@ -314,6 +315,16 @@ def unreadable(path: str, origin: str, error: Exception) -> UserError:
         f"{naming_file(path, origin)} cannot be read ({reason(error) or type(error).__name__})",
         "write it again with the library that reads it: NumPy, h5py, SciPy or pandas",
     )
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Returns an array for examples, which TensorFlow takes without a copy if it is aligned."""
+    if dtype.hasobject:
+        return np.empty(shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    content = np.empty([size + _ALIGNMENT], np.uint8)
+    first = -content.ctypes.data % _ALIGNMENT
+    return content[first : first + size].view(dtype).reshape(shape)
 
 
 def _stamp(file: BinaryIO) -> tuple[int, ...] | None:

@@ -22,8 +22,8 @@ from ....run_directory.json_files import digest
 from .. import listing
 from ..listing import local_path
 from ..source import Unreadable
+from .items import check_size, read_local
 
-_MAX_BYTES = 2**30  # of a file; an archive of a few kilobytes can declare more
 _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold
 _IGNORED_FILES = ("thumbs.db", "desktop.ini")  # which Windows writes into folders
 _DECOMPRESSORS: dict[bytes, Callable[[Any], Any]] = {
@@ -111,15 +111,13 @@ class Folder(FileTree):
     def read(self, name: str, count: int = -1) -> bytes:
         path = posixpath.join(self.path, name)
         local = local_path(path)
+        if local is not None:
+            return read_local(local, count)
         try:
-            if local is not None:
-                with open(local, "rb") as file:
-                    _check_size(os.fstat(file.fileno()).st_size)
-                    return file.read(count)
             with tf.io.gfile.GFile(path, "rb") as remote:
                 return remote.read(count)
-        except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, OSError) as error:
-            raise Unreadable(getattr(error, "strerror", None) or reason(error)) from error
+        except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
+            raise Unreadable(reason(error)) from error
 
     def identity(self, names: Sequence[str]) -> dict[str, Any]:
         folder = local_path(self.path)
@@ -186,7 +184,7 @@ class Zip(_Archive):
 
     def _read(self, name: str, count: int) -> bytes:
         member = self._members[name]
-        _check_size(member.file_size)
+        check_size(member.file_size)
         with self._zip.open(member) as opened:
             return opened.read(count)
 
@@ -230,7 +228,7 @@ class Tar(_Archive):
 
     def _read(self, name: str, count: int) -> bytes:
         position, size = self._places[name]
-        _check_size(size)
+        check_size(size)
         self._file.seek(position)
         wanted = size if count < 0 else min(count, size)
         content = self._file.read(wanted)
@@ -259,11 +257,6 @@ def _decompressed(file: Any) -> Any:
 def _inside(name: str) -> str:
     """Returns the path of a member, as it is written, relative to the archive."""
     return posixpath.normpath("/" + name.replace("\\", "/")).lstrip("/")
-
-
-def _check_size(size: int) -> None:
-    if size > _MAX_BYTES:
-        raise Unreadable(f"it has {size / 2**30:.1f} GiB")
 
 
 def _is_ignored(name: str) -> bool:

@@ -12,14 +12,15 @@ from typing import Any
 from absl import logging
 
 from ....config import DataSettings
-from ....errors import UserError, naming, printable
+from ....errors import UserError, printable
 from ....run_directory.json_files import digest
 from .. import listing
 from ..shapes import default_square
 from ..source import Example, Source, Unreadable
 from . import decoding as pictures
-from .file_trees import FileTree, open_tree
+from .file_trees import FileTree, Folder, open_tree
 from .forms import Form, choose_form
+from .items import Picture, PictureDecoder
 from .picture_labels import (
     LABEL_FILES,
     Pictures,
@@ -67,6 +68,8 @@ class FolderSource(Source):
         self.dtype = form.dtype
         self._files, self._splits, self._split = files, splits, split
         self._form, self._headers = form, headers
+        folder = listing.local_path(files.path) if isinstance(files, Folder) else None
+        self._decoder = PictureDecoder(origin, form, folder)
         chosen = splits[split]
         self._names, self._labels = chosen.names, chosen.labels
         self.class_names = chosen.class_names
@@ -99,25 +102,28 @@ class FolderSource(Source):
         """The sizes and times of all files, for which each of them is asked once."""
         return self._files.identity(self._names)
 
-    def items(self, first: int = 0) -> Iterator[tuple[int, bytes | Unreadable | None]]:
-        """Yields the index of each picture and, if one thread must read the files, its content."""
-        for index in range(first, self.size):
-            content: bytes | Unreadable | None = None
-            if not self._files.in_parallel:
-                try:
-                    content = self._files.read(self._names[index])
-                except Unreadable as error:
-                    content = error
-            yield index, content
+    def items(self, first: int = 0) -> Iterator[Picture]:
+        """Yields each picture, with its content if one thread must read the files."""
+        for name, label in zip(self._names[first:], self._labels[first:], strict=True):
+            yield Picture(name, label, None if self._files.in_parallel else self._read_file(name))
 
-    def read(self, item: tuple[int, bytes | Unreadable | None]) -> Example:
-        index, content = item
-        if isinstance(content, Unreadable):
-            raise content
-        with listing.reading(self.origin), naming(f"{self.origin}: {self._names[index]}"):
-            if content is None:
-                content = self._files.read(self._names[index])
-            return Example(pictures.decode(content, self._form), self._labels[index])
+    def fetch(self, item: Picture) -> Picture:
+        if item.content is not None or self._decoder.folder is not None:
+            return item
+        with listing.reading(self.origin):
+            return item._replace(content=self._read_file(item.name))
+
+    def decoder(self) -> PictureDecoder:
+        return self._decoder
+
+    def read(self, item: Picture) -> Example:
+        return self._decoder(self.fetch(item))
+
+    def _read_file(self, name: str) -> bytes | Unreadable:
+        try:
+            return self._files.read(name)
+        except Unreadable as error:
+            return error
 
     def name(self, index: int) -> str:
         return self._names[index]

@@ -208,7 +208,8 @@ def _read_label_file(
 
 def _without_wrapper(names: Sequence[str]) -> list[str]:
     """Returns paths without the folders that contain all of them."""
-    common = posixpath.commonpath([posixpath.dirname(name) for name in names]) if names else ""
+    folders = set(map(posixpath.dirname, names))  # of which there are few
+    common = posixpath.commonpath(folders) if names else ""
     return [name[len(common) + 1 :] for name in names] if common else list(names)
 
 
