@@ -96,6 +96,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
         np.testing.assert_array_equal(state_of(resumed)[name], value, name)
 
 
+@pytest.mark.slow
 def test_a_run_continues_in_the_other_runtime(tmp_path):
     settings = COMMON | MLP
     whole, _ = train_tiny(tmp_path / "whole", **settings)

@@ -74,8 +74,8 @@ def unused_devices(root: str = "/") -> list[str]:
         )
     if has_nvidia_driver(root) and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         lines.append(
-            "training on the CPU, but this machine has an NVIDIA driver — run make setup-gpu, or "
-            "set CUDA_VISIBLE_DEVICES=-1 to train on the CPU on purpose"
+            "training on the CPU, but this machine has an NVIDIA GPU — "
+            f"{pjrt.INSTALL_GPU} for --runtime=pjrt, or set CUDA_VISIBLE_DEVICES=-1"
         )
     return lines
 

@@ -6,6 +6,8 @@ from ..runtime.tpu_machine import installed_versions
 REQUIRED = {"jax": "0.10.2", "jaxlib": "0.10.2"}
 INSTALL = "pip install " + " ".join(f"{name}=={version}" for name, version in REQUIRED.items())
 
+INSTALL_GPU = f'pip install "jax[cuda12]=={REQUIRED["jax"]}"'
+
 
 def has_tpu_of_jax(tpu: str) -> bool:
     """Returns True if --tpu names the TPU of this machine, which jax can use but TensorFlow cannot.

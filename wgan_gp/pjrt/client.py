@@ -33,7 +33,7 @@ def hlo_text(hlo: bytes) -> str:
 
 
 def overwritten_parameters(hlo: bytes) -> dict[int, int]:
-    """Returns, for each result that overwrites a parameter, the index of this parameter."""
+    """Returns the index of the parameter that a result overwrites, for each such result."""
     header = hlo_text(hlo).partition("\n")[0]
     pairs = re.findall(r"\{(\d+)\}: \((\d+), ", header)
     return {int(result): int(parameter) for result, parameter in pairs}

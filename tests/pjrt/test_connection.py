@@ -1,0 +1,143 @@
+"""The choice of the runtime, and what is said about devices that a run does not use."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from wgan_gp.app import connection
+from wgan_gp.config import Config
+from wgan_gp.errors import UserError
+
+TPU_OF_JAX = ("jax", "libtpu")
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Returns a function that describes this machine: its device files and its packages."""
+
+    def describe(*files, packages=(), tensorflow_has_gpu=False):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        for file in files:
+            (tmp_path / "dev" / file).touch()
+
+        def versions(names):
+            return {name: "1.0" for name in names if name in packages}
+
+        monkeypatch.setattr(connection, "installed_versions", versions)
+        monkeypatch.setattr("wgan_gp.pjrt.installed_versions", versions)
+        monkeypatch.setattr(connection, "_tensorflow_has_gpu", lambda: tensorflow_has_gpu)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        return str(tmp_path)
+
+    return describe
+
+
+@pytest.mark.parametrize(
+    ("packages", "runtime"),
+    [
+        (TPU_OF_JAX, "pjrt"),
+        ((*TPU_OF_JAX, "tensorflow-tpu"), "tensorflow"),
+        (("jax",), "tensorflow"),
+        (("libtpu",), "tensorflow"),
+    ],
+)
+def test_auto_takes_jax_for_a_tpu_that_tensorflow_lacks(machine, packages, runtime):
+    root = machine("accel0", packages=packages)
+    assert connection.choose_runtime(Config(tpu="local"), root) == runtime
+    # The machines of a TPU by its name have their own TensorFlow.
+    assert connection.choose_runtime(Config(tpu="name"), root) == "tensorflow"
+    assert connection.choose_runtime(Config(), root) == "tensorflow"
+
+
+@pytest.mark.parametrize("plugin", ["jax-cuda12-plugin", "jax-cuda13-plugin"])
+def test_auto_takes_jax_for_a_gpu_that_tensorflow_lacks(machine, plugin, monkeypatch):
+    assert connection.choose_runtime(Config(), machine(packages=[plugin])) == "tensorflow"
+    root = machine("nvidia0", packages=[plugin])
+    assert connection.choose_runtime(Config(), root) == "pjrt"
+    assert connection.choose_runtime(Config(runtime="tensorflow"), root) == "tensorflow"
+    assert connection.choose_runtime(Config(cpu_replicas=2), root) == "tensorflow"
+    machine(packages=[plugin], tensorflow_has_gpu=True)
+    assert connection.choose_runtime(Config(), root) == "tensorflow"
+    machine()
+    assert connection.choose_runtime(Config(), root) == "tensorflow"
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    machine(packages=[plugin])
+    assert connection.choose_runtime(Config(), root) == "tensorflow"
+
+
+def test_unused_devices_are_named_with_the_way_to_use_them(machine, monkeypatch):
+    assert connection.unused_devices(machine()) == []
+    (chips,) = connection.unused_devices(machine("accel0"))
+    assert "TPU chips" in chips and "--tpu=local" in chips
+    root = machine("nvidia0")
+    _, gpu = connection.unused_devices(root)
+    assert "NVIDIA" in gpu and "jax" in gpu
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert connection.unused_devices(root) == [chips]
+
+
+def test_a_run_on_the_cpu_warns(monkeypatch, caplog):
+    monkeypatch.setattr(connection, "unused_devices", lambda: ["this machine has a chip"])
+    connection.connect(Config(model_dir="runs/x", runtime="pjrt"))
+    assert "this machine has a chip" in caplog.text
+    caplog.clear()
+    connection.connect(Config(model_dir="runs/x", runtime="pjrt", cpu_replicas=2, batch_size=8))
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"tpu": "name"}, "--runtime=pjrt uses the TPU of this machine, not --tpu=name"),
+        ({"jit_compile": "off"}, "--jit_compile=off"),
+        ({"device_loop": "off"}, "--device_loop=off"),
+    ],
+)
+def test_flags_that_contradict_it_are_refused(settings, what):
+    with pytest.raises(UserError, match=what):
+        Config(runtime="pjrt", **settings)
+
+
+def test_another_or_no_jax_is_one_line(monkeypatch):
+    config = Config(runtime="pjrt")
+    monkeypatch.setitem(sys.modules, "wgan_gp.pjrt.devices", None)
+    with pytest.raises(UserError, match=r"cannot use jax [0-9.]+ .*pip install jax=="):
+        connection.connect(config)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="requires jax, which is not installed"):
+        connection.connect(config)
+
+
+def test_several_machines_are_refused(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    with pytest.raises(UserError, match="TF_CONFIG is set"):
+        connection.connect(Config(runtime="pjrt"))
+
+
+def test_a_tpu_that_jax_does_not_find_is_one_line():
+    with pytest.raises(UserError, match="jax cannot use the devices of --tpu=local"):
+        connection.connect(Config(runtime="pjrt", tpu="local"))
+
+
+@pytest.mark.slow  # TensorFlow is imported again
+def test_importing_hides_no_tpu():
+    """jax would then not look for a TPU, or libtpu not ask which one it is."""
+    program = """if True:
+        import os
+        from wgan_gp.pjrt import bundle, devices, loop
+        from wgan_gp.tpu import aot
+        print([name for name in os.environ if name.startswith(("JAX", "TPU"))])
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("JAX", "TPU"))
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout == "[]\n", result.stderr
