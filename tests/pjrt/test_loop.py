@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.helpers.runs import DCGAN, TINY, open_run, train_tiny
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
+from wgan_gp.errors import NotFiniteError
 from wgan_gp.training.hooks import Hook
 
 ITERATIONS = 10
@@ -104,6 +105,35 @@ def test_a_run_continues_in_the_other_runtime(tmp_path):
         train_tiny(tmp_path / first, **settings | {"stop_step": 5, "runtime": first})
         run, _ = train_tiny(tmp_path / first, **settings | {"runtime": second})
         assert_close(state_of(whole), state_of(run), 1e-5)
+
+
+class Spoiler(Hook):
+    """Makes a weight NaN once, after iteration 10."""
+
+    def __init__(self, run):
+        self.weight, self.done = run.state.critic.trainable_variables[0], False
+
+    def after_loop(self, loop):
+        if loop.iteration == 10 and not self.done:
+            self.done = True
+            self.weight.assign(tf.fill(self.weight.shape, float("nan")))
+
+
+@pytest.mark.parametrize("reaction", ["rollback", "stop"])
+def test_a_loop_that_is_not_finite_goes_back_or_stops(tmp_path, reaction):
+    settings = TINY | COMMON | {"train_steps": 20, "checkpoint_interval": 5, "cpu_replicas": 2}
+    run = open_run(
+        Config(model_dir=str(tmp_path), runtime="pjrt", on_nonfinite=reaction, **settings)
+    )
+    trainer = make_trainer(run, hooks=[Spoiler(run)])
+    if reaction == "stop":
+        with pytest.raises(NotFiniteError, match="iteration 11: the critic"):
+            trainer.run()
+        assert run.checkpoints.last_iteration == 10
+    else:
+        trainer.run()
+        assert (run.checkpoints.rollbacks, run.checkpoints.last_iteration) == (1, 20)
+        assert not run.state.not_finite()
 
 
 class Recorder(Hook):

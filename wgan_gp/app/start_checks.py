@@ -96,7 +96,7 @@ def check_user_code(
 
 def warn_of_padding(run: Run) -> None:
     """Warns about dimensions of the batch and the networks that a TPU would pad."""
-    replicas = run.devices.strategy.num_replicas_in_sync
+    replicas = run.devices.replicas
     for line in advise_on_padding(
         run.config.batch_size // replicas,
         run.config.generator_batch // replicas,

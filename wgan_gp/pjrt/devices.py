@@ -29,7 +29,8 @@ def connect(config: Config) -> Devices:
     keep_programs()
     platform, devices = _find(config)
     config.check_replicas(len(devices))
-    tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
+    with contextlib.suppress(RuntimeError):  # this process has used TensorFlow before
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     return Devices(strategy, SINGLE_PROCESS, platform, tuple(devices))
 
