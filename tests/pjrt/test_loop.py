@@ -136,6 +136,12 @@ def test_a_loop_that_is_not_finite_goes_back_or_stops(tmp_path, reaction):
         assert not run.state.not_finite()
 
 
+def test_a_profile_is_written_for_tensorboard(tmp_path):
+    train_tiny(tmp_path, runtime="pjrt", train_steps=10, profile_steps="3,4")
+    (profile,) = tmp_path.glob("train/plugins/profile/*/*.xplane.pb")
+    assert b"xla" in profile.read_bytes().lower()
+
+
 class Recorder(Hook):
     """Records a weight after each loop, and sets it to zero after the second one."""
 

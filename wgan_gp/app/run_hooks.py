@@ -248,16 +248,23 @@ class ProfileHook(Hook):
     Args:
       iterations: The first and the last iteration to profile, counted from 1.
       directory: The directory of TensorBoard's event files.
+      profiler: Has `start(directory)` and `stop()`. Default: the profiler of TensorFlow.
     """
 
-    def __init__(self, iterations: tuple[int, int], directory: str):
+    def __init__(
+        self,
+        iterations: tuple[int, int],
+        directory: str,
+        profiler: Any = tf.profiler.experimental,
+    ):
         self._first, self._last = iterations
         self._directory = directory
+        self._profiler = profiler
         self._running = False
 
     def before_loop(self, iteration: int, count: int) -> None:
         if not self._running and iteration < self._last and self._first <= iteration + count:
-            tf.profiler.experimental.start(self._directory)
+            self._profiler.start(self._directory)
             self._running = True
 
     def after_loop(self, loop: LoopResult) -> None:
@@ -267,7 +274,7 @@ class ProfileHook(Hook):
     def close(self) -> None:
         if self._running:
             self._running = False
-            tf.profiler.experimental.stop()
+            self._profiler.stop()
 
     def reads_state(self, loop: LoopResult) -> bool:
         return False

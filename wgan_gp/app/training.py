@@ -152,7 +152,11 @@ def make_trainer(
         # Before the checkpoint, which contains the probability.
         actions.append(AdaHook(config, run.state.augment_probability, probe))
     if config.profile_range is not None:
-        actions.append(ProfileHook(config.profile_range, run.directory.events))
+        actions.append(
+            ProfileHook(config.profile_range, run.directory.events, train_loop.profiler)
+            if isinstance(train_loop, DeviceStateLoop)
+            else ProfileHook(config.profile_range, run.directory.events)
+        )
     actions += [SummaryHook(run, writer, probe), SampleHook(run, writer)]
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator))

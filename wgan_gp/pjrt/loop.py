@@ -22,6 +22,13 @@ from .slice_strategy import SliceStrategy
 _PREFETCHED = 2  # elements that the host prepares while the devices compute
 
 
+class _Profiler:
+    """The profiler of jax, with the method names of TensorFlow's."""
+
+    start = staticmethod(jax.profiler.start_trace)
+    stop = staticmethod(jax.profiler.stop_trace)
+
+
 class PjrtLoop(DeviceStateLoop):
     """A loop whose launches are executions of one compiled program.
 
@@ -34,6 +41,8 @@ class PjrtLoop(DeviceStateLoop):
       loop_input: The input of the loop, opened under a `SliceStrategy` of all replicas.
       devices: The devices of jax, one for each replica.
     """
+
+    profiler = _Profiler
 
     def __init__(
         self, step: ReplicaStep, loop_input: LoopInput, devices: Sequence[jax.Device]

@@ -42,7 +42,13 @@ TrainLoop = Callable[[Iterator, tf.Tensor], LoopOutput]
 
 
 class DeviceStateLoop(abc.ABC):
-    """A `TrainLoop` that keeps the state of training elsewhere than in TensorFlow's variables."""
+    """A `TrainLoop` that keeps the state of training elsewhere than in TensorFlow's variables.
+
+    Attributes:
+      profiler: Has `start(directory)` and `stop()`, which profile the devices of the loop.
+    """
+
+    profiler: Any
 
     @abc.abstractmethod
     def __call__(self, elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
