@@ -90,11 +90,12 @@ def train(
       UserError: If the run cannot be started or continued. The message says why and what to do.
     """
     from .app import program  # noqa: PLC0415
+    from .app.connection import tpu_of_tensorflow  # noqa: PLC0415
     from .app.resolve import resolve  # noqa: PLC0415
     from .app.user_code import loading  # noqa: PLC0415
 
     _check_arguments(config, writers, hooks)
-    program.prepare_environment(config.tpu)
+    program.prepare_environment(tpu_of_tensorflow(config))
     library = bundled_library()
     config, user_code = loading.from_objects(
         dataclasses.replace(config, mode="train"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.runs import TINY, call_main, train_tiny
+from wgan_gp.app.saved_config import needed_settings
 
 SETTINGS = {"dataset": "gaussians_25", "summary_interval": 5, "sample_interval": 0}
 
@@ -59,3 +60,17 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path, capsys):
     assert call_main("--mode=export", "--export=loop", *arguments) == 2
     assert "--output=" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "loop").iterdir()] == ["mine.txt"]
+
+
+def test_without_jax_it_is_one_line(tmp_path, capsys, monkeypatch):
+    train_tiny(tmp_path, **SETTINGS, train_steps=5)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert call_main("--mode=export", "--export=loop", f"--model_dir={tmp_path}") == 2
+    assert "--export=loop requires jax, which is not installed" in capsys.readouterr().err
+
+
+def test_the_loop_needs_the_data_and_the_objective_of_the_user():
+    """It would otherwise be a loop with the default objective; files are used only if named."""
+    networks = needed_settings("export", {})
+    of_loop = set(needed_settings("export", {"export": "loop"})) - set(networks)
+    assert of_loop == {"dataset", "data_dir", "objective"}

@@ -46,6 +46,8 @@ def machine(tmp_path, monkeypatch):
 def test_auto_takes_jax_for_a_tpu_that_tensorflow_lacks(machine, packages, runtime):
     root = machine("accel0", packages=packages)
     assert connection.choose_runtime(Config(tpu="local"), root) == runtime
+    # Without a chip, TensorFlow's connection says what is missing.
+    assert connection.choose_runtime(Config(tpu="local"), f"{root}/nothing") == "tensorflow"
     # The machines of a TPU by its name have their own TensorFlow.
     assert connection.choose_runtime(Config(tpu="name"), root) == "tensorflow"
     assert connection.choose_runtime(Config(), root) == "tensorflow"
@@ -102,12 +104,41 @@ def test_flags_that_contradict_it_are_refused(settings, what):
 
 def test_another_or_no_jax_is_one_line(monkeypatch):
     config = Config(runtime="pjrt")
-    monkeypatch.setitem(sys.modules, "wgan_gp.pjrt.devices", None)
+    monkeypatch.setitem(sys.modules, "wgan_gp.pjrt.client", None)
+    monkeypatch.delattr("wgan_gp.pjrt.client", raising=False)
     with pytest.raises(UserError, match=r"cannot use jax [0-9.]+ .*pip install jax=="):
         connection.connect(config)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="requires jax, which is not installed"):
         connection.connect(config)
+
+
+def test_auto_refuses_what_contradicts_jax(machine, monkeypatch):
+    monkeypatch.setattr(connection, "choose_runtime", lambda config: "pjrt")
+    with pytest.raises(UserError, match=r"--jit_compile=off is set .* give --runtime=tensorflow"):
+        connection.connect(Config(jit_compile="off"))
+
+
+def test_a_gpu_that_jax_cannot_use_is_an_error(monkeypatch):
+    monkeypatch.setattr("wgan_gp.pjrt.devices.has_nvidia_gpu", lambda: True)
+    monkeypatch.setattr("wgan_gp.pjrt.devices.installed_versions", lambda names: {"plugin": "1"})
+    with pytest.raises(UserError, match="jax cannot use the GPU of this machine"):
+        connection.connect(Config(runtime="pjrt"))
+
+
+def test_a_saved_run_is_used_on_the_cpu():
+    devices = connection.connect_for_inference(Config(runtime="pjrt", cpu_replicas=4))
+    assert (devices.platform, devices.replicas, devices.chips) == ("CPU", 1, ())
+    devices = connection.connect_for_inference(Config(runtime="tensorflow", cpu_replicas=4))
+    assert devices.replicas == 4
+
+
+def test_a_tpu_of_jax_is_not_prepared_for_tensorflow(machine, monkeypatch):
+    machine("accel0", packages=TPU_OF_JAX)
+    monkeypatch.setattr("wgan_gp.pjrt.find_chips", lambda root: ["accel0"])
+    assert connection.tpu_of_tensorflow(Config(tpu="local")) is None
+    machine("accel0", packages=["tensorflow-tpu"])
+    assert connection.tpu_of_tensorflow(Config(tpu="local")) == "local"
 
 
 def test_several_machines_are_refused(monkeypatch):

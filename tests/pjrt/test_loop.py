@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +10,9 @@ import tensorflow as tf
 from tests.helpers.runs import DCGAN, TINY, open_run, train_tiny
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
-from wgan_gp.errors import NotFiniteError
+from wgan_gp.errors import NotFiniteError, UserError
+from wgan_gp.pjrt import client
+from wgan_gp.pjrt.loop import PjrtLoop
 from wgan_gp.training.hooks import Hook
 
 ITERATIONS = 10
@@ -134,6 +137,46 @@ def test_a_loop_that_is_not_finite_goes_back_or_stops(tmp_path, reaction):
         trainer.run()
         assert (run.checkpoints.rollbacks, run.checkpoints.last_iteration) == (1, 20)
         assert not run.state.not_finite()
+
+
+def test_an_error_of_a_device_is_one_line(tmp_path, monkeypatch):
+    def fail(program, arguments):
+        raise client.RuntimeFailure("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(client.Program, "run", fail)
+    with pytest.raises(UserError, match=r"devices cannot run the loop \(RESOURCE.*--batch_size"):
+        train_tiny(tmp_path, runtime="pjrt", train_steps=5)
+
+
+def test_a_program_that_is_rejected_is_one_line(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise client.RuntimeFailure("INVALID_ARGUMENT: it is too large")
+
+    monkeypatch.setattr(client, "Program", fail)
+    with pytest.raises(UserError, match="XLA cannot compile the loop"):
+        train_tiny(tmp_path, runtime="pjrt", train_steps=5)
+
+
+def test_state_that_differs_between_devices_is_named(tmp_path, monkeypatch, caplog):
+    original = PjrtLoop._warn_of_differences
+
+    def spoil(loop):
+        (index,) = list(loop._overwritten.values())[:1]
+        shards = [
+            jax.device_put(np.asarray(shard.data) + number, shard.device)
+            for number, shard in enumerate(loop._state[index].addressable_shards)
+        ]
+        loop._state[index] = jax.make_array_from_single_device_arrays(
+            loop._state[index].shape, loop._same, shards
+        )
+        original(loop)
+
+    settings = {"runtime": "pjrt", "train_steps": 10, "cpu_replicas": 2}
+    train_tiny(tmp_path / "sound", **settings)
+    assert "on all devices" not in caplog.text
+    monkeypatch.setattr(PjrtLoop, "_warn_of_differences", spoil)
+    train_tiny(tmp_path / "spoiled", **settings)
+    assert caplog.text.count("is not the same on all devices") == 1
 
 
 def test_a_profile_is_written_for_tensorboard(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pathlib
 import typing
 
 from absl import logging
@@ -17,8 +16,6 @@ from ..runtime.tpu_machine import installed_versions
 
 if typing.TYPE_CHECKING:
     from ..runtime.devices import Devices
-
-_CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def connect(config: Config) -> Devices:
@@ -49,13 +46,13 @@ def choose_runtime(config: Config, root: str = "/") -> str:
     if config.runtime != "auto":
         return config.runtime
     if config.tpu is not None:
-        only_jax = pjrt.has_tpu_of_jax(config.tpu)
+        only_jax = pjrt.has_tpu_of_jax(config.tpu, root)
     else:
         only_jax = (
             config.cpu_replicas == 1
             and "TF_CONFIG" not in os.environ
-            and has_nvidia_driver(root)
-            and bool(installed_versions(_CUDA_PLUGINS))
+            and pjrt.has_nvidia_gpu(root)
+            and bool(installed_versions(pjrt.CUDA_PLUGINS))
             and not _tensorflow_has_gpu()
         )
     return "pjrt" if only_jax else "tensorflow"
@@ -72,21 +69,12 @@ def unused_devices(root: str = "/") -> list[str]:
         lines.append(
             f"training on the CPU, but this machine has TPU chips ({chips[0]}) — give --tpu=local"
         )
-    if has_nvidia_driver(root) and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
+    if pjrt.has_nvidia_gpu(root):
         lines.append(
             "training on the CPU, but this machine has an NVIDIA GPU — "
             f"{pjrt.INSTALL_GPU} for --runtime=pjrt, or set CUDA_VISIBLE_DEVICES=-1"
         )
     return lines
-
-
-def has_nvidia_driver(root: str = "/") -> bool:
-    """Returns True if this machine has an NVIDIA driver and a GPU that it drives.
-
-    Args:
-      root: The root of the file system; replaceable by tests.
-    """
-    return any(pathlib.Path(root, "dev").glob("nvidia[0-9]*"))
 
 
 def _tensorflow_has_gpu() -> bool:
@@ -95,21 +83,48 @@ def _tensorflow_has_gpu() -> bool:
     return has_gpu()
 
 
-def _connect_jax(config: Config) -> Devices:
-    """Connects through jax.
+def connect_for_inference(config: Config) -> Devices:
+    """Connects to the devices that use a saved run; those of jax only train.
 
     Raises:
-      UserError: If jax is not installed or lacks what this program uses of it.
+      UserError: See `runtime.devices.connect`.
+    """
+    if choose_runtime(config) == "tensorflow":
+        return connect(config)
+    from ..runtime.devices import connect_cpu  # noqa: PLC0415
+
+    return connect_cpu()
+
+
+def tpu_of_tensorflow(config: Config) -> str | None:
+    """Returns the value of --tpu if TensorFlow uses the TPU, and None otherwise."""
+    uses_jax = config.tpu is not None and choose_runtime(config) == "pjrt"
+    return None if uses_jax else config.tpu
+
+
+def check_jax(purpose: str) -> None:
+    """Raises UserError if jax is not installed or lacks what this program uses of it.
+
+    Args:
+      purpose: The flag that requires jax.
     """
     if importlib.util.find_spec("jax") is None:
-        raise UserError("--runtime=pjrt requires jax, which is not installed", pjrt.INSTALL)
-    if "TF_CONFIG" in os.environ:
-        raise UserError("--runtime=pjrt trains on one machine, but TF_CONFIG is set", "unset it")
+        raise UserError(f"{purpose} requires jax, which is not installed", pjrt.INSTALL)
     try:
-        from ..pjrt.devices import connect as connect_jax  # noqa: PLC0415
+        from ..pjrt import client  # noqa: F401, PLC0415
     except (ImportError, AttributeError) as error:
         version = installed_versions(["jax"]).get("jax", "of an unknown version")
         raise UserError(
-            f"--runtime=pjrt cannot use jax {version} ({reason(error)})", pjrt.INSTALL
+            f"{purpose} cannot use jax {version} ({reason(error)})", pjrt.INSTALL
         ) from error
+
+
+def _connect_jax(config: Config) -> Devices:
+    """Connects through jax."""
+    config.check_pjrt()
+    check_jax("--runtime=pjrt")
+    if "TF_CONFIG" in os.environ:
+        raise UserError("--runtime=pjrt trains on one machine, but TF_CONFIG is set", "unset it")
+    from ..pjrt.devices import connect as connect_jax  # noqa: PLC0415
+
     return connect_jax(config)

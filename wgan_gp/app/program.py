@@ -15,7 +15,7 @@ from ..config import SAVED_RUN_MODES, Config
 from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from . import tpu_environment
-from .connection import choose_runtime
+from .connection import tpu_of_tensorflow
 from .library import Library, Registry
 from .resolve import resolve
 from .sweep import sweep_file
@@ -65,9 +65,9 @@ def run(
         return run_doctor(config)
     if config.mode == "sweep":
         return run_sweep(config, given, library.models)
-    uses_jax = config.tpu is not None and choose_runtime(config) == "pjrt"
-    prepare_environment(None if uses_jax else config.tpu)
-    if config.tpu == "local" and not uses_jax:
+    tpu = tpu_of_tensorflow(config)
+    prepare_environment(tpu)
+    if tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
     if config.mode in SAVED_RUN_MODES:
         return use_saved_run(config, given, library)
@@ -125,6 +125,7 @@ def run_sweep(config: Config, given: Mapping[str, Any], models: Registry) -> int
     environment = dict(os.environ)  # of the runs; this process leaves the TPU to them
     if config.sweep_parallel > 1:  # by default, the first one would take all memory of a GPU
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # for jax
     prepare_environment(None)
     sweep = sweep_file.read(config, given, models)
     from .sweep.processes import Processes  # noqa: PLC0415

@@ -113,9 +113,11 @@ class Result:
         folder = folder or run.directory.exported
         export.check(folder, folder)
         state = run.state
-        if run.devices.replicas > 1:  # the variables of an export must not be distributed
+        # The variables of an export must not be distributed.
+        if run.devices.strategy.num_replicas_in_sync > 1:
             spec = run.dataset.spec
-            saved = saved_run.SavedRun(run.config, run.directory, spec, run.library)
+            config = dataclasses.replace(run.config, restore_from=None)  # not what it began with
+            saved = saved_run.SavedRun(config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
             state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
         write_export(folder, run.config, state, run.dataset.spec, run.library)

@@ -22,7 +22,7 @@ from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
 from ..training.state import TrainState
 from .build import make_step
-from .connection import connect
+from .connection import check_jax, connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
 from .saved_run import SavedRun, find_checkpoint, find_run, restore
@@ -53,7 +53,7 @@ def _sample(saved: SavedRun) -> None:
     sample_files.check(saved.config, saved.spec, saved.directory)
     conditions = sample_files.read_conditions(saved.config, saved.spec)
     checkpoint = find_checkpoint(saved)
-    run = restore(saved, checkpoint, connect(saved.config))
+    run = restore(saved, checkpoint, connect_for_inference(saved.config))
     path = sample_files.write(
         saved.config, saved.directory, run.sampler, run.iteration, saved.spec, conditions
     )
@@ -84,12 +84,15 @@ def _export(saved: SavedRun) -> None:
 
 def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
     """Writes the training loop for one device, with its state, and prints the path."""
+    check_jax("--export=loop")
     from ..pjrt import bundle  # noqa: PLC0415
     from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
 
     config = saved.config
     run = restore(saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, "CPU"))
-    data = saved.find_dataset(config.conditioning).open(batch_size=config.batch_size)
+    dataset = saved.find_dataset(config.conditioning)
+    warn_of_other_data(saved.directory, dataset.fingerprint())
+    data = dataset.open(batch_size=config.batch_size)
     loop_input = open_loop_input(
         data,
         SliceStrategy(1),
@@ -137,7 +140,7 @@ def _score(saved: SavedRun) -> None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
             score_data.check_path(config.score_data, is_array=saved.spec.scaling is not None)
     checkpoint = find_checkpoint(saved)
-    devices = connect(config)
+    devices = connect_for_inference(config)
     run = restore(saved, checkpoint, devices)
     scorer = scoring.Scorer(
         config,
@@ -184,7 +187,7 @@ def _evaluate(saved: SavedRun) -> None:
     for path in (directory.evaluations, directory.evaluation):
         check_inside(directory.path, path)
     checkpoint = find_checkpoint(saved)
-    devices = connect(config)
+    devices = connect_for_inference(config)
     run = restore(saved, checkpoint, devices)
     # Without --conditioning: a conditional run may be compared with images that have no labels.
     dataset = saved.find_dataset()

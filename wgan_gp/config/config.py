@@ -216,7 +216,7 @@ class Config(
 
     def check_replicas(self, replicas: int) -> None:
         """Raises UserError unless the batch sizes and flags fit the number of replicas."""
-        if replicas > 1 and self.jit_compile == "on":
+        if replicas > 1 and self.jit_compile == "on" and self.runtime != "pjrt":
             raise UserError(
                 f"--jit_compile=on cannot compile across {replicas} replicas", "omit it"
             )

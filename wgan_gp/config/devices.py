@@ -80,14 +80,14 @@ class DeviceSettings(Section):
                 "omit it: a TPU program is always compiled",
             )
         if self.runtime == "pjrt":
-            self._check_pjrt()
+            self.check_pjrt()
         if self.tpu is None and (self.tpu_zone or self.tpu_project):
             raise UserError("--tpu_zone and --tpu_project require a TPU", "add --tpu=NAME")
         if self.tpu is None and self.tpu_cores is not None:
             raise UserError("--tpu_cores requires a TPU", "add --tpu=local or --tpu=NAME")
 
-    def _check_pjrt(self) -> None:
-        """Raises UserError if another flag contradicts --runtime=pjrt."""
+    def check_pjrt(self) -> None:
+        """Raises UserError if another flag contradicts training through jax."""
         if self.on_remote_tpu:
             raise UserError(
                 f"--runtime=pjrt uses the TPU of this machine, not --tpu={self.tpu}",
@@ -96,7 +96,8 @@ class DeviceSettings(Section):
         for name in ("jit_compile", "device_loop"):
             if getattr(self, name) == "off":
                 raise UserError(
-                    f"--runtime=pjrt always compiles the loop, but --{name}=off is set", "omit it"
+                    f"--runtime=pjrt always compiles the loop, but --{name}=off is set",
+                    "omit it, or give --runtime=tensorflow",
                 )
 
     @property

@@ -18,6 +18,7 @@ import pathlib
 import posixpath
 from typing import Any
 
+import jax
 import numpy as np
 import tensorflow as tf
 
@@ -46,6 +47,7 @@ def write(
     Raises:
       UserError: If the files cannot be written.
     """
+    jax.config.update("jax_platforms", "cpu")  # nothing runs here; a TPU is left to training
     program, specs = lowering.make_replica_program(step, SliceStrategy(1), loop_input)
     hlo = lowering.lower_to_hlo(program, *specs)
     captured = lowering.captured_values(program, *specs)

@@ -22,6 +22,22 @@ from jax._src.lib import hlo as _hlo
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as stablehlo_dialect
 
+# Everything private that is used below, so that another version of jax fails when this is imported.
+_USED = (
+    _hlo.hlo_module_from_text,
+    _jax.DeviceList,
+    _jax.hlo_module_cost_analysis,
+    _jax.mlir.serialize_portable_artifact,
+    compiler.compile_or_get_cached,
+    compiler.get_compile_options,
+    jax_mlir.make_ir_context,
+    stablehlo_dialect.StablehloCompatibilityRequirement.WEEK_12,
+    stablehlo_dialect.get_version_from_compatibility_requirement,
+    xla_client.CompileOptions,
+    xla_client.DeviceAssignment.create,
+    xla_client.XlaComputation,
+    xla_client._xla.mlir.hlo_to_stablehlo,
+)
 # What the compiler raises for a program that it rejects.
 REJECTIONS = (_jax.JaxRuntimeError, ir.MLIRError, ValueError)
 RuntimeFailure = _jax.JaxRuntimeError  # what a device raises

@@ -13,7 +13,8 @@ from ..data.store.cache import cache_folder
 from ..errors import UserError, reason
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
-from . import client
+from ..runtime.tpu_machine import installed_versions
+from . import CUDA_PLUGINS, REQUIRED, client, has_nvidia_gpu
 
 
 def connect(config: Config) -> Devices:
@@ -49,7 +50,8 @@ def keep_programs() -> None:
 def _find(config: Config) -> tuple[str, list[jax.Device]]:
     """Returns the platform and its devices."""
     if config.tpu is not None:
-        cores = _devices("tpu", "--tpu=local", "install jax[tpu] with make setup-tpu")
+        remedy = f'run it on a TPU VM, with libtpu: pip install "jax[tpu]=={REQUIRED["jax"]}"'
+        cores = _devices("tpu", "--tpu=local", remedy)
         count = config.tpu_cores or len(cores)
         if count > len(cores):
             raise UserError(f"--tpu_cores={count}, but this machine has {len(cores)}", "give fewer")
@@ -57,7 +59,13 @@ def _find(config: Config) -> tuple[str, list[jax.Device]]:
     if config.cpu_replicas == 1:
         try:
             return "GPU", jax.devices("gpu")
-        except RuntimeError:  # there is none
+        except RuntimeError as error:
+            if has_nvidia_gpu() and installed_versions(CUDA_PLUGINS):
+                raise UserError(
+                    f"jax cannot use the GPU of this machine ({reason(error)})",
+                    "start a new process, update the driver of the GPU, or set "
+                    "CUDA_VISIBLE_DEVICES=-1 to train on the CPU",
+                ) from error
             return "CPU", jax.devices("cpu")[:1]
     count = config.cpu_replicas
     if jax.config.jax_num_cpu_devices < count:

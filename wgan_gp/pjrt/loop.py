@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ..data.feed.loop_input import LoopInput
 from ..data.opened_data import InMemoryData, StreamedData
+from ..errors import UserError, reason
 from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial_totals
 from ..training.step import ReplicaStep
 from . import client, lowering
@@ -56,8 +58,9 @@ class PjrtLoop(DeviceStateLoop):
         )
         began = time.perf_counter()
         logging.info(f"compiling the loop for {self._replicas} x {devices[0].device_kind}")
-        hlo = lowering.lower_to_hlo(program, *specs)
-        self._program = client.Program(hlo, devices)
+        hlo = _lower(program, specs)
+        with _explaining("XLA cannot compile the loop"):
+            self._program = client.Program(hlo, devices)
         logging.info(f"ready after {time.perf_counter() - began:.0f} s")
         self._captured = lowering.captured_values(program, *specs)
         self._count = len(program.get_concrete_function(*specs).outputs)
@@ -69,6 +72,8 @@ class PjrtLoop(DeviceStateLoop):
         self._of_each = NamedSharding(mesh, PartitionSpec("replica"))
         self._same = NamedSharding(mesh, PartitionSpec())
         self._state: list[jax.Array] | None = None
+        self._data: dict[int, jax.Array] = {}  # resident examples, which do not change
+        self._was_compared = False
 
     def batches(self, data: InMemoryData | StreamedData, first_step: int) -> Iterator:
         """Returns an endless iterator over the input from a critic step on.
@@ -85,22 +90,29 @@ class PjrtLoop(DeviceStateLoop):
         )
 
     def __call__(self, elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
+        with _explaining("the devices cannot run the loop"):
+            return self._run(elements, iterations)
+
+    def _run(self, elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
+        """Launches the program as often as the iterations require."""
         first = int(self._step.state.iteration.numpy())
         rollbacks = int(self._step.state.rollbacks.numpy())
         state = self._push() if self._state is None else self._state
         results: list[list[jax.Array]] = []
         waited, done, count = 0.0, 0, int(iterations)
         while done < count:
-            idle = not results or results[-1][0].is_ready()
+            if results:  # tf.data prepares the next elements at the same time
+                jax.block_until_ready(results[-1])
             began = time.perf_counter()
             element = next(elements)
-            waited += (time.perf_counter() - began) * idle
+            waited += time.perf_counter() - began
             launched = min(self._iterations_per_launch, count - done)
             arguments = [
                 *self._put_element(element),
                 *self._put([np.int64(each) for each in (first + done, launched, rollbacks)]),
             ]
             outputs = self._program.run([*arguments, *state])
+            assert len(outputs) == self._count + len(self._overwritten), "an update would be lost"
             results.append([shard for shards in outputs[: self._count] for shard in shards])
             for result, parameter in self._overwritten.items():
                 state[parameter] = jax.make_array_from_single_device_arrays(
@@ -118,14 +130,38 @@ class PjrtLoop(DeviceStateLoop):
     def pull(self) -> None:
         if self._state is None:
             return
+        if not self._was_compared:
+            self._was_compared = True
+            self._warn_of_differences()
         for parameter in self._overwritten.values():
             value = self._state[parameter].addressable_shards[0].data
             self._captured[parameter].assign(np.asarray(value))
         self._state = None
 
+    def _warn_of_differences(self) -> None:
+        """Warns if a variable is not the same on all devices, as the first device's is saved."""
+        assert self._state is not None
+        for parameter in self._overwritten.values():
+            first, *others = (
+                np.asarray(shard.data) for shard in self._state[parameter].addressable_shards
+            )
+            if not all(np.array_equal(first, other, equal_nan=True) for other in others):
+                logging.warning(
+                    f"{self._captured[parameter].name} is not the same on all devices, and only "
+                    "that of the first is kept: with batch normalization, set synchronized=True"
+                )
+
     def _push(self) -> list[jax.Array]:
         """Returns the values of the variables, on every device."""
-        return self._put([np.asarray(tf.convert_to_tensor(each)) for each in self._captured])
+        for index, variable in enumerate(self._captured):
+            if any(variable is each for each in self._input.resident) and index not in self._data:
+                self._data[index] = self._put([variable.numpy()])[0]
+        return [
+            self._data[index]
+            if index in self._data
+            else self._put([np.asarray(tf.convert_to_tensor(each))])[0]
+            for index, each in enumerate(self._captured)
+        ]
 
     def _put(self, values: Sequence[Any]) -> list[jax.Array]:
         """Copies values to every device."""
@@ -153,3 +189,30 @@ class PjrtLoop(DeviceStateLoop):
                     else totals[index] + values.sum(axis=0, dtype=np.float32)
                 )
         return Totals(*map(tf.constant, totals))
+
+
+def _lower(program: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
+    """Returns the HLO of the loop.
+
+    Raises:
+      UserError: If it contains an operation that XLA cannot compile.
+    """
+    try:
+        return lowering.lower_to_hlo(program, *specs)
+    except Exception as error:  # TensorFlow raises exceptions of many types
+        raise UserError(
+            f"XLA cannot compile the loop ({reason(error)})",
+            "replace the operation, or give --runtime=tensorflow",
+        ) from error
+
+
+@contextlib.contextmanager
+def _explaining(what: str) -> Iterator[None]:
+    """Raises a UserError in place of an error of the compiler or of a device."""
+    try:
+        yield
+    except client.RuntimeFailure as error:
+        raise UserError(
+            f"{what} ({reason(error)})",
+            "if it is short of memory, use a smaller --batch_size or --model_width",
+        ) from error

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..config import Config
 from ..errors import UserError
 from . import onednn
-from .cluster import Cluster, connect_cluster, find_cluster
+from .cluster import SINGLE_PROCESS, Cluster, connect_cluster, find_cluster
 from .tpu_connection import connect_tpu
 
 
@@ -137,6 +137,11 @@ def connect(config: Config) -> Devices:
     if devices.platform == "CPU":
         onednn.warn_if_off()
     return devices
+
+
+def connect_cpu() -> Devices:
+    """Returns the CPU as a single device."""
+    return Devices(tf.distribute.OneDeviceStrategy("CPU:0"), SINGLE_PROCESS, "CPU")
 
 
 def has_gpu() -> bool:

@@ -66,6 +66,7 @@ class Hook:
         """Returns True if `after_loop` reads or changes the state of training.
 
         With --runtime=pjrt, the variables of TensorFlow have the state only if a hook reads it.
+        In `before_loop` and `close`, they may have that of an earlier iteration.
         """
         return True
 

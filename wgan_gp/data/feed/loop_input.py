@@ -51,6 +51,11 @@ class LoopInput(abc.ABC):
         self.count = count
 
     @property
+    def resident(self) -> tuple[tf.Variable, ...]:
+        """The variables that hold the examples in the memory of each device."""
+        return ()
+
+    @property
     @abc.abstractmethod
     def element_spec(self) -> Any:
         """The specs of the tensors of an element, which are a single tensor or a tuple."""
@@ -130,6 +135,10 @@ class ResidentExamples(LoopInput):
             # As float32, because TensorFlow keeps int32 variables in the memory of the host, and
             # float32 represents every label: there are at most a million classes.
             self._labels = tf.Variable(tf.cast(labels, tf.float32), trainable=False)
+
+    @property
+    def resident(self) -> tuple[tf.Variable, ...]:
+        return self._rows, self._labels
 
     @property
     def element_spec(self) -> tf.TensorSpec:
