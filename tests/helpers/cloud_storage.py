@@ -3,9 +3,9 @@
   python -m tests.helpers.cloud_storage FOLDER
 
 The client connects to www.googleapis.com through the proxy that https_proxy names, trusts the
-certificate in CURL_CA_BUNDLE, and takes its token from GOOGLE_AUTH_TOKEN_FOR_TESTING. The program is
-the proxy and answers the requests itself. Objects are files of FOLDER/BUCKET, whose names are
-quoted. It runs in a process of its own, because TensorFlow waits for answers with Python's lock.
+certificate in CURL_CA_BUNDLE, and takes its token from GOOGLE_AUTH_TOKEN_FOR_TESTING. This program
+is the proxy, and answers the requests itself. Objects are files of FOLDER/BUCKET, whose names are
+quoted. It is a process of its own, because TensorFlow waits for answers with Python's lock.
 """
 
 import contextlib
@@ -24,10 +24,11 @@ OBJECT = r"/storage/v1/b/([^/]+)/o/([^/]+)"
 @contextlib.contextmanager
 def cloud_storage(folder):
     """Yields the environment variables with which gs:// means the fake in a folder."""
+    create = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=fake"
+    names = "-addext subjectAltName=DNS:www.googleapis.com,DNS:storage.googleapis.com"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=fake", "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"]
-        + ["-addext", "subjectAltName=DNS:www.googleapis.com,DNS:storage.googleapis.com"],
+        [*create.split(), *names.split(), "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder,
         check=True,
         capture_output=True,
     )
