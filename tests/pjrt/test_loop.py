@@ -161,7 +161,7 @@ def test_state_that_differs_between_devices_is_named(tmp_path, monkeypatch, capl
     original = PjrtLoop._warn_of_differences
 
     def spoil(loop):
-        (index,) = list(loop._overwritten.values())[:1]
+        (index,) = list(loop._loop.replaced.values())[:1]
         shards = [
             jax.device_put(np.asarray(shard.data) + number, shard.device)
             for number, shard in enumerate(loop._state[index].addressable_shards)

@@ -107,8 +107,7 @@ def run_slice(*, resident):
     program, specs = make_replica_program(step, strategy, loop_input)
     hlo = lowering.lower_to_hlo(program, *specs)
     traced = program.get_concrete_function(*specs)
-    variables = {id(variable.handle): variable for variable in traced.graph.variables}
-    captured = [variables[id(resource)] for resource in traced.captured_inputs]
+    captured = lowering.captured_values(program, *specs)
     of_each = [tf.nest.flatten(element) for element in elements]
     batch = [np.concatenate(parts) for parts in zip(*of_each, strict=True)]
     results = run_on_cpus(hlo, batch, [*COUNTERS, *map(value_of, captured)])

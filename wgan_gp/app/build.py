@@ -7,8 +7,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from ..config import Config, ObjectiveSettings
-from ..data.feed.loop_input import is_resident, open_loop_input
+from ..data.feed.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
@@ -134,14 +136,7 @@ def make_loop(
             step, strategy, jit_compile=jit_compile, reduce_over_replicas=reduce_over_replicas
         )
         return host_loop, batches
-    loop_input = open_loop_input(
-        data,
-        strategy,
-        batch_size=config.batch_size,
-        n_critic=config.n_critic,
-        steps_per_loop=config.steps_per_loop,
-        resident=is_resident(data, config.cache),
-    )
+    loop_input = open_input(config, data, strategy)
     elements = functools.partial(loop_input.distributed_elements, data, strategy)
     device_loop = make_device_loop(
         step,
@@ -159,16 +154,23 @@ def _make_pjrt_loop(
     from ..pjrt.loop import PjrtLoop  # noqa: PLC0415
     from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
 
-    loop_input = open_loop_input(
+    loop_input = open_input(config, data, SliceStrategy(devices.replicas))
+    loop = PjrtLoop(step, loop_input, devices.chips)
+    return loop, functools.partial(loop.batches, data)
+
+
+def open_input(
+    config: Config, data: InMemoryData | StreamedData, strategy: tf.distribute.Strategy
+) -> LoopInput:
+    """Returns the input of a loop that runs on the devices; see `open_loop_input`."""
+    return open_loop_input(
         data,
-        SliceStrategy(devices.replicas),
+        strategy,
         batch_size=config.batch_size,
         n_critic=config.n_critic,
         steps_per_loop=config.steps_per_loop,
         resident=is_resident(data, config.cache),
     )
-    loop = PjrtLoop(step, loop_input, devices.chips)
-    return loop, functools.partial(loop.batches, data)
 
 
 def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:

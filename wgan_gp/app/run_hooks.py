@@ -248,18 +248,18 @@ class ProfileHook(Hook):
     Args:
       iterations: The first and the last iteration to profile, counted from 1.
       directory: The directory of TensorBoard's event files.
-      profiler: Has `start(directory)` and `stop()`. Default: the profiler of TensorFlow.
+      profiler: Has `start(directory)` and `stop()`. None: the profiler of TensorFlow.
     """
 
     def __init__(
         self,
         iterations: tuple[int, int],
         directory: str,
-        profiler: Any = tf.profiler.experimental,
+        profiler: Any = None,
     ):
         self._first, self._last = iterations
         self._directory = directory
-        self._profiler = profiler
+        self._profiler = profiler or tf.profiler.experimental
         self._running = False
 
     def before_loop(self, iteration: int, count: int) -> None:

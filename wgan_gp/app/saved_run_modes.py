@@ -13,7 +13,6 @@ from absl import logging
 from ..config import Config
 from ..data import score_data
 from ..data.data_record import warn_of_other_data
-from ..data.feed.loop_input import is_resident, open_loop_input
 from ..data.spec import DataSpec
 from ..errors import reason
 from ..inference import export, sample_files, scoring
@@ -21,7 +20,7 @@ from ..run_directory.files import check_inside, convert_file_errors
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
 from ..training.state import TrainState
-from .build import make_step
+from .build import make_step, open_input
 from .connection import check_jax, connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
@@ -93,14 +92,7 @@ def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
     dataset = saved.find_dataset(config.conditioning)
     warn_of_other_data(saved.directory, dataset.fingerprint())
     data = dataset.open(batch_size=config.batch_size)
-    loop_input = open_loop_input(
-        data,
-        SliceStrategy(1),
-        batch_size=config.batch_size,
-        n_critic=config.n_critic,
-        steps_per_loop=config.steps_per_loop,
-        resident=is_resident(data, config.cache),
-    )
+    loop_input = open_input(config, data, SliceStrategy(1))
     step = make_step(config, run.state, saved.spec, saved.library)
     bundle.write(folder, step, loop_input, data)
     print(folder)

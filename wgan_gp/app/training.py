@@ -136,6 +136,7 @@ def make_trainer(
     train_loop, batches = make_loop(
         config, run.devices, run.data, step, run.library.losses.reduce_over_replicas
     )
+    on_devices = train_loop if isinstance(train_loop, DeviceStateLoop) else None
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
     passed = [user_writers.report_errors(each) for each in writers]
@@ -152,17 +153,14 @@ def make_trainer(
         # Before the checkpoint, which contains the probability.
         actions.append(AdaHook(config, run.state.augment_probability, probe))
     if config.profile_range is not None:
-        actions.append(
-            ProfileHook(config.profile_range, run.directory.events, train_loop.profiler)
-            if isinstance(train_loop, DeviceStateLoop)
-            else ProfileHook(config.profile_range, run.directory.events)
-        )
+        profiler = on_devices.profiler if on_devices else None
+        actions.append(ProfileHook(config.profile_range, run.directory.events, profiler))
     actions += [SummaryHook(run, writer, probe), SampleHook(run, writer)]
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator))
     actions += [CheckpointHook(run), *map(ReportingHook, hooks)]
-    if isinstance(train_loop, DeviceStateLoop):
-        actions.insert(0, PullHook(train_loop.pull, actions))
+    if on_devices:
+        actions.insert(0, PullHook(on_devices.pull, actions))
     return Trainer(
         config,
         train_loop=train_loop,

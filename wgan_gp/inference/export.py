@@ -21,13 +21,18 @@ from absl import logging
 from ..data.scaling.conditions import Conditions
 from ..data.scaling.scaling import Scaling
 from ..data.spec import DataSpec
-from ..run_directory.files import check_new_folder, convert_file_errors, new_folder, write_durable
+from ..run_directory.files import (
+    OUTPUT_REMEDY,
+    check_new_folder,
+    convert_file_errors,
+    new_folder,
+    write_durable,
+)
 from ..runtime.randomness import RngStream, normal
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
 CRITIC_FILE = "critic.keras"
-REMEDY = "free disk space or check the permissions, or give another --output"
 
 Score = Callable[[Callable, tf.Tensor], tf.Tensor]
 Signatures = dict[str, Callable[..., dict[str, tf.Tensor]]]
@@ -40,7 +45,7 @@ def check(folder: str, flag: str) -> None:
       folder: The folder.
       flag: The name of the folder in messages.
     """
-    with convert_file_errors(flag, "read", REMEDY):
+    with convert_file_errors(flag, "read", OUTPUT_REMEDY):
         check_new_folder(flag, folder)
 
 
@@ -69,7 +74,7 @@ def write(
     Raises:
       UserError: If the files cannot be written.
     """
-    with convert_file_errors(folder, "written", REMEDY), new_folder(folder) as inside:
+    with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
         functions = {
             **(
                 signatures(generator, latent_size, spec.classes, spec.scaling)

@@ -18,6 +18,7 @@ from ..data.spec import DataSpec
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import (
+    OUTPUT_REMEDY,
     check_inside,
     check_new_folder,
     convert_file_errors,
@@ -31,7 +32,6 @@ from .sampling import Sampler, interpolations, transitions
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv"}
-REMEDY = "free disk space or check the permissions, or give another --output"
 
 
 def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
@@ -129,7 +129,7 @@ def _check_output(path: str, sample_format: str) -> None:
             f"{flag} does not end in {ending}, which --sample_format={sample_format} requires",
             f"give a file name that ends in {ending}",
         )
-    with convert_file_errors(flag, "read", REMEDY):
+    with convert_file_errors(flag, "read", OUTPUT_REMEDY):
         if not ending:  # the folder must not mix images of different runs
             check_new_folder(flag, path)
         elif tf.io.gfile.isdir(path):
@@ -169,7 +169,7 @@ def write(
         check_inside(directory.path, path)
     if settings.sample_format == "png":
         samples = _samples(settings, sampler, conditions)
-        with convert_file_errors(path, "written", REMEDY), new_folder(path) as inside:
+        with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
             for name, content in _image_files(samples):
                 write_durable(posixpath.join(inside, name), content)
         return path
@@ -185,7 +185,7 @@ def write(
         content = contents[settings.sample_format]()
     else:
         content = _png(_overview(settings, sampler, scaling, conditions))
-    with convert_file_errors(path, "written", REMEDY):
+    with convert_file_errors(path, "written", OUTPUT_REMEDY):
         if folder := posixpath.dirname(path):
             tf.io.gfile.makedirs(folder)
         write_atomic(path, content)

@@ -20,7 +20,7 @@ import tensorflow as tf
 from ..config import ScoreSettings
 from ..data.score_data import ExampleBatch
 from ..errors import UserError
-from ..run_directory.files import convert_file_errors, write_atomic
+from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, write_atomic
 from ..training.networks import bind_labels
 from .sampling import Sampler
 
@@ -31,7 +31,6 @@ _EPSILON = 1e-8
 # A vector of N(0, I) in d dimensions is longer than sqrt(d) + 3 with a probability below 0.012.
 # Longer latents are shortened, because the generator was not trained on them.
 _LONGER = 3.0
-_REMEDY = "free disk space or check the permissions, or give another --output"
 
 
 class Scorer:
@@ -189,7 +188,7 @@ def check_output(path: str) -> None:
             f"{flag} does not end in .csv, which --mode=score requires",
             "give a file name that ends in .csv",
         )
-    with convert_file_errors(flag, "read", _REMEDY):
+    with convert_file_errors(flag, "read", OUTPUT_REMEDY):
         if tf.io.gfile.isdir(path):
             raise UserError(f"{flag} is a folder", "give the name of a file")
         if tf.io.gfile.exists(path):
@@ -218,7 +217,7 @@ def write(path: str, scored: Iterable[tuple[ExampleBatch, Mapping[str, np.ndarra
             writer.writerow(header)
         values = [[f"{value:.9g}" for value in column] for column in scores.values()]
         writer.writerows(zip(*present.values(), *values, strict=True))
-    with convert_file_errors(path, "written", _REMEDY):
+    with convert_file_errors(path, "written", OUTPUT_REMEDY):
         if folder := posixpath.dirname(path):
             tf.io.gfile.makedirs(folder)
         write_atomic(path, text.getvalue())

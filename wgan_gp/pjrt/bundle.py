@@ -24,12 +24,10 @@ import tensorflow as tf
 
 from ..data.feed.loop_input import LoopInput
 from ..data.opened_data import InMemoryData, StreamedData
-from ..run_directory.files import convert_file_errors, new_folder, write_durable
+from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, new_folder, write_durable
 from ..training.step import ReplicaStep
 from . import bundle_program, client, lowering
-from .slice_strategy import SliceStrategy
 
-REMEDY = "free disk space or check the permissions, or give another --output"
 _ELEMENTS = 4  # which the program uses in turn
 
 
@@ -45,13 +43,11 @@ def write(
       data: The training data.
 
     Raises:
-      UserError: If the files cannot be written.
+      UserError: If XLA cannot compile the loop, or the files cannot be written.
     """
     jax.config.update("jax_platforms", "cpu")  # nothing runs here; a TPU is left to training
-    program, specs = lowering.make_replica_program(step, SliceStrategy(1), loop_input)
-    hlo = lowering.lower_to_hlo(program, *specs)
-    captured = lowering.captured_values(program, *specs)
-    state = [np.asarray(tf.convert_to_tensor(each)) for each in captured]
+    loop = lowering.lower_loop(step, loop_input, replicas=1)
+    state = [np.asarray(tf.convert_to_tensor(each)) for each in loop.captured]
     first, rollbacks = int(step.state.iteration.numpy()), int(step.state.rollbacks.numpy())
     n_critic, objective = step.optimization.n_critic, step.objective
     facts = {
@@ -63,16 +59,13 @@ def write(
         "n_critic": n_critic,
         "batch_size": step.optimization.batch_size,
         # [index of a result, index of the part of the state that it replaces]
-        "replaced": [
-            [result, parameter - len(specs)]
-            for result, parameter in client.overwritten_parameters(hlo).items()
-        ],
+        "replaced": list(loop.replaced.items()),
     }
     context = tf.distribute.InputContext(num_replicas_in_sync=1)
     dataset = loop_input.dataset(data, context, first * n_critic)
     elements = list(itertools.islice(dataset.as_numpy_iterator(), _ELEMENTS))
     files = {
-        "loop.jax": client.export(hlo),
+        "loop.jax": client.export(loop.hlo),
         "state.npz": _npz({str(index): value for index, value in enumerate(state)}),
         "input.npz": _npz(
             {
@@ -84,7 +77,7 @@ def write(
         "bundle.json": json.dumps(facts, indent=2).encode(),
         "run.py": pathlib.Path(bundle_program.__file__).read_bytes(),
     }
-    with convert_file_errors(folder, "written", REMEDY), new_folder(folder) as inside:
+    with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
         for name, content in files.items():
             write_durable(posixpath.join(inside, name), content)
 

@@ -19,7 +19,6 @@ from ..errors import UserError, reason
 from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial_totals
 from ..training.step import ReplicaStep
 from . import client, lowering
-from .slice_strategy import SliceStrategy
 
 _PREFETCHED = 2  # elements that the host prepares while the devices compute
 
@@ -53,26 +52,17 @@ class PjrtLoop(DeviceStateLoop):
         self._input = loop_input
         self._replicas = len(devices)
         self._iterations_per_launch = loop_input.steps // step.optimization.n_critic
-        program, specs = lowering.make_replica_program(
-            step, SliceStrategy(self._replicas), loop_input
-        )
         began = time.perf_counter()
         logging.info(f"compiling the loop for {self._replicas} x {devices[0].device_kind}")
-        hlo = _lower(program, specs)
+        self._loop = lowering.lower_loop(step, loop_input, self._replicas)
         with _explaining("XLA cannot compile the loop"):
-            self._program = client.Program(hlo, devices)
+            self._program = client.Program(self._loop.hlo, devices)
         logging.info(f"ready after {time.perf_counter() - began:.0f} s")
-        self._captured = lowering.captured_values(program, *specs)
-        self._count = len(program.get_concrete_function(*specs).outputs)
-        self._overwritten = {
-            result: parameter - len(specs)
-            for result, parameter in client.overwritten_parameters(hlo).items()
-        }
         mesh = jax.sharding.Mesh(np.array(devices), "replica")
         self._of_each = NamedSharding(mesh, PartitionSpec("replica"))
         self._same = NamedSharding(mesh, PartitionSpec())
         self._state: list[jax.Array] | None = None
-        self._data: dict[int, jax.Array] = {}  # resident examples, which do not change
+        self._data: dict[int, jax.Array] | None = None  # resident examples, which do not change
         self._was_compared = False
 
     def batches(self, data: InMemoryData | StreamedData, first_step: int) -> Iterator:
@@ -98,7 +88,7 @@ class PjrtLoop(DeviceStateLoop):
         first = int(self._step.state.iteration.numpy())
         rollbacks = int(self._step.state.rollbacks.numpy())
         state = self._push() if self._state is None else self._state
-        results: list[list[jax.Array]] = []
+        results: list[list[list[jax.Array]]] = []
         waited, done, count = 0.0, 0, int(iterations)
         while done < count:
             if results:  # tf.data prepares the next elements at the same time
@@ -112,10 +102,11 @@ class PjrtLoop(DeviceStateLoop):
                 *self._put([np.int64(each) for each in (first + done, launched, rollbacks)]),
             ]
             outputs = self._program.run([*arguments, *state])
-            assert len(outputs) == self._count + len(self._overwritten), "an update would be lost"
-            results.append([shard for shards in outputs[: self._count] for shard in shards])
-            for result, parameter in self._overwritten.items():
-                state[parameter] = jax.make_array_from_single_device_arrays(
+            count_of_results, replaced = self._loop.results, self._loop.replaced
+            assert len(outputs) == count_of_results + len(replaced), "an update would be lost"
+            results.append(outputs[:count_of_results])
+            for result, place in replaced.items():
+                state[place] = jax.make_array_from_single_device_arrays(
                     outputs[result][0].shape, self._same, outputs[result]
                 )
             done += launched
@@ -133,35 +124,39 @@ class PjrtLoop(DeviceStateLoop):
         if not self._was_compared:
             self._was_compared = True
             self._warn_of_differences()
-        for parameter in self._overwritten.values():
-            value = self._state[parameter].addressable_shards[0].data
-            self._captured[parameter].assign(np.asarray(value))
+        for place in self._loop.replaced.values():
+            value = self._state[place].addressable_shards[0].data
+            self._loop.captured[place].assign(np.asarray(value))
         self._state = None
 
     def _warn_of_differences(self) -> None:
         """Warns if a variable is not the same on all devices, as the first device's is saved."""
         assert self._state is not None
-        for parameter in self._overwritten.values():
+        for place in self._loop.replaced.values():
             first, *others = (
-                np.asarray(shard.data) for shard in self._state[parameter].addressable_shards
+                np.asarray(shard.data) for shard in self._state[place].addressable_shards
             )
             if not all(np.array_equal(first, other, equal_nan=True) for other in others):
                 logging.warning(
-                    f"{self._captured[parameter].name} is not the same on all devices, and only "
+                    f"{self._loop.captured[place].name} is not the same on all devices, and only "
                     "that of the first is kept: with batch normalization, set synchronized=True"
                 )
 
     def _push(self) -> list[jax.Array]:
         """Returns the values of the variables, on every device."""
-        for index, variable in enumerate(self._captured):
-            if any(variable is each for each in self._input.resident) and index not in self._data:
-                self._data[index] = self._put([variable.numpy()])[0]
-        return [
-            self._data[index]
-            if index in self._data
-            else self._put([np.asarray(tf.convert_to_tensor(each))])[0]
-            for index, each in enumerate(self._captured)
-        ]
+        captured = self._loop.captured
+        if self._data is None:
+            resident = set(map(id, self._input.resident))
+            places = [place for place, each in enumerate(captured) if id(each) in resident]
+            data = self._put([captured[place].numpy() for place in places])
+            self._data = dict(zip(places, data, strict=True))
+        state = {
+            place: np.asarray(tf.convert_to_tensor(each))
+            for place, each in enumerate(captured)
+            if place not in self._data
+        }
+        arrays = self._data | dict(zip(state, self._put(list(state.values())), strict=True))
+        return [arrays[place] for place in range(len(captured))]
 
     def _put(self, values: Sequence[Any]) -> list[jax.Array]:
         """Copies values to every device."""
@@ -176,34 +171,18 @@ class PjrtLoop(DeviceStateLoop):
                 for part in tf.nest.flatten(element)
             ]
 
-    def _sum(self, results: list[list[jax.Array]]) -> Totals:
+    def _sum(self, results: list[list[list[jax.Array]]]) -> Totals:
         """Returns the totals over all replicas, given what each launch returned."""
         totals = [each.numpy() for each in tf.nest.flatten(initial_totals(self._step))]
-        for shards in results:
-            parts = np.array_split(np.arange(len(shards)), len(totals))
-            for index, part in enumerate(parts):
-                values = np.stack([np.asarray(shards[each]) for each in part])
+        for launch in results:
+            for index, shards in enumerate(launch):
+                values = np.stack([np.asarray(shard) for shard in shards])
                 totals[index] = (
                     np.minimum(totals[index], values.min(axis=0))
                     if totals[index].dtype == np.int64
                     else totals[index] + values.sum(axis=0, dtype=np.float32)
                 )
         return Totals(*map(tf.constant, totals))
-
-
-def _lower(program: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
-    """Returns the HLO of the loop.
-
-    Raises:
-      UserError: If it contains an operation that XLA cannot compile.
-    """
-    try:
-        return lowering.lower_to_hlo(program, *specs)
-    except Exception as error:  # TensorFlow raises exceptions of many types
-        raise UserError(
-            f"XLA cannot compile the loop ({reason(error)})",
-            "replace the operation, or give --runtime=tensorflow",
-        ) from error
 
 
 @contextlib.contextmanager

@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from ..data.feed.loop_input import LoopInput
+from ..errors import UserError, reason
 from ..training.loop import replica_loop
 from ..training.step import ReplicaStep
+from . import client
+from .slice_strategy import SliceStrategy
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaLoop:
+    """The loop of one replica as a program of XLA.
+
+    Attributes:
+      hlo: See `lower_to_hlo`.
+      captured: The parameters after the arguments: variables, and tensors of the host.
+      results: The number of results before the variables that the loop changes.
+      replaced: For each result that is the new value of a variable, its index in `captured`.
+    """
+
+    hlo: bytes
+    captured: list[Any]
+    results: int
+    replaced: dict[int, int]
+
+
+def lower_loop(step: ReplicaStep, loop_input: LoopInput, replicas: int) -> ReplicaLoop:
+    """Converts the loop of one of several replicas to a program for jax.
+
+    Args:
+      step: The updates of one replica.
+      loop_input: The input of the loop, opened under a `SliceStrategy` of all replicas.
+      replicas: The number of replicas.
+
+    Raises:
+      UserError: If the loop contains an operation that XLA cannot compile.
+    """
+    program, specs = make_replica_program(step, SliceStrategy(replicas), loop_input)
+    try:
+        hlo = lower_to_hlo(program, *specs)
+    except Exception as error:  # TensorFlow raises exceptions of many types
+        raise UserError(
+            f"XLA cannot compile the loop ({reason(error)})",
+            "replace the operation, or give --runtime=tensorflow",
+        ) from error
+    replaced = client.overwritten_parameters(hlo)
+    return ReplicaLoop(
+        hlo,
+        captured_values(program, *specs),
+        len(program.get_concrete_function(*specs).outputs),
+        {result: parameter - len(specs) for result, parameter in replaced.items()},
+    )
 
 
 def make_replica_program(

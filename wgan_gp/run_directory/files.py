@@ -12,6 +12,8 @@ import tensorflow as tf
 from ..errors import UserError, reason
 from .buckets import explain_bucket_error
 
+# The way out for a file of --output that cannot be read or written.
+OUTPUT_REMEDY = "free disk space or check the permissions, or give another --output"
 _INCOMPLETE = ".incomplete"  # the folder of the files that are being written
 MOST_BYTES = 2**28  # of a file that is read whole; a matrix of data.json has up to 11 MB
 
