@@ -1,5 +1,6 @@
 """Tests of several processes that train together, configured by TF_CONFIG."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -22,6 +23,7 @@ from wgan_gp.app.run_errors import explain_error
 from wgan_gp.config import Config, as_text
 from wgan_gp.errors import UserError
 from wgan_gp.runtime import cluster as workers
+from wgan_gp.runtime import devices as runtime_devices
 from wgan_gp.runtime.devices import connect
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -97,8 +99,12 @@ def read_until(process, line):
     raise AssertionError(process.stderr.read())
 
 
+both_runtimes = pytest.mark.parametrize("runtime", ["tensorflow", "pjrt"])
+
+
 @pytest.mark.slow
-def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
+@both_runtimes
+def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path, runtime):
     """Streams images. The tests of data show that processes have their parts of other data."""
     folder = tmp_path / "pictures" / "all"
     folder.mkdir(parents=True)
@@ -106,7 +112,7 @@ def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path)
         PIL.Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
     settings = {"dataset": "image_folder", "data_dir": str(folder), "cache": "off"}
     settings |= {"image_size": 8, "conditioning": "none", "model": "mlp", "sample_interval": 0}
-    assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
+    assert finish(start(tmp_path, 4, runtime=runtime, **settings)) == [(0, []), (0, [])]
     chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
     settings |= {"steps_per_loop": 2, "learning_rate_schedule": "constant"}
     alone, _ = train_tiny(tmp_path / "alone", train_steps=4, **settings)
@@ -119,17 +125,18 @@ def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path):
-    chief, other = start(tmp_path, 100_000)
+@both_runtimes
+def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path, runtime):
+    chief, other = start(tmp_path, 100_000, runtime=runtime)
     read_until(chief, "after 6")
     other.kill()
     (status, errors), _ = finish([chief, other])
     assert status == 2 and len(errors) == 1
-    assert errors[0].startswith("error: another process of TF_CONFIG has ended")
+    assert errors[0].startswith("error: another process has ended")
     assert "start the same command on every machine" in errors[0]
     saved = max(int(name.removeprefix("ckpt-")) for name in checkpoints(tmp_path / "run"))
     assert saved >= 4
-    chief, other = start(tmp_path, 100_000)
+    chief, other = start(tmp_path, 100_000, runtime=runtime)
     # The first loop starts from the checkpoint.
     assert other.stdout.readline().strip() == f"after {saved + 2}"
     other.send_signal(signal.SIGTERM)
@@ -140,9 +147,21 @@ def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path
 
 
 @pytest.mark.slow
-def test_both_roll_back_together(tmp_path):
+def test_a_killed_chief_ends_the_other_process_of_jax(tmp_path):
+    """The chief runs the service of jax, without which jax aborts a process."""
+    chief, other = start(tmp_path, 100_000, runtime="pjrt")
+    read_until(chief, "after 6")
+    chief.kill()
+    _, (status, errors) = finish([chief, other])
+    assert status == 2 and len(errors) == 1
+    assert errors[0].startswith("error: another process has ended")
+
+
+@pytest.mark.slow
+@both_runtimes
+def test_both_roll_back_together(tmp_path, runtime):
     """Uses a learning rate at which every critic overflows."""
-    settings = {"critic_learning_rate": 1e25, "on_nonfinite": "rollback"}
+    settings = {"runtime": runtime, "critic_learning_rate": 1e25, "on_nonfinite": "rollback"}
     (status, chiefs), (other_status, others) = finish(start(tmp_path, 20, **settings))
     assert status == other_status == 2
     assert chiefs == others and len(chiefs) == 1
@@ -151,7 +170,8 @@ def test_both_roll_back_together(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_with_different_directories_are_refused(tmp_path):
+@both_runtimes
+def test_processes_with_different_directories_are_refused(tmp_path, runtime):
     settings = {name: TINY[name] for name in ("dataset", "model", "model_depth")}
     train_tiny(
         tmp_path / "alone",
@@ -160,9 +180,10 @@ def test_processes_with_different_directories_are_refused(tmp_path):
         learning_rate_schedule="constant",
         **settings,
     )
+    settings["runtime"] = runtime
     for status, errors in finish(start(tmp_path, 4, ["alone", "other"], **settings)):
         assert status == 2
-        assert "the processes of TF_CONFIG start at different iterations [0, 2]" in errors[0]
+        assert "the processes start at different iterations [0, 2]" in errors[0]
 
 
 @pytest.mark.parametrize(
@@ -228,8 +249,9 @@ def test_cpu_replicas_require_a_single_machine(monkeypatch):
 def test_a_peer_that_does_not_start_is_named():
     own, other = free_addresses(2)
     message = f"no process responds at {other} of TF_CONFIG after --start_timeout=0.2"
-    with pytest.raises(UserError, match=message):
-        workers.wait_for_peers(workers.Cluster((own, other), 0), 0.2)
+    peers = workers.meeting_peers(workers.Cluster((own, other), 0), 0.2)
+    with pytest.raises(UserError, match=message), peers:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -256,15 +278,22 @@ def test_a_process_that_cannot_use_its_address_is_refused():
         taken.bind(("", 0))
         taken.listen()
         own = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"cannot use its address {own} of TF_CONFIG"):
-            workers.wait_for_peers(workers.Cluster((own, "127.0.0.1:1"), 0), 5)
+        peers = workers.meeting_peers(workers.Cluster((own, "127.0.0.1:1"), 0), 5)
+        with pytest.raises(UserError, match=f"cannot use its address {own} of TF_CONFIG"), peers:
+            pass
 
 
-def replace_gather(monkeypatch, other):
-    """Makes `gather` return the numbers of this process, and `other` of them for a second one."""
-    monkeypatch.setattr(
-        workers, "gather", lambda strategy, numbers: np.array([numbers, other(numbers)])
-    )
+class FakePeers(workers.Peers):
+    """The numbers of this process, and `other` of them for a second one."""
+
+    def __init__(self, other):
+        self._other = other
+
+    def gather(self, numbers):
+        return np.array([numbers, self._other(numbers)])
+
+    def end(self):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -272,56 +301,56 @@ def replace_gather(monkeypatch, other):
     [
         (0, r"find different numbers of images \[100, 101\] in --data_dir"),
         (1, "find different file names or classes in --data_dir"),
-        (2, "some processes of TF_CONFIG have held-out data, and others do not"),
+        (2, "some processes have held-out data, and others do not"),
         (3, r"start at different iterations \[5, 6\]"),
     ],
 )
-def test_processes_of_different_runs_are_refused(monkeypatch, column, message):
-    replace_gather(monkeypatch, lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
+def test_processes_of_different_runs_are_refused(column, message):
+    peers = FakePeers(lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
     with pytest.raises(UserError, match=message):
-        workers.check_same_run(None, 100, {"names": "a", "classes": "b"}, False, 5)
+        workers.check_same_run(peers, 100, {"names": "a", "classes": "b"}, False, 5)
 
 
-def gathered_numbers(monkeypatch, config):
+def gathered_numbers(config):
     """Returns all numbers that `check_same_flags` gathers from a process."""
     found = []
-    replace_gather(monkeypatch, lambda numbers: found.append(numbers) or numbers)
-    workers.check_same_flags(None, config)
+    workers.check_same_flags(FakePeers(lambda numbers: found.append(numbers) or numbers), config)
     return found
 
 
-def test_every_flag_that_must_be_equal_is_compared(monkeypatch):
+def test_every_flag_that_must_be_equal_is_compared():
     base = Config(dataset="tfrecord", data_dir="a")
     for field in dataclasses.fields(Config):
         other = dataclasses.replace(base)
         # This avoids the checks of the configuration, which are not tested here.
         object.__setattr__(other, field.name, "another")
-        numbers_of_other = gathered_numbers(monkeypatch, other)
-        replace_gather(monkeypatch, lambda numbers, queue=numbers_of_other: queue.pop(0))
+        numbers_of_other = gathered_numbers(other)
+        peers = FakePeers(lambda numbers, queue=numbers_of_other: queue.pop(0))
         if field.metadata["per_process"]:
-            workers.check_same_flags(None, base)
+            workers.check_same_flags(peers, base)
             continue
         value = re.escape(f"--{field.name}={as_text(getattr(base, field.name))}")
         with pytest.raises(
             UserError, match=rf"different flags \(this process: {value}\) — start the"
         ):
-            workers.check_same_flags(None, base)
+            workers.check_same_flags(peers, base)
 
 
-def test_another_version_of_the_program_is_refused(monkeypatch):
-    replace_gather(monkeypatch, lambda numbers: [numbers[0] + 1])
+def test_another_version_of_the_program_is_refused():
+    peers = FakePeers(lambda numbers: [numbers[0] + 1])
     with pytest.raises(UserError, match=r"run different versions of this program .* — install the"):
-        workers.check_same_flags(None, Config())
+        workers.check_same_flags(peers, Config())
 
 
 def test_flags_are_compared_before_anything_is_created(tmp_path, monkeypatch):
     """Without this check, the processes would wait for each other or crash."""
     monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 0))
-    monkeypatch.setattr(workers, "wait_for_peers", lambda *_: None)
+    monkeypatch.setattr(workers, "meeting_peers", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda: None)
     config = resolved(Config(seed=16, model_dir=str(tmp_path / "run")))
-    queue = gathered_numbers(monkeypatch, dataclasses.replace(config, seed=15))
-    replace_gather(monkeypatch, lambda numbers: queue.pop(0))
+    queue = gathered_numbers(dataclasses.replace(config, seed=15))
+    peers = FakePeers(lambda numbers: queue.pop(0))
+    monkeypatch.setattr(runtime_devices, "StrategyPeers", lambda _: peers)
     with pytest.raises(UserError, match=r"different flags \(this process: --seed=16\)"):
         train_config(config)
     assert not (tmp_path / "run").exists()

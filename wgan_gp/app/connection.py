@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import typing
 
 from absl import logging
@@ -50,7 +49,6 @@ def choose_runtime(config: Config, root: str = "/") -> str:
     else:
         only_jax = (
             config.cpu_replicas == 1
-            and "TF_CONFIG" not in os.environ
             and pjrt.has_nvidia_gpu(root)
             and bool(installed_versions(pjrt.CUDA_PLUGINS))
             and not _tensorflow_has_gpu()
@@ -123,8 +121,6 @@ def _connect_jax(config: Config) -> Devices:
     """Connects through jax."""
     config.check_pjrt()
     check_jax("--runtime=pjrt")
-    if "TF_CONFIG" in os.environ:
-        raise UserError("--runtime=pjrt trains on one machine, but TF_CONFIG is set", "unset it")
     from ..pjrt.devices import connect as connect_jax  # noqa: PLC0415
 
     return connect_jax(config)

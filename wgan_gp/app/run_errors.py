@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..config import PYTHON, Config, registered_names
 from ..data.feed.pipeline_errors import user_error_of
 from ..errors import UserError, reason
-from ..runtime.cluster import Cluster, find_cluster
+from ..runtime.cluster import Cluster, find_cluster, lost_peer
 from .user_code.loading import is_reference
 
 _LOST_CONNECTION = (
@@ -53,11 +53,7 @@ def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) ->
         isinstance(error, tf.errors.InternalError) and "ollective" in error.message
     )
     if cluster.has_peers and peer_is_lost:
-        return UserError(
-            f"another process of TF_CONFIG has ended ({type(error).__name__}: {reason(error)})",
-            "start the same command on every machine: training continues from the last checkpoint "
-            f"in {config.run_directory}",
-        )
+        return lost_peer(f"{type(error).__name__}: {reason(error)}", config)
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(
             f"the run does not fit in memory ({reason(error)})",

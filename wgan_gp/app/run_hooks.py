@@ -37,14 +37,14 @@ class PeersHook(Hook):
 
     def __init__(self, run: Run, fingerprint: dict[str, Any] | None, has_held_out: bool):
         self._run = run
+        self._peers = run.devices.peers
         self._fingerprint = fingerprint
         self._has_held_out = has_held_out
 
     def begin(self, iteration: int) -> None:
-        devices = self._run.devices
-        if devices.cluster.has_peers:
+        if self._peers is not None:
             cluster.check_same_run(
-                devices.strategy,
+                self._peers,
                 self._run.data.size,
                 self._fingerprint,
                 self._has_held_out,
@@ -53,10 +53,11 @@ class PeersHook(Hook):
 
     def agree_to_stop(self, signal: int | None) -> int | None:
         """Returns a signal that this process or a peer received, so that all stop together."""
-        devices = self._run.devices
-        if devices.cluster.has_peers:
-            return cluster.agree_to_stop(devices.strategy, signal)
-        return signal
+        return signal if self._peers is None else cluster.agree_to_stop(self._peers, signal)
+
+    def end(self, iteration: int) -> None:
+        if self._peers is not None:
+            self._peers.end()
 
     def reads_state(self, loop: LoopResult) -> bool:
         return False

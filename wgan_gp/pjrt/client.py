@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.export
 import numpy as np
-from jax._src import compiler
+from jax._src import clusters, compiler, distributed
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax, xla_client
 from jax._src.lib import hlo as _hlo
@@ -25,11 +25,15 @@ from jaxlib.mlir.dialects import stablehlo as stablehlo_dialect
 # Everything private that is used below, so that another version of jax fails when this is imported.
 _USED = (
     _hlo.hlo_module_from_text,
+    _jax.get_distributed_runtime_client,
+    _jax.get_distributed_runtime_service,
     _jax.DeviceList,
     _jax.hlo_module_cost_analysis,
     _jax.mlir.serialize_portable_artifact,
+    clusters.ClusterEnv.auto_detect_unset_distributed_params,
     compiler.compile_or_get_cached,
     compiler.get_compile_options,
+    distributed.global_state.num_processes,
     jax_mlir.make_ir_context,
     stablehlo_dialect.StablehloCompatibilityRequirement.WEEK_12,
     stablehlo_dialect.get_version_from_compatibility_requirement,
@@ -180,3 +184,47 @@ class Program:
     def hlo(self) -> str:
         """The optimized program, as text."""
         return self._executable.hlo_modules()[0].to_string()
+
+
+def find_tpu_processes(seconds: int) -> tuple[str, int, int]:
+    """Returns the address of the first process of a TPU, their number and the own index.
+
+    On machines that do not know a TPU slice, this is one process without an address.
+
+    Args:
+      seconds: The time limit.
+    """
+    address, processes, index, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+        None, None, None, None, None, seconds
+    )
+    return (address, processes, index) if address is not None else ("", 1, 0)
+
+
+def connect_processes(address: str, processes: int, index: int, *, seconds: int) -> Any:
+    """Makes the devices of all processes the devices of jax, and returns the connection.
+
+    `jax.distributed.initialize` also handles SIGTERM, which this program does itself, and at the
+    end of a process that failed, it waits for minutes.
+
+    Args:
+      address: HOST:PORT of the first process.
+      processes: The number of processes.
+      index: The index of this process.
+      seconds: The time limit.
+    """
+    state = distributed.global_state
+    if index == 0:
+        state.service = _jax.get_distributed_runtime_service(
+            f"[::]:{address.rpartition(':')[2]}", processes
+        )
+    connection = _jax.get_distributed_runtime_client(
+        address,
+        index,
+        init_timeout=seconds,
+        use_compression=True,
+        shutdown_on_destruction=False,
+    )
+    connection.connect()
+    state.coordinator_address, state.process_id = address, index
+    state.client, state.num_processes = connection, processes
+    return connection

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+from collections.abc import Sequence
 
 import jax
 import tensorflow as tf
@@ -11,10 +13,10 @@ import tensorflow as tf
 from ..config import Config
 from ..data.store.cache import cache_folder
 from ..errors import UserError, reason
-from ..runtime.cluster import SINGLE_PROCESS
+from ..runtime.cluster import SINGLE_PROCESS, check_same_flags
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
-from . import CUDA_PLUGINS, REQUIRED, client, has_nvidia_gpu
+from . import CUDA_PLUGINS, REQUIRED, client, has_nvidia_gpu, processes
 
 
 def connect(config: Config) -> Devices:
@@ -23,17 +25,25 @@ def connect(config: Config) -> Devices:
     The networks and everything outside the loop are on the CPU, with a strategy of one replica.
 
     Raises:
-      UserError: If jax does not have the devices, or the batch sizes do not fit their number.
+      UserError: If jax does not have the devices, the batch sizes do not fit their number, or the
+        other processes do not start in time or have other flags.
     """
-    if config.tpu is None and config.cpu_replicas > 1:
-        jax.config.update("jax_platforms", "cpu")  # does not touch a TPU that another process uses
+    _leave_tpu_alone(config)
     keep_programs()
+    peers = processes.connect(config)
     platform, devices = _find(config)
     config.check_replicas(len(devices))
     with contextlib.suppress(RuntimeError):  # this process has used TensorFlow before
         tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    return Devices(strategy, SINGLE_PROCESS, platform, tuple(devices))
+    if peers is not None:
+        check_same_flags(peers, config)
+    return Devices(
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        SINGLE_PROCESS if peers is None else peers.cluster,
+        platform,
+        tuple(devices),
+        peers,
+    )
 
 
 def keep_programs() -> None:
@@ -47,18 +57,35 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "programs"))
 
 
+def _leave_tpu_alone(config: Config) -> None:
+    """Makes jax use no TPU without --tpu, which takes long and excludes other processes from it."""
+    if config.tpu is not None or "JAX_PLATFORMS" in os.environ:
+        return
+    uses_gpu = config.cpu_replicas == 1 and has_nvidia_gpu() and installed_versions(CUDA_PLUGINS)
+    if uses_gpu:
+        jax.config.update("jax_platforms", "cuda,cpu")
+    elif config.cpu_replicas > 1 or installed_versions(["libtpu"]):
+        jax.config.update("jax_platforms", "cpu")
+
+
 def _find(config: Config) -> tuple[str, list[jax.Device]]:
-    """Returns the platform and its devices."""
+    """Returns the platform and its devices, those of the first process first."""
     if config.tpu is not None:
         remedy = f'run it on a TPU VM, with libtpu: pip install "jax[tpu]=={REQUIRED["jax"]}"'
         cores = _devices("tpu", "--tpu=local", remedy)
         count = config.tpu_cores or len(cores)
         if count > len(cores):
             raise UserError(f"--tpu_cores={count}, but this machine has {len(cores)}", "give fewer")
+        if count < len(cores) and jax.process_count() > 1:
+            raise UserError(
+                f"--tpu_cores={count} requires a single machine, but the TPU has "
+                f"{jax.process_count()}",
+                "omit it",
+            )
         return "TPU", cores[:count]
     if config.cpu_replicas == 1:
         try:
-            return "GPU", jax.devices("gpu")
+            return "GPU", _in_order(jax.devices("gpu"))
         except RuntimeError as error:
             if has_nvidia_gpu() and installed_versions(CUDA_PLUGINS):
                 raise UserError(
@@ -66,23 +93,37 @@ def _find(config: Config) -> tuple[str, list[jax.Device]]:
                     "start a new process, update the driver of the GPU, or set "
                     "CUDA_VISIBLE_DEVICES=-1 to train on the CPU",
                 ) from error
-            return "CPU", jax.devices("cpu")[:1]
+            return "CPU", _cpu_replicas(jax.devices("cpu"), 1)
     count = config.cpu_replicas
     if jax.config.jax_num_cpu_devices < count:
         with contextlib.suppress(RuntimeError):  # jax has made its devices already
             jax.config.update("jax_num_cpu_devices", count)
-    devices = _devices("cpu", f"--cpu_replicas={count}", "install jax")
-    if len(devices) < count:
+    devices = _cpu_replicas(_devices("cpu", f"--cpu_replicas={count}", "install jax"), count)
+    if len(devices) < count * jax.process_count():
         raise UserError(
             f"--cpu_replicas={count} cannot be set up after this process used jax",
             "start a new process, and train before anything else uses jax",
         )
-    return "CPU", devices[:count]
+    return "CPU", devices
+
+
+def _cpu_replicas(devices: Sequence[jax.Device], count: int) -> list[jax.Device]:
+    """Returns the first `count` devices of each process."""
+    return [
+        device
+        for _, own in itertools.groupby(_in_order(devices), lambda each: each.process_index)
+        for device in itertools.islice(own, count)
+    ]
+
+
+def _in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
+    """Returns devices in the order in which the processes read the parts of a global batch."""
+    return sorted(devices, key=lambda each: (each.process_index, each.id))
 
 
 def _devices(platform: str, flag: str, remedy: str) -> list[jax.Device]:
     try:
-        return jax.devices(platform)
+        return _in_order(jax.devices(platform))
     except (RuntimeError, client.RuntimeFailure) as error:
         raise UserError(
             f"jax cannot use the devices of {flag} ({reason(error)})", remedy

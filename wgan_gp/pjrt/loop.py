@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ..data.feed.loop_input import LoopInput
@@ -18,7 +19,7 @@ from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial_totals
 from ..training.step import ReplicaStep
-from . import client, lowering
+from . import client, lowering, processes
 
 _PREFETCHED = 2  # elements that the host prepares while the devices compute
 
@@ -40,7 +41,7 @@ class PjrtLoop(DeviceStateLoop):
     Args:
       step: The updates of one replica. Its variables are on the host.
       loop_input: The input of the loop, opened under a `SliceStrategy` of all replicas.
-      devices: The devices of jax, one for each replica.
+      devices: The devices of jax, one for each replica; those of the first process are first.
     """
 
     profiler = _Profiler
@@ -51,6 +52,7 @@ class PjrtLoop(DeviceStateLoop):
         self._step = step
         self._input = loop_input
         self._replicas = len(devices)
+        self._local_replicas = self._replicas // jax.process_count()
         self._iterations_per_launch = loop_input.steps // step.optimization.n_critic
         began = time.perf_counter()
         logging.info(f"compiling the loop for {self._replicas} x {devices[0].device_kind}")
@@ -71,10 +73,14 @@ class PjrtLoop(DeviceStateLoop):
         The next loop starts with the values of the variables of TensorFlow.
         """
         self._state = None
-        context = tf.distribute.InputContext(num_replicas_in_sync=self._replicas)
+        context = tf.distribute.InputContext(
+            num_input_pipelines=jax.process_count(),
+            input_pipeline_id=jax.process_index(),
+            num_replicas_in_sync=self._replicas,
+        )
         elements = self._input.dataset(data, context, first_step)
         return iter(
-            elements.batch(self._replicas, drop_remainder=True)
+            elements.batch(self._local_replicas, drop_remainder=True)
             .prefetch(_PREFETCHED)
             .as_numpy_iterator()
         )
@@ -161,22 +167,31 @@ class PjrtLoop(DeviceStateLoop):
     def _put(self, values: Sequence[Any]) -> list[jax.Array]:
         """Copies values to every device."""
         with jax.enable_x64(True):  # iterations are counted in 64 bits
-            return [jax.device_put(each, self._same) for each in values]
+            return [_put(self._same, each, each.shape) for each in values]
 
     def _put_element(self, element: Any) -> list[jax.Array]:
         """Copies the parts `[replicas, ...]` of an element to their devices."""
         with jax.enable_x64(True):
             return [
-                jax.device_put(part.reshape(-1, *part.shape[2:]), self._of_each)
+                _put(
+                    self._of_each,
+                    part.reshape(-1, *part.shape[2:]),
+                    (self._replicas * part.shape[1], *part.shape[2:]),
+                )
                 for part in tf.nest.flatten(element)
             ]
 
     def _sum(self, results: list[list[list[jax.Array]]]) -> Totals:
         """Returns the totals over all replicas, given what each launch returned."""
         totals = [each.numpy() for each in tf.nest.flatten(initial_totals(self._step))]
-        for launch in results:
-            for index, shards in enumerate(launch):
-                values = np.stack([np.asarray(shard) for shard in shards])
+        launches = [
+            [np.stack(list(map(np.asarray, shards))) for shards in each] for each in results
+        ]
+        if jax.process_count() > 1:
+            with jax.enable_x64(True):
+                launches = multihost_utils.process_allgather(launches, tiled=True)
+        for launch in launches:
+            for index, values in enumerate(launch):
                 totals[index] = (
                     np.minimum(totals[index], values.min(axis=0))
                     if totals[index].dtype == np.int64
@@ -185,12 +200,20 @@ class PjrtLoop(DeviceStateLoop):
         return Totals(*map(tf.constant, totals))
 
 
+def _put(sharding: NamedSharding, values: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Returns an array of all processes, given the part of this one."""
+    return jax.make_array_from_process_local_data(sharding, values, shape)
+
+
 @contextlib.contextmanager
 def _explaining(what: str) -> Iterator[None]:
     """Raises a UserError in place of an error of the compiler or of a device."""
     try:
         yield
     except client.RuntimeFailure as error:
+        peers, is_short = processes.peers(), "RESOURCE_EXHAUSTED" in str(error)
+        if peers is not None and not is_short:
+            raise peers.explain(error) from error
         raise UserError(
             f"{what} ({reason(error)})",
             "if it is short of memory, use a smaller --batch_size or --model_width",

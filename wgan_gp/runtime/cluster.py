@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -124,10 +124,10 @@ def connect_cluster(cluster: Cluster, config: Config) -> tf.distribute.Strategy:
     """Waits for all processes and returns a strategy over their GPUs, or over their CPUs.
 
     Raises:
-      UserError: If this process cannot use its address, another process does not start in time,
-        or the processes have different flags.
+      UserError: If this process cannot use its address, or another process does not start in time.
     """
-    wait_for_peers(cluster, config.start_timeout)
+    with meeting_peers(cluster, config.start_timeout):
+        pass  # TensorFlow's server replaces the socket
     late = (
         f"not all of the processes in TF_CONFIG ({', '.join(cluster.addresses)}) responded as "
         f"this program within --start_timeout={config.start_timeout} seconds"
@@ -141,15 +141,18 @@ def connect_cluster(cluster: Cluster, config: Config) -> tf.distribute.Strategy:
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise _address_error(cluster, error) from error
-    # The check must come before variables are created, which synchronizes all processes.
-    check_same_flags(strategy, config)
     return strategy
 
 
-def wait_for_peers(cluster: Cluster, seconds: float) -> None:
+@contextlib.contextmanager
+def meeting_peers(cluster: Cluster, seconds: float) -> Iterator[socket.socket]:
     """Waits until every other process accepts connections at its address.
 
     TensorFlow also waits for them, but without a time limit, and no Python timer can interrupt it.
+    jax ends the process with a stack trace if they are late.
+
+    Yields:
+      The socket at which this process accepts connections until the context ends.
 
     Raises:
       UserError: If a process does not respond in time, or this process cannot use its address.
@@ -157,7 +160,6 @@ def wait_for_peers(cluster: Cluster, seconds: float) -> None:
     port = int(cluster.own_address.rpartition(":")[2])
     missing = [address for address in cluster.addresses if address != cluster.own_address]
     end = time.monotonic() + seconds
-    # Other processes connect to this socket until TensorFlow's server replaces it.
     try:
         listener = socket.create_server(("", port))
     except OSError as error:
@@ -173,6 +175,7 @@ def wait_for_peers(cluster: Cluster, seconds: float) -> None:
                     "that the machines can reach each other",
                 )
             time.sleep(0.1)
+        yield listener
 
 
 def _accepts_connections(address: str) -> bool:
@@ -191,52 +194,72 @@ def _address_error(cluster: Cluster, error: Exception) -> UserError:
     )
 
 
-def gather(strategy: tf.distribute.Strategy, numbers: list[int]) -> np.ndarray:
-    """Returns the `numbers` of every replica, `[replicas, n]`; all processes must call it."""
-    return _gather_function(strategy)(tf.constant([numbers], tf.int64)).numpy()
+class Peers(abc.ABC):
+    """The connection to the other processes, each of which must make the same calls."""
+
+    @abc.abstractmethod
+    def gather(self, numbers: list[int]) -> np.ndarray:
+        """Returns the `numbers` of every process, `[processes or replicas, n]`."""
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Declares that this process has no more calls to make."""
 
 
-@functools.lru_cache(maxsize=1)  # called after every loop and traced once
-def _gather_function(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Tensor]:
-    @tf.function
-    def gather_rows(row: tf.Tensor) -> tf.Tensor:
-        return strategy.gather(strategy.run(lambda: tf.identity(row)), axis=0)
+class StrategyPeers(Peers):
+    """The connection that a strategy of TensorFlow has.
 
-    return gather_rows
+    Args:
+      strategy: The strategy over the replicas of all processes.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        @tf.function  # called after every loop and traced once for each number of numbers
+        def gather_rows(row: tf.Tensor) -> tf.Tensor:
+            return strategy.gather(strategy.run(lambda: tf.identity(row)), axis=0)
+
+        self._gather_rows = gather_rows
+
+    def gather(self, numbers: list[int]) -> np.ndarray:
+        return self._gather_rows(tf.constant([numbers], tf.int64)).numpy()
+
+    def end(self) -> None:
+        """Does nothing, because processes of TensorFlow may end at any time."""
 
 
-def agree_to_stop(strategy: tf.distribute.Strategy, signal: int | None) -> int | None:
+def agree_to_stop(peers: Peers, signal: int | None) -> int | None:
     """Returns a signal that any process received, so that all stop after the same loop."""
-    return int(gather(strategy, [signal or 0]).max()) or None
+    return int(peers.gather([signal or 0]).max()) or None
 
 
-def check_same_flags(strategy: tf.distribute.Strategy, config: Config) -> None:
+def check_same_flags(peers: Peers, config: Config) -> None:
     """Raises UserError unless all processes have the same program version and flags.
 
-    Settings that are declared `per_process` may differ.
+    Settings that are declared `per_process` may differ. It must be called before variables are
+    created, which synchronizes all processes.
     """
     names = [
         field.name for field in dataclasses.fields(config) if not field.metadata["per_process"]
     ]
-    if _differ(gather(strategy, [_digest([tf.__version__, names])])[:, 0]):
+    if _differ(peers.gather([_digest([tf.__version__, names])])[:, 0]):
         raise UserError(
-            "the processes of TF_CONFIG run different versions of this program or of TensorFlow",
+            "the processes run different versions of this program or of TensorFlow",
             "install the same versions on every machine",
         )
-    digests = gather(strategy, [_digest(getattr(config, name)) for name in names])
+    digests = peers.gather([_digest(getattr(config, name)) for name in names])
     differing = [name for name, column in zip(names, digests.T, strict=True) if _differ(column)]
     if differing:
         own_flags = ", ".join(
             f"--{name}={shorten(as_text(getattr(config, name)))}" for name in differing
         )
         raise UserError(
-            f"the processes of TF_CONFIG have different flags (this process: {own_flags})",
+            f"the processes have different flags (this process: {own_flags})",
             "start the same command on every machine",
         )
 
 
 def check_same_run(
-    strategy: tf.distribute.Strategy,
+    peers: Peers,
     examples: int | None,
     fingerprint: dict[str, Any] | None,
     held_out: bool,
@@ -245,7 +268,7 @@ def check_same_run(
     """Raises UserError unless all processes have the same data and start at the same iteration.
 
     Args:
-      strategy: The strategy over all processes.
+      peers: The other processes.
       examples: The number of examples in this process's dataset. None if they are generated.
       fingerprint: The fingerprint of the dataset's files; see data/fingerprint.py.
       held_out: Whether this process has held-out data, which the probe evaluates.
@@ -254,30 +277,38 @@ def check_same_run(
     # File sizes are not compared, because they are known for local files only.
     names_digest = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
     numbers = [examples or 0, names_digest, int(held_out), iteration]
-    sizes, names_digests, held_outs, iterations = gather(strategy, numbers).T
+    sizes, names_digests, held_outs, iterations = peers.gather(numbers).T
     if _differ(sizes):
         raise UserError(
-            f"the processes of TF_CONFIG find different numbers of images {_distinct(sizes)} in "
-            "--data_dir",
+            f"the processes find different numbers of images {_distinct(sizes)} in --data_dir",
             "provide the same files on all machines",
         )
     if _differ(names_digests):
         raise UserError(
-            "the processes of TF_CONFIG find different file names or classes in --data_dir",
+            "the processes find different file names or classes in --data_dir",
             "provide the same files on all machines",
         )
     if _differ(held_outs):
         raise UserError(
-            "some processes of TF_CONFIG have held-out data, and others do not",
+            "some processes have held-out data, and others do not",
             "give --test_data_dir on all machines or on none, and prepare the same splits of a "
             "dataset everywhere",
         )
     if _differ(iterations):
         raise UserError(
-            f"the processes of TF_CONFIG start at different iterations {_distinct(iterations)}, "
+            f"the processes start at different iterations {_distinct(iterations)}, "
             "so they do not share one --model_dir",
             "give a directory that all machines share, such as gs://BUCKET/RUN",
         )
+
+
+def lost_peer(cause: str, config: Config) -> UserError:
+    """Returns the error of a process that cannot continue because another one has ended."""
+    return UserError(
+        f"another process has ended ({cause})",
+        "start the same command on every machine: training continues from the last checkpoint in "
+        f"{config.run_directory}",
+    )
 
 
 def _digest(content: Any) -> int:

@@ -10,7 +10,15 @@ import tensorflow as tf
 from ..config import Config
 from ..errors import UserError
 from . import onednn
-from .cluster import SINGLE_PROCESS, Cluster, connect_cluster, find_cluster
+from .cluster import (
+    SINGLE_PROCESS,
+    Cluster,
+    Peers,
+    StrategyPeers,
+    check_same_flags,
+    connect_cluster,
+    find_cluster,
+)
 from .tpu_connection import connect_tpu
 
 
@@ -24,12 +32,14 @@ class Devices:
       platform: "TPU", "GPU" or "CPU", on which the steps run or for which they are compiled.
       chips: The devices of jax that run the loop, one for each replica, with --runtime=pjrt; else
         empty.
+      peers: The connection to the other processes, if there are any.
     """
 
     strategy: tf.distribute.Strategy
     cluster: Cluster
     platform: str
     chips: tuple[Any, ...] = ()
+    peers: Peers | None = None
 
     @property
     def replicas(self) -> int:
@@ -112,7 +122,7 @@ def connect(config: Config) -> Devices:
       UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
         or the batch sizes and flags do not fit the number of replicas.
     """
-    cluster = find_cluster(config)
+    cluster, peers = find_cluster(config), None
     if config.tpu is not None:
         strategy = connect_tpu(config)
     elif cluster.has_peers:
@@ -123,6 +133,8 @@ def connect(config: Config) -> Devices:
                 "omit it, or unset TF_CONFIG",
             )
         strategy = connect_cluster(cluster, config)
+        peers = StrategyPeers(strategy)
+        check_same_flags(peers, config)
     elif config.cpu_replicas > 1:
         strategy = mirror_cpu(config.cpu_replicas)
     else:
@@ -133,7 +145,7 @@ def connect(config: Config) -> Devices:
             else tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
         )
     config.check_replicas(strategy.num_replicas_in_sync)
-    devices = Devices(strategy, cluster, find_platform(config))
+    devices = Devices(strategy, cluster, find_platform(config), peers=peers)
     if devices.platform == "CPU":
         onednn.warn_if_off()
     return devices

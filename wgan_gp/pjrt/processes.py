@@ -1,0 +1,146 @@
+"""Several processes that train together with --runtime=pjrt, through the services of jax."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from ..config import Config
+from ..errors import UserError, reason
+from ..runtime.cluster import (
+    SINGLE_PROCESS,
+    Cluster,
+    Peers,
+    lost_peer,
+    meeting_peers,
+    parse_tf_config,
+)
+from . import client
+
+_REMEDY = (
+    "start the same command on every machine, and check that the machines can reach each other and "
+    "that the port is free"
+)
+_COMMON_FAILURE_SECONDS = 2  # in which the others report their own errors
+_LEAVING_SECONDS = 1  # in which the others leave the service of the first process
+
+
+class JaxPeers(Peers):
+    """The connection of this process to the others, which lasts until the process ends.
+
+    jax aborts this process if another one is lost, because the main thread may wait for it
+    forever. Here, the process ends with an error line instead.
+
+    Args:
+      cluster: All processes.
+      config: The configuration of the run.
+    """
+
+    def __init__(self, cluster: Cluster, config: Config):
+        self.cluster = cluster
+        self._config = config
+        self._has_ended = False
+        self._is_leaving = False
+        self._on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._stop)
+        ctypes.CDLL(None).signal(signal.SIGABRT, self._on_abort)
+        self._client = client.connect_processes(
+            cluster.addresses[0],
+            len(cluster.addresses),
+            cluster.index,
+            seconds=config.start_timeout,
+        )
+        atexit.register(self._leave)
+
+    def gather(self, numbers: list[int]) -> np.ndarray:
+        with jax.enable_x64(True):
+            try:
+                return multihost_utils.process_allgather(np.array(numbers, np.int64))
+            except client.RuntimeFailure as error:
+                raise self.explain(error) from error
+
+    def explain(self, error: Exception) -> UserError:
+        """Returns the error of a program of all processes that this process could not run."""
+        return lost_peer(reason(error), self._config)
+
+    def end(self) -> None:
+        self._has_ended = True
+
+    def _stop(self, _: int) -> None:
+        """Ends the process in place of abort(), in a thread of jax."""
+        if not self._is_leaving:
+            error = lost_peer("or jax has failed, as the lines above say", self._config)
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(0 if self._is_leaving and self._has_ended else 2)
+
+    def _leave(self) -> None:
+        """Leaves when all processes have ended, or soon after an error."""
+        self._is_leaving = True
+        with contextlib.suppress(client.RuntimeFailure):
+            if self._has_ended:
+                self._client.shutdown()
+                if self.cluster.is_chief:
+                    time.sleep(_LEAVING_SECONDS)
+            else:
+                self._client.wait_at_barrier("failed", _COMMON_FAILURE_SECONDS * 1000)
+
+
+_connected: list[JaxPeers] = []  # at most one, because a process connects once
+
+
+def connect(config: Config) -> JaxPeers | None:
+    """Connects to the other processes of TF_CONFIG, or to those of a TPU pod, if there are any.
+
+    Call it before anything else uses the devices of jax.
+
+    Raises:
+      UserError: If the other processes do not start in time.
+    """
+    if not _connected:
+        with _explaining_start(config):
+            if config.tpu is not None:
+                cluster = _find_pod(config)
+                if cluster.has_peers:
+                    _connected.append(JaxPeers(cluster, config))
+            elif (cluster := parse_tf_config()).has_peers:
+                with meeting_peers(cluster, config.start_timeout) as listener:
+                    if cluster.is_chief:
+                        listener.close()  # jax's service uses the address
+                    _connected.append(JaxPeers(cluster, config))
+    return peers()
+
+
+def peers() -> JaxPeers | None:
+    """Returns the connection to the other processes, if there are any."""
+    return _connected[0] if _connected else None
+
+
+def _find_pod(config: Config) -> Cluster:
+    """Returns the processes of a TPU of several machines, from its variables and metadata."""
+    address, processes, index = client.find_tpu_processes(config.start_timeout)
+    others = tuple(f"process {number}" for number in range(1, processes))
+    return Cluster((address, *others), index) if others else SINGLE_PROCESS
+
+
+@contextlib.contextmanager
+def _explaining_start(config: Config) -> Iterator[None]:
+    """Raises a UserError in place of an error in finding or connecting the processes."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of the network, of metadata, of jax
+        raise UserError(
+            "the processes that train together did not connect within "
+            f"--start_timeout={config.start_timeout} seconds ({reason(error)})",
+            _REMEDY,
+        ) from error
