@@ -1,14 +1,18 @@
 """The choice of the runtime, and what is said about devices that a run does not use."""
 
+import json
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
+from jax._src.clusters import cloud_tpu_cluster
 
 from wgan_gp.app import connection
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.pjrt import client, processes
 
 TPU_OF_JAX = ("jax", "libtpu")
 
@@ -63,9 +67,6 @@ def test_auto_takes_jax_for_a_gpu_that_tensorflow_lacks(machine, plugin, monkeyp
     machine(packages=[plugin], tensorflow_has_gpu=True)
     assert connection.choose_runtime(Config(), root) == "tensorflow"
     machine()
-    assert connection.choose_runtime(Config(), root) == "tensorflow"
-    monkeypatch.setenv("TF_CONFIG", "{}")
-    machine(packages=[plugin])
     assert connection.choose_runtime(Config(), root) == "tensorflow"
 
 
@@ -141,10 +142,45 @@ def test_a_tpu_of_jax_is_not_prepared_for_tensorflow(machine, monkeypatch):
     assert connection.tpu_of_tensorflow(Config(tpu="local")) == "local"
 
 
-def test_several_machines_are_refused(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", "{}")
-    with pytest.raises(UserError, match="TF_CONFIG is set"):
-        connection.connect(Config(runtime="pjrt"))
+def test_the_machines_of_a_tpu_are_found_by_the_variables_of_kubernetes(monkeypatch):
+    variables = {
+        "TPU_WORKER_HOSTNAMES": "localhost,127.0.0.1,127.0.0.2",
+        "TPU_WORKER_ID": "1",
+        "TPU_SKIP_MDS_QUERY": "true",
+        "MEGASCALE_COORDINATOR_ADDRESS": "",
+        "MEGASCALE_NUM_SLICES": "",
+        "MEGASCALE_SLICE_ID": "",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
+    address, processes, index = client.find_tpu_processes(seconds=5)
+    assert (address.partition(":")[0], processes, index) == ("localhost", 3, 1)
+
+
+def test_a_machine_without_a_slice_is_one_process():
+    assert processes.connect(Config(runtime="pjrt", tpu="local")) is None
+
+
+def test_a_tpu_that_cannot_find_its_other_machines_is_one_line(monkeypatch):
+    def fail(seconds):
+        raise ConnectionError("no metadata")
+
+    monkeypatch.setattr(client, "find_tpu_processes", fail)
+    message = r"did not connect within --start_timeout=7 seconds \(no metadata\) — start the same"
+    with pytest.raises(UserError, match=message):
+        processes.connect(Config(runtime="pjrt", tpu="local", start_timeout=7))
+
+
+def test_a_machine_that_does_not_start_is_named(monkeypatch):
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{own.getsockname()[1]}"
+    workers = {"worker": [address, "127.0.0.1:1"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": workers, "task": task}))
+    with pytest.raises(UserError, match=r"no process responds at 127.0.0.1:1 of TF_CONFIG"):
+        processes.connect(Config(runtime="pjrt", start_timeout=1))
 
 
 def test_a_tpu_that_jax_does_not_find_is_one_line():

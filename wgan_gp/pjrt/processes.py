@@ -70,6 +70,7 @@ class JaxPeers(Peers):
 
     def explain(self, error: Exception) -> UserError:
         """Returns the error of a program of all processes that this process could not run."""
+        self._is_leaving = True
         return lost_peer(reason(error), self._config)
 
     def end(self) -> None:
@@ -77,7 +78,9 @@ class JaxPeers(Peers):
 
     def _stop(self, _: int) -> None:
         """Ends the process in place of abort(), in a thread of jax."""
-        if not self._is_leaving:
+        if self._is_leaving:
+            time.sleep(_COMMON_FAILURE_SECONDS)  # the main thread ends the process
+        else:
             error = lost_peer("or jax has failed, as the lines above say", self._config)
             print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(0 if self._is_leaving and self._has_ended else 2)
