@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..data.datasets import Dataset
 from ..errors import UserError, reason
+from ..runtime.functions import function_on
 from . import classifier, pretrained
 from .examples import ArrayCache, Examples
 
@@ -132,10 +133,11 @@ def run_on_replicas(
         part = tf.slice(images, begin, [per_replica, *images.shape[1:]])
         return [output for output in extractor.extract(part) if output is not None]
 
-    @tf.function(autograph=False)
-    def on_all_replicas(images: tf.Tensor) -> list[tf.Tensor]:
+    def extract_features(images: tf.Tensor) -> list[tf.Tensor]:
         outputs = strategy.run(on_replica, args=(images,))
         return [strategy.gather(output, axis=0) for output in outputs]
+
+    on_all_replicas = function_on(strategy, extract_features)
 
     def extract(images: np.ndarray) -> list[np.ndarray]:
         missing = batch_size - len(images)  # padded, so that only one shape is traced

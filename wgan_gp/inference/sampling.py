@@ -12,6 +12,7 @@ import tqdm
 
 from ..data.scaling.conditions import Conditions
 from ..errors import UserError
+from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
 
@@ -169,11 +170,10 @@ class Sampler:
     def _on_all_replicas(self, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         """Returns a function that runs on all replicas and concatenates their results."""
 
-        @tf.function(autograph=False)
-        def run(*arguments: tf.Tensor) -> tf.Tensor:
+        def draw_samples(*arguments: tf.Tensor) -> tf.Tensor:
             return self.strategy.gather(self.strategy.run(function, args=arguments), axis=0)
 
-        return run
+        return function_on(self.strategy, draw_samples)
 
     def _latents(self, first: int | tf.Tensor, count: int) -> tf.Tensor:
         """Returns the latents of samples `first` ... `first + count - 1`."""

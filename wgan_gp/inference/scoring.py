@@ -21,6 +21,7 @@ from ..config import ScoreSettings
 from ..data.score_data import ExampleBatch
 from ..errors import UserError
 from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, write_atomic
+from ..runtime.functions import function_on
 from ..training.networks import bind_labels
 from .sampling import Sampler
 
@@ -64,7 +65,7 @@ class Scorer:
         self._score = score
         self._labeled_critic = labeled_critic
         self._share = 0
-        self._run = tf.function(self._run_on_replicas, autograph=False)
+        self._run = function_on(sampler.strategy, self._score_examples)
         self._pool: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def score(
@@ -108,7 +109,7 @@ class Scorer:
             squares[labels[:, None] != classes_of_samples] = np.inf
         return latents[np.argsort(squares, axis=1, kind="stable")[:, :starts]]
 
-    def _run_on_replicas(
+    def _score_examples(
         self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         def on_replica(*arguments: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream
 from .augmentation import without_transformation
 from .objective import Terms
@@ -104,8 +105,7 @@ class CriticProbe:
         # Traced once for all batches.
         program = tf.function(functools.partial(diagnose_critic, step), autograph=False)
 
-        @tf.function(autograph=False)
-        def diagnose(batches: list[Any]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        def diagnose_the_critic(batches: list[Any]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
             results = [strategy.run(program, args=batch) for batch in batches]
             terms = {name: gather([terms[name] for terms, _ in results]) for name in names}
             return terms, _flat(gather([fake for _, fake in results]))
@@ -113,7 +113,7 @@ class CriticProbe:
         def gather(parts: list[Any]) -> tf.Tensor:
             return tf.concat([strategy.gather(part, axis=0) for part in parts], axis=0)
 
-        self._diagnose = diagnose
+        self._diagnose = function_on(strategy, diagnose_the_critic)
         self._gather = tf.function(lambda parts: _flat(gather(parts)), autograph=False)
 
     def __call__(self) -> CriticDiagnostics:
