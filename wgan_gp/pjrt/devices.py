@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 
 import jax
 import tensorflow as tf
 
 from ..config import Config
-from ..data.store.cache import cache_folder
 from ..errors import UserError, reason
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
-from . import CUDA_PLUGINS, REQUIRED, client, has_nvidia_gpu
+from . import CUDA_PLUGINS, INSTALL_TPU, client, has_nvidia_gpu, programs_folder
 
 
 def connect(config: Config) -> Devices:
@@ -42,15 +40,14 @@ def keep_programs() -> None:
     jax has settings of its own for this, as environment variables, which take precedence:
     JAX_COMPILATION_CACHE_DIR, and JAX_ENABLE_COMPILATION_CACHE=false to keep none.
     """
-    folder = cache_folder(None)
-    if jax.config.jax_compilation_cache_dir is None and folder is not None:
-        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "programs"))
+    if jax.config.jax_compilation_cache_dir is None and (folder := programs_folder()) is not None:
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def _find(config: Config) -> tuple[str, list[jax.Device]]:
     """Returns the platform and its devices."""
     if config.tpu is not None:
-        remedy = f'run it on a TPU VM, with libtpu: pip install "jax[tpu]=={REQUIRED["jax"]}"'
+        remedy = f"run it on a TPU VM; if libtpu is missing, {INSTALL_TPU}"
         cores = _devices("tpu", "--tpu=local", remedy)
         count = config.tpu_cores or len(cores)
         if count > len(cores):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -140,7 +141,9 @@ def connect(config: Config) -> Devices:
 
 
 def connect_cpu() -> Devices:
-    """Returns the CPU as a single device."""
+    """Returns the CPU as a single device, and leaves the memory of GPUs to jax."""
+    with contextlib.suppress(RuntimeError):  # this process has used TensorFlow before
+        tf.config.set_visible_devices([], "GPU")
     return Devices(tf.distribute.OneDeviceStrategy("CPU:0"), SINGLE_PROCESS, "CPU")
 
 
