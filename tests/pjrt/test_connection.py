@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from wgan_gp import pjrt
 from wgan_gp.app import connection
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
@@ -19,13 +20,13 @@ TPU_OF_JAX = ("jax", "libtpu")
 def machine(tmp_path, monkeypatch):
     """Returns a function that describes this machine: its device files and its packages."""
 
-    def describe(*files, packages=()):
+    def describe(*files, packages=(), version=pjrt.REQUIRED["jax"]):
         (tmp_path / "dev").mkdir(exist_ok=True)
         for file in files:
             (tmp_path / "dev" / file).touch()
 
         def versions(names):
-            return {name: "1.0" for name in names if name in packages}
+            return {name: version for name in names if name in packages}
 
         monkeypatch.setattr(connection, "installed_versions", versions)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -60,6 +61,8 @@ def test_auto_takes_jax_for_a_gpu_if_its_plugin_is_installed(machine, plugin, mo
     assert connection.choose_runtime(Config(), root) == "pjrt"
     assert connection.choose_runtime(Config(runtime="tensorflow"), root) == "tensorflow"
     assert connection.choose_runtime(Config(cpu_replicas=2), root) == "tensorflow"
+    machine(packages=[plugin], version="0.7.2")  # as in a notebook with a jax of its own
+    assert connection.choose_runtime(Config(), root) == "tensorflow"
     machine()
     assert connection.choose_runtime(Config(), root) == "tensorflow"
     monkeypatch.setenv("TF_CONFIG", "{}")
@@ -79,6 +82,8 @@ def test_unused_devices_are_named_with_the_way_to_use_them(machine, monkeypatch)
         assert chips.endswith("— give --tpu=local")
     root = machine("nvidia0")
     _, gpu = unused(root)
+    assert "NVIDIA GPU — run make setup-gpu, or pip install" in gpu
+    _, gpu = unused(machine(packages=["jax-cuda12-plugin"], version="0.7.2"))
     assert "NVIDIA GPU — run make setup-gpu, or pip install" in gpu
     _, gpu = unused(machine("nvidia0", packages=["jax-cuda12-plugin"]))
     assert "NVIDIA GPU — give --runtime=pjrt" in gpu

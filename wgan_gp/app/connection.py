@@ -62,12 +62,12 @@ def why_tensorflow(config: Config, root: str = "/") -> str:
             "jax and libtpu are not both installed": len(installed) < 2,
         }
     else:
-        # That TensorFlow finds a GPU is no reason: jax brings the libraries of CUDA for both.
+        # With the libraries of CUDA that jax brings, TensorFlow may find the GPU, too.
         reasons = {
             "--cpu_replicas is set": config.cpu_replicas > 1,
             "TF_CONFIG is set": "TF_CONFIG" in os.environ,
             "no NVIDIA GPU is visible": not pjrt.has_nvidia_gpu(root),
-            "no CUDA plugin of jax is installed": not installed_versions(pjrt.CUDA_PLUGINS),
+            f"jax[cuda12]=={pjrt.REQUIRED['jax']} is not installed": not _has_cuda_plugin(),
         }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -92,15 +92,19 @@ def unused_devices(config: Config, root: str = "/") -> list[UserError]:
             )
         )
     if pjrt.has_nvidia_gpu(root):
-        is_ready = bool(installed_versions(pjrt.CUDA_PLUGINS))
         found.append(
             UserError(
                 "training on the CPU, but this machine has an NVIDIA GPU",
-                f"{'give --runtime=pjrt' if is_ready else pjrt.INSTALL_GPU}, or set "
+                f"{'give --runtime=pjrt' if _has_cuda_plugin() else pjrt.INSTALL_GPU}, or set "
                 "CUDA_VISIBLE_DEVICES=-1",
             )
         )
     return found
+
+
+def _has_cuda_plugin() -> bool:
+    """Returns True if jax can use GPUs in the required version; notebooks may have another one."""
+    return pjrt.REQUIRED["jax"] in installed_versions(pjrt.CUDA_PLUGINS).values()
 
 
 def connect_for_inference(config: Config) -> Devices:
