@@ -15,10 +15,13 @@ from tensorflow.python.tpu.client.client import Client
 
 from tests.helpers import google_api
 from tests.helpers.runs import call_main
-from wgan_gp.app.doctor import cloud_checks, doctor
+from wgan_gp import pjrt
+from wgan_gp.app import connection
+from wgan_gp.app.doctor import cloud_checks, doctor, jax_checks
 from wgan_gp.app.doctor import machine_checks as checks
 from wgan_gp.app.doctor.finding import Finding, not_checked, ok, problem
 from wgan_gp.config import Config
+from wgan_gp.errors import UserError
 from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -78,29 +81,135 @@ def test_suitable_packages_are_listed(name):
 
 
 @pytest.mark.parametrize(
-    ("tensorflow", "config", "status", "text"),
+    ("tensorflow", "needs_tpu", "status", "text"),
     [
-        (CPU, PLAIN, Finding.OK, "2.20.0, without TPU support"),
-        (TPU, LOCAL, Finding.OK, "2.20.0, with TPU support"),
-        (CPU, LOCAL, Finding.PROBLEM, "no TPU support in this TensorFlow — run make setup-tpu"),
-        (BROKEN, PLAIN, Finding.PROBLEM, "it cannot be imported (X not available"),
+        (CPU, False, Finding.OK, "2.20.0, without TPU support"),
+        (TPU, True, Finding.OK, "2.20.0, with TPU support"),
+        (CPU, True, Finding.PROBLEM, "no TPU support in this TensorFlow — run make setup-tpu"),
+        (BROKEN, False, Finding.PROBLEM, "it cannot be imported (X not available"),
     ],
 )
-def test_tensorflow(tensorflow, config, status, text):
-    expect(checks.check_tensorflow(tensorflow, config), status, text)
+def test_tensorflow(tensorflow, needs_tpu, status, text):
+    expect(checks.check_tensorflow(tensorflow, needs_tpu=needs_tpu), status, text)
 
 
 @pytest.mark.parametrize(
-    ("tensorflow", "config", "status", "text"),
+    ("tensorflow", "needs_tpu", "status", "text"),
     [
-        (CPU, PLAIN, Finding.OK, "1 CPU"),
-        (TPU, LOCAL, Finding.OK, "1 CPU, 1 TPU_SYSTEM, 2 TPU"),
-        (TPU._replace(devices=("CPU", "TPU_SYSTEM")), LOCAL, Finding.PROBLEM, "no TPU, only"),
-        (BROKEN, PLAIN, Finding.NOT_CHECKED, "cannot be imported"),
+        (CPU, False, Finding.OK, "1 CPU"),
+        (TPU, True, Finding.OK, "1 CPU, 1 TPU_SYSTEM, 2 TPU"),
+        (TPU._replace(devices=("CPU", "TPU_SYSTEM")), True, Finding.PROBLEM, "no TPU, only"),
+        (BROKEN, False, Finding.NOT_CHECKED, "cannot be imported"),
     ],
 )
-def test_devices(tensorflow, config, status, text):
-    expect(checks.check_devices(tensorflow, config), status, text)
+def test_devices(tensorflow, needs_tpu, status, text):
+    expect(checks.check_devices(tensorflow, needs_tpu=needs_tpu), status, text)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "versions", "status", "text"),
+    [
+        ("pjrt", pjrt.REQUIRED, Finding.OK, f"jax {pjrt.REQUIRED['jax']}, jaxlib"),
+        ("tensorflow", {}, Finding.NOT_CHECKED, "not installed; --runtime=pjrt and"),
+        ("tensorflow", {"jax": "9.9"}, Finding.NOT_CHECKED, "jax 9.9; --runtime=pjrt and"),
+        ("pjrt", {"jax": "9.9"}, Finding.PROBLEM, f"is tested — {pjrt.INSTALL}"),
+        ("pjrt", {}, Finding.PROBLEM, "not installed, but jax"),
+    ],
+)
+def test_the_version_of_jax(runtime, versions, status, text):
+    expect(jax_checks.check_jax(runtime, versions), status, text)
+
+
+GPU_OF_JAX = jax_checks.Jax((("GPU", "NVIDIA H100"), ("GPU", "NVIDIA H100")))
+CPU_OF_JAX = jax_checks.Jax((("CPU", "cpu"),))
+
+
+@pytest.mark.parametrize(
+    ("config", "runtime", "jax", "status", "text"),
+    [
+        (PLAIN, "pjrt", GPU_OF_JAX, Finding.OK, "2 GPU (NVIDIA H100)"),
+        (PLAIN, "tensorflow", CPU_OF_JAX, Finding.OK, "1 CPU (cpu)"),
+        (LOCAL, "pjrt", CPU_OF_JAX, Finding.PROBLEM, "no TPU, only 1 CPU (cpu)"),
+        (PLAIN, "pjrt", jax_checks.Jax(error="x"), Finding.PROBLEM, "(x) — update the driver"),
+        (LOCAL, "pjrt", jax_checks.Jax(error="x"), Finding.PROBLEM, "(x) — run make setup-tpu"),
+    ],
+)
+def test_the_devices_of_jax(config, runtime, jax, status, text):
+    expect(jax_checks.check_devices(config, runtime, jax), status, text)
+
+
+@pytest.mark.slow
+def test_jax_is_asked_for_its_devices_in_a_process_of_its_own():
+    assert jax_checks.inspect_jax("cpu") == CPU_OF_JAX
+    assert "nothing" in jax_checks.inspect_jax("nothing,cpu").error
+
+
+def test_the_runtime_is_reported_with_the_reason():
+    finding = jax_checks.check_runtime(PLAIN, "tensorflow", "TF_CONFIG is set")
+    expect(finding, Finding.OK, "tensorflow, as --runtime=auto takes it: TF_CONFIG is set")
+    expect(jax_checks.check_runtime(LOCAL, "pjrt", ""), Finding.OK, "jax can use the TPU")
+    expect(jax_checks.check_runtime(PLAIN, "pjrt", ""), Finding.OK, "jax can use the GPU")
+    given = jax_checks.check_runtime(Config(runtime="pjrt"), "pjrt", "any")
+    expect(given, Finding.OK, "pjrt, as --runtime says")
+
+
+def test_the_libtpu_of_jax():
+    tested = pjrt.LIBTPU["libtpu"]
+    expect(jax_checks.check_libtpu({"libtpu": tested}, "/x.so"), Finding.OK, f"{tested} at /x.so")
+    other = jax_checks.check_libtpu({"libtpu": "0.0.42"}, "/x.so")
+    expect(other, Finding.OK, f"0.0.42 at /x.so; {tested} is tested")
+    expect(jax_checks.check_libtpu({}, None), Finding.PROBLEM, "— run make setup-tpu, or pip")
+
+
+def test_the_folder_of_compiled_programs(tmp_path, monkeypatch):
+    def check(folder, **environment):
+        return jax_checks.check_programs_folder(folder and str(folder), environment)
+
+    folder = tmp_path / "not" / "yet"
+    expect(check(folder), Finding.OK, f"kept in {folder}")
+    expect(check(None), Finding.OK, "this user has no folder")
+    expect(check(folder, JAX_ENABLE_COMPILATION_CACHE="False"), Finding.OK, "not kept")
+    expect(check(folder, JAX_COMPILATION_CACHE_DIR="gs://b/x"), Finding.OK, "kept in gs://b/x")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path))
+    expect(check(folder), Finding.PROBLEM, "cannot be written — set JAX_COMPILATION_CACHE_DIR")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_accelerators_that_a_run_leaves_are_a_problem(monkeypatch):
+    unused = [UserError("training on the CPU, but x", "do this")]
+    monkeypatch.setattr(connection, "unused_devices", lambda config: unused)
+
+    def check(runtime, tensorflow, jax, config=PLAIN):
+        monkeypatch.setattr(connection, "choose_runtime", lambda config: runtime)
+        (finding,) = doctor._check_unused(config, tensorflow, jax)
+        return finding
+
+    gpu = checks.TensorFlow("2.20.0", ("CPU", "GPU"))
+    expect(check("tensorflow", CPU, None), Finding.PROBLEM, "but x — do this")
+    expect(check("tensorflow", gpu, None), Finding.OK, "none")
+    expect(check("tensorflow", TPU, None, LOCAL), Finding.OK, "none, because of --tpu")
+    expect(check("pjrt", CPU, CPU_OF_JAX), Finding.PROBLEM, "but x — do this")
+    expect(check("pjrt", CPU, GPU_OF_JAX), Finding.OK, "none")
+
+
+def test_jax_opens_a_tpu_only_if_the_run_and_no_other_process_uses_it(monkeypatch):
+    users, installed = [None], {"jax", *pjrt.CUDA_PLUGINS}
+    machine = doctor.tpu_machine
+    monkeypatch.setattr(machine, "find_user", lambda: users[0])
+    monkeypatch.setattr(
+        machine, "installed_versions", lambda names: dict.fromkeys(installed & set(names), "1")
+    )
+    monkeypatch.setattr(doctor.pjrt, "has_nvidia_gpu", lambda: True)
+    jax_of_tpu = Config(tpu="local", runtime="pjrt")
+    assert doctor._jax_platforms(jax_of_tpu) == "tpu,cpu"
+    assert doctor._jax_platforms(Config(tpu="local", runtime="tensorflow")) == "cuda,cpu"
+    assert doctor._jax_platforms(PLAIN) == "cuda,cpu"
+    users[0] = Process(7, "python3")
+    assert doctor._jax_platforms(jax_of_tpu) == ""
+    installed -= {*pjrt.CUDA_PLUGINS}
+    assert doctor._jax_platforms(PLAIN) == "cpu"
+    installed -= {"jax"}
+    assert doctor._jax_platforms(PLAIN) == ""
 
 
 @pytest.mark.parametrize(
@@ -125,9 +234,9 @@ def test_libtpu_and_its_variables(tmp_path):
     def check(config, versions, path, **environment):
         return checks.check_libtpu(config, versions, path and str(path), environment)
 
-    expect(*check(PLAIN, {}, None), Finding.NOT_CHECKED, "only tensorflow-tpu")
-    expect(*check(LOCAL, {}, None), Finding.NOT_CHECKED, "is not installed")
-    expect(*check(LOCAL, tpu, None), Finding.PROBLEM, "is not installed — run make setup-tpu")
+    expect(*check(PLAIN, {}, None), Finding.NOT_CHECKED, "only training on a TPU")
+    expect(*check(LOCAL, {}, None), Finding.NOT_CHECKED, "nothing uses it")
+    expect(*check(LOCAL, tpu, None), Finding.PROBLEM, "installed — run make setup-tensorflow-tpu")
     expect(*check(LOCAL, tpu, newer), Finding.PROBLEM, f"lacks {SYMBOLS[0]}")
     expect(*check(LOCAL, tpu, libtpu), Finding.OK, "0.0.18 at")
     found, disabled = check(LOCAL, tpu, libtpu, TPU_LOAD_LIBRARY="0")
@@ -310,6 +419,7 @@ def test_a_check_that_fails_is_not_an_error_of_the_program():
 
 def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(checks, "inspect_tensorflow", lambda: CPU)
+    monkeypatch.setattr(jax_checks, "inspect_jax", lambda platforms: CPU_OF_JAX)
     assert call_main("--mode=doctor", f"--model_dir={tmp_path / 'run'}") == 0
     printed = re.findall(r"^(?:OK|problem|not checked) +([^:]+):", capsys.readouterr().out, re.M)
     assert printed == [
@@ -317,12 +427,17 @@ def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_
         "packages",
         "TPU chips of this machine",
         "libtpu",
+        "jax",
         "free memory",
         f"free space of {tmp_path}",
         "paths",
         "TensorFlow",
         "devices of TensorFlow",
         "TF_CONFIG",
+        "runtime",
+        "devices of jax",
+        "unused devices",
+        "compiled programs",
         "TPU by name",
         "buckets",
         "location of buckets",

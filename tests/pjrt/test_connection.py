@@ -1,14 +1,18 @@
 """The choice of the runtime, and what is said about devices that a run does not use."""
 
+import functools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from jax._src.clusters import cloud_tpu_cluster
 
+from wgan_gp import pjrt
 from wgan_gp.app import connection
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
@@ -21,17 +25,15 @@ TPU_OF_JAX = ("jax", "libtpu")
 def machine(tmp_path, monkeypatch):
     """Returns a function that describes this machine: its device files and its packages."""
 
-    def describe(*files, packages=(), tensorflow_has_gpu=False):
+    def describe(*files, packages=(), version=pjrt.REQUIRED["jax"]):
         (tmp_path / "dev").mkdir(exist_ok=True)
         for file in files:
             (tmp_path / "dev" / file).touch()
 
         def versions(names):
-            return {name: "1.0" for name in names if name in packages}
+            return {name: version for name in names if name in packages}
 
         monkeypatch.setattr(connection, "installed_versions", versions)
-        monkeypatch.setattr("wgan_gp.pjrt.installed_versions", versions)
-        monkeypatch.setattr(connection, "_tensorflow_has_gpu", lambda: tensorflow_has_gpu)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         return str(tmp_path)
 
@@ -58,36 +60,52 @@ def test_auto_takes_jax_for_a_tpu_that_tensorflow_lacks(machine, packages, runti
 
 
 @pytest.mark.parametrize("plugin", ["jax-cuda12-plugin", "jax-cuda13-plugin"])
-def test_auto_takes_jax_for_a_gpu_that_tensorflow_lacks(machine, plugin, monkeypatch):
+def test_auto_takes_jax_for_a_gpu_if_its_plugin_is_installed(machine, plugin, monkeypatch):
     assert connection.choose_runtime(Config(), machine(packages=[plugin])) == "tensorflow"
     root = machine("nvidia0", packages=[plugin])
     assert connection.choose_runtime(Config(), root) == "pjrt"
     assert connection.choose_runtime(Config(runtime="tensorflow"), root) == "tensorflow"
     assert connection.choose_runtime(Config(cpu_replicas=2), root) == "tensorflow"
-    machine(packages=[plugin], tensorflow_has_gpu=True)
+    machine(packages=[plugin], version="0.7.2")  # as in a notebook with a jax of its own
     assert connection.choose_runtime(Config(), root) == "tensorflow"
     machine()
     assert connection.choose_runtime(Config(), root) == "tensorflow"
 
 
 def test_unused_devices_are_named_with_the_way_to_use_them(machine, monkeypatch):
-    assert connection.unused_devices(machine()) == []
-    (chips,) = connection.unused_devices(machine("accel0"))
-    assert "TPU chips" in chips and "--tpu=local" in chips
+    def unused(root):
+        return [str(each) for each in connection.unused_devices(Config(), root)]
+
+    assert unused(machine()) == []
+    (chips,) = unused(machine("accel0"))
+    assert "TPU chips" in chips and re.search(r"run make setup-tpu,.* give --tpu=local$", chips)
+    for packages in (TPU_OF_JAX, ["tensorflow-tpu"]):
+        (chips,) = unused(machine("accel0", packages=packages))
+        assert chips.endswith("— give --tpu=local")
     root = machine("nvidia0")
-    _, gpu = connection.unused_devices(root)
-    assert "NVIDIA" in gpu and "jax" in gpu
+    _, gpu = unused(root)
+    assert "NVIDIA GPU — run make setup-gpu, or pip install" in gpu
+    _, gpu = unused(machine(packages=["jax-cuda12-plugin"], version="0.7.2"))
+    assert "NVIDIA GPU — run make setup-gpu, or pip install" in gpu
+    _, gpu = unused(machine("nvidia0", packages=["jax-cuda12-plugin"]))
+    assert "NVIDIA GPU — give --runtime=pjrt" in gpu
+    assert connection.unused_devices(Config(cpu_replicas=2), root) == []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert connection.unused_devices(root) == [chips]
+    assert len(unused(root)) == 1
 
 
-def test_a_run_on_the_cpu_warns(monkeypatch, caplog):
-    monkeypatch.setattr(connection, "unused_devices", lambda: ["this machine has a chip"])
-    connection.connect(Config(model_dir="runs/x", runtime="pjrt"))
-    assert "this machine has a chip" in caplog.text
-    caplog.clear()
-    connection.connect(Config(model_dir="runs/x", runtime="pjrt", cpu_replicas=2, batch_size=8))
-    assert not caplog.text
+@pytest.mark.parametrize("runtime", ["tensorflow", "pjrt"])
+def test_training_on_the_cpu_warns_and_other_uses_of_it_do_not(machine, monkeypatch, runtime):
+    root, logged = machine("nvidia0"), []
+    monkeypatch.setattr(connection.logging, "warning", logged.append)
+    unused = functools.partial(connection.unused_devices, root=root)
+    monkeypatch.setattr(connection, "unused_devices", unused)
+    connection.connect_for_inference(Config(runtime=runtime))
+    connection.connect(Config(runtime=runtime, cpu_replicas=2, batch_size=8))
+    assert logged == []
+    connection.connect(Config(runtime=runtime))
+    (line,) = logged
+    assert line.startswith("training on the CPU, but this machine has an NVIDIA GPU")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +128,10 @@ def test_another_or_no_jax_is_one_line(monkeypatch):
     with pytest.raises(UserError, match=r"cannot use jax [0-9.]+ .*pip install jax=="):
         connection.connect(config)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="requires jax, which is not installed"):
+    with pytest.raises(UserError, match="requires jax, which is not installed — pip install"):
         connection.connect(config)
+    with pytest.raises(UserError, match=r"requires jax, .* make setup-tpu, or pip .* libtpu=="):
+        connection.connect(Config(runtime="pjrt", tpu="local"))
 
 
 def test_auto_refuses_what_contradicts_jax(machine, monkeypatch):
@@ -127,16 +147,21 @@ def test_a_gpu_that_jax_cannot_use_is_an_error(monkeypatch):
         connection.connect(Config(runtime="pjrt"))
 
 
-def test_a_saved_run_is_used_on_the_cpu():
+def test_a_saved_run_is_used_on_the_cpu(monkeypatch):
+    visible = {}
+    monkeypatch.setattr(
+        tf.config, "set_visible_devices", lambda devices, kind: visible.update({kind: devices})
+    )
     devices = connection.connect_for_inference(Config(runtime="pjrt", cpu_replicas=4))
     assert (devices.platform, devices.replicas, devices.chips) == ("CPU", 1, ())
+    assert visible == {"GPU": []}  # TensorFlow would take all of its memory
     devices = connection.connect_for_inference(Config(runtime="tensorflow", cpu_replicas=4))
     assert devices.replicas == 4
 
 
 def test_a_tpu_of_jax_is_not_prepared_for_tensorflow(machine, monkeypatch):
     machine("accel0", packages=TPU_OF_JAX)
-    monkeypatch.setattr("wgan_gp.pjrt.find_chips", lambda root: ["accel0"])
+    monkeypatch.setattr(connection.tpu_machine, "find_chips", lambda root: ["accel0"])
     assert connection.tpu_of_tensorflow(Config(tpu="local")) is None
     machine("accel0", packages=["tensorflow-tpu"])
     assert connection.tpu_of_tensorflow(Config(tpu="local")) == "local"

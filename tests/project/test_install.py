@@ -13,27 +13,32 @@ import tempfile
 import pytest
 from packaging.version import Version
 
+from wgan_gp import pjrt
 from wgan_gp.app import program, tpu_environment
 from wgan_gp.runtime import tpu_machine
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tpu.md").read_text()
-TPU_REQUIREMENTS = (ROOT / "requirements-tpu.txt").read_text()
+PROJECT = (ROOT / "pyproject.toml").read_text()
+TENSORFLOW_TPU = "requirements-tensorflow-tpu.txt"
+TPU_REQUIREMENTS = (ROOT / TENSORFLOW_TPU).read_text()
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 PIP += ["--dry-run", "--ignore-installed"]
 FLAVORS = {"tensorflow", "tensorflow-tpu"}
+# The targets of make that install for an accelerator, each from a file of the same name.
+TARGETS = ("tpu", "gpu", "tensorflow-tpu")
 
 
 def install_lines(page):
-    """Returns the installation commands of a page: `pip install ...` and `make setup-tpu`."""
+    """Returns the installation commands of a page: `pip install ...` and `make setup-...`."""
     commands = re.findall(r"^    (.*)$", page, re.MULTILINE) + re.findall(r"`([^`\n]*)`", page)
     found = []
     for command in commands:
         for part in re.split(r"&&|;", command.partition("  #")[0]):
             if re.search(r"\bpip install\b", part):
                 found.append(part.split("pip install", 1)[1].strip())
-            elif part.strip() == "make setup-tpu":
-                found.append("-r requirements-tpu.txt")
+            elif match := re.match(rf" *make setup-({'|'.join(TARGETS)})\b", part):
+                found.append(f"-r requirements-{match[1]}.txt")
     return sorted(set(found))
 
 
@@ -60,12 +65,17 @@ def find_conflicts(packages):
         protobuf = packages.get("protobuf", "0")
         if Version(packages[flavor]) >= Version("2.20") and Version(protobuf) < Version("5.28"):
             problems.append(f"{flavor} cannot be imported with protobuf {protobuf}")
+    libtpu = packages.get("libtpu")
+    if flavors == ["tensorflow-tpu"] and libtpu and Version(libtpu) >= Version("0.0.46"):
+        problems.append(f"tensorflow-tpu cannot be imported with libtpu {libtpu}")
+    if flavors == ["tensorflow"] and libtpu not in (None, pjrt.LIBTPU["libtpu"]):
+        problems.append(f"--mode=compile cannot use libtpu {libtpu}")
     return problems
 
 
 def test_the_page_has_the_installations():
     lines = install_lines(PAGE)
-    assert "-r requirements-tpu.txt" in lines
+    assert {"-r requirements-tpu.txt", "-r requirements-tensorflow-tpu.txt"} <= set(lines)
     assert any("tensorflow-tpu==2.19" in line for line in lines)
     # Each of these is forbidden or would add a second TensorFlow.
     assert not [line for line in lines if "cloud-tpu-client" in line or "tensorflow==" in line]
@@ -73,9 +83,11 @@ def test_the_page_has_the_installations():
 
 def test_install_lines_are_found_in_code_and_in_sentences():
     page = (
-        "Run `make setup-tpu`, or\n\n    cd x && pip install a 'b<2'  # both\n\nor `pip install c`."
+        "Run `make setup-tpu PYTHON=x`, or\n\n    cd x && pip install a 'b<2'  # both\n\nor "
+        "`pip install c`, or `make setup-tensorflow-tpu`."
     )
-    assert install_lines(page) == ["-r requirements-tpu.txt", "a 'b<2'", "c"]
+    files = ["-r requirements-tensorflow-tpu.txt", "-r requirements-tpu.txt"]
+    assert install_lines(page) == [*files, "a 'b<2'", "c"]
 
 
 def test_conflicts_are_found():
@@ -84,10 +96,15 @@ def test_conflicts_are_found():
     assert find_conflicts({**good, "tensorflow": "2.20.0"})
     assert find_conflicts({**good, "protobuf": "3.20.3"})
     assert find_conflicts({"protobuf": "5.28.0"})
+    assert find_conflicts({**good, "libtpu": "0.0.18"}) == []
+    assert find_conflicts({**good, "libtpu": "0.0.51"})
+    plain = {"tensorflow": "2.20.0", "protobuf": "5.28.0", **pjrt.LIBTPU}
+    assert find_conflicts(plain) == []
+    assert find_conflicts({**plain, "libtpu": "0.0.42"})
 
 
-# The packages of the environment of a TPU that decide about conflicts, so that each command is
-# resolved once. The resolution of requirements-tpu.txt shows that its protobuf is as recent.
+# The packages of tensorflow-tpu's environment that decide about conflicts, so that each command
+# is resolved once. The resolution of its requirements shows that its protobuf is as recent.
 TPU_PACKAGES = {
     **dict(re.findall(r"^(tensorflow-tpu)==(\S+)", TPU_REQUIREMENTS, re.MULTILINE)),
     "protobuf": "5.28",  # or later
@@ -106,6 +123,17 @@ def test_every_installation_of_the_page_resolves(line):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_extra_resolves(name):
+    """Asks pip. The extras of jax have the versions that the program requires."""
+    packages = resolve(f'".[{name}]"')
+    assert find_conflicts(packages) == []
+    required = {"tpu": {**pjrt.REQUIRED, **pjrt.LIBTPU}, "gpu": pjrt.REQUIRED}.get(name, {})
+    assert required.items() <= packages.items()
+    assert (name == "gpu") == bool(packages.keys() & set(pjrt.CUDA_PLUGINS))
+
+
+@pytest.mark.slow
 def test_the_package_that_tensorflow_recommends_is_recognized_as_a_conflict():
     """TensorFlow's own error message says to install cloud-tpu-client."""
     # pip refuses both in one command. In a second command it downgrades protobuf.
@@ -114,23 +142,64 @@ def test_the_package_that_tensorflow_recommends_is_recognized_as_a_conflict():
     assert problem.startswith("tensorflow-tpu cannot be imported with protobuf 3.")
 
 
+def pins_of(file):
+    """Returns the pinned versions of a file of requirements, by name with extras."""
+    lines = (ROOT / file).read_text().splitlines()
+    # A package may be pinned twice, for different versions of Python.
+    return {match[1]: match[2] for line in lines if (match := re.match(r"([^#\s]+)==(\S+)$", line))}
+
+
+def extra(name):
+    """Returns the requirements of an extra of the package."""
+    (found,) = re.findall(rf"^{name} = \[(.*)\]", PROJECT, re.MULTILINE)
+    return re.findall(r'"([^"]+)"', found)
+
+
 def test_requirements_pin_the_versions_of_the_extra():
     text = TPU_REQUIREMENTS
-    (extra,) = re.findall(r"^tpu = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    pins = re.findall(r'"([^"]+==[^"]+)"', extra)
+    found = extra("tensorflow-tpu")
+    pins = [each for each in found if "==" in each]
     assert len(pins) == 2 and set(pins) <= set(text.splitlines())
-    names = [re.split("[=>]", each)[0] for each in re.findall(r'"([^"]+)"', extra)]
+    names = [re.split("[=>]", each)[0] for each in found]
     assert all(re.search(rf"^{re.escape(name)}==", text, re.MULTILINE) for name in names)
 
 
+def test_the_environments_of_jax_have_the_versions_that_the_program_requires():
+    """tests/tpu/test_compile.py checks requirements-compile.txt and its extra."""
+    lines = {name: (ROOT / f"requirements-{name}.txt").read_text().splitlines() for name in TARGETS}
+    assert {"-r requirements.txt", "-r requirements-compile.txt"} <= set(lines["tpu"])
+    assert extra("tpu") == ["wgan-gp[cpu]", "wgan-gp[compile]"]
+    plugin = f"jax[cuda12]=={pjrt.REQUIRED['jax']}"
+    assert {"-r requirements.txt", plugin} <= set(lines["gpu"])
+    assert extra("gpu") == ["wgan-gp[cpu]", plugin]
+    assert plugin in pjrt.INSTALL_GPU and pjrt.LIBTPU["libtpu"] in pjrt.INSTALL_TPU
+
+
+def test_files_of_requirements_agree():
+    """Environments are made of several files. Only that of tensorflow-tpu has another libtpu."""
+    versions = {}
+    for path in ROOT.glob("requirements*.txt"):
+        for name, version in pins_of(path.name).items():
+            versions.setdefault(name.partition("[")[0], set()).add(version)
+    several = {name: found for name, found in versions.items() if len(found) > 1}
+    assert several == {"libtpu": {pjrt.LIBTPU["libtpu"], pins_of(TENSORFLOW_TPU)["libtpu"]}}
+
+
 def planned(tmp_path, target, arguments="", existing=()):
-    """Returns the commands of a make target, without their execution."""
+    """Returns the commands of a make target, without their execution.
+
+    Args:
+      tmp_path: An empty folder.
+      target: The target.
+      arguments: The value of ARGS.
+      existing: The stamps of make of what is installed.
+    """
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for path in ("requirements.txt", "requirements-base.txt", "requirements-tpu.txt"):
-        (tmp_path / path).touch()
-    for folder in existing:
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / ".runtime").touch()
+    for path in ROOT.glob("requirements*.txt"):
+        (tmp_path / path.name).touch()
+    for stamp in existing:
+        (tmp_path / stamp).parent.mkdir(exist_ok=True)
+        (tmp_path / stamp).touch()
     command = ["make", "--dry-run", target, f"ARGS={arguments}"]
     # `make test` passes these on, and a make inside another prints the folder.
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
@@ -140,32 +209,69 @@ def planned(tmp_path, target, arguments="", existing=()):
     ).stdout
 
 
+PLAIN, JAX, OTHER = ".venv/.runtime", ".venv/.tpu", ".venv-tensorflow-tpu/.runtime"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "existing", "folder"),
+    ("arguments", "existing", "used"),
     [
-        ("", [], ".venv"),
-        ("--seed=1", [".venv", ".venv-tpu"], ".venv"),
-        ("--model_dir=gs://b/--tpu", [".venv", ".venv-tpu"], ".venv"),
-        ("--seed=1 --tpu=local", [".venv", ".venv-tpu"], ".venv-tpu"),
-        ("-tpu=local", [".venv"], ".venv-tpu"),
-        ("--mode=sample", [".venv-tpu"], ".venv-tpu"),
+        ("", [], PLAIN),
+        ("--seed=1", [PLAIN, OTHER], PLAIN),
+        ("--model_dir=gs://b/--tpu", [PLAIN, OTHER], PLAIN),
+        ("--seed=1 --tpu=local", [PLAIN], JAX),
+        ("-tpu local --tpu_cores=1", [], JAX),
+        ("--tpu=local", [PLAIN, JAX, OTHER], JAX),
+        ("--tpu=local --runtime=pjrt", [OTHER], JAX),
+        ("--tpu=local", [PLAIN, OTHER], OTHER),
+        ("--tpu=local --runtime=tensorflow", [PLAIN, JAX], OTHER),
+        ("--tpu=NAME", [PLAIN, JAX], OTHER),
+        ("--tpu_zone=z --tpu NAME", [PLAIN, JAX], OTHER),
+        ("--mode=sample", [OTHER], OTHER),
+        ("--mode=sample --runtime=tensorflow", [PLAIN, OTHER], PLAIN),
     ],
 )
-def test_make_train_uses_the_environment_of_the_device(tmp_path, arguments, existing, folder):
+def test_make_train_uses_the_environment_of_the_device(tmp_path, arguments, existing, used):
     commands = planned(tmp_path, "train", arguments, existing).splitlines()
-    assert commands[-1].startswith(f"{folder}/bin/python train.py")
-    installs = [each for each in commands if "pip install" in each]
-    requirements = "requirements-tpu.txt" if folder == ".venv-tpu" else "requirements.txt"
-    assert len(installs) == (folder not in existing)
-    assert all(each.startswith(folder + "/") and requirements in each for each in installs)
+    assert commands[-1].startswith(f"{used.partition('/')[0]}/bin/python train.py")
+    installed = [
+        re.search(r"(\S+)/bin/python -m pip install .* -r (\S+)", each).groups()
+        for each in commands
+        if "pip install" in each
+    ]
+    needed = {
+        PLAIN: [(PLAIN, "requirements.txt")],
+        JAX: [(PLAIN, "requirements.txt"), (JAX, "requirements-tpu.txt")],
+        OTHER: [(OTHER, TENSORFLOW_TPU)],
+    }[used]
+    assert installed == [
+        (stamp.partition("/")[0], file) for stamp, file in needed if stamp not in existing
+    ]
 
 
-@pytest.mark.parametrize("target", ["setup-compile", "test", "lint", "setup-bench"])
-def test_nothing_else_is_installed_into_the_environment_of_a_tpu(tmp_path, target):
-    for name in ("compile", "bench", "dev"):
-        (tmp_path / f"requirements-{name}.txt").touch()
-    commands = planned(tmp_path, target, existing=[".venv-tpu"])
-    assert "pip install" in commands and ".venv-tpu/" not in commands
+@pytest.mark.parametrize("name", TARGETS)
+def test_each_set_up_installs_its_file_once(tmp_path, name):
+    commands = planned(tmp_path, f"setup-{name}", existing=[PLAIN])
+    assert commands.count("pip install") == 1 and f"-r requirements-{name}.txt" in commands
+    stamp = OTHER if name == "tensorflow-tpu" else f".venv/.{name}"
+    assert f"touch {stamp}\n" in commands
+    assert "pip install" not in planned(tmp_path, f"setup-{name}", existing=[PLAIN, stamp])
+
+
+@pytest.mark.parametrize(("version", "status"), [("3.10", 1), ("3.11", 0), ("3.13", 0)])
+def test_an_old_python_is_named_before_jax_is_installed(tmp_path, version, status):
+    commands = planned(tmp_path, "setup-tpu", existing=[PLAIN])
+    (program,) = re.findall(r'-c "(import sys; .*)"', commands)
+    numbers = tuple(map(int, version.split(".")))
+    program = program.replace("sys.version_info", str(numbers))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == status
+    assert ("add PYTHON=python3.11 to this command" in done.stderr) == bool(status)
+
+
+@pytest.mark.parametrize("target", ["setup-tpu", "setup-compile", "test", "lint", "setup-bench"])
+def test_nothing_else_is_installed_into_the_environment_of_tensorflow_tpu(tmp_path, target):
+    commands = planned(tmp_path, target, existing=[OTHER])
+    assert "pip install" in commands and ".venv-tensorflow-tpu/" not in commands
 
 
 def fake_chips(root, *devices):

@@ -194,7 +194,9 @@ NO_PLATFORM = (
 )
 
 
-def test_tensorflow_without_tpu_support_really_fails_with_the_known_text():
+def test_tensorflow_without_tpu_support_really_fails_with_the_known_text(monkeypatch):
+    assert error_of(LOCAL).what == "--tpu=local: this machine has no TPU chip"
+    monkeypatch.setattr(tpu_machine, "find_chips", lambda root="/": ["/dev/accel0"])
     error = error_of(LOCAL)
     assert error.what == "--tpu=local: no TPU support in this TensorFlow"
     assert "make setup-tpu" in error.remedy and "gcloud" not in error.remedy
@@ -459,7 +461,7 @@ def test_a_machine_is_checked_in_the_order_of_causes(tmp_path, monkeypatch):
     assert "process 18 (python3) uses the TPU" in problem(TPU_LIBRARY_PATH=str(good))
     assert problem(TPU_LIBRARY_PATH=str(good), TPU_VISIBLE_CHIPS="0") is None
     monkeypatch.setattr(tpu_machine.importlib.util, "find_spec", lambda name: None)
-    assert "is not installed — run make setup-tpu" in problem()
+    assert "is not installed — run make setup-tensorflow-tpu" in problem()
 
 
 def test_only_tensorflow_tpu_is_checked_before_it_is_imported(tmp_path, monkeypatch):

@@ -26,17 +26,15 @@ def connect(config: Config) -> Devices:
     if choose_runtime(config) == "pjrt":
         devices = _connect_jax(config)
     else:
-        from ..runtime.devices import connect as connect_tensorflow  # noqa: PLC0415
-
-        devices = connect_tensorflow(config)
-    if devices.platform == "CPU" and config.cpu_replicas == 1:
-        for line in unused_devices():
-            logging.warning(line)
+        devices = _connect_tensorflow(config)
+    if devices.platform == "CPU":
+        for unused in unused_devices(config):
+            logging.warning(str(unused))
     return devices
 
 
 def choose_runtime(config: Config, root: str = "/") -> str:
-    """Returns "tensorflow" or "pjrt"; --runtime=auto takes pjrt for devices that only jax has.
+    """Returns "tensorflow" or "pjrt"; --runtime=auto takes pjrt for devices that jax can use.
 
     Args:
       config: The configuration.
@@ -44,54 +42,81 @@ def choose_runtime(config: Config, root: str = "/") -> str:
     """
     if config.runtime != "auto":
         return config.runtime
-    if config.tpu is not None:
-        only_jax = pjrt.has_tpu_of_jax(config.tpu, root)
-    else:
-        only_jax = (
-            config.cpu_replicas == 1
-            and pjrt.has_nvidia_gpu(root)
-            and bool(installed_versions(pjrt.CUDA_PLUGINS))
-            and not _tensorflow_has_gpu()
-        )
-    return "pjrt" if only_jax else "tensorflow"
+    return "tensorflow" if why_tensorflow(config, root) else "pjrt"
 
 
-def unused_devices(root: str = "/") -> list[str]:
-    """Returns a line for each kind of accelerator of this machine that a run on the CPU leaves.
+def why_tensorflow(config: Config, root: str = "/") -> str:
+    """Returns the reason why --runtime=auto takes tensorflow, or "" if it takes pjrt.
 
     Args:
+      config: The configuration.
       root: The root of the file system; replaceable by tests.
     """
-    lines = []
+    if config.tpu is not None:
+        installed = installed_versions(["tensorflow-tpu", "jax", "libtpu"])
+        reasons = {
+            "jax uses only the TPU of this machine": config.tpu != "local",
+            "this machine has no TPU chip": not tpu_machine.find_chips(root),
+            "tensorflow-tpu is installed": "tensorflow-tpu" in installed,
+            "jax and libtpu are not both installed": len(installed) < 2,
+        }
+    else:
+        # With the libraries of CUDA that jax brings, TensorFlow may find the GPU, too.
+        reasons = {
+            "--cpu_replicas is set": config.cpu_replicas > 1,
+            "no NVIDIA GPU is visible": not pjrt.has_nvidia_gpu(root),
+            f"jax[cuda12]=={pjrt.REQUIRED['jax']} is not installed": not _has_cuda_plugin(),
+        }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def unused_devices(config: Config, root: str = "/") -> list[UserError]:
+    """Returns a message for each kind of accelerator of this machine that a run on the CPU leaves.
+
+    Args:
+      config: The configuration. With --cpu_replicas it asks for the CPU.
+      root: The root of the file system; replaceable by tests.
+    """
+    if config.cpu_replicas > 1:
+        return []
+    found = []
     if chips := tpu_machine.find_chips(root):
-        lines.append(
-            f"training on the CPU, but this machine has TPU chips ({chips[0]}) — give --tpu=local"
+        installed = installed_versions(["tensorflow-tpu", "jax", "libtpu"])
+        is_ready = "tensorflow-tpu" in installed or len(installed) == 2
+        found.append(
+            UserError(
+                f"training on the CPU, but this machine has TPU chips ({chips[0]})",
+                "give --tpu=local" if is_ready else f"{pjrt.INSTALL_TPU}; then give --tpu=local",
+            )
         )
     if pjrt.has_nvidia_gpu(root):
-        lines.append(
-            "training on the CPU, but this machine has an NVIDIA GPU — "
-            f"{pjrt.INSTALL_GPU} for --runtime=pjrt, or set CUDA_VISIBLE_DEVICES=-1"
+        found.append(
+            UserError(
+                "training on the CPU, but this machine has an NVIDIA GPU",
+                f"{'give --runtime=pjrt' if _has_cuda_plugin() else pjrt.INSTALL_GPU}, or set "
+                "CUDA_VISIBLE_DEVICES=-1",
+            )
         )
-    return lines
+    return found
 
 
-def _tensorflow_has_gpu() -> bool:
-    from ..runtime.devices import has_gpu  # noqa: PLC0415  (imports TensorFlow)
-
-    return has_gpu()
+def _has_cuda_plugin() -> bool:
+    """Returns True if jax can use GPUs in the required version; notebooks may have another one."""
+    return pjrt.REQUIRED["jax"] in installed_versions(pjrt.CUDA_PLUGINS).values()
 
 
 def connect_for_inference(config: Config) -> Devices:
-    """Connects to the devices that use a saved run; those of jax only train.
+    """Connects to the devices that use a saved run.
 
     Raises:
-      UserError: See `runtime.devices.connect`.
+      UserError: See `runtime.devices.connect` and `pjrt.devices.connect_for_inference`.
     """
     if choose_runtime(config) == "tensorflow":
-        return connect(config)
-    from ..runtime.devices import connect_cpu  # noqa: PLC0415
+        return _connect_tensorflow(config)
+    _check_pjrt(config)
+    from ..pjrt import devices  # noqa: PLC0415
 
-    return connect_cpu()
+    return devices.connect_for_inference(config)
 
 
 def tpu_of_tensorflow(config: Config) -> str | None:
@@ -100,14 +125,15 @@ def tpu_of_tensorflow(config: Config) -> str | None:
     return None if uses_jax else config.tpu
 
 
-def check_jax(purpose: str) -> None:
+def check_jax(purpose: str, install: str = pjrt.INSTALL) -> None:
     """Raises UserError if jax is not installed or lacks what this program uses of it.
 
     Args:
       purpose: The flag that requires jax.
+      install: What to do if it is not installed.
     """
     if importlib.util.find_spec("jax") is None:
-        raise UserError(f"{purpose} requires jax, which is not installed", pjrt.INSTALL)
+        raise UserError(f"{purpose} requires jax, which is not installed", install)
     try:
         from ..pjrt import client  # noqa: F401, PLC0415
     except (ImportError, AttributeError) as error:
@@ -117,10 +143,20 @@ def check_jax(purpose: str) -> None:
         ) from error
 
 
+def _connect_tensorflow(config: Config) -> Devices:
+    from ..runtime.devices import connect as connect_tensorflow  # noqa: PLC0415
+
+    return connect_tensorflow(config)
+
+
 def _connect_jax(config: Config) -> Devices:
     """Connects through jax."""
-    config.check_pjrt()
-    check_jax("--runtime=pjrt")
-    from ..pjrt.devices import connect as connect_jax  # noqa: PLC0415
+    _check_pjrt(config)
+    from ..pjrt import devices  # noqa: PLC0415
 
-    return connect_jax(config)
+    return devices.connect(config)
+
+
+def _check_pjrt(config: Config) -> None:
+    config.check_pjrt()
+    check_jax("--runtime=pjrt", pjrt.INSTALL if config.tpu is None else pjrt.INSTALL_TPU)

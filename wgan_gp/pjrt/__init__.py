@@ -3,13 +3,14 @@
 import os
 import pathlib
 
-from ..runtime.tpu_machine import find_chips, installed_versions
-
 # The versions with which client.py was tested. It uses private names, which others may lack.
 REQUIRED = {"jax": "0.10.2", "jaxlib": "0.10.2"}
+# --mode=compile requires this libtpu, because its estimates depend on it. jax[tpu] would install
+# another.
+LIBTPU = {"libtpu": "0.0.51"}
 INSTALL = "pip install " + " ".join(f"{name}=={version}" for name, version in REQUIRED.items())
-
-INSTALL_GPU = f'pip install "jax[cuda12]=={REQUIRED["jax"]}"'
+INSTALL_TPU = f"run make setup-tpu, or {INSTALL} libtpu=={LIBTPU['libtpu']}"
+INSTALL_GPU = f'run make setup-gpu, or pip install "jax[cuda12]=={REQUIRED["jax"]}"'
 
 CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 
@@ -24,13 +25,9 @@ def has_nvidia_gpu(root: str = "/") -> bool:
     return not is_hidden and any(pathlib.Path(root, "dev").glob("nvidia[0-9]*"))
 
 
-def has_tpu_of_jax(tpu: str, root: str = "/") -> bool:
-    """Returns True if --tpu names the TPU of this machine, which jax can use but TensorFlow cannot.
+def programs_folder() -> str | None:
+    """Returns the folder of compiled programs, or None if the user has none; imports TensorFlow."""
+    from ..data.store.cache import cache_folder  # noqa: PLC0415
 
-    Args:
-      tpu: The value of --tpu.
-      root: The root of the file system; replaceable by tests.
-    """
-    installed = installed_versions(["tensorflow-tpu", "jax", "libtpu"])
-    only_jax = "tensorflow-tpu" not in installed and len(installed) == 2
-    return tpu == "local" and only_jax and bool(find_chips(root))
+    folder = cache_folder(None)
+    return None if folder is None else os.path.join(folder, "programs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 from collections.abc import Sequence
@@ -11,18 +12,19 @@ import jax
 import tensorflow as tf
 
 from ..config import Config
-from ..data.store.cache import cache_folder
 from ..errors import UserError, reason
 from ..runtime.cluster import SINGLE_PROCESS, check_same_flags
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
-from . import CUDA_PLUGINS, REQUIRED, client, has_nvidia_gpu, processes
+from . import CUDA_PLUGINS, INSTALL_TPU, client, has_nvidia_gpu, processes, programs_folder
+from .functions import JaxStrategy
 
 
 def connect(config: Config) -> Devices:
     """Returns the TPU cores, the GPUs or the CPU replicas that the configuration selects.
 
-    The networks and everything outside the loop are on the CPU, with a strategy of one replica.
+    The variables of the networks are on the CPU, with a strategy of one replica. The first device
+    of this process computes what the hooks need; see `functions.JaxStrategy`.
 
     Raises:
       UserError: If jax does not have the devices, the batch sizes do not fit their number, or the
@@ -33,17 +35,41 @@ def connect(config: Config) -> Devices:
     peers = processes.connect(config)
     platform, devices = _find(config)
     config.check_replicas(len(devices))
-    with contextlib.suppress(RuntimeError):  # this process has used TensorFlow before
-        tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
     if peers is not None:
         check_same_flags(peers, config)
     return Devices(
-        tf.distribute.OneDeviceStrategy("CPU:0"),
+        _make_strategy(platform),
         SINGLE_PROCESS if peers is None else peers.cluster,
         platform,
         tuple(devices),
         peers,
     )
+
+
+def connect_for_inference(config: Config) -> Devices:
+    """Returns the first TPU core or GPU of this machine, or its CPU, for the use of a saved run.
+
+    The TPU of a slice of several machines is not used, because all would have to call it.
+
+    Raises:
+      UserError: If jax cannot use the device.
+    """
+    _leave_tpu_alone(config)
+    keep_programs()
+    platform = "CPU"
+    is_slice = config.tpu is not None and client.find_tpu_processes(config.start_timeout)[1] > 1
+    if config.cpu_replicas == 1 and not is_slice:
+        platform, _ = _find(dataclasses.replace(config, tpu_cores=None))
+    return Devices(_make_strategy(platform), SINGLE_PROCESS, platform)
+
+
+def _make_strategy(platform: str) -> tf.distribute.Strategy:
+    """Returns the strategy of everything but the loop. TensorFlow is faster than jax on a CPU."""
+    with contextlib.suppress(RuntimeError):  # this process has used TensorFlow before
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow would take all of its memory
+    if platform == "CPU":
+        return tf.distribute.OneDeviceStrategy("CPU:0")
+    return JaxStrategy(jax.local_devices(backend=platform.lower())[0])
 
 
 def keep_programs() -> None:
@@ -52,9 +78,8 @@ def keep_programs() -> None:
     jax has settings of its own for this, as environment variables, which take precedence:
     JAX_COMPILATION_CACHE_DIR, and JAX_ENABLE_COMPILATION_CACHE=false to keep none.
     """
-    folder = cache_folder(None)
-    if jax.config.jax_compilation_cache_dir is None and folder is not None:
-        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, "programs"))
+    if jax.config.jax_compilation_cache_dir is None and (folder := programs_folder()) is not None:
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def _leave_tpu_alone(config: Config) -> None:
@@ -71,7 +96,7 @@ def _leave_tpu_alone(config: Config) -> None:
 def _find(config: Config) -> tuple[str, list[jax.Device]]:
     """Returns the platform and its devices, those of the first process first."""
     if config.tpu is not None:
-        remedy = f'run it on a TPU VM, with libtpu: pip install "jax[tpu]=={REQUIRED["jax"]}"'
+        remedy = f"run it on a TPU VM; if libtpu is missing, {INSTALL_TPU}"
         cores = _devices("tpu", "--tpu=local", remedy)
         count = config.tpu_cores or len(cores)
         if count > len(cores):

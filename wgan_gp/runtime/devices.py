@@ -11,7 +11,6 @@ from ..config import Config
 from ..errors import UserError
 from . import onednn
 from .cluster import (
-    SINGLE_PROCESS,
     Cluster,
     Peers,
     StrategyPeers,
@@ -149,11 +148,6 @@ def connect(config: Config) -> Devices:
     if devices.platform == "CPU":
         onednn.warn_if_off()
     return devices
-
-
-def connect_cpu() -> Devices:
-    """Returns the CPU as a single device."""
-    return Devices(tf.distribute.OneDeviceStrategy("CPU:0"), SINGLE_PROCESS, "CPU")
 
 
 def has_gpu() -> bool:

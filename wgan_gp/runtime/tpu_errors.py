@@ -32,8 +32,8 @@ class _Cause(NamedTuple):
 _NO_CLIENT = _Cause(
     r"Missing runtime dependency on the Google API|No module named '(googleapi|oauth2)client",
     "{flag} requires Google's API client, which is not installed",
-    "run `pip install google-api-python-client oauth2client` (make setup-tpu does), but do not "
-    "install cloud-tpu-client, with which TensorFlow cannot be imported",
+    "run `pip install google-api-python-client oauth2client` (make setup-tensorflow-tpu does), but "
+    "do not install cloud-tpu-client, with which TensorFlow cannot be imported",
 )
 _NO_CREDENTIALS = _Cause(
     r"HttpError 401|invalid_grant|invalid_client|Application Default Credentials"
@@ -119,7 +119,7 @@ _SERVER_CAUSES = (
 _PLAIN_TENSORFLOW = _Cause(
     r"Op 'ConfigureDistributedTPU'",
     "{flag}: no TPU support in this TensorFlow",
-    f"run make setup-tpu on a TPU VM, which installs tensorflow-tpu; or {tpu_machine.OMIT}",
+    f"run make setup-tpu on a TPU VM, which installs jax and libtpu; or {tpu_machine.OMIT}",
 )
 # Several causes have the same message. The state of the machine tells them apart.
 _NO_LOCAL_TPU = _Cause(
@@ -180,7 +180,7 @@ def unresponsive_error(settings: DeviceSettings) -> UserError:
 def _explain_local(text: str, settings: DeviceSettings) -> UserError | None:
     """Returns the explanation of an error of this machine's TPU, or None if it is unknown."""
     if found := _first_match([_PLAIN_TENSORFLOW], text, settings):
-        return found
+        return found if tpu_machine.find_chips() else tpu_machine.find_problem()
     if in_use := re.search(
         r"already in use by process with pid (?P<pid>\d+)|already in use by another process"
         r"|multi-process lockfile",

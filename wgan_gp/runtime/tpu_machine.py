@@ -33,6 +33,7 @@ _GENERATIONS = {
     "0x0062": "v5p",
     "0x0063": "v5e",
     "0x006f": "v6e",
+    "0x0076": "TPU7x",
 }
 
 
@@ -166,7 +167,7 @@ def check_libtpu(path: str | None) -> UserError | None:
     Args:
       path: The path of the library; see `find_libtpu`.
     """
-    install = "run make setup-tpu, which installs the version that TensorFlow requires"
+    install = "run make setup-tensorflow-tpu, which installs the version that TensorFlow requires"
     if path is None:
         return UserError("libtpu, the driver of TPUs, is not installed", install)
     try:

@@ -6,7 +6,7 @@ from ..runtime.tpu_machine import installed_versions
 
 # The exact versions matter, because the estimates depend on them.
 # A test compares requirements-compile.txt and pyproject.toml with them.
-REQUIRED = {**pjrt.REQUIRED, "libtpu": "0.0.51"}
+REQUIRED = {**pjrt.REQUIRED, **pjrt.LIBTPU}
 
 
 def check_installed() -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import functools
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from ... import pjrt
 from ...config import Config
 from ...data.datasets import BUILT_IN
 from ...errors import reason
 from ...runtime import streams, tpu_machine
-from . import cloud_checks, machine_checks
-from .finding import Finding, not_checked
+from .. import connection
+from . import cloud_checks, jax_checks, machine_checks
+from .finding import Finding, not_checked, ok, problem
+from .jax_checks import Jax
 from .machine_checks import TensorFlow
 
 _Check = Callable[[], "Finding | list[Finding]"]
@@ -30,9 +33,15 @@ def examine(config: Config) -> Iterator[Finding]:
     """
     for name, check in _machine_checks(config).items():
         yield from _run(name, check)
-    # Everything that follows needs to know if TensorFlow can be imported.
+    # Everything that follows needs to know if TensorFlow can be imported, and the devices of jax.
     tensorflow = machine_checks.inspect_tensorflow()
-    for name, check in _tensorflow_checks(config, tensorflow).items():
+    platforms = _jax_platforms(config)
+    jax = jax_checks.inspect_jax(platforms) if platforms else None
+    for name, check in {
+        **_tensorflow_checks(config, tensorflow),
+        **_jax_checks(config, tensorflow, jax),
+        **_cloud_checks(config, tensorflow),
+    }.items():
         yield from _run(name, check)
 
 
@@ -58,7 +67,8 @@ def _machine_checks(config: Config) -> dict[str, _Check]:
         "TPU chips of this machine": lambda: machine_checks.check_chips(
             config, tpu_machine.find_chips(), tpu_machine.find_user()
         ),
-        "libtpu": lambda: machine_checks.check_libtpu(config, versions, tpu_machine.find_libtpu()),
+        "libtpu": lambda: _check_libtpu(config, versions),
+        "jax": lambda: jax_checks.check_jax(connection.choose_runtime(config), versions),
         "free memory": lambda: machine_checks.check_memory(
             pathlib.Path("/proc/meminfo").read_text()
         ),
@@ -69,14 +79,84 @@ def _machine_checks(config: Config) -> dict[str, _Check]:
 
 def _tensorflow_checks(config: Config, tensorflow: TensorFlow) -> dict[str, _Check]:
     partial = functools.partial
+    # Without chips, TensorFlow cannot have a TPU, and the line about them says so.
+    has_chips = bool(tpu_machine.find_chips())
+    needs_tpu = has_chips and connection.tpu_of_tensorflow(config) == "local"
     return {
-        "TensorFlow": partial(machine_checks.check_tensorflow, tensorflow, config),
-        "devices of TensorFlow": partial(machine_checks.check_devices, tensorflow, config),
+        "TensorFlow": partial(machine_checks.check_tensorflow, tensorflow, needs_tpu=needs_tpu),
+        "devices of TensorFlow": partial(
+            machine_checks.check_devices, tensorflow, needs_tpu=needs_tpu
+        ),
         "TF_CONFIG": partial(machine_checks.check_tf_config, tensorflow, config),
+    }
+
+
+def _jax_checks(config: Config, tensorflow: TensorFlow, jax: Jax | None) -> dict[str, _Check]:
+    runtime = connection.choose_runtime(config)
+    why_tensorflow = connection.why_tensorflow(config)
+    return {
+        "runtime": lambda: jax_checks.check_runtime(config, runtime, why_tensorflow),
+        "devices of jax": lambda: _check_jax_devices(config, runtime, jax),
+        "unused devices": lambda: _check_unused(config, tensorflow, jax),
+        "compiled programs": lambda: _check_programs(tensorflow),
+    }
+
+
+def _cloud_checks(config: Config, tensorflow: TensorFlow) -> dict[str, _Check]:
+    partial = functools.partial
+    return {
         "TPU by name": partial(_check_tpu, config, tensorflow),
         "buckets": partial(_check_buckets, config, tensorflow),
         "location of buckets": partial(_check_locations, config),
     }
+
+
+def _check_libtpu(config: Config, versions: Mapping[str, str]) -> list[Finding]:
+    path = tpu_machine.find_libtpu()
+    if config.tpu is not None and connection.choose_runtime(config) == "pjrt":
+        return [jax_checks.check_libtpu(versions, path)]
+    return machine_checks.check_libtpu(config, versions, path)
+
+
+def _jax_platforms(config: Config) -> str:
+    """Returns the platforms that jax is asked for, or "" if it is not asked.
+
+    A TPU is opened only for a run that uses it through jax, and if no other process does.
+    """
+    if not tpu_machine.installed_versions(["jax"]):
+        return ""
+    if config.tpu == "local" and connection.choose_runtime(config) == "pjrt":
+        return "" if tpu_machine.find_user() else "tpu,cpu"
+    has_plugin = tpu_machine.installed_versions(pjrt.CUDA_PLUGINS)
+    return "cuda,cpu" if has_plugin and pjrt.has_nvidia_gpu() else "cpu"
+
+
+def _check_jax_devices(config: Config, runtime: str, jax: Jax | None) -> Finding:
+    if jax is not None:
+        return jax_checks.check_devices(config, runtime, jax)
+    in_use = tpu_machine.installed_versions(["jax"])
+    why = "another process uses the TPU" if in_use else "jax is not installed"
+    return not_checked("devices of jax", why)
+
+
+def _check_unused(config: Config, tensorflow: TensorFlow, jax: Jax | None) -> list[Finding]:
+    """Checks that a run with these flags does not leave the accelerators of this machine."""
+    name = "unused devices"
+    if config.tpu is not None:
+        return [ok(name, "none, because of --tpu")]
+    if connection.choose_runtime(config) == "pjrt":
+        on_cpu = jax is not None and {platform for platform, _ in jax.devices} == {"CPU"}
+    else:
+        on_cpu = not tensorflow.error and "GPU" not in tensorflow.devices
+    unused = connection.unused_devices(config) if on_cpu else []
+    return [problem(name, each) for each in unused] or [ok(name, "none")]
+
+
+def _check_programs(tensorflow: TensorFlow) -> Finding:
+    """Checks the folder of compiled programs."""
+    if tensorflow.error:
+        return not_checked("compiled programs", "TensorFlow cannot be imported")
+    return jax_checks.check_programs_folder(pjrt.programs_folder())
 
 
 def _check_tpu(config: Config, tensorflow: TensorFlow) -> Finding:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ... import pjrt
 from ...config import DeviceSettings
 from ...errors import UserError
 from ...runtime import tpu_machine
@@ -29,6 +30,8 @@ PACKAGES = (
     "protobuf",
     "libtpu",
     "jax",
+    "jaxlib",
+    *pjrt.CUDA_PLUGINS,
     "google-api-python-client",
     "oauth2client",
     "cloud-tpu-client",
@@ -74,20 +77,41 @@ def inspect_tensorflow(python: str = sys.executable, seconds: float = 300) -> Te
       python: The Python program.
       seconds: The time limit.
     """
+    found, error = run_python(_INSPECT, python, seconds, os.environ)
+    if error:
+        return TensorFlow(error=error)
+    version, devices, supports_tpu = found
+    return TensorFlow(version, tuple(devices), supports_tpu)
+
+
+def run_python(
+    program: str, python: str, seconds: float, environment: Mapping[str, str]
+) -> tuple[Any, str]:
+    """Returns the JSON that a program prints last, and "", or else None and why it failed.
+
+    Args:
+      program: The program, in Python.
+      python: What executes it.
+      seconds: The time limit.
+      environment: The environment variables.
+    """
     try:
         done = subprocess.run(
-            [python, "-c", _INSPECT], capture_output=True, text=True, timeout=seconds
+            [python, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return TensorFlow(error=f"it does not finish within {seconds:g} seconds")
+        return None, f"it does not finish within {seconds:g} seconds"
     if done.returncode == 0:
-        version, devices, supports_tpu = json.loads(done.stdout.splitlines()[-1])
-        return TensorFlow(version, tuple(devices), supports_tpu)
+        return json.loads(done.stdout.splitlines()[-1]), ""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     # A crash prints its stack after the cause; an exception prints it before.
     telling = [line for line in lines if re.search(r"Status: |not available in|Error: |] ", line)]
     cause = (telling if done.returncode < 0 else telling[-1:]) or lines[-1:] or ["no message"]
-    return TensorFlow(error=re.sub(r"^\d{4}-\S+ .*?\] ", "", cause[0]).strip()[:300])
+    return None, re.sub(r"^\d{4}-\S+ .*?\] ", "", cause[0]).strip()[:300]
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
@@ -147,30 +171,30 @@ def check_packages(versions: Mapping[str, str]) -> list[Finding]:
     return problems or [ok(name, listed)]
 
 
-def check_tensorflow(tensorflow: TensorFlow, settings: DeviceSettings) -> Finding:
-    """Checks that TensorFlow can be imported, and supports TPUs if --tpu=local requires it."""
+def check_tensorflow(tensorflow: TensorFlow, *, needs_tpu: bool) -> Finding:
+    """Checks that TensorFlow can be imported, and supports TPUs if it trains on this machine's."""
     if tensorflow.error:
         missing = "No module named 'tensorflow'" in tensorflow.error
         remedy = _SETUP if missing else f"look at the lines about packages and libtpu; {_SETUP}"
         return problem("TensorFlow", f"it cannot be imported ({tensorflow.error})", remedy)
-    if settings.tpu == "local" and not tensorflow.supports_tpu:
+    if needs_tpu and not tensorflow.supports_tpu:
         return problem(
             "TensorFlow",
             "no TPU support in this TensorFlow",
-            f"run make setup-tpu on a TPU VM, or {tpu_machine.OMIT}",
+            f"run make setup-tpu on a TPU VM, which installs jax, or {tpu_machine.OMIT}",
         )
     support = "with" if tensorflow.supports_tpu else "without"
     return ok("TensorFlow", f"{tensorflow.version}, {support} TPU support")
 
 
-def check_devices(tensorflow: TensorFlow, settings: DeviceSettings) -> Finding:
-    """Checks that TensorFlow lists a TPU if --tpu=local requires it."""
+def check_devices(tensorflow: TensorFlow, *, needs_tpu: bool) -> Finding:
+    """Checks that TensorFlow lists a TPU if it trains on this machine's."""
     name = "devices of TensorFlow"
     if tensorflow.error:
         return not_checked(name, "TensorFlow cannot be imported")
     counts = Counter(tensorflow.devices)
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
-    if settings.tpu == "local" and "TPU" not in counts:
+    if needs_tpu and "TPU" not in counts:
         return problem(
             name, f"no TPU, only {listed}", "look at the lines about TPU chips and libtpu"
         )
@@ -213,9 +237,9 @@ def check_libtpu(
     """
     name = "libtpu"
     if "tensorflow-tpu" not in versions and settings.tpu != "local":
-        return [not_checked(name, "only tensorflow-tpu and --mode=compile use it")]
+        return [not_checked(name, "only training on a TPU and --mode=compile use it")]
     if "tensorflow-tpu" not in versions and not environment.get("TPU_LIBRARY_PATH"):
-        return [not_checked(name, "tensorflow-tpu, which uses it, is not installed")]
+        return [not_checked(name, "nothing uses it: see the lines about TPU chips and jax")]
     if error := tpu_machine.check_libtpu(path):
         return [problem(name, error)]
     findings = [ok(name, f"{versions.get('libtpu', 'unknown version')} at {path}")]
@@ -275,11 +299,17 @@ def check_disk(path: str, free: int | None = None) -> Finding:
       path: The path, which need not exist.
       free: The free space in bytes, by default that of the disk.
     """
+    path = existing_parent(path)
+    free = shutil.disk_usage(path).free if free is None else free
+    return _check_size(f"free space of {path}", free, _DISK, "delete files, or use another disk")
+
+
+def existing_parent(path: str) -> str:
+    """Returns the path, or its nearest parent that exists."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    free = shutil.disk_usage(path).free if free is None else free
-    return _check_size(f"free space of {path}", free, _DISK, "delete files, or use another disk")
+    return path
 
 
 def _check_size(name: str, size: int, minimum: int, remedy: str) -> Finding:
