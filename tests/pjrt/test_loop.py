@@ -1,6 +1,7 @@
 """--runtime=pjrt computes what --runtime=tensorflow computes, on several devices of jax."""
 
 import dataclasses
+import threading
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.pjrt import client
+from wgan_gp.pjrt import loop as pjrt_loop
 from wgan_gp.pjrt.loop import PjrtLoop
 from wgan_gp.training.hooks import Hook
 
@@ -218,3 +220,20 @@ def test_hooks_see_and_change_the_state_if_they_say_so(tmp_path, reads):
         assert np.any(first) and not np.any(last)
     else:  # the last loop is read by other hooks; until then the variables have the first values
         assert np.array_equal(first, recorder.values[2]) and np.any(last)
+
+
+def test_a_long_compilation_is_reported_from_time_to_time(monkeypatch):
+    logged, waited = [], threading.Event()
+
+    def log(line):
+        logged.append(line)
+        if line.startswith("still"):
+            waited.set()
+
+    monkeypatch.setattr(pjrt_loop.logging, "info", log)
+    monkeypatch.setattr(pjrt_loop, "_REPORT_SECONDS", 0.01)
+    with pjrt_loop._announcing("compiling the loop for 2 x chip"):
+        assert waited.wait(60)
+    assert logged[0] == "compiling the loop for 2 x chip"
+    assert logged[1].startswith("still compiling the loop for 2 x chip after 0 s")
+    assert logged[-1].startswith("ready after ")

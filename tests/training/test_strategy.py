@@ -1,11 +1,13 @@
 """Tests of the selection of devices, and of the settings that they exclude."""
 
+import dataclasses
 import time
 
 import pytest
 import tensorflow as tf
 
-from tests.helpers.runs import TINY, resolved, strategy_over, train_config
+from tests.helpers.runs import TINY, make_state, resolved, strategy_over, train_config
+from wgan_gp.app.build import is_faster_with_xla
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.runtime import tpu_connection
@@ -44,6 +46,27 @@ def test_jit_compile_is_never_used_on_a_tpu(jit_compile):
 def test_jit_compile_on_with_a_tpu_is_refused():
     with pytest.raises(UserError, match="omit it"):
         Config(tpu="my-tpu", jit_compile="on")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, True),
+        ({"train_steps": 999}, False),
+        ({"model_width": 1024, "generator_width": 1024}, False),
+        ({"model": "dcgan", "generator_model": "mlp"}, False),
+        ({"objective": "my_objective.py:Objective"}, False),
+    ],
+)
+def test_auto_compiles_small_dense_networks_in_long_runs_on_a_cpu(settings, expected):
+    config = Config(dataset="digits", model="mlp", model_width=64, train_steps=1000)
+    config = dataclasses.replace(config, **settings)
+    state = make_state(dataclasses.replace(config, objective=None), strategy_over(1))
+    assert is_faster_with_xla(config, state) == expected
+    one = devices_over(strategy_over(1))
+    assert one.use_jit("auto", is_faster_on_cpu=expected) == expected
+    assert not one.use_jit("off", is_faster_on_cpu=True)
+    assert not devices_over(strategy_over(2)).use_jit("auto", is_faster_on_cpu=True)
 
 
 def test_jit_compile_on_other_devices():

@@ -27,6 +27,9 @@ from .resolve import check_networks
 from .user_code.network_checks import check_settings, find_user_networks
 from .user_code.user_objective import create_objective
 
+_SMALL = 1_000_000  # weights of both networks
+_LONG = 1000  # iterations
+
 
 def make_state(config: Config, devices: Devices, spec: DataSpec, models: Registry) -> TrainState:
     """Returns newly initialized networks and optimizers, placed by the strategy.
@@ -127,7 +130,10 @@ def make_loop(
     """
     if devices.chips:
         return _make_pjrt_loop(config, devices, data, step)
-    strategy, jit_compile = devices.strategy, devices.use_jit(config.jit_compile)
+    strategy = devices.strategy
+    jit_compile = devices.use_jit(
+        config.jit_compile, is_faster_on_cpu=is_faster_with_xla(config, step.state)
+    )
     if not devices.use_device_loop(config.device_loop, jit_compile=jit_compile):
         batches = functools.partial(
             distributed_batches, data, strategy, batch_size=config.batch_size
@@ -146,6 +152,26 @@ def make_loop(
         reduce_over_replicas=reduce_over_replicas,
     )
     return device_loop, elements
+
+
+def is_faster_with_xla(config: Config, state: TrainState) -> bool:
+    """Returns True if XLA trains the networks faster on a CPU, by measurement.
+
+    It fuses the many small operations of a small network of dense layers. oneDNN is faster with
+    large matrices, and with convolutions by a factor of 2 to 18; docs/performance.md has the table.
+    The gain must be worth the seconds that the compilation takes. Networks and objectives of the
+    user may contain operations that XLA lacks.
+
+    Args:
+      config: The resolved configuration.
+      state: The networks.
+    """
+    weights = [*state.generator.trainable_weights, *state.critic.trainable_weights]
+    return (
+        {config.model, config.generator_model, config.objective} <= {"mlp", None}
+        and sum(weight.shape.num_elements() for weight in weights) <= _SMALL
+        and config.train_steps >= _LONG
+    )
 
 
 def _make_pjrt_loop(

@@ -58,7 +58,8 @@ class DeviceSettings(Section):
     )
     jit_compile: str = setting(
         "auto",
-        "Compile the steps with XLA on CPU and GPU: auto, on or off. A TPU always compiles them.",
+        "Compile the steps with XLA: on, off, or auto (on a GPU; on a CPU, small networks of dense "
+        "layers in long runs). A TPU always compiles them.",
         choices=("auto", "on", "off"),
         affects="nothing",
     )

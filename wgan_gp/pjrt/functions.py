@@ -31,7 +31,7 @@ class JaxStrategy(CompilingStrategy):
 
 
 class _DeviceFunction:
-    """A function that is compiled for each shape of its arguments, and reads variables anew.
+    """A function that is compiled for each shape of its arguments. Each call reads the variables.
 
     A function that XLA cannot compile, such as one of a user's network for features, runs on the
     CPU, with a warning.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial
 from ..training.step import ReplicaStep
 from . import client, lowering, processes
 
+_REPORT_SECONDS = 30
 _PREFETCHED = 2  # elements that the host prepares while the devices compute
 
 
@@ -54,12 +56,12 @@ class PjrtLoop(DeviceStateLoop):
         self._replicas = len(devices)
         self._local_replicas = self._replicas // jax.process_count()
         self._iterations_per_launch = loop_input.steps // step.optimization.n_critic
-        began = time.perf_counter()
-        logging.info(f"compiling the loop for {self._replicas} x {devices[0].device_kind}")
-        self._loop = lowering.lower_loop(step, loop_input, self._replicas)
-        with _explaining("XLA cannot compile the loop"):
+        with (
+            _announcing(f"compiling the loop for {self._replicas} x {devices[0].device_kind}"),
+            _explaining("XLA cannot compile the loop"),
+        ):
+            self._loop = lowering.lower_loop(step, loop_input, self._replicas)
             self._program = client.Program(self._loop.hlo, devices)
-        logging.info(f"ready after {time.perf_counter() - began:.0f} s")
         mesh = jax.sharding.Mesh(np.array(devices), "replica")
         self._of_each = NamedSharding(mesh, PartitionSpec("replica"))
         self._same = NamedSharding(mesh, PartitionSpec())
@@ -203,6 +205,29 @@ class PjrtLoop(DeviceStateLoop):
 def _put(sharding: NamedSharding, values: Any, shape: tuple[int, ...]) -> jax.Array:
     """Returns an array of all processes, given the part of this one."""
     return jax.make_array_from_process_local_data(sharding, values, shape)
+
+
+@contextlib.contextmanager
+def _announcing(what: str) -> Iterator[None]:
+    """Logs the start and the end of an activity, and how long it has taken from time to time."""
+    began, has_ended = time.perf_counter(), threading.Event()
+
+    def seconds() -> str:
+        return f"{time.perf_counter() - began:.0f} s"
+
+    def report() -> None:
+        while not has_ended.wait(_REPORT_SECONDS):
+            logging.info(f"still {what} after {seconds()}")
+
+    logging.info(what)
+    reporting = threading.Thread(target=report, daemon=True)
+    reporting.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        reporting.join()
+    logging.info(f"ready after {seconds()}")
 
 
 @contextlib.contextmanager
