@@ -102,17 +102,21 @@ def read_until(process, line):
 both_runtimes = pytest.mark.parametrize("runtime", ["tensorflow", "pjrt"])
 
 
-@pytest.mark.slow
-@both_runtimes
-def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path, runtime):
-    """Streams images. The tests of data show that processes have their parts of other data."""
+def streamed_pictures(tmp_path):
+    """Returns the settings of a run that reads a folder of pictures while it trains."""
     folder = tmp_path / "pictures" / "all"
     folder.mkdir(parents=True)
     for index, pixels in enumerate(np.random.default_rng(0).integers(0, 256, [20, 8, 8, 3])):
         PIL.Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
     settings = {"dataset": "image_folder", "data_dir": str(folder), "cache": "off"}
-    settings |= {"image_size": 8, "conditioning": "none", "model": "mlp", "sample_interval": 0}
-    assert finish(start(tmp_path, 4, runtime=runtime, **settings)) == [(0, []), (0, [])]
+    return settings | {"image_size": 8, "conditioning": "none", "model": "mlp"}
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
+    """Streams images. The tests of data show that processes have their parts of other data."""
+    settings = streamed_pictures(tmp_path) | {"sample_interval": 0}
+    assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
     chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
     settings |= {"steps_per_loop": 2, "learning_rate_schedule": "constant"}
     alone, _ = train_tiny(tmp_path / "alone", train_steps=4, **settings)
@@ -149,9 +153,9 @@ def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path
 
 @pytest.mark.slow
 def test_a_run_of_jax_continues_bit_for_bit_with_fewer_processes(tmp_path):
-    settings = {"runtime": "pjrt", "stop_step": 2}
-    assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
-    settings = {"runtime": "pjrt", "cpu_replicas": 2}
+    settings = streamed_pictures(tmp_path) | {"runtime": "pjrt"}
+    assert finish(start(tmp_path, 4, stop_step=2, **settings)) == [(0, []), (0, [])]
+    settings["cpu_replicas"] = 2
     assert finish(start(tmp_path, 4, ["run"], **settings)) == [(0, [])]
     resumed = load(tmp_path / "weights-1-0.npz")
     assert finish(start(tmp_path, 4, ["alone"], **settings)) == [(0, [])]
@@ -183,8 +187,7 @@ def test_both_roll_back_together(tmp_path, runtime):
 
 
 @pytest.mark.slow
-@both_runtimes
-def test_processes_with_different_directories_are_refused(tmp_path, runtime):
+def test_processes_with_different_directories_are_refused(tmp_path):
     settings = {name: TINY[name] for name in ("dataset", "model", "model_depth")}
     train_tiny(
         tmp_path / "alone",
@@ -193,7 +196,6 @@ def test_processes_with_different_directories_are_refused(tmp_path, runtime):
         learning_rate_schedule="constant",
         **settings,
     )
-    settings["runtime"] = runtime
     for status, errors in finish(start(tmp_path, 4, ["alone", "other"], **settings)):
         assert status == 2
         assert "the processes start at different iterations [0, 2]" in errors[0]
