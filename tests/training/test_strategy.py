@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import TINY, make_state, resolved, strategy_over, train_config
+from wgan_gp.app import build
 from wgan_gp.app.build import is_faster_with_xla
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
@@ -67,6 +68,14 @@ def test_auto_compiles_small_dense_networks_in_long_runs_on_a_cpu(settings, expe
     assert one.use_jit("auto", is_faster_on_cpu=expected) == expected
     assert not one.use_jit("off", is_faster_on_cpu=True)
     assert not devices_over(strategy_over(2)).use_jit("auto", is_faster_on_cpu=True)
+
+
+def test_auto_does_not_compile_without_a_compiler_for_the_cpu(monkeypatch):
+    config = Config(dataset="digits", model="mlp", model_width=64, train_steps=1000)
+    state = make_state(config, strategy_over(1))
+    assert is_faster_with_xla(config, state)
+    monkeypatch.setattr(build, "installed_versions", lambda names: dict.fromkeys(names, "2.20"))
+    assert not is_faster_with_xla(config, state)
 
 
 def test_jit_compile_on_other_devices():

@@ -16,6 +16,7 @@ from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
+from ..runtime.tpu_machine import installed_versions
 from ..training.augmentation import Augmentation, AugmentedObjective, ConsistentObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.objective import Objective
@@ -171,6 +172,7 @@ def is_faster_with_xla(config: Config, state: TrainState) -> bool:
         {config.model, config.generator_model, config.objective} <= {"mlp", None}
         and sum(weight.shape.num_elements() for weight in weights) <= _SMALL
         and config.train_steps >= _LONG
+        and not installed_versions(["tensorflow-tpu"])  # it lacks XLA's compiler for CPUs
     )
 
 
