@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from wgan_gp import pjrt
 from wgan_gp.app import connection
@@ -145,9 +146,14 @@ def test_a_gpu_that_jax_cannot_use_is_an_error(monkeypatch):
         connection.connect(Config(runtime="pjrt"))
 
 
-def test_a_saved_run_is_used_on_the_cpu():
+def test_a_saved_run_is_used_on_the_cpu(monkeypatch):
+    visible = {}
+    monkeypatch.setattr(
+        tf.config, "set_visible_devices", lambda devices, kind: visible.update({kind: devices})
+    )
     devices = connection.connect_for_inference(Config(runtime="pjrt", cpu_replicas=4))
     assert (devices.platform, devices.replicas, devices.chips) == ("CPU", 1, ())
+    assert visible == {"GPU": []}  # TensorFlow would take all of its memory
     devices = connection.connect_for_inference(Config(runtime="tensorflow", cpu_replicas=4))
     assert devices.replicas == 4
 
