@@ -140,7 +140,8 @@ def test_the_devices_of_jax(config, runtime, jax, status, text):
 
 @pytest.mark.slow
 def test_jax_is_asked_for_its_devices_in_a_process_of_its_own():
-    assert jax_checks.inspect_jax("cpu") == CPU_OF_JAX
+    found = jax_checks.inspect_jax("cpu")  # the tests split the CPU into several devices
+    assert set(found.devices) == {("CPU", "cpu")} and found.error == ""
     assert "nothing" in jax_checks.inspect_jax("nothing,cpu").error
 
 

@@ -37,7 +37,7 @@ class DeviceSettings(Section):
     runtime: str = setting(
         "auto",
         "What runs the training loop: tensorflow; pjrt, the XLA client of jax, which supports more "
-        "TPUs and GPUs; or auto (pjrt for the TPU or GPUs of this machine if jax supports them).",
+        "TPUs and GPUs; or auto (pjrt for the TPU or GPUs of this machine, if jax has them).",
         choices=("auto", "tensorflow", "pjrt"),
         affects="nothing",
     )
