@@ -187,12 +187,28 @@ def test_a_machine_without_a_slice_is_one_process():
     assert processes.connect(Config(runtime="pjrt", tpu="local")) is None
 
 
-def test_a_tpu_that_cannot_find_its_other_machines_is_one_line(monkeypatch):
+def test_a_tpu_without_metadata_is_used_alone_with_a_warning(monkeypatch):
+    """Those of notebooks have none."""
+
     def fail(seconds):
         raise ConnectionError("no metadata")
 
+    logged = []
+    monkeypatch.setattr(processes.logging, "warning", logged.append)
     monkeypatch.setattr(client, "find_tpu_processes", fail)
-    message = r"did not connect within --start_timeout=7 seconds \(no metadata\) — start the same"
+    assert processes.connect(Config(runtime="pjrt", tpu="local")) is None
+    (line,) = logged
+    assert "whether its TPU has others (no metadata); it trains alone" in line
+
+
+def test_processes_that_do_not_connect_are_one_line(monkeypatch):
+    def fail(address, count, index, *, seconds):
+        raise client.RuntimeFailure("DEADLINE_EXCEEDED")
+
+    monkeypatch.setattr(client, "find_tpu_processes", lambda seconds: ("a:1", 2, 1))
+    monkeypatch.setattr(client, "connect_processes", fail)
+    monkeypatch.setattr(processes.JaxPeers, "_handle_aborts", lambda self: None)
+    message = r"within --start_timeout=7 seconds \(DEADLINE_EXCEEDED\) — start the same"
     with pytest.raises(UserError, match=message):
         processes.connect(Config(runtime="pjrt", tpu="local", start_timeout=7))
 

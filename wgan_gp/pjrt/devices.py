@@ -35,6 +35,11 @@ def connect(config: Config) -> Devices:
     peers = processes.connect(config)
     platform, devices = _find(config)
     config.check_replicas(len(devices))
+    if peers is None and jax.process_count() > 1:
+        raise UserError(
+            "this TPU has several machines, which did not find each other",
+            "start the same command on all of them",
+        )
     if peers is not None:
         check_same_flags(peers, config)
     return Devices(
@@ -57,8 +62,8 @@ def connect_for_inference(config: Config) -> Devices:
     _leave_tpu_alone(config)
     keep_programs()
     platform = "CPU"
-    is_slice = config.tpu is not None and client.find_tpu_processes(config.start_timeout)[1] > 1
-    if config.cpu_replicas == 1 and not is_slice:
+    is_pod = config.tpu is not None and processes.find_pod(config).has_peers
+    if config.cpu_replicas == 1 and not is_pod:
         platform, _ = _find(dataclasses.replace(config, tpu_cores=None))
     return Devices(_make_strategy(platform), SINGLE_PROCESS, platform)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+from absl import logging
 from jax.experimental import multihost_utils
 
 from ..config import Config
@@ -51,8 +52,7 @@ class JaxPeers(Peers):
         self._config = config
         self._has_ended = False
         self._is_leaving = False
-        self._on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._stop)
-        ctypes.CDLL(None).signal(signal.SIGABRT, self._on_abort)
+        self._handle_aborts()
         self._client = client.connect_processes(
             cluster.addresses[0],
             len(cluster.addresses),
@@ -73,8 +73,16 @@ class JaxPeers(Peers):
         self._is_leaving = True
         return lost_peer(reason(error), self._config)
 
+    def begin(self) -> None:
+        """Declares that this process needs the others again, for another run."""
+        self._has_ended = False
+
     def end(self) -> None:
         self._has_ended = True
+
+    def _handle_aborts(self) -> None:
+        self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._stop)
+        ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
 
     def _stop(self, _: int) -> None:
         """Ends the process in place of abort(), in a thread of jax."""
@@ -108,10 +116,12 @@ def connect(config: Config) -> JaxPeers | None:
     Raises:
       UserError: If the other processes do not start in time.
     """
+    for connected in _connected:
+        connected.begin()
     if not _connected:
         with _explaining_start(config):
             if config.tpu is not None:
-                cluster = _find_pod(config)
+                cluster = find_pod(config)
                 if cluster.has_peers:
                     _connected.append(JaxPeers(cluster, config))
             elif (cluster := parse_tf_config()).has_peers:
@@ -127,9 +137,18 @@ def peers() -> JaxPeers | None:
     return _connected[0] if _connected else None
 
 
-def _find_pod(config: Config) -> Cluster:
-    """Returns the processes of a TPU of several machines, from its variables and metadata."""
-    address, processes, index = client.find_tpu_processes(config.start_timeout)
+def find_pod(config: Config) -> Cluster:
+    """Returns the processes of a TPU of several machines, from its variables and metadata.
+
+    A machine without Google's metadata, such as that of a notebook, has the only process.
+    """
+    try:
+        address, processes, index = client.find_tpu_processes(config.start_timeout)
+    except Exception as error:  # of the network, in many types
+        logging.warning(
+            f"this machine cannot ask whether its TPU has others ({reason(error)}); it trains alone"
+        )
+        return SINGLE_PROCESS
     others = tuple(f"process {number}" for number in range(1, processes))
     return Cluster((address, *others), index) if others else SINGLE_PROCESS
 
