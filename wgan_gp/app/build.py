@@ -19,6 +19,7 @@ from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
 from ..training.augmentation import Augmentation, AugmentedObjective, ConsistentObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
+from ..training.networks import UserNetwork
 from ..training.objective import Objective
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state
@@ -167,9 +168,11 @@ def is_faster_with_xla(config: Config, state: TrainState) -> bool:
       config: The resolved configuration.
       state: The networks.
     """
-    weights = [*state.generator.trainable_weights, *state.critic.trainable_weights]
+    networks = (state.generator, state.critic)
+    weights = [weight for network in networks for weight in network.trainable_variables]
     return (
-        {config.model, config.generator_model, config.objective} <= {"mlp", None}
+        not any(isinstance(network, UserNetwork) for network in networks)
+        and {config.model, config.generator_model, config.objective} <= {"mlp", None}
         and sum(weight.shape.num_elements() for weight in weights) <= _SMALL
         and config.train_steps >= _LONG
         and not installed_versions(["tensorflow-tpu"])  # it lacks XLA's compiler for CPUs
