@@ -52,11 +52,14 @@ def tiny(model_dir, *arguments):
     return [*flags, "--latent_size=8", "--batch_size=16", "--n_critic=2", *arguments]
 
 
-def program(model_dir, *arguments, **options):
+def program(model_dir, *arguments, runtime="tensorflow", **options):
     """Starts the real program on a tiny run."""
-    command = [sys.executable, "train.py", *tiny(model_dir, *arguments)]
+    flags = tiny(model_dir, *arguments, f"--runtime={runtime}")
+    command = [sys.executable, "train.py", *flags]
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
-    environment = {**os.environ, "PYTHONPATH": lean_path()}
+    environment = dict(os.environ)
+    if runtime == "tensorflow":
+        environment["PYTHONPATH"] = lean_path()
     return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
 
 
@@ -460,12 +463,13 @@ def test_a_second_signal_ends_the_program_at_once():
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_a_long_loop_immediately(saved, tmp_path):
+@pytest.mark.parametrize("runtime", ["tensorflow", "pjrt"])
+def test_a_second_signal_ends_a_long_loop_immediately(saved, tmp_path, runtime):
     shutil.copytree(saved[1].parent, tmp_path / "run")
     settings = {**TINY, **CONSTANT, "train_steps": 1_000_000, "steps_per_loop": 1_000_000}
     flags = [f"--{name}={value}" for name, value in settings.items()]
-    with program(tmp_path / "run", *flags) as run:
-        while "resuming" not in run.stderr.readline():
+    with program(tmp_path / "run", *flags, runtime=runtime) as run:
+        while "training on" not in run.stderr.readline():
             assert run.poll() is None
         time.sleep(3)  # into the loop
         run.send_signal(signal.SIGTERM)

@@ -14,9 +14,11 @@ import multiprocessing.process
 import os
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 
 import tqdm
 
@@ -38,33 +40,39 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments; default: 0")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = survive(pathlib.Path(folder), arguments.kills, random.Random(arguments.seed))
+        signals = arguments.kills * [signal.SIGKILL]
+        found = survive(pathlib.Path(folder), signals, random.Random(arguments.seed))
     print("\n".join(found) or f"{arguments.kills} kills: the runs are equal, bit for bit")
     sys.exit(bool(found))
 
 
-def survive(folder: pathlib.Path, kills: int, rng: random.Random) -> list[str]:
-    """Returns the differences between a run that was killed repeatedly and one that was not.
+def survive(
+    folder: pathlib.Path, signals: Sequence[int], rng: random.Random, *arguments: str
+) -> list[str]:
+    """Returns the differences between a run that was ended repeatedly and one that was not.
 
     Args:
       folder: An empty folder for both runs.
-      kills: The number of kills.
+      signals: The signals that end it, SIGKILL or SIGTERM.
       rng: Chooses the moments.
+      *arguments: Further flags of both runs.
     """
-    train_steps = 20 * kills
-    flags = [*RUN, f"--train_steps={train_steps}"]
+    train_steps = 20 * len(signals)
+    flags = [*RUN, f"--train_steps={train_steps}", *arguments]
     reference, killed = folder / "reference", folder / "killed"
     finish(reference, flags)
-    for kill in tqdm.trange(kills, unit="kill", disable=None):
+    for kill, number in enumerate(tqdm.tqdm(signals, unit="kill", disable=None)):
         before, run = newest(killed), start(killed, flags)
         # One kill in four may come before the process has saved anything.
-        deadline = time.monotonic() + (rng.uniform(0, 4) if kill % 4 == 0 else math.inf)
+        early = kill % 4 == 0 and number == signal.SIGKILL
+        deadline = time.monotonic() + (rng.uniform(0, 4) if early else math.inf)
         while run.is_alive() and newest(killed) == before and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.1))
-        run.kill()
+        os.kill(run.pid, number)
         run.join()
-        if run.exitcode != -9:
+        expected = -number if number == signal.SIGKILL else 128 + number
+        if run.exitcode != expected:
             return [f"the run ended with status {run.exitcode} after {kill} kills"]
     if not 0 < newest(killed) < train_steps:
         return [f"the run was killed last after {newest(killed)} of {train_steps} iterations"]

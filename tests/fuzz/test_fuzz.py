@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import signal
 
 import pytest
 
@@ -12,9 +13,9 @@ from . import corruptions, damage, forks, kills, results
 @pytest.mark.slow
 def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path):
     """Sends SIGKILL at random moments, while the run starts or writes, which every loop does."""
-    count = 5  # the first and the last may come before the process has saved anything
-    assert kills.survive(tmp_path, count, random.Random(7)) == []
-    last = 20 * count
+    signals = 5 * [signal.SIGKILL]  # the first and the last may come before anything is saved
+    assert kills.survive(tmp_path, signals, random.Random(7)) == []
+    last = 20 * len(signals)
     whole, killed = tmp_path / "reference", tmp_path / "killed"
     # A difference is detected.
     for name in ("metrics.jsonl", "train"):
@@ -27,6 +28,14 @@ def test_a_run_that_is_killed_often_equals_the_uninterrupted_run(tmp_path):
     found = results.differences(whole, killed, last)
     assert "iteration/.ATTRIBUTES/VARIABLE_VALUE" in found
     assert any("critic" in name for name in found)
+
+
+@pytest.mark.slow
+def test_a_run_on_devices_of_jax_that_is_ended_often_equals_the_uninterrupted_run(tmp_path):
+    """SIGTERM saves the state after the loop, and SIGKILL loses what came after a checkpoint."""
+    signals = [signal.SIGKILL, signal.SIGTERM, signal.SIGKILL]
+    flags = ["--runtime=pjrt", "--cpu_replicas=2"]
+    assert kills.survive(tmp_path, signals, random.Random(7), *flags) == []
 
 
 @pytest.mark.slow

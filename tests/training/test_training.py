@@ -146,6 +146,11 @@ RECIPE = {
             id="dcgan",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            {**SCHEDULED, **HALF_LIFE, "dataset": "digits", "runtime": "pjrt", "cpu_replicas": 2},
+            id="pjrt",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
