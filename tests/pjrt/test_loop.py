@@ -1,4 +1,4 @@
-"""--runtime=pjrt computes what --runtime=tensorflow computes, on several devices of jax."""
+"""The loop on devices of jax: resumes, hooks, errors and profiles. See also test_parity.py."""
 
 import dataclasses
 import threading
@@ -8,22 +8,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.runs import DCGAN, TINY, open_run, train_tiny
+from tests.helpers.runs import TINY, open_run, train_tiny
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
+from wgan_gp.data.feed import loop_input
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.pjrt import client
 from wgan_gp.pjrt import loop as pjrt_loop
+from wgan_gp.pjrt.client import Program
 from wgan_gp.pjrt.loop import PjrtLoop
 from wgan_gp.training.hooks import Hook
 
 ITERATIONS = 10
 COMMON = {"train_steps": ITERATIONS, "summary_interval": 5, "sample_interval": 0}
-IMAGES = {"dataset": "array", "activation": "tanh"}
-ACGAN = {"conditioning": "acgan"}
-SIGNALS = {"dataset": "array", "model": "conv1d", "batch_size": 32}
 MLP = {"activation": "tanh", "batch_size": 32}
-ADA = {"augment": "ada", "ada_interval": 5, "ada_images": 2000, "holdout": 0.1}
 
 
 def state_of(run):
@@ -48,51 +46,6 @@ def assert_close(one, other, tolerance):
         assert np.linalg.norm(theirs - ours) <= tolerance * np.linalg.norm(ours), part
 
 
-R3GAN = {"model": "r3gan", "penalty": "r1,r2", "adversarial_loss": "relativistic"}
-
-
-@pytest.mark.parametrize(
-    ("replicas", "settings"),
-    [
-        (2, MLP | {"penalty_interval": 2, "generator_ema_decay": 0.9, "accumulate": 2}),
-        *[
-            pytest.param(replicas, settings, marks=pytest.mark.slow)
-            for replicas, settings in (
-                (4, DCGAN | ACGAN | {"random_flips": True, "cache": "device"}),
-                (1, DCGAN | ADA | {"cache": "off"}),
-                (2, IMAGES | {"model": "resnet", "conditioning": "projection", "augment": "bcr"}),
-                (2, IMAGES | R3GAN),
-                (8, SIGNALS | {"penalty": "dragan", "learning_rate_schedule": "linear"}),
-            )
-        ],
-    ],
-    ids=lambda value: value.get("model", "mlp") if isinstance(value, dict) else str(value),
-)
-def test_devices_compute_what_one_replica_of_tensorflow_computes(tmp_path, replicas, settings):
-    runs, logs = {}, {}
-    if settings.get("dataset") == "array":
-        shape = (64, 32, 1) if settings["model"] == "conv1d" else (64, 32, 32, 1)
-        examples = np.sin(np.arange(np.prod(shape)).reshape(shape) * 0.37)
-        np.savez(tmp_path / "data.npz", x=examples, y=np.arange(64) % 3)
-        settings = settings | {"data_dir": str(tmp_path / "data.npz")}
-    for runtime, count in (("tensorflow", 1), ("pjrt", replicas)):
-        runs[runtime], writer = train_tiny(
-            tmp_path / runtime, runtime=runtime, cpu_replicas=count, **COMMON, **settings
-        )
-        logs[runtime] = writer.summaries
-    # Under a relativistic loss, the gradient of the last bias is a rounding error, which Adam
-    # amplifies.
-    tolerance = 1e-4 if "adversarial_loss" in settings else 1e-5
-    assert_close(state_of(runs["tensorflow"]), state_of(runs["pjrt"]), tolerance)
-    assert len(logs["pjrt"]) == 2
-    for (step, ours), (other_step, theirs) in zip(*logs.values(), strict=True):
-        assert step == other_step
-        assert ours.keys() == theirs.keys()
-        for tag, value in ours.items():
-            if "throughput" not in tag:
-                assert theirs[tag] == pytest.approx(value, rel=1e-4, abs=1e-5), tag
-
-
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     settings = COMMON | MLP | {"runtime": "pjrt", "cpu_replicas": 4}
     whole, _ = train_tiny(tmp_path / "whole", **settings)
@@ -110,6 +63,29 @@ def test_a_run_continues_in_the_other_runtime(tmp_path):
         train_tiny(tmp_path / first, **settings | {"stop_step": 5, "runtime": first})
         run, _ = train_tiny(tmp_path / first, **settings | {"runtime": second})
         assert_close(state_of(whole), state_of(run), 1e-5)
+
+
+@pytest.mark.slow
+def test_loops_of_several_launches_compute_the_same(tmp_path, monkeypatch):
+    """12 iterations in a loop, of which the last loop has 8."""
+    settings = MLP | {"runtime": "pjrt", "cpu_replicas": 2, "sample_interval": 0}
+    settings |= {"train_steps": 20, "steps_per_loop": 12, "summary_interval": 12}
+    whole, log = train_tiny(tmp_path / "whole", **settings)
+    # Enough for five iterations of 2 x 16 points with labels, of which four divide the loop.
+    monkeypatch.setattr(loop_input, "MAX_ELEMENT_BYTES", 5 * 2 * 16 * (2 * 4 + 4))
+    run, counts = Program.run, []
+    monkeypatch.setattr(
+        Program,
+        "run",
+        lambda program, arguments: counts.append(int(arguments[3])) or run(program, arguments),
+    )
+    parts, other_log = train_tiny(tmp_path / "parts", **settings)
+    assert counts == [4, 4, 4, 4, 4]
+    assert_close(state_of(whole), state_of(parts), 1e-6)
+    for (step, one), (other_step, other) in zip(log.summaries, other_log.summaries, strict=True):
+        assert step == other_step
+        assert other["critic/loss"] == pytest.approx(one["critic/loss"], rel=1e-5)
+        assert other["generator/loss"] == pytest.approx(one["generator/loss"], rel=1e-5)
 
 
 class Spoiler(Hook):

@@ -1,5 +1,6 @@
 """--mode=compile compiles the program that --runtime=pjrt runs."""
 
+import dataclasses
 import re
 
 import pytest
@@ -84,8 +85,10 @@ def test_the_slice_and_the_devices_get_the_same_operations(executed, settings):
 @pytest.mark.slow
 def test_only_a_gpu_gets_other_operations(executed, monkeypatch):
     """They are those of --fused_resampling=off; see `Devices.use_fused_resampling`."""
-    find = devices._find
-    monkeypatch.setattr(devices, "_find", lambda config: ("GPU", find(config)[1]))
+    connect = devices.connect
+    monkeypatch.setattr(
+        devices, "connect", lambda config: dataclasses.replace(connect(config), platform="GPU")
+    )
     settings = {"dataset": "digits", "image_size": "32", "model": "resnet"}
     on_gpu = executed(**settings)
     assert on_gpu == compiled(**settings, fused_resampling="off")
