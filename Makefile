@@ -22,7 +22,7 @@ TESTERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # One more, because many slow tests wait for other processes.
 test-slow test-all: TESTERS := $(shell expr $(TESTERS) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
-BENCHMARKS ?= step_time memory loop_overhead start scale input_rate tpu_cycles tpu_loop
+BENCHMARKS ?= step_time memory loop_overhead compilers start scale input_rate tpu_cycles tpu_loop
 
 DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import loop_overhead, outcome, tpu_loop
+from benchmarks import compilers, loop_overhead, outcome, tpu_loop
 from benchmarks.baselines import keras_fit, process, worker
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
@@ -71,6 +71,22 @@ def test_the_loop_and_the_updates_alone_are_timed_in_turns(monkeypatch):
     )
     run, updates = loop_overhead.compare(config)
     assert len(run) == len(updates) == 3 and min(run + updates) > 0
+
+
+@pytest.mark.slow
+def test_the_programs_that_train_on_a_cpu_are_timed():
+    speed, first = compilers.measure(["--dataset=digits", "--model=mlp", "--model_width=4"], 6)
+    assert speed > 0 and first > 0
+    with pytest.raises(RuntimeError, match="--model=unknown"):
+        compilers.measure(["--model=unknown"], 6)
+
+
+def test_the_ratio_of_a_program_is_that_to_the_usual_one():
+    results = dict(
+        zip(compilers.PROGRAMS, ([(10.0, 1.0)], [(20.0, 2.0)], [(5.0, 3.0)]), strict=True)
+    )
+    row = compilers._row("mlp", "--runtime=pjrt", results)
+    assert list(row.values()) == ["mlp", "--runtime=pjrt", 5.0, 0.5, 3.0]
 
 
 def test_a_table_and_its_json(tmp_path, monkeypatch, capsys):
