@@ -32,13 +32,13 @@ PROGRAMS = {
 }
 # Networks at sizes that a CPU trains; the digits are enlarged.
 NETWORKS = {
-    "mlp, 8 pixels, width 256": (["--model=mlp", "--model_width=256"], 3000),
-    "mlp, 8 pixels, width 1024": (["--model=mlp", "--model_width=1024"], 300),
-    "mlp, 32 pixels, width 256": (["--model=mlp", "--model_width=256", "--image_size=32"], 1000),
-    "conv1d, 64 values, width 32": (["--model=conv1d", "--model_width=32"], 60),
-    "dcgan, 28 pixels, width 32": (["--model=dcgan", "--model_width=32", "--image_size=28"], 60),
-    "resnet, 32 pixels, width 16": (["--model=resnet", "--model_width=16", "--image_size=32"], 30),
-    "r3gan, 32 pixels, width 8": (["--model=r3gan", "--model_width=8", "--image_size=32"], 30),
+    "mlp, 8 pixels, width 256": (["--model=mlp", "--model_width=256"], 1200),
+    "mlp, 8 pixels, width 1024": (["--model=mlp", "--model_width=1024"], 120),
+    "mlp, 32 pixels, width 256": (["--model=mlp", "--model_width=256", "--image_size=32"], 600),
+    "conv1d, 64 values, width 32": (["--model=conv1d", "--model_width=32"], 30),
+    "dcgan, 28 pixels, width 32": (["--model=dcgan", "--model_width=32", "--image_size=28"], 12),
+    "resnet, 32 pixels, width 16": (["--model=resnet", "--model_width=16", "--image_size=32"], 6),
+    "r3gan, 32 pixels, width 8": (["--model=r3gan", "--model_width=8", "--image_size=32"], 6),
 }
 _LOOPS = 6
 
