@@ -46,25 +46,20 @@ class Trainer:
             self._gan.train_step(self._real)
 
 
-class WGANGP:
-    """A generator and a critic with their training step.
+class Gan:
+    """A generator and a critic with their training step; the subclasses define the losses.
 
     Args:
       work: The workload.
-      compiled: True to compile each loss, including the penalty, with torch.compile. It cannot
-        compile torch.autograd.grad inside a loss that is itself differentiated, so torch.func.grad
-        replaces it.
+      generator, critic: The networks.
+      compiled: True to compile each loss with torch.compile.
     """
 
-    def __init__(self, work: Work, *, compiled: bool):
+    def __init__(self, work: Work, generator: nn.Module, critic: nn.Module, *, compiled: bool):
         self.work = work
-        networks: dict[str, tuple[Callable[..., nn.Module], Callable[..., nn.Module]]] = {
-            "dcgan": (DcganGenerator, DcganCritic),
-            "resnet": (ResnetGenerator, ResnetCritic),
-        }
         # PyTorch's convolutions are faster in this format, also on CPUs.
         self.generator, self.critic = (
-            network(work).to(memory_format=torch.channels_last) for network in networks[work.model]
+            network.to(memory_format=torch.channels_last) for network in (generator, critic)
         )
         self.generator_optimizer, self.critic_optimizer = (
             torch.optim.Adam(
@@ -72,37 +67,34 @@ class WGANGP:
             )
             for network in (self.generator, self.critic)
         )
-        self.gradient = functional_gradient if compiled else autograd_gradient
         optimize: Callable = torch.compile if compiled else lambda function: function
         self.generate = optimize(self.generator)
         self.critic_loss = optimize(self._critic_loss)
-        self.generator_loss = optimize(lambda latents: -self.critic(self.generator(latents)).mean())
+        self.generator_loss = optimize(self._generator_loss)
 
-    def _critic_loss(
-        self, real: torch.Tensor, fake: torch.Tensor, alpha: torch.Tensor
-    ) -> torch.Tensor:
-        points = real + alpha[:, None, None, None] * (fake - real)
-        norm = self.gradient(self.critic, points).flatten(1).norm(dim=1)
-        loss = self.critic(fake).mean() - self.critic(real).mean()
-        return loss + 10.0 * (norm - 1.0).square().mean()
+    def _critic_loss(self, *inputs: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _generator_loss(self, *inputs: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
 
     def critic_step(
-        self, real: torch.Tensor, latents: torch.Tensor, alpha: torch.Tensor
+        self, real: torch.Tensor, latents: torch.Tensor, *inputs: torch.Tensor
     ) -> torch.Tensor:
         """Updates the critic; returns its loss before the update."""
         with torch.no_grad():
             fake = self.generate(latents)
         self.critic_optimizer.zero_grad()
-        loss = self.critic_loss(real, fake, alpha)
+        loss = self.critic_loss(real, fake, *inputs)
         loss.backward()
         self.critic_optimizer.step()
         return loss.detach()
 
-    def generator_step(self, latents: torch.Tensor) -> torch.Tensor:
+    def generator_step(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Updates the generator; returns its loss before the update."""
         self.critic.requires_grad_(False)
         self.generator_optimizer.zero_grad()
-        loss = self.generator_loss(latents)
+        loss = self.generator_loss(*inputs)
         loss.backward()
         self.generator_optimizer.step()
         self.critic.requires_grad_(True)
@@ -110,11 +102,7 @@ class WGANGP:
 
     def train_step(self, reals: Sequence[torch.Tensor]) -> None:
         """Trains one iteration on the real examples of each critic step."""
-        work = self.work
-        for real in reals:
-            latents = torch.randn(work.batch_size, work.latent_size)
-            self.critic_step(real, latents, torch.rand(work.batch_size))
-        self.generator_step(torch.randn(work.generator_batch_size, work.latent_size))
+        raise NotImplementedError
 
     def images(self, images: np.ndarray) -> torch.Tensor:
         """Converts images `[B, H, W, C]` to the format of these networks."""
@@ -127,7 +115,7 @@ class WGANGP:
         for network, weights in ((self.generator, generator), (self.critic, critic)):
             for path, module in network.named_modules():
                 name = path.replace(".", "_")
-                if name in weights:
+                if weights.get(name):
                     state = self._from_keras(name, *weights[name])
                     tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in state]
                     targets = [*module.parameters(), *module.buffers()]
@@ -141,12 +129,52 @@ class WGANGP:
         if first.ndim == 4:
             first = first[::-1, ::-1] if rotated else first
             return [first.transpose(3, 2, 0, 1), *rest]
+        if first.ndim == 3:  # a basis
+            return [first.transpose(2, 0, 1)]
         if name in ("dense", "linear"):  # its outputs are 4x4 pixels
             kernel, bias = (pixels_last(each.T, rotated=rotated) for each in (first, *rest))
             return [kernel, bias]
         if name == "score" and rotated:  # its inputs are 4x4 pixels
             return [pixels_last(first, rotated=rotated).T, *rest]
         return [first.T, *rest]
+
+
+class WGANGP(Gan):
+    """A generator and a critic with the loss of WGAN-GP.
+
+    Args:
+      work: The workload.
+      compiled: True to compile each loss, including the penalty, with torch.compile. It cannot
+        compile torch.autograd.grad inside a loss that is itself differentiated, so torch.func.grad
+        replaces it.
+    """
+
+    def __init__(self, work: Work, *, compiled: bool):
+        networks: dict[str, tuple[Callable[..., nn.Module], Callable[..., nn.Module]]] = {
+            "dcgan": (DcganGenerator, DcganCritic),
+            "resnet": (ResnetGenerator, ResnetCritic),
+        }
+        generator, critic = (network(work) for network in networks[work.model])
+        super().__init__(work, generator, critic, compiled=compiled)
+        self.gradient = functional_gradient if compiled else autograd_gradient
+
+    def _critic_loss(
+        self, real: torch.Tensor, fake: torch.Tensor, alpha: torch.Tensor
+    ) -> torch.Tensor:
+        points = real + alpha[:, None, None, None] * (fake - real)
+        norm = self.gradient(self.critic, points).flatten(1).norm(dim=1)
+        loss = self.critic(fake).mean() - self.critic(real).mean()
+        return loss + 10.0 * (norm - 1.0).square().mean()
+
+    def _generator_loss(self, latents: torch.Tensor) -> torch.Tensor:
+        return -self.critic(self.generator(latents)).mean()
+
+    def train_step(self, reals: Sequence[torch.Tensor]) -> None:
+        work = self.work
+        for real in reals:
+            latents = torch.randn(work.batch_size, work.latent_size)
+            self.critic_step(real, latents, torch.rand(work.batch_size))
+        self.generator_step(torch.randn(work.generator_batch_size, work.latent_size))
 
 
 def pixels_last(values: np.ndarray, *, rotated: bool) -> np.ndarray:

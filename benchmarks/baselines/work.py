@@ -13,7 +13,7 @@ class Work:
 
     Attributes:
       model: "dcgan" for the networks of Gulrajani et al. for MNIST, also at larger sizes; "resnet"
-        for their CIFAR-10 networks.
+        for their CIFAR-10 networks; "r3gan" for those of Huang et al. at 32 pixels or more.
       image_size: The height and width of an image.
       channels: The number of channels of an image.
       width: The base number of channels of the networks; see models/.

@@ -48,6 +48,7 @@ def test_the_program_continues_the_run(tmp_path, capsys):
     names = [f"critic/{name}" for name in terms["critic_terms"]]
     names += [f"generator/{name}" for name in terms["generator_terms"]]
     assert found == pytest.approx([values[name] for name in names], abs=1e-4)
+    assert (terms["model"], terms["model_width"]) == ("mlp", settings["model_width"])
     with np.load(output / "state.npz") as state:
         assert len(state) >= len(terms["replaced"]) > 0
 

@@ -94,7 +94,7 @@ def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
     data = dataset.open(batch_size=config.batch_size)
     loop_input = open_input(config, data, SliceStrategy(1))
     step = make_step(config, run.state, saved.spec, saved.library)
-    bundle.write(folder, step, loop_input, data)
+    bundle.write(folder, step, loop_input, data, config)
     print(folder)
 
 

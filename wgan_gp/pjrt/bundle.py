@@ -5,7 +5,8 @@ The folder contains:
   state.npz    The parameters after the arguments of the loop, by index: the weights, the slots of
                the optimizers and, if the data is resident, the examples.
   input.npz    Elements of the input, by "<element>/<part>".
-  bundle.json  The names of the terms and the numbers that run.py needs.
+  bundle.json  The names of the terms and the numbers that run.py needs, and those that describe the
+               networks.
   run.py       The program, which needs only jax and numpy.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import math
 import pathlib
 import posixpath
 from typing import Any
@@ -22,6 +24,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 
+from ..config import NetworkSettings
 from ..data.feed.loop_input import LoopInput
 from ..data.opened_data import InMemoryData, StreamedData
 from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, new_folder, write_durable
@@ -32,7 +35,11 @@ _ELEMENTS = 4  # which the program uses in turn
 
 
 def write(
-    folder: str, step: ReplicaStep, loop_input: LoopInput, data: InMemoryData | StreamedData
+    folder: str,
+    step: ReplicaStep,
+    loop_input: LoopInput,
+    data: InMemoryData | StreamedData,
+    networks: NetworkSettings,
 ) -> None:
     """Writes the bundle of a loop; its files appear in the folder together.
 
@@ -41,6 +48,7 @@ def write(
       step: The updates of one replica, with the state to start from.
       loop_input: The input of the loop, opened under a `SliceStrategy` of one replica.
       data: The training data.
+      networks: The settings of the networks.
 
     Raises:
       UserError: If XLA cannot compile the loop, or the files cannot be written.
@@ -58,6 +66,12 @@ def write(
         "iterations_per_launch": loop_input.steps // n_critic,
         "n_critic": n_critic,
         "batch_size": step.optimization.batch_size,
+        "generator_batch_size": step.optimization.generator_batch,
+        "model": networks.model,
+        "model_width": networks.model_width,
+        "latent_size": step.latent_size,
+        "generator_parameters": _count(step.state.generator),
+        "critic_parameters": _count(step.state.critic),
         # [index of a result, index of the part of the state that it replaces]
         "replaced": list(loop.replaced.items()),
     }
@@ -80,6 +94,11 @@ def write(
     with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
         for name, content in files.items():
             write_durable(posixpath.join(inside, name), content)
+
+
+def _count(network: Any) -> int:
+    """Returns the number of trained numbers of a network."""
+    return sum(math.prod(weight.shape) for weight in network.trainable_variables)
 
 
 def _npz(arrays: dict[str, Any]) -> bytes:
