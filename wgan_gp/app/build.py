@@ -160,7 +160,7 @@ def is_faster_with_xla(config: Config, state: TrainState) -> bool:
     """Returns True if XLA trains the networks faster on a CPU, by measurement.
 
     It fuses the many small operations of a small network of dense layers. oneDNN is faster with
-    large matrices, and with convolutions by a factor of 2 to 18; docs/performance.md has the table.
+    large matrices, and with convolutions 14 to 20 times as fast; docs/performance.md has the table.
     The gain must be worth the seconds that the compilation takes. Networks and objectives of the
     user may contain operations that XLA lacks.
 
