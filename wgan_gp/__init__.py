@@ -60,6 +60,8 @@ def train(
     critic: Any = None,
     data: Any = None,
     objective: Any = None,
+    generator_optimizer: Any = None,
+    critic_optimizer: Any = None,
     writers: Sequence[Writer] = (),
     hooks: Sequence[Hook] = (),
 ) -> Result:
@@ -79,6 +81,9 @@ def train(
         a function of the split ("train", "test") that returns one of these, or None.
       objective: An objective of your own in place of the losses of `config`: an object with the
         interface of `wgan_gp.training.objective.Objective`, or a class.
+      generator_optimizer, critic_optimizer: Keras optimizers in place of --optimizer and its
+        settings; both or neither. Training uses copies, which clip gradients after the sum over
+        all replicas.
       writers: Writers of scalars, images and text, in addition to those of the run directory and
         the terminal.
       hooks: Actions between loops, after those of the run.
@@ -104,6 +109,7 @@ def train(
         critic=critic,
         data=data,
         objective=objective,
+        optimizers=(generator_optimizer, critic_optimizer),
     )
     devices = program.connect_for(config, user_code)
     library = user_code.add_to(library)

@@ -28,7 +28,7 @@ from tests.helpers.runs import (
     train_config,
     train_tiny,
 )
-from wgan_gp.app import saved_run, training
+from wgan_gp.app import training
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec
@@ -357,7 +357,6 @@ def test_a_checkpoint_that_is_deleted_after_it_was_found_is_replaced_by_another(
         return found[-1] if len(found) % 2 == 0 else delete_newest(found[-1])
 
     monkeypatch.setattr(checkpoint_files, "latest_checkpoint", find_and_delete)
-    monkeypatch.setattr(saved_run, "latest_checkpoint", find_and_delete)
     fresh = open_run(
         resolved(
             Config(model_dir=f"{tmp_path}/new", restore_from=f"{tmp_path}/run", **TINY, **EVERY_5)

@@ -14,6 +14,7 @@ import flags
 import models
 from tests.helpers.runs import TINY, call_main
 from wgan_gp.app.sweep import sweep_file
+from wgan_gp.config import ranking
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results
@@ -291,7 +292,7 @@ def test_the_experiment_is_found_by_its_name_and_has_a_folder(monkeypatch, tmp_p
 
 def test_the_best_value_of_metrics_is_known():
     """The best value of others is neither small nor large, or they do not rank samples."""
-    known = set(sweep_file.RANKING)
+    known = set(ranking.RANKING)
     others = {"density", "largest_class", "classifier_accuracy", "two_sample_accuracy"}
     others |= {"closest_distance_ratio", "closer_than_real"}
     others |= {name for name in results._EXPLANATIONS if name.endswith(("_floor", "_deviation"))}

@@ -37,6 +37,9 @@ COMPANIONS = {
     "tpu_project": {"tpu": "planted"},
     "tpu_cores": {"tpu": "planted"},
     "restore": {"restore_from": "planted"},
+    "checkpoint": {"restore_from": "planted"},
+    "keep_best": {"evaluate_interval": 5},
+    "stop_early": {"evaluate_interval": 5},
     "mode": {"sweep": "planted.json"},
 }
 
@@ -89,6 +92,7 @@ def planted_value(field):
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
     special = {"profile_steps": "1,2", "mode": "sweep", "compare": "seed"}
+    special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
 
 

@@ -12,8 +12,9 @@ import models
 import wgan_gp
 from tests.fuzz.results import differences, tensors
 from tests.helpers.runs import train_tiny
-from wgan_gp.config import Config
+from wgan_gp.config import PYTHON, Config
 from wgan_gp.config.networks import CONDITIONINGS
+from wgan_gp.config.optimization import OPTIMIZERS
 
 layers = tf.keras.layers
 ITERATIONS = 10
@@ -54,6 +55,9 @@ RUNS = {
             "adversarial_loss": "logistic",
             "conditioning": "acgan",
             "generator_ema_half_life": 500,
+            "optimizer": "adamw",
+            "weight_decay": 0.1,
+            "gradient_clip_norm": 0.5,
         },
     ),
     "zero_centred": (
@@ -63,6 +67,7 @@ RUNS = {
             "adversarial_loss": "hinge",
             "conditioning": "projection",
             "cache": "off",
+            "optimizer": "rmsprop",
         },
     ),
     "r1": (
@@ -92,6 +97,8 @@ RUNS = {
             "clip_value": 0.1,
             "learning_rate_schedule": "constant",
             "conditioning": "acgan",
+            "optimizer": "lion",
+            "beta_1": 0.9,
         },
     ),
     "none": (
@@ -186,6 +193,7 @@ def test_the_runs_contain_every_loss_and_network():
     assert values("adversarial_loss", "wasserstein") == set(losses.ADVERSARIAL_LOSSES)
     assert values("model", "mlp") == set(models.MODELS)
     assert values("conditioning", "none") == set(CONDITIONINGS)
+    assert values("optimizer", "adam") | {PYTHON} == set(OPTIMIZERS)
     assert values("augment", "none") == {"none", "diffaugment", "ada", "bcr"}
 
 

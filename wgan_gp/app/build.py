@@ -9,11 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import Config, ObjectiveSettings
+from ..config import PYTHON, Config, ObjectiveSettings
 from ..data.feed.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
+from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
@@ -33,7 +34,13 @@ _SMALL = 1_000_000  # weights of both networks
 _LONG = 1000  # iterations
 
 
-def make_state(config: Config, devices: Devices, spec: DataSpec, models: Registry) -> TrainState:
+def make_state(
+    config: Config,
+    devices: Devices,
+    spec: DataSpec,
+    models: Registry,
+    optimizers: tuple[Any, Any] | None = None,
+) -> TrainState:
     """Returns newly initialized networks and optimizers, placed by the strategy.
 
     Args:
@@ -41,6 +48,7 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: Registr
       devices: The devices on which the networks are trained.
       spec: The shape and the number of classes of the data.
       models: The networks.
+      optimizers: See `create_state`.
 
     Raises:
       UserError: If the models do not fit the data or each other.
@@ -51,6 +59,7 @@ def make_state(config: Config, devices: Devices, spec: DataSpec, models: Registr
         config,
         devices.strategy,
         adaptive_augmentation=config.augment == "ada",
+        optimizers=optimizers,
     )
 
 
@@ -212,7 +221,15 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
       state: The networks and the optimizers.
       spec: The shape and the conditions of the data.
       library: The packages of networks and losses.
+
+    Raises:
+      UserError: If the optimizers of the run were objects of Python, and are not given.
     """
+    if state.critic_optimizer is None:
+        raise UserError(
+            f"--optimizer={PYTHON} stands for objects that are passed to wgan_gp.train",
+            "call wgan_gp.train with generator_optimizer= and critic_optimizer=",
+        )
     objective = with_consistency(make_objective(config, library), config)
     objective = with_regularization(objective, state.generator, state.critic)
     if config.augment in ("diffaugment", "ada"):

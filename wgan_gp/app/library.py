@@ -44,11 +44,13 @@ class Library:
       losses: The package `losses`, or an object with the same functions.
       objective: The user objective, or a function that creates it; see `create_objective`. None
         for `losses.GanObjective`.
+      optimizers: Keras optimizers of the generator and the critic; None for those of the settings.
     """
 
     models: Registry
     losses: ModuleType
     objective: Any = None
+    optimizers: tuple[Any, Any] | None = None
 
 
 def bundled_library() -> Library:

@@ -9,12 +9,13 @@ from typing import Any
 
 from .. import tpu
 from ..config import Config, DeviceSettings, NetworkSettings, image_size_of
+from ..config.ranking import kinds_of_data, usable_metrics
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..data.spec import DataSpec
-from ..errors import UserError
+from ..errors import UserError, shorten
 from ..tpu import topologies
 from .library import Registry
-from .user_code import user_writers
+from .user_code import user_hooks, user_writers
 
 _ADA_HOLDOUT = 0.1  # the share of the examples on which --augment=ada measures the overfitting
 
@@ -37,14 +38,15 @@ def resolve(
       dataset: The dataset, if it has been found for the same settings of the data.
 
     Raises:
-      UserError: If the environment selects Keras 2, if a path or --writers is invalid, if the
-        dataset or the model does not exist, if they do not fit each other, or if the run does not
-        fit the topology of --mode=compile or the compiler is not installed.
+      UserError: If the environment selects Keras 2, if a path, --writers or --hooks is invalid, if
+        the dataset or the model does not exist, if they do not fit each other, or if the run does
+        not fit the topology of --mode=compile or the compiler is not installed.
     """
     check_keras()
     if config.mode == "compile":
         _check_no_devices(config)
     user_writers.check(config.writers)
+    user_hooks.check(config.hooks)
     config.check_paths(built_in=config.dataset in BUILT_IN or dataset_function is not None)
     if dataset is None:
         dataset = find_dataset(
@@ -59,6 +61,16 @@ def resolve(
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
     config.check_example_shape(shape)
+    config.check_ranking(
+        usable_metrics(
+            kinds_of_data(
+                len(shape),
+                built_in=config.dataset in BUILT_IN,
+                feature_extractor=config.feature_extractor,
+            )
+        ),
+        f" of --dataset={shorten(config.dataset)}",
+    )
     if config.mode == "compile":
         config.check_replicas(topologies.find(config.compile_topology).replicas)
         tpu.check_installed()

@@ -116,7 +116,7 @@ class Result:
         # The variables of an export must not be distributed.
         if run.devices.strategy.num_replicas_in_sync > 1:
             spec = run.dataset.spec
-            config = dataclasses.replace(run.config, restore_from=None)  # not what it began with
+            config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
             saved = saved_run.SavedRun(config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
             state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state

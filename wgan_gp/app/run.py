@@ -11,7 +11,7 @@ from ..data.opened_data import InMemoryData, StreamedData
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices
-from ..training.checkpointing import Checkpoints
+from ..training.checkpointing import Checkpoints, Origin
 from ..training.state import TrainState
 from .build import make_sampler, make_state
 from .connection import connect
@@ -87,7 +87,7 @@ def open_run(
     devices = devices or connect(config)
     data = dataset.open(batch_size=config.batch_size)
     check_user_code(config, devices, dataset.spec, library, data)
-    state = make_state(config, devices, dataset.spec, library.models)
+    state = make_state(config, devices, dataset.spec, library.models, library.optimizers)
     return Run(
         config=config,
         directory=directory,
@@ -102,8 +102,9 @@ def open_run(
             writes=devices.cluster.is_chief,
             keep=config.keep_checkpoints,
             keep_interval=config.keep_checkpoint_interval,
-            restore_from=config.restore_from,
-            transferred=config.restore,
+            origin=None
+            if config.restore_from is None
+            else Origin(config.restore_from, config.checkpoint, config.restore),
         ),
         sampler=make_sampler(config, devices, state, dataset.spec),
     )

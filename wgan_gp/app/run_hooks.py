@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,11 @@ class PeersHook(Hook):
                 iteration,
             )
 
-    def agree_to_stop(self, signal: int | None) -> int | None:
-        """Returns a signal that this process or a peer received, so that all stop together."""
-        return signal if self._peers is None else cluster.agree_to_stop(self._peers, signal)
+    def agree_to_stop(self, signal: int | None, has_reason: bool) -> tuple[int | None, bool]:
+        """Returns why this process or a peer stops, so that all stop together."""
+        if self._peers is None:
+            return signal, has_reason
+        return cluster.agree_to_stop(self._peers, signal, has_reason)
 
     def end(self, iteration: int) -> None:
         if self._peers is not None:
@@ -138,7 +140,7 @@ class SummaryHook(WritingHook):
 
     def act(self, loop: LoopResult) -> None:
         now, step = time.perf_counter(), loop.iteration
-        rates = learning_rates(self._run.config, step - 1)
+        rates = self._learning_rates(step)
         values = {**loop.terms, **self._timer.scalars(now), **rates}
         self._timer = IntervalTimer(now)
         probability = self._run.state.augment_probability
@@ -150,6 +152,17 @@ class SummaryHook(WritingHook):
         if diagnostics.gradient_norms is not None:
             self._writer.histogram(step, "probe/gradient_norms", diagnostics.gradient_norms)
         self._write_diagnosis(step, values)
+
+    def _learning_rates(self, step: int) -> dict[str, float]:
+        """Returns the rates of the last iteration, or of the next one for optimizers of Python."""
+        if self._run.library.optimizers is None:
+            return learning_rates(self._run.config, step - 1)
+        state = self._run.state
+        named = {"critic": state.critic_optimizer, "generator": state.generator_optimizer}
+        return {
+            f"{name}/learning_rate": float(np.array(optimizer.learning_rate))
+            for name, optimizer in named.items()
+        }
 
     def _write_diagnosis(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the diagnosis of the run if it differs from the previous one."""
@@ -193,12 +206,14 @@ class EvaluationHook(WritingHook):
       run: The run.
       writer: Receives the evaluations.
       evaluator: Evaluates the samples of the run.
+      hooks: All hooks, which receive the metrics.
     """
 
-    def __init__(self, run: Run, writer: Writer, evaluator: Evaluator):
+    def __init__(self, run: Run, writer: Writer, evaluator: Evaluator, hooks: Sequence[Hook]):
         super().__init__(run, run.config.evaluate_interval)
         self._writer = writer
         self._evaluator = evaluator
+        self._hooks = hooks
 
     def after_loop(self, loop: LoopResult) -> None:
         super().after_loop(self._with_stop(loop))
@@ -210,7 +225,10 @@ class EvaluationHook(WritingHook):
         return dataclasses.replace(loop, is_last=loop.is_last or loop.stops)
 
     def act(self, loop: LoopResult) -> None:
-        self._writer.evaluation(loop.iteration, self._evaluator.evaluate())
+        metrics = self._evaluator.evaluate()
+        self._writer.evaluation(loop.iteration, metrics)
+        for hook in self._hooks:
+            hook.after_evaluation(loop.iteration, metrics)
 
 
 class CheckpointHook(WritingHook):

@@ -17,7 +17,7 @@ from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices
 from ..training import checkpointing
-from ..training.checkpoint_files import latest_checkpoint, resolve_restore_path, restore_found
+from ..training.checkpoint_files import resolve_restore_path, restore_found, select_checkpoint
 from ..training.state import TrainState
 from .build import make_sampler, make_state
 from .library import Library
@@ -136,20 +136,19 @@ def restore(saved: SavedRun, checkpoint: str, devices: Devices) -> RestoredRun:
 
 
 def find_checkpoint(saved: SavedRun) -> str:
-    """Returns the path of the newest checkpoint, or of the one that --restore_from names.
+    """Returns the path of the checkpoint of --checkpoint, or of the one that --restore_from names.
 
     Raises:
       UserError: If there is no checkpoint.
     """
-    restore_from = saved.config.restore_from
+    restore_from, which = saved.config.restore_from, saved.config.checkpoint
+    origin = f"--model_dir={saved.directory.path}"
     with saved.directory.convert_file_errors("read"):
         path = (
-            latest_checkpoint(saved.directory.checkpoints)
+            select_checkpoint(saved.directory.checkpoints, which, origin)
             if restore_from is None
-            else resolve_restore_path(restore_from)
+            else resolve_restore_path(restore_from, which)
         )
     if path is None:
-        raise UserError(
-            f"--model_dir={saved.directory.path} has no checkpoint yet", "train it longer"
-        )
+        raise UserError(f"{origin} has no checkpoint yet", "train it longer")
     return path

@@ -22,7 +22,9 @@ from ..runtime.devices import Devices
 from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.ada import AdaHook
+from ..training.checkpointing import Checkpoints
 from ..training.hooks import Hook, PullHook, ReportingHook
+from ..training.improvement import EarlyStopHook, KeepBestHook
 from ..training.loop import DeviceStateLoop
 from ..training.networks import summary_text
 from ..training.probe import CriticProbe
@@ -49,7 +51,7 @@ from .run_hooks import (
     SummaryHook,
 )
 from .start_checks import check_critic, warn_of_padding
-from .user_code import loading, user_writers
+from .user_code import loading, user_hooks, user_writers
 from .user_code.user_writers import UserWriter
 
 
@@ -84,9 +86,10 @@ def train(
         with directory.convert_file_errors("read"):
             is_new = checkpoint_files.is_empty(directory.checkpoints)
         if is_new:
-            checkpoint_files.resolve_restore_path(config.restore_from)
+            checkpoint_files.resolve_restore_path(config.restore_from, config.checkpoint)
     is_chief = find_cluster(config).is_chief
     named = user_writers.load(config.writers) if is_chief else ()
+    hooks = [*user_hooks.load(config), *hooks]
     with explaining_errors(config):
         run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
@@ -157,7 +160,8 @@ def make_trainer(
         actions.append(ProfileHook(config.profile_range, run.directory.events, profiler))
     actions += [SummaryHook(run, writer, probe), SampleHook(run, writer)]
     if evaluator is not None:
-        actions.append(EvaluationHook(run, writer, evaluator))
+        actions.append(EvaluationHook(run, writer, evaluator, actions))
+        actions += improvement_hooks(run)
     actions += [CheckpointHook(run), *map(ReportingHook, hooks)]
     if on_devices:
         actions.insert(0, PullHook(on_devices.pull, actions))
@@ -169,6 +173,16 @@ def make_trainer(
         hooks=actions,
         agree_to_stop=peers.agree_to_stop,
     )
+
+
+def improvement_hooks(run: Run) -> Iterator[Hook]:
+    """Yields the hooks of --keep_best and --stop_early."""
+    config, checkpoints, writes = run.config, run.checkpoints, run.devices.cluster.is_chief
+    if config.keep_best is not None:
+        best = Checkpoints(run.state, run.directory.best, writes=writes, keep=1)
+        yield KeepBestHook(config.keep_best, checkpoints, best, writes=writes)
+    if config.patience is not None:
+        yield EarlyStopHook(*config.patience, checkpoints)
 
 
 def _claim(run: Run, record: DataRecord, newest: int) -> None:

@@ -5,7 +5,7 @@ all settings. This package does not import TensorFlow, so that an invalid flag i
 """
 
 from .augmentation import AugmentationSettings
-from .config import CODE_SETTINGS, GROUPS, PYTHON, Config, registered_names
+from .config import CODE_SETTINGS, GROUPS, Config, registered_names
 from .data import LARGEST_SIDE, DataSettings, image_size_of, parse_image_size, sides_of
 from .devices import DeviceSettings
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
@@ -13,7 +13,15 @@ from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import EXTRACTORS, OutputSettings, ScoreSettings
 from .resume import settings_of_run
-from .settings import SAVED_RUN_MODES, Seeded, as_text, has_flag, settings_with, value_type
+from .settings import (
+    PYTHON,
+    SAVED_RUN_MODES,
+    Seeded,
+    as_text,
+    has_flag,
+    settings_with,
+    value_type,
+)
 from .sweep import SweepSettings
 
 __all__ = [

@@ -19,8 +19,6 @@ from .output import OutputSettings, ScoreSettings
 from .settings import SAVED_RUN_MODES, check, has_flag, recorded, setting, settings_with
 from .sweep import SweepSettings
 
-PYTHON = "python"  # the value of a setting for an object that was passed to wgan_gp.train
-
 
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,8 +122,16 @@ class Config(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
                 "give an iteration up to that number",
             )
+        if self.checkpoint != "latest" and self.mode == "train" and self.restore_from is None:
+            raise UserError(
+                f"--checkpoint={self.checkpoint} would not continue this run, which goes on from "
+                "its newest checkpoint",
+                "start a new run from it, with --restore_from=RUN and another --model_dir",
+            )
+        self.check_optimizer()
         self._check_sweep()
         self._check_compared()
+        self.check_ranking()
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
 

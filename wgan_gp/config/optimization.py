@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from .settings import Seeded, setting
+from ..errors import UserError
+from .settings import PYTHON, Seeded, setting
+
+OPTIMIZERS = ("adam", "adamw", "rmsprop", "lion", PYTHON)  # the last one is not for the flag
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizationSettings(Seeded):
-    """The schedule of training and the optimizers, one Adam for each network."""
+    """The schedule of training and the optimizers, one for each network."""
 
     train_steps: int = setting(
         7500,
@@ -66,6 +69,29 @@ class OptimizationSettings(Seeded):
         affects="nothing",
         of_run=True,
     )
+    optimizer: str = setting(
+        "adam",
+        "Optimizer of both networks: adam, adamw (with --weight_decay), rmsprop (whose decay rate "
+        "is --beta_2), or lion.",
+        choices=OPTIMIZERS,
+        affects="training",
+        compared=True,
+    )
+    weight_decay: float = setting(
+        0.0,
+        "Decoupled weight decay of --optimizer=adamw or lion: the fraction of a weight, times the "
+        "learning rate, that an update takes away.",
+        minimum=0,
+        affects="training",
+        compared=True,
+    )
+    gradient_clip_norm: float = setting(
+        0.0,
+        "Largest norm of the gradient of all weights of a network, over all replicas; larger ones "
+        "are scaled down to it. 0: no limit.",
+        minimum=0,
+        affects="training",
+    )
     critic_learning_rate: float = setting(
         1e-3,
         "Learning rate of the critic.",
@@ -82,7 +108,7 @@ class OptimizationSettings(Seeded):
     )
     beta_1: float = setting(
         0.0,
-        "Adam's decay rate of the mean gradient.",
+        "Decay rate of the mean gradient, of adam, adamw and lion.",
         minimum=0,
         below=1,
         affects="training",
@@ -90,7 +116,7 @@ class OptimizationSettings(Seeded):
     )
     beta_2: float = setting(
         0.9,
-        "Adam's decay rate of the mean squared gradient.",
+        "Decay rate of the mean squared gradient, of adam, adamw and rmsprop; lion's second rate.",
         minimum=0,
         below=1,
         affects="training",
@@ -154,6 +180,34 @@ class OptimizationSettings(Seeded):
         choices=("stop", "rollback"),
         affects="nothing",
     )
+
+    def check_optimizer(self) -> None:
+        """Raises UserError if a setting does not apply to the optimizer."""
+        flag = f"--optimizer={self.optimizer}"
+        if self.weight_decay and self.optimizer not in ("adamw", "lion"):
+            raise UserError(
+                f"--weight_decay={self.weight_decay} does not apply to {flag}",
+                "use --optimizer=adamw or lion, or omit it",
+            )
+        if self.gradient_clip_norm and self.optimizer == PYTHON:
+            raise UserError(
+                f"--gradient_clip_norm={self.gradient_clip_norm} does not apply to {flag}",
+                "pass optimizers with global_clipnorm",
+            )
+        if self.optimizer == "adamw" and not self.weight_decay:
+            raise UserError(f"{flag} without weight decay is adam", "add --weight_decay=0.01")
+        if self.optimizer == "lion" and not self.beta_1:
+            raise UserError(
+                f"{flag} with --beta_1=0 forgets its momentum",
+                "add --beta_1=0.9 --beta_2=0.99, as in its paper",
+            )
+        if self.optimizer == "rmsprop" and self.beta_1:
+            raise UserError(
+                f"{flag} has no mean gradient, which --beta_1={self.beta_1} describes",
+                "omit --beta_1",
+            )
+        if self.beta_2_end is not None and self.optimizer not in ("adam", "adamw"):
+            raise UserError(f"--beta_2_end={self.beta_2_end} does not apply to {flag}", "omit it")
 
     @property
     def generator_batch(self) -> int:

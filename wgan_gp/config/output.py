@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
 
+from ..errors import UserError, printable, shorten
+from .ranking import RANKING, listed
 from .settings import Section, setting
 
 # The values of --feature_extractor that are not paths.
 EXTRACTORS = ("classifier", "inception", "none")
+
+
+def _parse_checkpoint(name: str, value: Any) -> str:
+    """Returns the value of --checkpoint: latest, best, or a number without leading zeros."""
+    text = str(value).strip()
+    if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
+        return str(int(text))
+    if text not in ("latest", "best"):
+        raise UserError(
+            f"--{name}={printable(shorten(text))} is unknown",
+            "use latest, best, or a number of iterations",
+        )
+    return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +74,18 @@ class OutputSettings(Section):
         minimum=0,
         affects="nothing",
     )
+    keep_best: str | None = setting(
+        None,
+        "Metric of the evaluations, such as fid, whose best checkpoint is also kept, in "
+        "checkpoints/best (docs/reliability.md). Needs --evaluate_interval. Default: none.",
+        affects="nothing",
+    )
+    stop_early: str | None = setting(
+        None,
+        "End training after a number of evaluations without improvement, as METRIC:NUMBER, such as "
+        "fid:5. Needs --evaluate_interval. Default: --train_steps iterations.",
+        affects="nothing",
+    )
     writers: str | None = setting(
         None,
         "Further writers of curves and images, separated by commas: wandb, mlflow, or your own, "
@@ -67,6 +97,20 @@ class OutputSettings(Section):
         None,
         "Further settings and metrics in which TensorBoard's HParams compares runs, separated by "
         "commas, such as latent_size,evaluation/fid. A name with a slash is a metric.",
+        affects="nothing",
+    )
+    hooks: str | None = setting(
+        None,
+        "Actions of your own between loops, FILE.py:NAME or MODULE:NAME, separated by commas "
+        "(docs/python.md).",
+        per_process=True,
+        affects="nothing",
+    )
+    checkpoint: str = setting(
+        "latest",
+        "Checkpoint that --mode=sample, evaluate, score and export use, and that --restore_from "
+        "starts from: latest, best (of --keep_best), or a number of iterations.",
+        parse=_parse_checkpoint,
         affects="nothing",
     )
     restore_from: str | None = setting(
@@ -168,6 +212,47 @@ class OutputSettings(Section):
         per_process=True,
         affects="nothing",
     )
+
+    @property
+    def patience(self) -> tuple[str, int] | None:
+        """The metric and the number of evaluations of --stop_early, or None.
+
+        Raises:
+          UserError: If the value is not METRIC:NUMBER.
+        """
+        if self.stop_early is None:
+            return None
+        metric, _, count = self.stop_early.partition(":")
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", count, re.ASCII):
+            raise UserError(
+                f"--stop_early={shorten(self.stop_early)} is not METRIC:NUMBER",
+                "give a metric and a number of evaluations, such as fid:5",
+            )
+        return metric, int(count)
+
+    def check_ranking(self, usable: Sequence[str] = RANKING, data: str = "") -> None:
+        """Raises UserError unless --keep_best and --stop_early name metrics of evaluations.
+
+        Args:
+          usable: The metrics that the evaluations of the run contain.
+          data: The data of the run, for messages.
+        """
+        for flag, metric in (
+            (f"--keep_best={self.keep_best}", self.keep_best),
+            (f"--stop_early={self.stop_early}", self.patience and self.patience[0]),
+        ):
+            if metric is None:
+                continue
+            if metric not in usable:
+                raise UserError(
+                    f"{shorten(flag)}: evaluations{data} have no metric of this name with a best "
+                    "value",
+                    f"use {listed(usable)}",
+                )
+            if not self.evaluate_interval:
+                raise UserError(
+                    f"{flag} needs evaluations during training", "add --evaluate_interval"
+                )
 
     @property
     def compared(self) -> tuple[str, ...]:

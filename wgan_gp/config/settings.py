@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import UserError, printable, shorten
 
+PYTHON = "python"  # the value of a setting for an object that was passed to wgan_gp.train
 # What depends on a setting; see `setting`.
 AFFECTS = ("data", "networks", "training", "samples", "nothing")
 SAVED_RUN_MODES = ("evaluate", "sample", "score", "export")

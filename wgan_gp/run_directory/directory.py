@@ -21,6 +21,8 @@ from .files import convert_file_errors, list_prefix
 from .json_files import read_log, read_object, write_object
 from .lock import RunLock
 
+BEST = "best"  # the folder of the checkpoint of --keep_best, in that of the checkpoints
+
 
 class RunDirectory:
     """The files of one run, and the checks before a process writes to them.
@@ -38,6 +40,7 @@ class RunDirectory:
       evaluation: The path of evaluation.jsonl, one object per evaluation.
       evaluations: The folder of --mode=evaluate's event files and cached statistics of the data.
       checkpoints: The folder of ckpt-N.*, where N is the number of iterations done.
+      best: The folder of the checkpoint of --keep_best.
       events: The folder of TensorBoard's event files.
       samples: The folder of step_NNNNNNNN.png.
       compile: The folder of the reports of --mode=compile, <topology>.json.
@@ -56,6 +59,7 @@ class RunDirectory:
         self.evaluation = posixpath.join(path, "evaluation.jsonl")
         self.evaluations = posixpath.join(path, "evaluation")
         self.checkpoints = posixpath.join(path, "checkpoints")
+        self.best = posixpath.join(self.checkpoints, BEST)
         self.events = posixpath.join(path, "train")
         self.samples = posixpath.join(path, "samples")
         self.compile = posixpath.join(path, "compile")

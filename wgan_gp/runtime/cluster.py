@@ -227,9 +227,13 @@ class StrategyPeers(Peers):
         """Does nothing, because processes of TensorFlow may end at any time."""
 
 
-def agree_to_stop(peers: Peers, signal: int | None) -> int | None:
-    """Returns a signal that any process received, so that all stop after the same loop."""
-    return int(peers.gather([signal or 0]).max()) or None
+def agree_to_stop(peers: Peers, signal: int | None, has_reason: bool) -> tuple[int | None, bool]:
+    """Returns a signal that any process received, and whether any has a reason to stop.
+
+    All processes therefore stop after the same loop.
+    """
+    signals, reasons = peers.gather([signal or 0, int(has_reason)]).T
+    return int(signals.max()) or None, bool(reasons.max())
 
 
 def check_same_flags(peers: Peers, config: Config) -> None:

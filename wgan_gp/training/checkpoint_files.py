@@ -13,7 +13,7 @@ import json
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -21,10 +21,11 @@ from absl import logging
 
 from ..errors import UserError, reason
 from ..run_directory.buckets import explain_bucket_error
+from ..run_directory.directory import BEST
 from ..run_directory.files import check_regular, convert_file_errors, list_prefix, read_file
 from ..run_directory.files import delete as delete_file
 from ..run_directory.json_files import digest, parse
-from ..run_directory.schema import integer, list_of, mapping_of, object_of, text
+from ..run_directory.schema import integer, list_of, mapping_of, number, object_of, optional, text
 
 RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
 _TRIES = 5  # to restore a checkpoint of a run that goes on and deletes its old ones
@@ -35,7 +36,14 @@ _BLOCK_BYTES = 2**20  # bytes per read
 _SUFFIX = re.compile(r"\.(index|data-\d{5}-of-\d{5})")  # of the files that a restore reads
 _length = integer(0, 2**62)
 _entry = list_of(lambda value: text(value) or _length(value), 2, 2)
-_check = object_of({_CHECKSUM: text, "format": integer(1), "files": mapping_of(_entry)})
+_check = object_of(
+    {
+        _CHECKSUM: text,
+        "format": integer(1),
+        "files": mapping_of(_entry),
+        "memory": optional(mapping_of(number())),
+    }
+)
 
 
 class ChangedError(UserError):
@@ -81,30 +89,73 @@ def explaining_changes(path: str) -> Iterator[None]:
         raise
 
 
-def resolve_restore_path(path: str) -> str:
+def resolve_restore_path(path: str, which: str = "latest") -> str:
     """Returns the path of the checkpoint to which --restore_from refers.
 
     Args:
-      path: A checkpoint, a run directory or a checkpoint directory. For a directory, the newest
-        undamaged checkpoint is returned.
+      path: A checkpoint, a run directory or a checkpoint directory.
+      which: The checkpoint of a directory; see `select_checkpoint`.
 
     Raises:
       UserError: If there is no checkpoint, all checkpoints are damaged, or the path cannot be read.
     """
     with convert_file_errors(f"--restore_from={path}", "read", _REMEDY):
         if re.search(r"ckpt-\d+$", path):
+            if which != "latest":
+                raise UserError(
+                    f"--checkpoint={which} and --restore_from={path} both name a checkpoint",
+                    "omit --checkpoint, or give the run directory",
+                )
             problem = describe_damage(path)
             if problem is None:
                 return path
             remedy = "give another checkpoint, or the run directory to use its newest undamaged one"
         else:
             inside = posixpath.join(path, "checkpoints")
-            newest = latest_checkpoint(inside if tf.io.gfile.isdir(inside) else path)
-            if newest is not None:
-                return newest
+            directory = inside if tf.io.gfile.isdir(inside) else path
+            found = select_checkpoint(directory, which, f"--restore_from={path}")
+            if found is not None:
+                return found
             problem = "contains no checkpoint"
             remedy = "give a run directory, or a checkpoint such as RUN/checkpoints/ckpt-100"
     raise UserError(f"--restore_from={path} {problem}", remedy)
+
+
+def select_checkpoint(directory: str, which: str, origin: str) -> str | None:
+    """Returns the path of a checkpoint, or None if none was ever saved.
+
+    Args:
+      directory: The checkpoint directory.
+      which: "latest", the newest undamaged one; "best", that of --keep_best; or a number of
+        iterations.
+      origin: The flag that names the run, for messages.
+
+    Raises:
+      UserError: If there is no such checkpoint, it is damaged, or all are damaged.
+      tf.errors.OpError: If the bucket of the directory cannot be read.
+    """
+    if which == "latest":
+        return latest_checkpoint(directory)
+    best = posixpath.join(directory, BEST)
+    if which == "best":
+        if found := latest_checkpoint(best):
+            return found
+        raise UserError(
+            f"{origin} has no best checkpoint",
+            "train it with --keep_best and --evaluate_interval, or give --checkpoint=latest",
+        )
+    folders = dict.fromkeys(complete_checkpoints(best), best)
+    folders |= dict.fromkeys(complete_checkpoints(directory), directory)
+    if int(which) not in folders:
+        known = ", ".join(map(str, sorted(folders)))
+        raise UserError(
+            f"{origin} has no checkpoint after {which} iterations",
+            f"use one of {known}" if known else "train it longer",
+        )
+    path = posixpath.join(folders[int(which)], f"ckpt-{which}")
+    if problem := describe_damage(path):
+        raise UserError(f"{path} {problem}", "give another --checkpoint")
+    return path
 
 
 def latest_checkpoint(directory: str) -> str | None:
@@ -122,12 +173,12 @@ def latest_checkpoint(directory: str) -> str | None:
         numbers = list_checkpoints(directory)
         if seen.issuperset(numbers):
             break
-        for number in reversed(numbers):
-            path = posixpath.join(directory, f"ckpt-{number}")
+        for done in reversed(numbers):
+            path = posixpath.join(directory, f"ckpt-{done}")
             problem = describe_damage(path)
             if problem is None:
                 return path
-            if number not in seen and list_prefix(f"{path}."):  # else it was deleted
+            if done not in seen and list_prefix(f"{path}."):  # else it was deleted
                 logging.warning(f"{path} {problem} and is skipped")
         seen.update(numbers)
     if not is_empty(directory):
@@ -180,15 +231,22 @@ def files_of(path: str) -> Iterator[str]:
     yield from sorted(files, key=lambda file: not file.endswith(".json"))
 
 
-def make_manifest(path: str) -> str:
+def make_manifest(path: str, memory: Mapping[str, float] | None = None) -> str:
     """Returns the manifest for the files of a checkpoint.
 
     Args:
       path: The path of the checkpoint without a suffix, such as "checkpoints/ckpt-100".
+      memory: Numbers that belong to the state; see `read_memory`.
     """
     files = {file[len(path) :]: _length_and_sha256(file) for file in list_prefix(f"{path}.")}
-    content = {"format": FORMAT, "files": files}
+    content = {"format": FORMAT, "files": files} | ({"memory": dict(memory)} if memory else {})
     return json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n"
+
+
+def read_memory(path: str) -> dict[str, float]:
+    """Returns the numbers that the manifest of an undamaged checkpoint contains."""
+    manifest = parse(read_file(f"{path}.json"))
+    return dict(manifest.get("memory") or {})
 
 
 def describe_damage(path: str) -> str | None:

@@ -6,6 +6,7 @@ ckpt-N.* contain the state after N iterations; checkpoint_files.py describes ckp
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import posixpath
 import re
 
@@ -21,12 +22,29 @@ from .checkpoint_files import (
     files_of,
     latest_checkpoint,
     make_manifest,
+    read_memory,
     resolve_restore_path,
     restore_found,
     without_pattern,
 )
 from .state import TrainState
 from .transfer import transfer
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The checkpoint of another run from which a run starts.
+
+    Attributes:
+      path: The other run, or its checkpoint; see `resolve_restore_path`.
+      which: The checkpoint of the run: "latest", "best" or a number of iterations.
+      transferred: The networks whose weights are taken as far as they fit; see `transfer`. None
+        restores all of the checkpoint strictly.
+    """
+
+    path: str
+    which: str = "latest"
+    transferred: str | None = None
 
 
 class Checkpoints:
@@ -43,13 +61,11 @@ class Checkpoints:
       keep: The number of newest checkpoints to keep.
       keep_interval: The first checkpoint at or after each multiple of this number of iterations
         is never deleted. 0 disables this.
-      restore_from: A path of another run to start from if `directory` contains no checkpoint; see
-        `resolve_restore_path`.
-      transferred: The networks whose weights are taken from `restore_from` as far as they fit; see
-        `transfer`. None restores all of it strictly.
+      origin: The state to start from if `directory` contains no checkpoint.
 
     Attributes:
       last_iteration: The iteration of the state that was last saved or restored.
+      memory: Numbers that hooks remember, by name. They are saved and restored with the state.
     """
 
     def __init__(
@@ -60,24 +76,23 @@ class Checkpoints:
         writes: bool = True,
         keep: int = 5,
         keep_interval: int = 0,
-        restore_from: str | None = None,
-        transferred: str | None = None,
+        origin: Origin | None = None,
     ):
         self.directory = directory
         self._writes = writes
         self._keep = keep
         self._keep_interval = keep_interval
-        self._restore_from = restore_from
-        self._transferred = transferred
+        self._origin = origin
         self._state = state
         self._checkpoint = state.checkpoint()
         self.last_iteration = 0
+        self.memory: dict[str, float] = {}
 
     def restore_latest(self) -> int:
         """Restores the newest undamaged checkpoint and returns its number of iterations.
 
-        If the directory contains no checkpoint, `restore_from` is restored. Without `restore_from`,
-        the state is left unchanged. Damaged and incomplete checkpoints are skipped with a
+        If the directory contains no checkpoint, that of `origin` is restored. Without `origin`, the
+        state is left unchanged. Damaged and incomplete checkpoints are skipped with a
         warning on stderr. TensorFlow's file `checkpoint` is not read.
 
         Raises:
@@ -87,23 +102,27 @@ class Checkpoints:
         with convert_file_errors(self.directory, "read", "check the path and the network"):
             path = latest_checkpoint(self.directory)
         if path is not None:
-            return self.restore(path)
-        if self._restore_from is None:
+            iteration = self.restore(path)
+            self.memory = read_memory(path)
+            return iteration
+        if self._origin is None:
             return self.iteration
-        origin = self._restore_from
-        use = self.restore if self._transferred is None else self._transfer
-        return restore_found(lambda: resolve_restore_path(origin), use)
+        origin = self._origin
+        use = self.restore if origin.transferred is None else self._transfer
+        return restore_found(lambda: resolve_restore_path(origin.path, origin.which), use)
 
     def _transfer(self, path: str) -> int:
-        """Takes the weights that fit from a checkpoint of `restore_from`; see `transfer`."""
+        """Takes the weights that fit from a checkpoint of `origin`; see `transfer`."""
+        assert self._origin is not None
+        networks, run = str(self._origin.transferred), self._origin.path
         try:
             with explaining_changes(path), without_pattern(path) as readable:
-                transfer(self._state, readable, str(self._transferred), str(self._restore_from))
+                transfer(self._state, readable, networks, run)
         except UserError:
             raise
         except Exception as error:  # as in `restore`
             raise UserError(
-                f"--restore_from={self._restore_from}: {path} is not a checkpoint of this program "
+                f"--restore_from={run}: {path} is not a checkpoint of this program "
                 f"({type(error).__name__}: {reason(error)})",
                 "give another checkpoint",
             ) from error
@@ -137,7 +156,10 @@ class Checkpoints:
             # run.
             with explaining_changes(path), without_pattern(path) as readable:
                 status = self._checkpoint.read(readable)
-            status.assert_consumed()
+            if self._state.critic_optimizer is None:  # see `TrainState`
+                status.assert_existing_objects_matched().expect_partial()
+            else:
+                status.assert_consumed()
         except UserError:
             raise
         # TensorFlow raises many types for the content of a checkpoint that it did not write.
@@ -207,7 +229,7 @@ class Checkpoints:
             self._checkpoint.write(path)
             for file in files_of(path):  # these must be on the disk before the manifest
                 fsync(file)
-            write_atomic(f"{path}.json", make_manifest(path))
+            write_atomic(f"{path}.json", make_manifest(path, self.memory))
         except BaseException:
             # The beginning of a checkpoint that does not fit would keep the disk full.
             with contextlib.suppress(tf.errors.OpError, OSError):

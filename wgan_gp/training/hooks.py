@@ -62,6 +62,22 @@ class Hook:
     def after_loop(self, loop: LoopResult) -> None:
         """Acts after a loop."""
 
+    def after_evaluation(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        """Acts after an evaluation of --evaluate_interval, before `after_loop` of later hooks.
+
+        Args:
+          iteration: The number of iterations done.
+          metrics: The metrics by tag, such as "evaluation/fid".
+        """
+
+    def reason_to_stop(self) -> str | None:
+        """Returns why training should stop now, or None to continue; called after each loop.
+
+        Training then ends as after its last iteration, with a checkpoint and the exit status 0. The
+        same command continues it, unless a hook still has a reason.
+        """
+        return None
+
     def reads_state(self, loop: LoopResult) -> bool:
         """Returns True if `after_loop` reads or changes the state of training.
 
@@ -96,6 +112,12 @@ class ReportingHook(Hook):
     def after_loop(self, loop: LoopResult) -> None:
         self._forward("after_loop", loop)
 
+    def after_evaluation(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        self._forward("after_evaluation", iteration, metrics)
+
+    def reason_to_stop(self) -> str | None:
+        return self._forward("reason_to_stop")
+
     def reads_state(self, loop: LoopResult) -> bool:
         return self._hook.reads_state(loop)
 
@@ -105,9 +127,9 @@ class ReportingHook(Hook):
     def close(self) -> None:
         self._forward("close")
 
-    def _forward(self, method: str, *args: Any) -> None:
+    def _forward(self, method: str, *args: Any) -> Any:
         with explaining(f"the hook {type(self._hook).__name__}"):
-            getattr(self._hook, method)(*args)
+            return getattr(self._hook, method)(*args)
 
 
 class IntervalHook(Hook):

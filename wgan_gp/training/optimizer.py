@@ -1,4 +1,4 @@
-"""The gradients of a step, and Adam, which skips updates that would make a weight not finite."""
+"""The gradients of a step, and optimizers, which skip updates that would not be finite."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..errors import UserError, explaining, shorten
 
-class GuardedAdam(tf.keras.optimizers.Adam):
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980) that never makes a weight NaN or infinite.
+
+class GuardedUpdates(tf.keras.optimizers.Optimizer):
+    """A mixin of Keras optimizers for training on several replicas, which skips bad updates.
 
     A weight whose new value would be NaN or infinite keeps its old value. It also keeps this value
-    in later updates, because its moments are no longer finite.
+    in later updates, because the optimizer's own variables are no longer finite.
 
-    `beta_2` may also be a function of the number of updates done, a scalar integer, that returns a
-    scalar float32. Update t (from 1) then corrects the bias by 1 - beta_2(t - 1)**t, like Adam of
-    PyTorch when `betas` change between updates, as in the code of R3GAN (Huang et al. 2024,
-    arXiv:2501.05441). The optimizer therefore needs no further variable.
+    Gradients are clipped after they have been summed over the replicas, where Keras would clip the
+    part of each replica. Weight decay is a part of the update, and is skipped with it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -28,9 +28,35 @@ class GuardedAdam(tf.keras.optimizers.Adam):
 
     def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: tf.Tensor) -> None:
         before = tf.identity(variable)
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            decay = tf.cast(self.weight_decay, variable.dtype)
+            variable.assign_sub(variable * decay * tf.cast(learning_rate, variable.dtype))
         super().update_step(gradient, variable, learning_rate)
         # XLA fuses this with the update, at no cost.
         variable.assign(tf.where(tf.math.is_finite(variable), variable, before))
+
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+        """Does nothing, because `update_step` does it."""
+
+    def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
+        """Returns the gradients of this replica unchanged."""
+        return grads
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        gradients, weights = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
+        return list(zip(super()._clip_gradients(gradients), weights, strict=True))
+
+
+class GuardedAdam(GuardedUpdates, tf.keras.optimizers.Adam):
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) with `GuardedUpdates`.
+
+    With `weight_decay`, it is AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101).
+
+    `beta_2` may also be a function of the number of updates done, a scalar integer, that returns a
+    scalar float32. Update t (from 1) then corrects the bias by 1 - beta_2(t - 1)**t, like Adam of
+    PyTorch when `betas` change between updates, as in the code of R3GAN (Huang et al. 2024,
+    arXiv:2501.05441). The optimizer therefore needs no further variable.
+    """
 
     @property
     def beta_2(self) -> tf.Tensor | float:
@@ -40,6 +66,47 @@ class GuardedAdam(tf.keras.optimizers.Adam):
     @beta_2.setter
     def beta_2(self, value: Any) -> None:
         self._beta_2 = value
+
+
+class GuardedRMSprop(GuardedUpdates, tf.keras.optimizers.RMSprop):
+    """RMSProp (Tieleman and Hinton 2012) with `GuardedUpdates`."""
+
+
+class GuardedLion(GuardedUpdates, tf.keras.optimizers.Lion):
+    """Lion (Chen et al. 2023, arXiv:2302.06675) with `GuardedUpdates`."""
+
+
+# Features of Keras optimizers that training has, too, for all optimizers.
+_REFUSED = {
+    "use_ema": "use --generator_ema_decay",
+    "gradient_accumulation_steps": "use --accumulate",
+    "loss_scale_factor": "use --precision=mixed_bfloat16, which needs no loss scale",
+    "inner_optimizer": "pass the optimizer inside of it",  # of a LossScaleOptimizer
+}
+
+
+def guarded(optimizer: Any, name: str) -> Any:
+    """Returns a new optimizer with the settings of a Keras optimizer and `GuardedUpdates`.
+
+    Call it within the scope of the strategy.
+
+    Args:
+      optimizer: The Keras optimizer.
+      name: Its name, for messages.
+
+    Raises:
+      UserError: If it is not a Keras optimizer, its settings cannot be read, or it has a feature
+        that is a flag here.
+    """
+    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        raise UserError(f"{name} is {shorten(repr(optimizer))}", "pass a Keras optimizer")
+    for attribute, remedy in _REFUSED.items():
+        if getattr(optimizer, attribute, None):
+            raise UserError(f"{name} has {attribute}", remedy)
+    kind = type(optimizer)
+    with explaining(name):
+        guarded_kind: Any = type(f"Guarded{kind.__name__}", (GuardedUpdates, kind), {})
+        return guarded_kind.from_config(optimizer.get_config())
 
 
 def dense(

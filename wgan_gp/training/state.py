@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-from ..config import OptimizationSettings
+from ..config import PYTHON, OptimizationSettings
 from .networks import copy_weights
-from .optimizer import GuardedAdam
+from .optimizer import GuardedAdam, GuardedLion, GuardedRMSprop, guarded
 from .schedules import IterationSchedule, beta_2
 
 
@@ -27,6 +28,7 @@ class TrainState:
       critic: `[B, *example_shape]` -> the input of the objective, usually scores `[B, 1]`. With
         ReplicaStep.critic_takes_labels it takes a list of examples and labels `[B]`.
       generator_optimizer, critic_optimizer: The optimizers, built for their network's variables.
+        They are None in a saved run whose optimizers were objects of Python.
       iteration: Scalar int64 variable on the host, the number of iterations done.
       rollbacks: Scalar int64 variable on the host, the number of times that the run went back to a
         checkpoint and drew other noise.
@@ -94,6 +96,7 @@ def create_state(
     strategy: tf.distribute.Strategy,
     *,
     adaptive_augmentation: bool = False,
+    optimizers: tuple[Any, Any] | None = None,
 ) -> TrainState:
     """Returns a newly initialized state, with its variables placed by the strategy.
 
@@ -103,15 +106,23 @@ def create_state(
       settings: The seed and the settings of the optimizers and the moving average.
       strategy: Places the variables of the networks and optimizers.
       adaptive_augmentation: Whether the state has a probability of transformations.
+      optimizers: Keras optimizers of the generator and the critic, in place of the settings.
     """
     tf.keras.utils.set_random_seed(settings.seed)  # the initial weights
     with strategy.scope():
         generator, critic = build_networks()
-        generator_optimizer, critic_optimizer = make_optimizers(settings)
+        generator_optimizer: Any = None
+        critic_optimizer: Any = None
+        if optimizers is not None:
+            generator_optimizer = guarded(optimizers[0], "generator_optimizer")
+            critic_optimizer = guarded(optimizers[1], "critic_optimizer")
+        elif settings.optimizer != PYTHON:
+            generator_optimizer, critic_optimizer = make_optimizers(settings)
         # The optimizers' variables must exist before the first strategy.run, which cannot
         # create any.
-        generator_optimizer.build(generator.trainable_variables)
-        critic_optimizer.build(critic.trainable_variables)
+        if critic_optimizer is not None:
+            generator_optimizer.build(generator.trainable_variables)
+            critic_optimizer.build(critic.trainable_variables)
         average = None
         if settings.averages_generator:
             average, _ = build_networks()
@@ -147,20 +158,33 @@ def make_optimizers(
         follows from the number of updates of each optimizer.
     """
     return (
-        _adam(settings, settings.generator_learning_rate, 1, iteration),
-        _adam(settings, settings.critic_learning_rate, settings.n_critic, iteration),
+        _optimizer(settings, settings.generator_learning_rate, 1, iteration),
+        _optimizer(settings, settings.critic_learning_rate, settings.n_critic, iteration),
     )
 
 
-def _adam(
+def _optimizer(
     settings: OptimizationSettings,
     initial_rate: float,
     updates_per_iteration: int,
     iteration: tf.Variable | None,
 ) -> tf.keras.optimizers.Optimizer:
+    rate = IterationSchedule(settings, initial_rate, updates_per_iteration, iteration)
+    common = {
+        "weight_decay": settings.weight_decay or None,
+        "global_clipnorm": settings.gradient_clip_norm or None,
+        "name": settings.optimizer,
+    }
+    if settings.optimizer == "rmsprop":
+        # Keras adds epsilon to the mean square; the code of WGAN (arXiv:1701.07875) adds 1e-8 to
+        # its root, which matters for the small gradients of a clipped critic.
+        return GuardedRMSprop(rate, rho=settings.beta_2, epsilon=1e-16, **common)
+    if settings.optimizer == "lion":
+        return GuardedLion(rate, beta_1=settings.beta_1, beta_2=settings.beta_2, **common)
     return GuardedAdam(
-        IterationSchedule(settings, initial_rate, updates_per_iteration, iteration),
+        rate,
         beta_1=settings.beta_1,
         beta_2=beta_2(settings, updates_per_iteration, iteration),
         epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
+        **common,
     )

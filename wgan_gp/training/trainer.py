@@ -30,8 +30,8 @@ class Trainer:
       batches: (critic step) -> iterator over the input of `train_loop`, starting at that step.
       checkpoints: Holds the state that `train_loop` updates, and restores it for a rollback.
       hooks: The actions between loops, in this order. They are closed in reverse order.
-      agree_to_stop: (signal or None) -> the signal at which all processes stop, or None to
-        continue. Defaults to the signal of this process.
+      agree_to_stop: (signal or None, whether a hook has a reason to stop) -> the same for all
+        processes together. Defaults to those of this process.
     """
 
     def __init__(
@@ -42,14 +42,15 @@ class Trainer:
         batches: Callable[[int], Iterator],
         checkpoints: Checkpoints,
         hooks: Sequence[Hook],
-        agree_to_stop: Callable[[int | None], int | None] | None = None,
+        agree_to_stop: Callable[[int | None, bool], tuple[int | None, bool]] | None = None,
     ):
         self._settings = settings
         self._train_loop = train_loop
         self._batches = batches
         self._checkpoints = checkpoints
         self._hooks = tuple(hooks)
-        self._agree_to_stop = agree_to_stop or (lambda signal: signal)
+        self._agree_to_stop = agree_to_stop or (lambda signal, has_reason: (signal, has_reason))
+        self._reason: str | None = None  # of a hook that stopped training
 
     def run(self) -> int | None:
         """Trains to the end or until a signal arrives.
@@ -80,10 +81,10 @@ class Trainer:
     def _train_from(self, iteration: int, stop: StopRequest) -> int | None:
         """Runs loops of iterations, and the hooks between them, until the end or a signal."""
         settings = self._settings
-        stopped_by = self._agree_to_stop(stop.signal)
-        if iteration < settings.last_step:
+        stopped_by, is_done = self._stops(stop)
+        if iteration < settings.last_step and not is_done:
             batches = self._batches(iteration * settings.n_critic)
-        while iteration < settings.last_step and stopped_by is None:
+        while iteration < settings.last_step and not is_done:
             count = min(settings.steps_per_loop, settings.train_steps - iteration)
             for hook in self._hooks:
                 hook.before_loop(iteration, count)
@@ -93,10 +94,19 @@ class Trainer:
             for hook in self._hooks:
                 hook.after_loop(loop)
             iteration = loop.iteration
-            stopped_by = self._agree_to_stop(stop.signal)
+            stopped_by, is_done = self._stops(stop)
         for hook in self._hooks:
             hook.end(iteration)
         return stopped_by
+
+    def _stops(self, stop: StopRequest) -> tuple[int | None, bool]:
+        """Returns the signal that stops all processes, and whether they stop."""
+        reasons = [reason for hook in self._hooks if (reason := hook.reason_to_stop())]
+        self._reason = reasons[0] if reasons else None
+        signal, has_reason = self._agree_to_stop(stop.signal, bool(reasons))
+        if has_reason and not reasons:
+            self._reason = "another process has a reason to stop"
+        return signal, signal is not None or has_reason
 
     def _result(self, output: LoopOutput, iteration: int, count: int, begin: float) -> LoopResult:
         """Waits for the end of a loop and returns its result.
@@ -137,9 +147,13 @@ class Trainer:
                     hook.close()
 
     def _report_stop(self) -> None:
-        """Logs that training stopped at --stop_step, if it is not complete."""
+        """Logs why training stopped, if it is not complete."""
         done, settings = self._checkpoints.iteration, self._settings
-        if done < settings.train_steps:
+        if done < settings.last_step:
+            logging.info(
+                f"stopped after {done} of {settings.train_steps} iterations: {self._reason}"
+            )
+        elif done < settings.train_steps:
             logging.info(
                 f"stopped after {done} of {settings.train_steps} iterations because of "
                 f"--stop_step={settings.stop_step}; a larger one continues"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from ...config import Config, as_text, has_flag
+from ...config.ranking import RANKING, is_maximized, kinds_of_data, listed, usable_metrics
 from ...config.settings import expand_home
 from ...data.datasets import BUILT_IN, FILE_DATASETS, Dataset
 from ...errors import UserError, naming, reason, shorten
@@ -17,36 +18,9 @@ from ...run_directory import schema
 from ..library import Registry
 from ..resolve import resolve
 
-# The metrics of an evaluation whose best value is known, by the kind of data.
-MINIMIZED = {
-    "images": ("fid", "kid"),
-    "points": ("wasserstein",),
-    "arrays": (
-        *("feature_wasserstein", "feature_wasserstein_largest", "kolmogorov_smirnov"),
-        *("kolmogorov_smirnov_largest", "correlation_error", "spectrum_error"),
-        "autocorrelation_error",
-    ),
-}
-MAXIMIZED = {
-    "images": (
-        *("precision", "recall", "coverage", "inception_score", "confidence"),
-        *("class_accuracy", "smallest_class"),
-    ),
-    "points": ("modes_covered", "high_quality_share"),
-    "arrays": ("synthetic_trained_accuracy", "synthetic_trained_r2"),
-}
-_MAXIMIZED = [*itertools.chain(*MAXIMIZED.values())]
-RANKING = [*itertools.chain(*MINIMIZED.values()), *_MAXIMIZED]
-
-
 _FIELDS = {field.name: field for field in dataclasses.fields(Config) if has_flag(field)}
 _OF_SWEEP = ("mode", "model_dir", "sweep", "sweep_parallel")  # flags of the sweep, not of its runs
 _MAX_RUNS = 1000
-
-
-def _list(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}"
 
 
 _is_object = schema.mapping_of(lambda value: True)
@@ -65,7 +39,7 @@ _KEYS: dict[str, tuple[schema.Check, str, Any]] = {
         "give a list of different whole numbers",
         [],
     ),
-    "rank_by": (schema.identifier, f"give a metric of --mode=evaluate: {_list(RANKING)}", None),
+    "rank_by": (schema.identifier, f"give a metric of --mode=evaluate: {listed(RANKING)}", None),
     "goal": (schema.one_of("minimize", "maximize", ""), "use minimize or maximize", ""),
     "rungs": (schema.list_of(schema.integer(1)), "give a list of iterations", []),
     "reduction_factor": (schema.integer(2), "give a whole number above 1", 2),
@@ -176,9 +150,9 @@ def _load(path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"it is not JSON ({shorten(reason(error))})", "correct it") from None
     if not isinstance(content, dict):
-        raise UserError("it is not a JSON object", f"give an object with {_list(_KEYS)}")
+        raise UserError("it is not a JSON object", f"give an object with {listed(_KEYS)}")
     for name in content.keys() - _KEYS:
-        raise UserError(f"{_shown(name)} is unknown", f"use {_list(_KEYS)}")
+        raise UserError(f"{_shown(name)} is unknown", f"use {listed(_KEYS)}")
     content = {name: content.get(name, default) for name, (_, _, default) in _KEYS.items()}
     for name, (check, remedy, _) in _KEYS.items():
         if not check(content[name]):
@@ -239,7 +213,7 @@ def _expand(content: Mapping[str, Any], fixed: dict[str, Any], folder: str) -> S
     return Sweep(
         candidates=tuple(candidates.values()),
         rank_by=rank_by,
-        maximize=content["goal"] == "maximize" or (not content["goal"] and rank_by in _MAXIMIZED),
+        maximize=content["goal"] == "maximize" or (not content["goal"] and is_maximized(rank_by)),
         rungs=tuple(content["rungs"]),
         reduction_factor=content["reduction_factor"],
         description={name: content[name] for name in _KEYS if name != "flags"} | flags,
@@ -322,23 +296,18 @@ def _check_networks_and_data(sweep: Sweep, models: Registry) -> None:
         with naming(f"run {run.name}"):
             _, dataset = resolve(config, models, dataset=datasets.get(config.conditioning))
         datasets[config.conditioning] = dataset
-        kinds = _kinds(config, len(dataset.spec.example_shape))
-        usable = [name for kind in kinds for name in MINIMIZED[kind] + MAXIMIZED[kind]]
+        kinds = kinds_of_data(
+            len(dataset.spec.example_shape),
+            built_in=config.dataset in BUILT_IN,
+            feature_extractor=config.feature_extractor,
+        )
+        usable = usable_metrics(kinds)
         if sweep.rank_by in RANKING and sweep.rank_by not in usable:
             raise UserError(
                 f'"rank_by" is {_shown(sweep.rank_by)}, but evaluations of {kinds[0]}, as '
                 f"--dataset={shorten(config.dataset)} has, do not contain it",
-                f"use {_list(usable)}",
+                f"use {listed(usable)}",
             )
-
-
-def _kinds(config: Config, rank: int) -> list[str]:
-    """Returns the kinds of metrics that evaluations of examples of a rank may contain."""
-    if rank < 3 or config.feature_extractor == "none":
-        return ["points" if rank == 1 and config.dataset in BUILT_IN else "arrays"]
-    if config.feature_extractor or config.dataset in BUILT_IN:
-        return ["images"]
-    return ["images", "arrays"]  # measurements in the shape of images are evaluated as arrays
 
 
 def _shown(value: Any) -> str:

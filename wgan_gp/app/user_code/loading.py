@@ -35,13 +35,14 @@ class UserCode:
       networks: By the value of --model and --generator_model: modules or objects with `generator`
         and `critic`, which are networks or functions that return one.
       dataset: A function of a split that returns the data; see `data.user_data`.
-      objective: See `Library.objective`.
+      objective, optimizers: See `Library`.
       sha256: The hashes of the files, by setting; None for code without a file.
     """
 
     networks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dataset: Callable[..., Any] | None = None
     objective: Any = None
+    optimizers: tuple[Any, Any] | None = None
     sha256: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     def record(self, config: Config) -> Config:
@@ -53,7 +54,7 @@ class UserCode:
 
     def add_to(self, library: Library) -> Library:
         """Returns the networks and losses of the project with those of the user."""
-        library = dataclasses.replace(library, objective=self.objective)
+        library = dataclasses.replace(library, objective=self.objective, optimizers=self.optimizers)
         if not self.networks:
             return library
         from .user_networks import UserNetworks  # noqa: PLC0415
@@ -142,7 +143,7 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
         networks,
         _dataset_function(codes["dataset"]) if "dataset" in codes else None,
         codes["objective"].get() if "objective" in codes else None,
-        {setting: code.sha256 for setting, code in codes.items()},
+        sha256={setting: code.sha256 for setting, code in codes.items()},
     )
 
 
@@ -154,6 +155,7 @@ def from_objects(
     critic: Any = None,
     data: Any = None,
     objective: Any = None,
+    optimizers: tuple[Any, Any] = (None, None),
 ) -> tuple[Config, UserCode]:
     """Returns the user code for objects of Python, and the configuration that names it.
 
@@ -161,9 +163,11 @@ def from_objects(
       config: The configuration. Files that its other settings name are loaded.
       models: The networks of the project.
       generator, critic, data, objective: See `wgan_gp.train`.
+      optimizers: The optimizers of the generator and the critic, or None and None.
 
     Raises:
-      UserError: If a critic is given and the configuration names no generator.
+      UserError: If a critic is given and the configuration names no generator, or if one optimizer
+        is given for both networks or for one of them.
     """
     settings: dict[str, Any] = {}
     if critic is not None:
@@ -177,6 +181,13 @@ def from_objects(
         settings["dataset"] = PYTHON
     if objective is not None:
         settings["objective"] = PYTHON
+    if optimizers != (None, None):
+        if None in optimizers or optimizers[0] is optimizers[1]:
+            raise UserError(
+                "generator_optimizer= and critic_optimizer= are not two optimizers",
+                "pass one for each network",
+            )
+        settings["optimizer"] = PYTHON
     config = dataclasses.replace(config, **settings)
     loaded = load(config, models, tuple(set(CODE_SETTINGS) - set(settings)))
     networks = dict(loaded.networks)
@@ -187,6 +198,7 @@ def from_objects(
         networks=networks,
         dataset=loaded.dataset if data is None else _as_dataset_function(data, config.split),
         objective=loaded.objective if objective is None else objective,
+        optimizers=None if None in optimizers else optimizers,
     )
 
 
