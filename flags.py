@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -11,8 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
+import wgan_gp
 from wgan_gp.config import GROUPS, Config, has_flag, registered_names, value_type
 from wgan_gp.config.settings import KINDS, expand_home, largest
 from wgan_gp.errors import UserError, shorten
@@ -23,6 +26,7 @@ _DEFINE: dict[type, Callable] = {
     str: flags.DEFINE_string,
 }
 _FIELDS = [field for field in dataclasses.fields(Config) if has_flag(field)]
+COMMON = "The flags that most runs need"
 # The flagfiles of the experiments: next to this file in a checkout and in the installed package.
 EXPERIMENTS = pathlib.Path(__file__).parent / "configs"
 
@@ -43,8 +47,21 @@ def define(values: flags.FlagValues = flags.FLAGS) -> None:
             default=_default(field),
             help=_help(field),
             flag_values=values,
-            module_name=sys.argv[0],  # lists the flags under the program in --help
+            module_name=_section(field),  # under which --help lists the flag
         )
+
+
+def _section(field: dataclasses.Field) -> str:
+    """Returns the title of the section of --help that lists a setting."""
+    if field.metadata["common"]:
+        return COMMON
+    owner = next(kind for kind in reversed(Config.__mro__) if field.name in _names(kind))
+    return str(owner.__doc__).partition("\n")[0].rstrip(".")
+
+
+def _names(kind: type) -> set[str]:
+    """Returns the names of the settings of a section and its base classes."""
+    return set(getattr(kind, "__dataclass_fields__", ()))
 
 
 def _default(field: dataclasses.Field) -> Any:
@@ -72,16 +89,21 @@ def _is_closed(field: dataclasses.Field) -> bool:
 def _help(field: dataclasses.Field) -> str:
     """Returns the help text of a setting, followed by the range if it is an integer."""
     limits = field.metadata
-    named = {
-        "adversarial_loss": Config.losses.ADVERSARIAL_LOSSES,
-        "penalty": Config.losses.PENALTIES,
-    }
+    named = _named_values()
     if field.name in named:
         entries = [f"{name} ({entry.help})" for name, entry in named[field.name].items()]
         return f"{limits['help']} {', '.join(entries)}."
     if value_type(field) is not int or limits["choices"]:
         return limits["help"]
     return f"{limits['help']} Range: {limits['minimum']} to {largest(limits)}."
+
+
+def _named_values() -> dict[str, Any]:
+    """Returns the entries of the settings that name a loss or a penalty."""
+    return {
+        "adversarial_loss": Config.losses.ADVERSARIAL_LOSSES,
+        "penalty": Config.losses.PENALTIES,
+    }
 
 
 def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
@@ -94,11 +116,11 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     Raises:
       UserError: If a flag is unknown, a value has the wrong type or is out of range, or a
         flagfile cannot be read.
-      SystemExit: If help was requested; it has been printed.
+      SystemExit: If --help, --version or --completion was given; the text has been printed.
     """
-    if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(argv[1:]):
-        _show_registered_names(values)
-        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    if (text := _requested_text(argv[1:], values)) is not None:
+        print(text)
+        raise SystemExit(0)
     if not {"--flagfile=", "-flagfile="}.isdisjoint(argv[1:]):  # absl ignores it
         raise UserError("--flagfile= is empty", "give a file, or omit the flag")
     try:
@@ -126,6 +148,95 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     return to_config(values)
 
 
+def _requested_text(arguments: list[str], values: flags.FlagValues) -> str | None:
+    """Returns the text of --help, --version or --completion, or None without any of them."""
+    if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(arguments):
+        _show_registered_names(values)
+        return _help_text(values)
+    if "--version" in arguments:
+        return _versions()
+    for argument in arguments:
+        if argument.startswith("--completion="):
+            return _completion(argument.partition("=")[2])
+    return None
+
+
+def _help_text(values: flags.FlagValues) -> str:
+    """Returns the text of --help: the program and its flags, the common ones first."""
+    sections = dict.fromkeys([COMMON, *map(_section, _FIELDS)])
+    program = sys.modules["__main__"].__doc__ if _is_train() else None
+    return "\n".join(
+        [
+            (program or "Trains a Wasserstein GAN with gradient penalty.").strip(),
+            "",
+            "--flagfile=FILE reads flags from a file, and --version shows the versions.",
+            f'eval "$({_program()} --completion=bash)" (or zsh) lets the shell complete flags.',
+            *(values.module_help(section) for section in sections),
+        ]
+    )
+
+
+def _versions() -> str:
+    """Returns the versions of this program and of the packages that it computes with."""
+    packages = ("tensorflow", "tensorflow-tpu", "keras", "jax", "libtpu", "numpy")
+    found = []
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"wgan-gp {wgan_gp.__version__} ({', '.join([f'Python {python}', *found])})"
+
+
+# In bash, "--mode=sample" is three words; in zsh, with bashcompinit, it is one.
+_SCRIPT = """\
+_wgan_gp() {
+  local word="${COMP_WORDS[COMP_CWORD]}" flag="" start=""
+  if [[ "$word" == --*=* ]]; then
+    flag="${word%%=*}" start="${word%%=*}=" word="${word#*=}"
+  elif [[ "$word" == "=" ]]; then
+    flag="${COMP_WORDS[COMP_CWORD-1]}" word=""
+  elif [[ "${COMP_WORDS[COMP_CWORD-1]}" == "=" ]]; then
+    flag="${COMP_WORDS[COMP_CWORD-2]}"
+  fi
+  local values=""
+  case "$flag" in
+%(values)s
+  esac
+  COMPREPLY=()
+  if [[ -n "$values" ]]; then
+    COMPREPLY=($(compgen -P "$start" -W "$values" -- "$word"))
+  elif [[ -n "$flag" ]]; then
+    COMPREPLY=($(compgen -P "$start" -f -- "$word"))
+  else
+    COMPREPLY=($(compgen -S "=" -W "%(flags)s" -- "$word"))
+    type compopt > /dev/null 2>&1 && compopt -o nospace
+  fi
+}
+complete -F _wgan_gp wgan-gp train.py"""
+
+
+def _completion(shell: str) -> str:
+    """Returns a script that completes the flags and their values in a shell.
+
+    Raises:
+      UserError: If the shell is unknown.
+    """
+    if shell not in ("bash", "zsh"):
+        raise UserError(f"--completion={shorten(shell)} is unknown", "use bash or zsh")
+    named = {field.name: field.metadata["choices"] for field in _FIELDS}
+    named |= {name: tuple(entries) for name, entries in _named_values().items()}
+    named["model"] = named["generator_model"] = tuple(wgan_gp.models.MODELS)
+    named |= {field.name: ("true", "false") for field in _FIELDS if value_type(field) is bool}
+    values = "\n".join(
+        f'    --{name}) values="{" ".join(map(str, choices))}" ;;'
+        for name, choices in named.items()
+        if choices
+    )
+    script = _SCRIPT % {"values": values, "flags": " ".join(f"--{name}" for name in named)}
+    before = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    return before + script
+
+
 def _show_registered_names(values: flags.FlagValues) -> None:
     """Adds the names that installed packages register to the help of their flags."""
     for name in GROUPS:
@@ -134,8 +245,15 @@ def _show_registered_names(values: flags.FlagValues) -> None:
 
 
 def _see_help() -> str:
-    program = "python train.py" if sys.argv[0].endswith("train.py") else "wgan-gp"
-    return f"{program} --help lists the flags"
+    return f"{_program()} --help lists the flags"
+
+
+def _program() -> str:
+    return "python train.py" if _is_train() else "wgan-gp"
+
+
+def _is_train() -> bool:
+    return sys.argv[0].endswith("train.py")
 
 
 def _find_experiment(argument: str) -> str:

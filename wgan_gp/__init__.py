@@ -28,7 +28,9 @@ if typing.TYPE_CHECKING:
     from .writers.writer import MemoryWriter as MemoryWriter
     from .writers.writer import Writer as Writer
 
-__all__ = ["Config", "UserError", "train"]
+__all__ = ["Config", "UserError", "__version__", "train"]
+
+__version__ = "0.1.0"
 
 ObjectiveSettings.losses = bundled("losses")  # whose names a configuration checks
 

@@ -14,6 +14,8 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
+import losses
+import wgan_gp
 from tests.helpers.runs import call_main, lean_path, resolved
 from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.errors import UserError
@@ -233,7 +235,9 @@ def test_program_ends_a_mistake_with_status_2_and_one_line():
     assert done.stderr == "error: --n_critic=0 is too small — give at least 1\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--n_critic=0"], ["--model=gan"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["--n_critic=0"], ["--model=gan"]]
+)
 def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
     program = (
         "import sys, train\n"
@@ -245,7 +249,7 @@ def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.returncode == (0 if arguments == ["--help"] else 2), done.stderr
+    assert done.returncode == (0 if arguments in (["--help"], ["--version"]) else 2), done.stderr
 
 
 def test_help_names_every_flag_with_its_meaning():
@@ -255,6 +259,49 @@ def test_help_names_every_flag_with_its_meaning():
         prefix = "--[no]" if value_type(field) is bool else "--"
         assert f"{prefix}{field.name}:" in done.stdout
     assert "Critic steps per generator step." in done.stdout
+    # The flags that most runs need are first, and each flag is listed once.
+    sections = re.findall(r"^(\S.*):$", done.stdout, re.MULTILINE)
+    assert sections[0] == "The flags that most runs need" and len(sections) > 5
+    listed = re.findall(r"^  --(?:\[no\])?(\w+):", done.stdout, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    common = {field.name for field in dataclasses.fields(Config) if field.metadata["common"]}
+    assert set(listed[:20]) == common
+
+
+def test_the_version_is_that_of_the_package():
+    done = run_program("--version")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith(f"wgan-gp {wgan_gp.__version__} (Python 3.")
+    assert re.search(r"tensorflow[a-z-]* 2\.\d+", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--kee"], {"--keep_best=", "--keep_checkpoints=", "--keep_checkpoint_interval="}),
+        (["--mode", "=", "s"], {"sample", "score", "sweep"}),  # as bash splits
+        (["--penalty", "="], set(losses.PENALTIES)),
+        (["--mode=sa"], {"--mode=sample"}),  # as zsh splits
+        (["--model=r"], {"--model=resnet", "--model=r3gan"}),
+        (["--data_dir", "=", "conf"], {"configs"}),
+        (["--nonsense"], set()),
+    ],
+)
+def test_the_shell_completes_flags_and_their_values(words, expected):
+    script = run_program("--completion=bash").stdout
+    words = ["wgan-gp", *words]
+    quoted = " ".join(f"'{word}'" for word in words)
+    script += f"\nCOMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}\n_wgan_gp\n"
+    script += 'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert set(done.stdout.split()) == expected
+
+
+def test_the_script_for_zsh_is_that_for_bash():
+    bash, zsh = (run_program(f"--completion={shell}").stdout for shell in ("bash", "zsh"))
+    assert zsh.endswith(bash) and "bashcompinit" in zsh.partition("\n")[0]
+    done = run_program("--completion=fish")
+    assert done.stderr == "error: --completion=fish is unknown — use bash or zsh\n"
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,17 @@ def test_paths_of_a_remote_tpu():
     expect(cloud_checks.check_paths(bucket, built_in=True), Finding.OK, "gs://b/run")
 
 
+def test_an_error_of_a_remote_tpu_contains_everything_that_is_missing():
+    config = Config(tpu="x", dataset="array", data_dir="here")
+    with pytest.raises(UserError) as caught:
+        config.check_paths(built_in=False, missing=["tensorflow-tpu", "oauth2client"])
+    what, remedy = caught.value.what, caught.value.remedy
+    for part in ("--data_dir=here", "--model_dir=runs/array", "tensorflow-tpu is not installed"):
+        assert part in what
+    for part in ("--data_dir=gs://", "--model_dir=gs://", "setup-tensorflow-tpu", "--mode=doctor"):
+        assert part in remedy
+
+
 def test_a_tpu_by_name_is_asked_from_the_api_through_the_real_client(tmp_path, monkeypatch):
     with google_api.serve_api() as api:
         api.configure(tmp_path, monkeypatch)

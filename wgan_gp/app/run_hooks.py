@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ..inference.pictures import make_sample_images, real_images
 from ..run_directory.directory import RunDirectory
@@ -294,6 +295,10 @@ class ProfileHook(Hook):
         if self._running:
             self._running = False
             self._profiler.stop()
+            logging.info(
+                f"wrote a profile to {self._directory}; after `pip install "
+                "tensorboard-plugin-profile`, TensorBoard shows it in the tab Profile"
+            )
 
     def reads_state(self, loop: LoopResult) -> bool:
         return False

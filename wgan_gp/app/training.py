@@ -11,8 +11,9 @@ from typing import Any
 from absl import logging
 
 from ..config import Config
+from ..config.ranking import MINIMIZED, kinds_of_data
 from ..data.data_record import DataRecord, check_data, use_record
-from ..data.datasets import Dataset
+from ..data.datasets import BUILT_IN, Dataset
 from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError
@@ -217,6 +218,20 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
     )
 
 
+def compared_metrics(run: Run) -> list[str]:
+    """Returns the tags of further metrics in which HParams compares a run with others."""
+    config, found = run.config, [name for name in run.config.compared if "/" in name]
+    if config.evaluate_interval:
+        kind, *_ = kinds_of_data(
+            len(run.dataset.spec.example_shape),
+            built_in=config.dataset in BUILT_IN,
+            feature_extractor=config.feature_extractor,
+        )
+        named = [config.keep_best, config.patience and config.patience[0], *MINIMIZED[kind][:2]]
+        found += [f"evaluation/{name}" for name in named if name]
+    return list(dict.fromkeys(found))
+
+
 def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, Any]) -> Writer:
     """Returns the writer of a run to its directory and the terminal or the notebook.
 
@@ -230,7 +245,7 @@ def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, An
         TensorBoardWriter(
             directory.events,
             settings=compared_settings(config),
-            metrics=[name for name in config.compared if "/" in name],
+            metrics=compared_metrics(run),
             texts={
                 "config": json.dumps(config.to_dict(), indent=2),
                 "generator": summary_text(run.state.generator),

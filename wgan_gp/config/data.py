@@ -63,6 +63,7 @@ class DataSettings(Seeded):
         needed_by=("evaluate", "score"),
         user_code=True,
         entry_points="wgan_gp.datasets",
+        common=True,
     )
     data_dir: str | None = setting(
         None,
@@ -74,6 +75,7 @@ class DataSettings(Seeded):
         affects="data",
         needed_by=("evaluate", "score"),
         on_tpu=True,
+        common=True,
     )
     test_data_dir: str | None = setting(
         None,
@@ -154,6 +156,7 @@ class DataSettings(Seeded):
         f"the dataset's images (docs/data.md). Range of each side: 1 to {LARGEST_SIDE}.",
         parse=parse_image_size,
         affects="data",
+        common=True,
     )
     crop: str = setting(
         "center",

@@ -16,6 +16,7 @@ class DeviceSettings(Section):
         None,
         "TPU to train on: its name, its grpc:// address, or local on a TPU VM.",
         affects="nothing",
+        common=True,
     )
     tpu_zone: str | None = setting(
         None,
@@ -55,6 +56,7 @@ class DeviceSettings(Section):
         minimum=1,
         maximum=256,
         affects="nothing",
+        common=True,
     )
     jit_compile: str = setting(
         "auto",

@@ -28,6 +28,7 @@ class NetworkSettings(Section):
         user_code=True,
         entry_points="wgan_gp.models",
         compared=True,
+        common=True,
     )
     generator_model: str | None = setting(
         None,
@@ -46,6 +47,7 @@ class NetworkSettings(Section):
         maximum=16_384,
         affects="networks",
         compared=True,
+        common=True,
     )
     generator_width: int | None = setting(
         None,
@@ -126,6 +128,7 @@ class NetworkSettings(Section):
         "too.",
         choices=CONDITIONINGS,
         affects="networks",
+        common=True,
     )
     latent_size: int = setting(
         64,

@@ -98,6 +98,7 @@ class ObjectiveSettings(Section):
         parse=parse_penalty,
         affects="training",
         compared=True,
+        common=True,
     )
     penalty_weight: float | str = setting(
         10.0,
@@ -106,6 +107,7 @@ class ObjectiveSettings(Section):
         parse=parse_weight,
         affects="training",
         compared=True,
+        common=True,
     )
     penalty_weight_end: float = setting(
         1.0,

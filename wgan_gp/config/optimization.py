@@ -19,6 +19,7 @@ class OptimizationSettings(Seeded):
         "Total number of iterations, each with n_critic critic steps and one generator step.",
         minimum=1,
         affects="training",
+        common=True,
     )
     stop_step: int | None = setting(
         None,
@@ -36,6 +37,7 @@ class OptimizationSettings(Seeded):
         maximum=10_000,
         affects="training",
         compared=True,
+        common=True,
     )
     batch_size: int = setting(
         64,
@@ -44,6 +46,7 @@ class OptimizationSettings(Seeded):
         maximum=2**20,
         affects="training",
         compared=True,
+        common=True,
     )
     generator_batch_size: int | None = setting(
         None,
@@ -98,6 +101,7 @@ class OptimizationSettings(Seeded):
         above=0,
         affects="training",
         compared=True,
+        common=True,
     )
     generator_learning_rate: float = setting(
         1e-3,
@@ -105,6 +109,7 @@ class OptimizationSettings(Seeded):
         above=0,
         affects="training",
         compared=True,
+        common=True,
     )
     beta_1: float = setting(
         0.0,
@@ -158,6 +163,7 @@ class OptimizationSettings(Seeded):
         minimum=0,
         below=1,
         affects="training",
+        common=True,
     )
     generator_ema_half_life: int | None = setting(
         None,

@@ -42,6 +42,7 @@ class OutputSettings(Section):
         per_process=True,
         affects="nothing",
         on_tpu=True,
+        common=True,
     )
     summary_interval: int = setting(
         100,
@@ -136,6 +137,7 @@ class OutputSettings(Section):
         "Iterations between evaluations during training. 0: no evaluations.",
         minimum=0,
         affects="nothing",
+        common=True,
     )
     profile_steps: str | None = setting(
         None,
@@ -163,10 +165,11 @@ class OutputSettings(Section):
         of_run=EXTRACTORS,
         needed_by=("evaluate",),
     )
-    sample_format: str = setting(
-        "grid",
+    sample_format: str | None = setting(
+        None,
         "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
-        "files), npz or npy (arrays), or csv (a table of points).",
+        "files), npz or npy (arrays), or csv (a table of points). Default: npz, npy or csv if "
+        "--output ends so, otherwise grid.",
         choices=("grid", "interpolation", "png", "npz", "npy", "csv"),
         affects="nothing",
     )
@@ -212,6 +215,12 @@ class OutputSettings(Section):
         per_process=True,
         affects="nothing",
     )
+
+    @property
+    def format_of_samples(self) -> str:
+        """The format of --mode=sample."""
+        ending = (self.output or "").rpartition(".")[2].lower()
+        return self.sample_format or (ending if ending in ("npz", "npy", "csv") else "grid")
 
     @property
     def patience(self) -> tuple[str, int] | None:

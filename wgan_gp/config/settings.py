@@ -53,6 +53,7 @@ def setting(
     entry_points: str | None = None,
     used_by: tuple[str, ...] = (),
     compared: bool = False,
+    common: bool = False,
 ) -> Any:
     """Declares a setting as a field of a dataclass.
 
@@ -89,6 +90,7 @@ def setting(
       used_by: The networks, generator or critic, that read the setting from their design. A network
         of the user that ignores a value other than the default is an error.
       compared: Whether TensorBoard's HParams compares runs in the setting.
+      common: Whether --help shows the setting in its first section.
     """
     metadata = {
         "help": help,
@@ -113,6 +115,7 @@ def setting(
         "entry_points": entry_points,
         "used_by": used_by,
         "compared": compared,
+        "common": common,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -169,6 +172,7 @@ class Seeded(Section):
         affects="training",
         minimum=0,
         compared=True,
+        common=True,
     )
 
 

@@ -63,21 +63,21 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             f"{asked} is beyond the {spec.classes} classes of the run",
             f"give 0 to {spec.classes - 1}",
         )
-    if settings.sample_format == "png" and spec.example_shape[2:] not in ((1,), (3,)):
+    if settings.format_of_samples == "png" and spec.example_shape[2:] not in ((1,), (3,)):
         kinds = {1: "points", 2: "signals"}
         kind = kinds.get(len(spec.example_shape), f"images of {spec.example_shape[-1]} channels")
         raise UserError(
             f"--sample_format=png writes an image per sample, but this run generates {kind}",
             f"use grid, which plots the {kind.split()[0]}, or npz",
         )
-    if settings.sample_format == "csv" and len(spec.example_shape) != 1:
+    if settings.format_of_samples == "csv" and len(spec.example_shape) != 1:
         raise UserError(
             "--sample_format=csv writes a line of features per sample, but the samples of this run "
             f"have shape {list(spec.example_shape)}",
             "use npz or npy",
         )
     if settings.output is not None:
-        _check_output(settings.output, settings.sample_format)
+        _check_output(settings.output, settings.format_of_samples)
 
 
 def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | None:
@@ -167,13 +167,13 @@ def write(
     )
     if settings.output is None:
         check_inside(directory.path, path)
-    if settings.sample_format == "png":
+    if settings.format_of_samples == "png":
         samples = _samples(settings, sampler, conditions)
         with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
             for name, content in _image_files(samples):
                 write_durable(posixpath.join(inside, name), content)
         return path
-    if settings.sample_format in ("npz", "npy", "csv"):
+    if settings.format_of_samples in ("npz", "npy", "csv"):
         samples = _samples(settings, sampler, conditions)
         if scaling is not None:
             samples = scaling.restore(samples)
@@ -182,7 +182,7 @@ def write(
             "npy": lambda: _numpy_file(samples),
             "csv": lambda: _table(samples, scaling),
         }
-        content = contents[settings.sample_format]()
+        content = contents[settings.format_of_samples]()
     else:
         content = _png(_overview(settings, sampler, scaling, conditions))
     with convert_file_errors(path, "written", OUTPUT_REMEDY):
@@ -216,8 +216,8 @@ def _default_name(
         parts += ["class", settings.sample_class]
     if conditions is not None:
         parts += ["conditions", hashlib.sha256(conditions.tobytes()).hexdigest()[:8]]
-    parts += [settings.sample_format, settings.num_samples]
-    return "-".join(map(str, parts)) + ENDINGS[settings.sample_format]
+    parts += [settings.format_of_samples, settings.num_samples]
+    return "-".join(map(str, parts)) + ENDINGS[settings.format_of_samples]
 
 
 def _samples(
@@ -236,7 +236,7 @@ def _overview(
 ) -> np.ndarray:
     """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
     rows, columns = -(-settings.num_samples // GRID_SIDE), GRID_SIDE
-    if settings.sample_format != "interpolation":
+    if settings.format_of_samples != "interpolation":
         columns = grid_columns(sampler.classes if settings.sample_class is None else 0)
         if conditions is None:
             conditions = column_conditions(sampler, columns)

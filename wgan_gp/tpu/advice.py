@@ -13,6 +13,8 @@ from .topologies import Core
 _SUBLANES = 8  # batch sizes and channel counts are padded to multiples of it
 _LANES = 128  # if batch sizes are multiples of it, multiples of _SUBLANES suffice for channels
 _FEW_CHANNELS = 8
+_WIDE = 512  # the width of a dense layer that keeps a matrix unit busy with a usual batch
+_IDLE = 0.25  # utilization of the matrix unit
 _LAUNCH_SECONDS = 1e-3  # a launch much shorter than this waits for the host
 
 
@@ -36,6 +38,7 @@ def advise(report: Mapping[str, Any], networks: Iterable[tf.keras.Model], core: 
         ),
         *_advise_on_all_reduces(report),
         *_advise_on_few_channels(report, networks),
+        *_advise_on_dense_layers(report, networks),
         *_advise_on_launches(report),
         *_advise_on_loops(report),
     ]
@@ -142,6 +145,29 @@ def _advise_on_few_channels(
             yield (
                 f"{name} has {channels[0]} input and {channels[1]} output channels, which is few "
                 f"for a matrix unit; it takes up to {share:.0%} of a program's cycles"
+            )
+
+
+def _advise_on_dense_layers(
+    report: Mapping[str, Any], networks: Iterable[tf.keras.Model]
+) -> Iterator[str]:
+    """Yields advice for networks of small dense layers, which leave a matrix unit idle."""
+    steps = zip(networks, report["programs"].values(), strict=False)  # the critic is first
+    for network, program in steps:
+        kernels = {
+            layer.name: layer.kernel.shape
+            for layer in flatten_layers(network)
+            if channel_counts(layer) is not None
+        }
+        widths = [shape[1] for shape in kernels.values() if len(shape) == 2]
+        hidden = [width for width in widths if width >= _FEW_CHANNELS]
+        if len(widths) < len(kernels) or not hidden or max(hidden) >= _WIDE:
+            continue
+        utilization = program["matrix_unit_utilisation"]
+        if utilization < _IDLE:
+            yield (
+                f"{network.name}: dense layers of {max(hidden)} use {utilization:.0%} of the "
+                f"matrix units: layers of {_WIDE} and more cost little more, as does a larger batch"
             )
 
 

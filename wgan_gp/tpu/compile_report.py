@@ -79,7 +79,12 @@ def build_compile_report(
     networks = [program.step.state.critic, program.step.state.generator]
     compiled = hlo.Program(executable.hlo)
     steps = _split(program, compiled, penalty_interval)
-    programs = {name: _describe_step(step, topology.core, networks) for name, step in steps.items()}
+    state = program.step.state
+    optimizers = {state.critic_optimizer.name, state.generator_optimizer.name}
+    programs = {
+        name: _describe_step(step, topology.core, networks, optimizers)
+        for name, step in steps.items()
+    }
     iteration = _describe_iteration(program, loop, compiled, programs, topology)
     seconds = iteration["estimated_seconds"]
     images = program.n_critic * program.batch_size / seconds
@@ -209,7 +214,9 @@ def _describe_loop(
     }
 
 
-def _describe_step(step: _Step, core: Core, networks: Iterable[tf.keras.Model]) -> dict[str, Any]:
+def _describe_step(
+    step: _Step, core: Core, networks: Iterable[tf.keras.Model], optimizers: set[str]
+) -> dict[str, Any]:
     names = LayerNames(networks, step.part.op_names())
     operations, cycles = step.operations, step.cycles
     by_layer: collections.Counter[str] = collections.Counter()
@@ -226,9 +233,12 @@ def _describe_step(step: _Step, core: Core, networks: Iterable[tf.keras.Model]) 
         **_describe_all_reduces(step, names, networks),
         "costliest": [
             {
-                "layer": names.find_layer(operation.name),
-                "operation": operation.name.rpartition("/")[2] or operation.kind,
-                "pass": find_pass(operation.name),
+                "layer": (layer := names.find_layer(operation.name)),
+                # The update of a weight is one operation, with the name of its last part.
+                "operation": "update of weights"
+                if layer in optimizers
+                else operation.name.rpartition("/")[2] or operation.kind,
+                "pass": "update" if layer in optimizers else find_pass(operation.name),
                 "cycles": operation.cycles,
                 "share": operation.cycles / cycles,
             }

@@ -46,7 +46,8 @@ def format_compile_report(report: Mapping[str, Any]) -> str:
         lines += ["", f"  most expensive operations of {name}:"]
         for row in program["costliest"]:
             layer = row["layer"] or "(no layer)"
-            lines.append(f"    {row['share']:6.1%}  {layer:<34} {row['operation']} ({row['pass']})")
+            of_pass = "" if row["pass"] == "update" else f" ({row['pass']})"
+            lines.append(f"    {row['share']:6.1%}  {layer:<34} {row['operation']}{of_pass}")
     lines += ["", "  advice:"] + [f"    - {line}" for line in report["advice"] or ["none"]]
     return "\n".join(lines)
 
