@@ -294,7 +294,9 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
         ("sample", "digits", ["--sample_class=0"], "digits is unconditional — omit it"),
         ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
         ("sample", "points", ["--sample_format=png"], "but this run generates points — use grid"),
-        ("sample", "digits", ["--output=a.npz"], "--output=a.npz does not end in .png, which"),
+        ("sample", "digits", ["--output=a.txt"], "--output=a.txt does not end in .png, which"),
+        ("sample", "digits", ["--sample_format=grid", "--output=a.npz"], "not end in .png, which"),
+        ("sample", "digits", ["--output=a.csv"], "writes a line of features per sample, but"),
         ("sample", "digits", ["--sample_format=npz", "--output=a.png"], "end in .npz, which"),
         (
             "sample",

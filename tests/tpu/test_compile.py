@@ -197,6 +197,9 @@ def test_a_wider_network_has_higher_estimates(tmp_path):
         for figure in ("flops", "estimated_cycles", "gradient_bytes"):
             assert wide["programs"][name][figure] > 2 * program[figure], (name, figure)
     assert wide["loop"]["argument_bytes"] > 2 * narrow["loop"]["argument_bytes"]
+    rows = [row for program in wide["programs"].values() for row in program["costliest"]]
+    updates = {(row["operation"], row["pass"]) for row in rows if row["layer"] == "adam"}
+    assert updates == {("update of weights", "update")}
 
 
 @pytest.mark.parametrize("data", ["resident", pytest.param("sent", marks=pytest.mark.slow)])
@@ -919,6 +922,7 @@ def program_figures(**changes):
         "estimated_seconds": 1.0,
         "cycles_by_layer": {"critic/first": 250},
         "loops": 0,
+        "matrix_unit_utilisation": 0.02,
     }
     return {**figures, **changes}
 
@@ -934,6 +938,28 @@ def advise(network=(), per_replica=8, memory_share=0.1, iterations=50, **changes
     }
     critic = tf.keras.Sequential([tf.keras.Input([8, 8, 128]), *network], name="critic")
     return advice.advise(report, [critic], topologies.CORES["v5e"])
+
+
+@pytest.mark.parametrize(
+    ("layers", "utilization", "named"),
+    [
+        ([256, 128, 1], 0.02, 256),
+        ([256, 1], 0.5, None),  # busy enough
+        ([512, 512, 1], 0.02, None),  # wide enough; the batch is small
+        ([1], 0.02, None),
+    ],
+)
+def test_small_dense_layers_that_leave_the_matrix_unit_idle_are_named(layers, utilization, named):
+
+    def network():
+        return [tf.keras.layers.Flatten(), *map(tf.keras.layers.Dense, layers)]
+
+    given = advise(network(), matrix_unit_utilisation=utilization)
+    found = [line for line in given if "critic: dense layers of" in line]
+    assert len(found) == (named is not None)
+    if named:
+        assert f"layers of {named} use 2% of the matrix units: layers of 512" in found[0]
+    assert not any("dense" in line for line in advise([tf.keras.layers.Conv2D(128, 3), *network()]))
 
 
 def test_a_suitable_network_gets_no_advice():

@@ -535,7 +535,7 @@ def test_a_profile_is_written_of_the_iterations_asked_for(tmp_path):
     assert len(profiles) == 1 and profiles[0].stat().st_size > 0
 
 
-def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch):
+def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch, caplog):
     calls = []
     monkeypatch.setattr(tf.profiler.experimental, "start", calls.append)
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))
@@ -545,6 +545,8 @@ def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch):
         calls.append(done)
         hook.after_loop(LoopResult(done, done + 5, False, {}, 0, 0.0, 0.0))
     assert calls == [0, 5, "there", 10, 15, 20, "stop", 25, 30, 35]
+    (line,) = [line for line in caplog.messages if "wrote a profile to there" in line]
+    assert "pip install tensorboard-plugin-profile" in line
 
 
 @pytest.mark.parametrize("text", ["5", "5,4", "0,3", "a,b", "1,2,3"])
