@@ -84,7 +84,9 @@ def test_the_wheel_holds_wgan_gp_and_nothing_of_a_generic_name(wheel):
     tops = {name.parts[0] for name in names}
     assert len(tops) == 2 and {top for top in tops if not top.endswith(".dist-info")} == {"wgan_gp"}
     packaged = {name.relative_to("wgan_gp") for name in names if name.parts[0] == "wgan_gp"}
-    packaged -= {pathlib.PurePosixPath("flags.py")}
+    typed = pathlib.PurePosixPath("py.typed")  # type checkers read the annotations then
+    assert typed in packaged
+    packaged -= {pathlib.PurePosixPath("flags.py"), typed}
     packaged -= {pathlib.PurePosixPath("configs", path.name) for path in CONFIGS}
     for part in ("losses", "models", "wgan_gp"):
         for path in (ROOT / part).rglob("*.py"):
