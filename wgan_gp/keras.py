@@ -110,8 +110,8 @@ class WGANGP(CheckedModel):
         """Sets the optimizers. After a `fit`, the next one trains with the new ones.
 
         Args:
-          generator_optimizer, critic_optimizer: Optimizers or their names. Default: Adam with the
-            settings of `config`, whose schedules continue at the iterations that are done.
+          generator_optimizer, critic_optimizer: Optimizers or their names. Default: those of
+            `config`, whose schedules continue at the iterations that are done.
           jit_compile: Whether XLA compiles the steps. Never True on a TPU, which compiles its
             programs itself. Keras's own default, "auto", is False here.
           kwargs: Other arguments of `keras.Model.compile`; docs/keras.md lists them.

@@ -9,12 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import PYTHON, Config, ObjectiveSettings
+from ..config import Config, ObjectiveSettings
 from ..data.feed.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
-from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
@@ -23,7 +22,7 @@ from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, mak
 from ..training.networks import UserNetwork
 from ..training.objective import Objective
 from ..training.regularization import with_regularization
-from ..training.state import TrainState, create_state
+from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
 from .library import Library, Registry
 from .resolve import check_networks
@@ -226,10 +225,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
       UserError: If the optimizers of the run were objects of Python, and are not given.
     """
     if state.critic_optimizer is None:
-        raise UserError(
-            f"--optimizer={PYTHON} stands for objects that are passed to wgan_gp.train",
-            "call wgan_gp.train with generator_optimizer= and critic_optimizer=",
-        )
+        raise missing_optimizers()
     objective = with_consistency(make_objective(config, library), config)
     objective = with_regularization(objective, state.generator, state.critic)
     if config.augment in ("diffaugment", "ada"):

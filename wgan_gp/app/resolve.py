@@ -50,7 +50,7 @@ def resolve(
     user_hooks.check(config.hooks)
     config.check_paths(
         built_in=config.dataset in BUILT_IN or dataset_function is not None,
-        missing=tpu_machine.missing_packages(),
+        missing=tpu_machine.missing_packages(config.tpu or "") if config.on_remote_tpu else (),
     )
     if dataset is None:
         dataset = find_dataset(
@@ -65,16 +65,8 @@ def resolve(
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
     config.check_example_shape(shape)
-    config.check_ranking(
-        usable_metrics(
-            kinds_of_data(
-                len(shape),
-                built_in=config.dataset in BUILT_IN,
-                feature_extractor=config.feature_extractor,
-            )
-        ),
-        f" of --dataset={shorten(config.dataset)}",
-    )
+    usable = usable_metrics(kinds_of_metrics(config, len(shape)))
+    config.check_ranking(usable, f" of --dataset={shorten(config.dataset)}")
     if config.mode == "compile":
         config.check_replicas(topologies.find(config.compile_topology).replicas)
         tpu.check_installed()
@@ -93,6 +85,20 @@ def resolve(
         generator_batch_size=config.generator_batch,
     )
     return resolved, dataset
+
+
+def kinds_of_metrics(config: Config, rank: int) -> list[str]:
+    """Returns the kinds of metrics that evaluations of a run may contain; see `kinds_of_data`.
+
+    Args:
+      config: The configuration.
+      rank: The number of axes of an example.
+    """
+    return kinds_of_data(
+        rank,
+        built_in=config.dataset in BUILT_IN,
+        feature_extractor=config.feature_extractor,
+    )
 
 
 def check_keras() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from absl import logging
 
 from ..config import Config
-from ..config.ranking import MINIMIZED, kinds_of_data
+from ..config.ranking import MINIMIZED
 from ..data.data_record import DataRecord, check_data, use_record
-from ..data.datasets import BUILT_IN, Dataset
+from ..data.datasets import Dataset
 from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError
@@ -38,6 +38,7 @@ from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
 from .build import make_loop, make_objective, make_step
 from .library import Library
+from .resolve import kinds_of_metrics
 from .result import Result
 from .run import Run, open_run
 from .run_errors import explaining_errors
@@ -222,11 +223,7 @@ def compared_metrics(run: Run) -> list[str]:
     """Returns the tags of further metrics in which HParams compares a run with others."""
     config, found = run.config, [name for name in run.config.compared if "/" in name]
     if config.evaluate_interval:
-        kind, *_ = kinds_of_data(
-            len(run.dataset.spec.example_shape),
-            built_in=config.dataset in BUILT_IN,
-            feature_extractor=config.feature_extractor,
-        )
+        kind, *_ = kinds_of_metrics(config, len(run.dataset.spec.example_shape))
         named = [config.keep_best, config.patience and config.patience[0], *MINIMIZED[kind][:2]]
         found += [f"evaluation/{name}" for name in named if name]
     return list(dict.fromkeys(found))

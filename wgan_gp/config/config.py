@@ -97,16 +97,6 @@ class Config(
                 f"--generator_ema_half_life={self.generator_ema_half_life} contradict each other",
                 "give only one of them",
             )
-        if self.restore is not None and self.restore_from is None:
-            raise UserError(
-                f"--restore={self.restore} needs the run whose weights are taken",
-                "add --restore_from=RUN",
-            )
-        if self.restore is not None and self.mode in SAVED_RUN_MODES:
-            raise UserError(
-                f"--restore={self.restore} applies only to training, not to --mode={self.mode}",
-                "omit it",
-            )
         if self.holdout and self.test_data_dir is not None:
             raise UserError(
                 f"--holdout={self.holdout} and --test_data_dir={self.test_data_dir} both name "
@@ -124,18 +114,32 @@ class Config(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
                 "give an iteration up to that number",
             )
-        if self.checkpoint != "latest" and self.mode == "train" and self.restore_from is None:
-            raise UserError(
-                f"--checkpoint={self.checkpoint} would not continue this run, which goes on from "
-                "its newest checkpoint",
-                "start a new run from it, with --restore_from=RUN and another --model_dir",
-            )
+        self._check_restored()
         self.check_optimizer()
         self._check_sweep()
         self._check_compared()
         self.check_ranking()
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
+
+    def _check_restored(self) -> None:
+        """Raises UserError if the flags of the checkpoint to use contradict each other."""
+        if self.restore is not None and self.restore_from is None:
+            raise UserError(
+                f"--restore={self.restore} needs the run whose weights are taken",
+                "add --restore_from=RUN",
+            )
+        if self.restore is not None and self.mode in SAVED_RUN_MODES:
+            raise UserError(
+                f"--restore={self.restore} applies only to training, not to --mode={self.mode}",
+                "omit it",
+            )
+        if self.checkpoint != "latest" and self.mode == "train" and self.restore_from is None:
+            raise UserError(
+                f"--checkpoint={self.checkpoint} would not continue this run, which goes on from "
+                "its newest checkpoint",
+                "start a new run from it, with --restore_from=RUN and another --model_dir",
+            )
 
     def _check_sweep(self) -> None:
         """Raises UserError unless --mode=sweep has its file, and the file has that mode."""

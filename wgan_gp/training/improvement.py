@@ -13,7 +13,7 @@ from ..config.ranking import is_maximized
 from ..errors import UserError
 from .checkpoint_files import delete, list_checkpoints
 from .checkpointing import Checkpoints
-from .hooks import Hook
+from .hooks import Hook, LoopResult
 
 
 class ImprovementHook(Hook):
@@ -53,6 +53,9 @@ class ImprovementHook(Hook):
     def after_failure(self) -> None:
         """Acts after any other evaluation."""
 
+    def reads_state(self, loop: LoopResult) -> bool:
+        return False  # only in `after_evaluation`, for which the state has been read
+
     def _is_better(self, value: float) -> bool:
         best = self._recall("value")
         if not math.isfinite(value) or best is None:
@@ -88,9 +91,6 @@ class KeepBestHook(ImprovementHook):
             for number in set(list_checkpoints(self._best.directory)) - {iteration}:
                 delete(posixpath.join(self._best.directory, f"ckpt-{number}"))
 
-    def reads_state(self, loop: object) -> bool:
-        return False  # only in `after_evaluation`, for which the state has been read
-
 
 class EarlyStopHook(ImprovementHook):
     """Ends training after a number of evaluations without improvement.
@@ -124,6 +124,3 @@ class EarlyStopHook(ImprovementHook):
     @property
     def _failures(self) -> int:
         return int(self._recall("failures") or 0)
-
-    def reads_state(self, loop: object) -> bool:
-        return False

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..config import PYTHON, OptimizationSettings
+from ..errors import UserError
 from .networks import copy_weights
 from .optimizer import GuardedAdam, GuardedLion, GuardedRMSprop, guarded
 from .schedules import IterationSchedule, beta_2
@@ -147,6 +148,14 @@ def create_state(
     )
 
 
+def missing_optimizers() -> UserError:
+    """Returns the error for a run whose optimizers are objects of Python that are not given."""
+    return UserError(
+        f"--optimizer={PYTHON} stands for objects that are passed to wgan_gp.train",
+        "call wgan_gp.train with generator_optimizer= and critic_optimizer=",
+    )
+
+
 def make_optimizers(
     settings: OptimizationSettings, iteration: tf.Variable | None = None
 ) -> tuple[tf.keras.optimizers.Optimizer, tf.keras.optimizers.Optimizer]:
@@ -156,7 +165,12 @@ def make_optimizers(
       settings: The settings of the optimizers.
       iteration: The number of iterations done, of which the schedules are functions. Default: it
         follows from the number of updates of each optimizer.
+
+    Raises:
+      UserError: If the settings name objects of Python.
     """
+    if settings.optimizer == PYTHON:
+        raise missing_optimizers()
     return (
         _optimizer(settings, settings.generator_learning_rate, 1, iteration),
         _optimizer(settings, settings.critic_learning_rate, settings.n_critic, iteration),

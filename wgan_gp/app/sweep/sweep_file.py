@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 from ...config import Config, as_text, has_flag
-from ...config.ranking import RANKING, is_maximized, kinds_of_data, listed, usable_metrics
+from ...config.ranking import RANKING, is_maximized, listed, usable_metrics
 from ...config.settings import expand_home
 from ...data.datasets import BUILT_IN, FILE_DATASETS, Dataset
 from ...errors import UserError, naming, reason, shorten
 from ...run_directory import schema
 from ..library import Registry
-from ..resolve import resolve
+from ..resolve import kinds_of_metrics, resolve
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config) if has_flag(field)}
 _OF_SWEEP = ("mode", "model_dir", "sweep", "sweep_parallel")  # flags of the sweep, not of its runs
@@ -296,11 +296,7 @@ def _check_networks_and_data(sweep: Sweep, models: Registry) -> None:
         with naming(f"run {run.name}"):
             _, dataset = resolve(config, models, dataset=datasets.get(config.conditioning))
         datasets[config.conditioning] = dataset
-        kinds = kinds_of_data(
-            len(dataset.spec.example_shape),
-            built_in=config.dataset in BUILT_IN,
-            feature_extractor=config.feature_extractor,
-        )
+        kinds = kinds_of_metrics(config, len(dataset.spec.example_shape))
         usable = usable_metrics(kinds)
         if sweep.rank_by in RANKING and sweep.rank_by not in usable:
             raise UserError(

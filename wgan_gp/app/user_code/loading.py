@@ -275,6 +275,11 @@ def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:
             )
 
 
+def split_names(value: str | None) -> list[str]:
+    """Returns the names in the value of a flag, which are separated by commas."""
+    return [] if value is None else [name.strip() for name in value.split(",")]
+
+
 def is_reference(value: str) -> bool:
     """Returns True if a value refers to user code, and is not the name of something built in.
 

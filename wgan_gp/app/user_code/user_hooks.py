@@ -14,7 +14,7 @@ if typing.TYPE_CHECKING:
 
 def check(value: str | None) -> None:
     """Raises UserError if --hooks does not name code; nothing is imported."""
-    for name in _split(value):
+    for name in loading.split_names(value):
         if not loading.is_reference(name):
             raise UserError(
                 f"--hooks={value}: {name or 'an empty name'} is not a hook",
@@ -31,7 +31,7 @@ def load(config: Config) -> list[Hook]:
     from ...training.hooks import Hook  # noqa: PLC0415
 
     hooks = []
-    for name in _split(config.hooks):
+    for name in loading.split_names(config.hooks):
         make = loading.load_code("hooks", name).get()
         with explaining(f"--hooks={name}"):
             hook = make(config)
@@ -42,7 +42,3 @@ def load(config: Config) -> list[Hook]:
             )
         hooks.append(hook)
     return hooks
-
-
-def _split(value: str | None) -> list[str]:
-    return [] if value is None else [name.strip() for name in value.split(",")]

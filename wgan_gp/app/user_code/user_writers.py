@@ -78,7 +78,7 @@ def check(value: str | None) -> None:
     Args:
       value: The value of --writers.
     """
-    names = _split(value)
+    names = loading.split_names(value)
     for index, name in enumerate(names):
         if name in names[:index]:
             raise UserError(f"--writers={value} names {name} twice", "name each writer once")
@@ -104,7 +104,7 @@ def load(value: str | None) -> list[UserWriter]:
       UserError: If `check` raises it, or if a writer cannot be imported.
     """
     check(value)
-    return [_load(name) for name in _split(value)]
+    return [_load(name) for name in loading.split_names(value)]
 
 
 def _load(name: str) -> UserWriter:
@@ -119,7 +119,3 @@ def _load(name: str) -> UserWriter:
         return UserWriter(name, make_tracker)
     make = loading.load_code("writers", name).get()
     return UserWriter(name, lambda config, directory: make(config))
-
-
-def _split(value: str | None) -> list[str]:
-    return [] if value is None else [name.strip() for name in value.split(",")]
