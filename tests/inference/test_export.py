@@ -15,6 +15,8 @@ import tensorflow as tf
 import models
 from tests.helpers.runs import LIBRARY, TINY, call_main
 from wgan_gp.app import saved_run
+from wgan_gp.data.scaling.conditions import Conditions
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.inference import export, sample_files
 from wgan_gp.inference.images import to_pixels
@@ -85,6 +87,72 @@ def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
     ]
     for found in (*drawn, of_keras):
         np.testing.assert_allclose(found, expected["samples"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["classes", "points"])
+def test_programs_that_serve_models_find_the_generator(name, runs, tmp_path):
+    folder = use("export", runs[name], tmp_path / "out")
+    signatures = tf.saved_model.load(f"{folder}/saved_model").signatures
+    inputs = {"latents": tf.random.stateless_normal([3, 8], (1, 2))}
+    if name == "classes":
+        inputs["labels"] = tf.constant([0, 4, 9])
+    found, expected = (
+        signatures[key](**inputs)["samples"] for key in ("serving_default", "latents")
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+def one_hot_network(inputs, training):
+    """A network that gives silent zeros for a label that is not one of the 3 classes."""
+    values, labels = inputs
+    return tf.reshape(values, [tf.shape(values)[0], -1])[:, :2] + tf.one_hot(labels, 3)[:, :2]
+
+
+@pytest.mark.parametrize("label", [-2, -1, 3, 2**31 - 1])
+def test_every_signature_refuses_a_label_that_is_no_class(label):
+    functions = export.signatures(one_hot_network, 2, 3)
+    critic = export.critic_signature(
+        one_hot_network, DataSpec((2,), 3), lambda critic, examples: critic(examples)[:, 0], True
+    )
+    values = tf.zeros([2, 2])
+    calls = [
+        lambda label: functions["latents"](latents=values, labels=tf.constant([0, label])),
+        lambda label: critic(examples=values, labels=tf.constant([0, label])),
+    ]
+    if label != -1:  # all classes in turn
+        seed, count = tf.constant(0, tf.int64), tf.constant(2)
+        calls.append(
+            lambda label: functions["seed"](seed=seed, count=count, label=tf.constant(label))
+        )
+    for call in calls:
+        call(0), call(2)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="labels are integers from"):
+            call(label)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_every_signature_refuses_conditions_that_are_not_finite(value):
+    def network(inputs, training):
+        return tf.clip_by_value(tf.concat(inputs, axis=1), -1.0, 1.0)  # hides infinities
+
+    conditions = Conditions.of(np.array([[0.0], [1.0], [2.0]]))
+    functions = export.conditional_signatures(network, 2, conditions)
+    critic = export.critic_signature(
+        network,
+        DataSpec((2,), 0, conditions=conditions),
+        lambda critic, examples: critic(examples)[:, 0],
+        True,
+    )
+    values, seed = tf.zeros([1, 2]), tf.constant(0, tf.int64)
+    for call in (
+        lambda given: functions["latents"](values, given),
+        lambda given: functions["seed"](seed, given),
+        lambda given: critic(values, given),
+    ):
+        dtype = conditions.signature_dtype
+        call(tf.constant([[1.0]], dtype))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="conditions are finite"):
+            call(tf.constant([[value]], dtype))
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Exports a run's networks as a SavedModel, which needs TensorFlow only, and as Keras files.
 
 The SavedModel has the signature "critic" and two of the generator. `latents` is the generator
-itself. `seed` also draws the noise; for the same seed, its samples are those of --mode=sample. Both
-return a dictionary {"samples": `[B, ...]`}, in the units of the data. Samples and conditions are
-float32, or float64 if float32 is too coarse for the data.
+itself, and "serving_default", which programs that serve models call, is the same signature. `seed`
+also draws the noise; for the same seed, its samples are those of --mode=sample. Both return a
+dictionary {"samples": `[B, ...]`}, in the units of the data. Samples and conditions are float32, or
+float64 if float32 is too coarse for the data. All signatures refuse labels that are not classes of
+the data, and conditions that are not finite.
 """
 
 from __future__ import annotations
@@ -83,6 +85,7 @@ def write(
             ),
             "critic": critic_signature(critic, spec, score, labeled_critic),
         }
+        functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
         module = tf.Module()
         networks = {KERAS_FILE: generator, CRITIC_FILE: critic}
         # Only the weights are tracked, because a program without this package and Keras cannot
@@ -127,9 +130,13 @@ def critic_signature(
     if not labeled_critic:
         return traced(scores, examples)
     if conditions is None:
-        return traced(scores, examples, tf.TensorSpec([None], tf.int32, "labels"))
+        return traced(
+            lambda examples, labels: scores(examples, _checked(labels, 0, spec.classes)),
+            examples,
+            tf.TensorSpec([None], tf.int32, "labels"),
+        )
     return traced(
-        lambda examples, values: scores(examples, conditions.standardize_tensor(values)),
+        lambda examples, values: scores(examples, _standardize(values, conditions)),
         examples,
         condition_spec(conditions),
     )
@@ -167,14 +174,15 @@ def signatures(
     """
 
     def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = [latents, labels] if classes else latents
+        inputs = [latents, _checked(labels, 0, classes)] if classes else latents
         return _in_units(generator(inputs, training=False), scaling)
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
-        # subset of all samples. Without the check, a gather on a GPU would return zeros.
-        with tf.control_dependencies([tf.debugging.assert_less(label, max(1, classes))]):
-            first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
+        # subset of all samples.
+        if classes:
+            label = _checked(label, -1, classes)
+        first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
         places = first + stride * tf.range(count)
         latents = _noise(seed, count * stride, latent_size)
         return of_latents(tf.gather(latents, places), places % max(1, classes))
@@ -212,7 +220,7 @@ def conditional_signatures(
     """
 
     def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = [latents, conditions.standardize_tensor(values)]
+        inputs = [latents, _standardize(values, conditions)]
         return _in_units(generator(inputs, training=False), scaling)
 
     def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -233,6 +241,28 @@ def condition_spec(conditions: Conditions) -> tf.TensorSpec:
 def traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
     """Returns a function with one signature, whose argument names are those of the specs."""
     return tf.function(function, input_signature=inputs, autograph=False)
+
+
+def _checked(labels: tf.Tensor, first: int, classes: int) -> tf.Tensor:
+    """Returns labels, whose computation fails unless they are in [first, classes).
+
+    Without the check, a one-hot encoding of another label would be zeros, and so would a gather on
+    a GPU.
+    """
+    message = f"labels are integers from {first} to {classes - 1}"
+    bounds = [
+        tf.debugging.assert_greater_equal(labels, first, message),
+        tf.debugging.assert_less(labels, classes, message),
+    ]
+    with tf.control_dependencies(bounds):
+        return tf.identity(labels)
+
+
+def _standardize(values: tf.Tensor, conditions: Conditions) -> tf.Tensor:
+    """Returns standardized conditions, whose computation fails unless they are finite."""
+    return conditions.standardize_tensor(
+        tf.debugging.assert_all_finite(values, "conditions are finite numbers")
+    )
 
 
 def _in_units(samples: tf.Tensor, scaling: Scaling | None) -> dict[str, tf.Tensor]:
