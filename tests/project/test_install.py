@@ -9,12 +9,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 
 import pytest
 from packaging.version import Version
 
+import wgan_gp
 from wgan_gp import pjrt
 from wgan_gp.app import program, tpu_environment
+from wgan_gp.errors import UserError
 from wgan_gp.runtime import tpu_machine
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -364,6 +367,19 @@ def test_the_variables_are_not_set_without_the_wheel_of_a_tpu(tmp_path, monkeypa
     environment = {}
     tpu_environment.prepare("local", environment, fake_chips(tmp_path, ("0x1ae0", "0x0063")))
     assert environment == {}
+
+
+def test_the_citation_has_the_version_of_the_package():
+    version = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert version[1] == wgan_gp.__version__
+
+
+def test_windows_is_refused_before_tensorflow_is_imported(monkeypatch):
+    # NumPy and others read the name of the system, too, so only the program sees another.
+    monkeypatch.setattr(program, "sys", types.SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(tpu_environment, "prepare", lambda tpu: pytest.fail("too late"))
+    with pytest.raises(UserError, match="Windows itself — use it in WSL2"):
+        program.prepare_environment(None)
 
 
 def test_the_program_passes_the_tpu_on(monkeypatch):

@@ -160,7 +160,15 @@ def prepare_environment(tpu: str | None) -> None:
 
     Args:
       tpu: The value of --tpu.
+
+    Raises:
+      UserError: On Windows, which has neither the signals nor the file locks that runs need.
     """
+    if sys.platform == "win32":
+        raise UserError(
+            "training does not run on Windows itself",
+            "use it in WSL2, the Windows Subsystem for Linux; losses and models work here",
+        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if not tpu_machine.find_chips():
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
