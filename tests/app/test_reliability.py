@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -479,7 +480,10 @@ def test_a_second_signal_ends_a_long_loop_immediately(saved, tmp_path, runtime):
     assert checkpointing.latest_checkpoint(f"{tmp_path}/run/checkpoints").endswith("ckpt-15")
 
 
-def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
+@pytest.mark.parametrize("linux", [True, False])
+def test_two_runs_do_not_write_to_the_same_directory(tmp_path, monkeypatch, linux):
+    """macOS has no /proc, and the system gives the start of a process as a time."""
+    monkeypatch.setattr(psutil, "LINUX", linux)
     record, config = (
         DataRecord(DataSpec((8, 8, 1), 0)).to_dict(),
         Config(model_dir=str(tmp_path), **TINY),
@@ -488,6 +492,7 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path):
         try:
             holder = {"host": socket.gethostname(), "pid": first.pid}
             holder["started"] = lock._start_time(first.pid)
+            assert holder["started"] == lock._start_time(first.pid) != lock._start_time(os.getpid())
             (tmp_path / "owner.json").write_text(json.dumps(holder))
             with pytest.raises(
                 UserError, match=f"process {first.pid} on this machine is writing to"

@@ -1,6 +1,5 @@
 """The installations of docs/tpu.md, the Makefile's environments, and the variables of a TPU."""
 
-import json
 import os
 import pathlib
 import re
@@ -8,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import types
 
 import pytest
@@ -25,8 +23,6 @@ PAGE = (ROOT / "docs" / "tpu.md").read_text()
 PROJECT = (ROOT / "pyproject.toml").read_text()
 TENSORFLOW_TPU = "requirements-tensorflow-tpu.txt"
 TPU_REQUIREMENTS = (ROOT / TENSORFLOW_TPU).read_text()
-PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-PIP += ["--dry-run", "--ignore-installed"]
 FLAVORS = {"tensorflow", "tensorflow-tpu"}
 # The targets of make that install for an accelerator, each from a file of the same name.
 TARGETS = ("tpu", "gpu", "tensorflow-tpu")
@@ -45,17 +41,31 @@ def install_lines(page):
     return sorted(set(found))
 
 
-def resolve(arguments):
-    """Returns the versions that pip would install for a command, by name."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.json"
-        subprocess.run(
-            [sys.executable, *PIP, "--report", report, *shlex.split(arguments)],
-            cwd=ROOT,
-            check=True,
-        )
-        packages = [each["metadata"] for each in json.loads(report.read_text())["install"]]
-    return {each["name"].lower().replace("_", "-"): each["version"] for each in packages}
+def index_of_pip():
+    """Returns the arguments for uv that name the package indexes of pip's configuration."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = dict(re.findall(r"^(?:\S+)\.([a-z-]+)='(.*)'$", lines, re.MULTILINE))
+    named = {"index-url": "--default-index", "extra-index-url": "--index"}
+    named["find-links"] = "--find-links"
+    arguments = ["--index-strategy=unsafe-best-match"]  # as pip chooses
+    return arguments + [
+        f"{named[name]}={url}" for name in named if name in found for url in found[name].split()
+    ]
+
+
+def resolve(arguments, python="3.12", platform="x86_64-manylinux_2_31"):
+    """Returns the versions that `pip install` would install for its arguments, by name."""
+    lines = re.sub(r"-r (\S+)", rf"-r {ROOT}/\1", arguments)
+    requirements = [
+        f"wgan-gp{each[1:]} @ {ROOT.as_uri()}" if each[0] == "." else each
+        for each in shlex.split(lines.replace("-r ", "-r\\ "))
+    ]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-annotate", "-"]
+    command += [f"--python-version={python}", f"--python-platform={platform}", *index_of_pip()]
+    text = "\n".join(requirements)
+    printed = subprocess.run(command, input=text, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(re.findall(r"^([^=\s\[]+)(?:\[.*\])?==(\S+)", printed.stdout, re.MULTILINE))
 
 
 def find_conflicts(packages):
@@ -120,9 +130,31 @@ EXTRAS = {f'".[{name}]"': name for name in TARGETS}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("python", "platform"),
+    [
+        ("3.10", "x86_64-manylinux_2_31"),
+        ("3.13", "x86_64-manylinux_2_31"),
+        ("3.12", "aarch64-manylinux_2_31"),
+        ("3.12", "aarch64-apple-darwin"),
+    ],
+)
+def test_the_installation_resolves_on_every_supported_machine(python, platform):
+    files = ["requirements.txt"]
+    if python != "3.10":
+        files += ["requirements-compile.txt", "requirements-dev.txt", "requirements-extras.txt"]
+    packages = resolve(" ".join(f"-r {file}" for file in files), python, platform)
+    assert find_conflicts(packages) == []
+    assert ("jax" in packages) == (python != "3.10")
+    assert ("libtpu" in packages) == (python == "3.13")  # it exists for no other of these machines
+    packages = resolve('".[cpu]"', python, platform)
+    assert {"tensorflow", "tensorflow-datasets", "psutil"} <= packages.keys()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({*install_lines(PAGE), *EXTRAS} - INSTALLED))
 def test_every_installation_of_the_page_and_every_extra_resolves(line):
-    """Asks pip, which reads the package index."""
+    """Reads the package index."""
     packages = resolve(line)
     if not FLAVORS & set(packages):
         # It adds to the environment of a TPU, as a second command.
@@ -148,7 +180,8 @@ def pins_of(file):
     """Returns the pinned versions of a file of requirements, by name with extras."""
     lines = (ROOT / file).read_text().splitlines()
     # A package may be pinned twice, for different versions of Python.
-    return {match[1]: match[2] for line in lines if (match := re.match(r"([^#\s]+)==(\S+)$", line))}
+    pins = "\n".join(line for line in lines if "python_version" not in line)
+    return dict(re.findall(r"^([^#\s]+)==([^\s;]+)", pins, re.MULTILINE))
 
 
 def extra(name):

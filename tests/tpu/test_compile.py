@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -613,10 +614,22 @@ def test_the_error_for_a_missing_compiler_contains_the_command_to_install_it(tmp
 
 def test_required_versions_are_equal_everywhere():
     pins = {f"{package}=={version}" for package, version in tpu.REQUIRED.items()}
-    lines = (ROOT / "requirements-compile.txt").read_text().splitlines()
-    assert {line for line in lines if not line.startswith("#")} == pins
     extra = re.search(r"^compile = \[(.*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert set(re.findall(r'"([^"]+)"', extra[1])) == pins
+    lines = (ROOT / "requirements-compile.txt").read_text().splitlines()
+    for found in (lines, re.findall(r'"([^"]+)"', extra[1])):
+        named = [each.partition(";")[0] for each in found if not each.startswith("#")]
+        assert set(named) == pins
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64"), ("darwin", "x86_64")]
+)
+def test_machines_for_which_no_libtpu_exists_are_named(monkeypatch, system, machine):
+    """Installing it would not help there."""
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(UserError, match=f"only for Linux on x86_64, not for {system} on {machine}"):
+        tpu.check_installed()
 
 
 @pytest.mark.slow

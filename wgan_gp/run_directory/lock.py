@@ -10,6 +10,7 @@ import socket
 import uuid
 from typing import Any
 
+import psutil
 import tensorflow as tf
 
 from ..errors import UserError
@@ -91,14 +92,17 @@ class RunLock:
 
 
 def _start_time(pid: Any) -> str | None:
-    """Returns the start time of a process on this machine in kernel ticks, or None if unknown.
+    """Returns the start time of a process on this machine, or None if it is unknown or has ended.
 
     The start time distinguishes the process from a later process with the same ID.
     """
     if type(pid) is not int:  # the lock file is damaged
         return None
     try:
+        if not psutil.LINUX:
+            return str(psutil.Process(pid).create_time())
+        # On Linux, create_time() changes when the clock is set; the kernel's ticks do not.
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (psutil.Error, OSError, ValueError, OverflowError):
         return None
     return status.rpartition(")")[2].split()[19]

@@ -1,5 +1,8 @@
 """Compilation for a TPU slice on a machine without a TPU; see docs/compile.md."""
 
+import platform
+import sys
+
 from .. import pjrt
 from ..errors import UserError
 from ..runtime.tpu_machine import installed_versions
@@ -11,6 +14,12 @@ REQUIRED = {**pjrt.REQUIRED, **pjrt.LIBTPU}
 
 def check_installed() -> None:
     """Raises UserError unless jax, jaxlib and libtpu are installed in the required versions."""
+    system = f"{sys.platform} on {platform.machine()}"
+    if system != "linux on x86_64":
+        raise UserError(
+            f"--mode=compile needs libtpu, which exists only for Linux on x86_64, not for {system}",
+            "run it on a Linux machine with an x86_64 CPU",
+        )
     found_versions = installed_versions(REQUIRED)
     for package, version in REQUIRED.items():
         installed = found_versions.get(package)

@@ -7,9 +7,10 @@ It also works without TensorFlow.
 from __future__ import annotations
 
 import functools
-import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import psutil
 
 from ... import pjrt
 from ...config import Config
@@ -69,9 +70,7 @@ def _machine_checks(config: Config) -> dict[str, _Check]:
         ),
         "libtpu": lambda: _check_libtpu(config, versions),
         "jax": lambda: jax_checks.check_jax(connection.choose_runtime(config), versions),
-        "free memory": lambda: machine_checks.check_memory(
-            pathlib.Path("/proc/meminfo").read_text()
-        ),
+        "free memory": lambda: machine_checks.check_memory(psutil.virtual_memory().available),
         "free space": partial(machine_checks.check_disk, on_disk),
         "paths": partial(cloud_checks.check_paths, config, built_in=config.dataset in BUILT_IN),
     }

@@ -279,17 +279,9 @@ def check_tf_config(
     return ok(name, f"process {cluster.index} of {len(cluster.addresses)}")
 
 
-def check_memory(meminfo: str) -> Finding:
-    """Checks the available memory.
-
-    Args:
-      meminfo: The content of /proc/meminfo.
-    """
-    name = "free memory"
-    match = re.search(r"^MemAvailable: +(\d+) kB", meminfo, re.MULTILINE)
-    if match is None:
-        return not_checked(name, "this system does not report it in /proc/meminfo")
-    return _check_size(name, int(match[1]) * 1024, _MEMORY, "end other programs")
+def check_memory(available: int) -> Finding:
+    """Checks the memory, in bytes, that programs can use without swapping."""
+    return _check_size("free memory", available, _MEMORY, "end other programs")
 
 
 def check_disk(path: str, free: int | None = None) -> Finding:
