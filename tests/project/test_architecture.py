@@ -31,6 +31,7 @@ ALLOWED = {
         "numpy",
         "pandas",
         "PIL",
+        "psutil",
         "pyarrow",  # optional: Parquet and Feather
         "requests",  # with which tensorflow-datasets downloads
         "scipy",  # scikit-learn requires it and threadpoolctl

@@ -1,4 +1,4 @@
-"""The Dockerfile and the JobSet of examples/kubernetes, without Docker and without a cluster."""
+"""The Dockerfile, and the JobSet of examples/kubernetes, without Docker and without a cluster."""
 
 import json
 import math
@@ -26,7 +26,7 @@ POD = JOB["template"]["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 INSTRUCTIONS = [
     tuple(line.split(maxsplit=1))
-    for line in (FOLDER / "Dockerfile").read_text().splitlines()
+    for line in (ROOT / "Dockerfile").read_text().splitlines()
     if line and not line.startswith("#")
 ]
 
@@ -47,16 +47,58 @@ def test_the_image_has_a_python_for_jax_and_the_program_as_its_entry_point():
     assert INSTRUCTIONS[-1][0] == "ENTRYPOINT"
 
 
-@pytest.mark.parametrize("device", ["tpu", "gpu"])
+@pytest.mark.parametrize("device", [None, "tpu", "gpu"])
 def test_the_image_installs_the_requirements_of_the_device(tmp_path, device):
-    """The files that they include are copied, too."""
-    assert arguments_of("ARG") == ["DEVICE=tpu"]
-    copied, install = arguments_of("COPY")[0], arguments_of("RUN")[0]
-    assert copied == "requirements*.txt ./"
-    pending = [re.search(r"-r (\S+)$", install)[1].replace("${DEVICE}", device)]
-    while pending:
-        text = (ROOT / pending.pop()).read_text()
-        pending += re.findall(r"^-r (\S+)$", text, re.MULTILINE)
+    """Runs the first instruction on what is copied until then; a program takes the place of pip."""
+    (default,) = arguments_of("ARG")
+    for path in ROOT.glob(arguments_of("COPY")[0].split()[0]):
+        shutil.copy(path, tmp_path)
+    pip = tmp_path / "bin" / "pip"
+    pip.parent.mkdir()
+    pip.write_text('#!/bin/sh\ncat "${4}"\n')
+    pip.chmod(0o755)
+    environment = {"PATH": f"{pip.parent}:{os.environ['PATH']}", "DEVICE": device or default[7:]}
+    done = subprocess.run(
+        arguments_of("RUN")[0],
+        cwd=tmp_path,
+        env=environment,
+        shell=True,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    text = done.stdout
+    suffix = f"-{device}" if device else ""
+    assert text == (ROOT / f"requirements{suffix}.txt").read_text()
+    for included in re.findall(r"^-r (\S+)$", text, re.MULTILINE):
+        assert (tmp_path / included).exists()
+
+
+def test_the_image_gets_all_that_it_copies():
+    """`.dockerignore` leaves out everything else, such as runs and environments."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    copied = {path for each in arguments_of("COPY") for path in each.split()[:-1]}
+    assert lines[0] == "**" and kept == {"Dockerfile", *copied}
+
+
+def test_workflows_and_the_devcontainer_call_targets_of_make():
+    """The forms and the workflow can be read, and what they run exists in the Makefile."""
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    commands = [container["postCreateCommand"]]
+    (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        commands += [step["run"] for step in job["steps"] if "run" in step]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        program, target, *_ = command.split()
+        assert program == "make" and target in targets
+    forms = set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    for form in forms - {ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"}:
+        fields = yaml.safe_load(form.read_text())
+        assert fields["name"] and fields["description"]
+        assert len({each["id"] for each in fields["body"]}) == len(fields["body"])
 
 
 def test_what_the_image_copies_is_the_whole_program(tmp_path):

@@ -1,10 +1,10 @@
-# The program with what it needs on a TPU, or with --build-arg DEVICE=gpu on NVIDIA GPUs. Build it from
-# the top of the checkout: docker build -f examples/kubernetes/Dockerfile -t IMAGE .
+# The program with what it needs on a CPU, or with --build-arg DEVICE=gpu on NVIDIA GPUs and DEVICE=tpu
+# on TPUs: docker build --build-arg DEVICE=tpu -t IMAGE .
 FROM python:3.12-slim
-ARG DEVICE=tpu
+ARG DEVICE=cpu
 WORKDIR /opt/wgan-gp
 COPY requirements*.txt ./
-RUN pip install --no-cache-dir -r requirements-${DEVICE}.txt
+RUN ln -s requirements.txt requirements-cpu.txt && pip install --no-cache-dir -r requirements-${DEVICE}.txt
 COPY pyproject.toml setup.py flags.py README.md LICENSE ./
 COPY configs ./configs
 COPY losses ./losses
