@@ -196,8 +196,14 @@ def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     monkeypatch.setenv("HOME", "/home/of me")
     paths = {field.name for field in FIELDS if field.metadata["path"]}
     assert paths >= {field.name for field in FIELDS if field.name.endswith("_dir")} | {"output"}
+    compared = ["--mode=evaluate", "--output=x.npz"]
+    needed = {
+        "sweep": ["--mode=sweep"],
+        "samples": [*compared, "--reference=x"],
+        "reference": compared,
+    }
     for name in paths:
-        mode = ["--mode=sweep"] if name == "sweep" else []
+        mode = needed.get(name, [])
         assert getattr(parse(f"--{name}=~/a/~b", *mode), name) == "/home/of me/a/~b"
         assert getattr(parse(f"--{name}=gs://b/~/a", *mode), name) == "gs://b/~/a"
         with pytest.raises(UserError, match=f"--{name}=~unknown-user/a begins with ~, but"):

@@ -41,6 +41,8 @@ COMPANIONS = {
     "keep_best": {"evaluate_interval": 5},
     "stop_early": {"evaluate_interval": 5},
     "mode": {"sweep": "planted.json"},
+    "samples": {"mode": "evaluate", "reference": "planted"},
+    "reference": {"mode": "evaluate", "samples": "planted"},
 }
 
 
@@ -92,6 +94,7 @@ def planted_value(field):
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
     special = {"profile_steps": "1,2", "mode": "sweep", "compare": "seed"}
+    special |= {"output": "planted.npz"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
 

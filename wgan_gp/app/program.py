@@ -69,6 +69,11 @@ def run(
     prepare_environment(tpu)
     if tpu == "local":
         tpu_machine.check()  # with some of its errors, importing TensorFlow ends the process
+    if config.is_comparison:
+        from .comparing import compare  # noqa: PLC0415
+
+        compare(config)
+        return 2 if streams.stdout_failed() else 0
     if config.mode in SAVED_RUN_MODES:
         return use_saved_run(config, given, library)
     return train_or_compile(config, library)

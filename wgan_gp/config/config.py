@@ -119,6 +119,7 @@ class Config(
         self._check_sweep()
         self._check_compared()
         self.check_ranking()
+        self.check_comparison(self.mode)
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
 

@@ -209,12 +209,58 @@ class OutputSettings(Section):
     )
     output: str | None = setting(
         None,
-        "Path of the output of --mode=sample, --mode=score and --mode=export. Default: in "
-        "--model_dir.",
+        "Path of the output of --mode=sample, --mode=score and --mode=export, by default in "
+        "--model_dir; of the statistics of --reference, by default none.",
         path=True,
         per_process=True,
         affects="nothing",
     )
+
+    samples: str | None = setting(
+        None,
+        "Folder of images that --mode=evaluate compares with --reference, in place of the samples "
+        "of a run.",
+        path=True,
+        per_process=True,
+        affects="nothing",
+    )
+    reference: str | None = setting(
+        None,
+        "Real images for --samples: a folder, or a .npz file of their statistics, as --output, "
+        "pytorch-fid and clean-fid write it.",
+        path=True,
+        per_process=True,
+        affects="nothing",
+    )
+
+    @property
+    def is_comparison(self) -> bool:
+        """Is True if --mode=evaluate compares images without a run; see `check_comparison`."""
+        return self.samples is not None or self.reference is not None
+
+    def check_comparison(self, mode: str) -> None:
+        """Raises UserError unless --samples and --reference fit the mode and each other."""
+        if not self.is_comparison:
+            return
+        given = f"--samples={self.samples}" if self.samples else f"--reference={self.reference}"
+        if mode != "evaluate":
+            raise UserError(f"{shorten(given)} applies only to --mode=evaluate", "omit it")
+        if self.reference is None:
+            raise UserError(
+                f"{shorten(given)} needs images to compare with",
+                "add --reference, a folder or a .npz file of statistics",
+            )
+        if self.samples is None and self.output is None:
+            raise UserError(
+                f"{shorten(given)} needs images that are compared with it, or a file for its "
+                "statistics",
+                "add --samples=FOLDER (of a run: --mode=sample --sample_format=png writes it), or "
+                "--output=FILE.npz",
+            )
+        if self.output is not None and not self.output.lower().endswith(".npz"):
+            raise UserError(
+                f"--output={shorten(self.output)} does not end in .npz", "give a .npz file"
+            )
 
     @property
     def format_of_samples(self) -> str:

@@ -20,6 +20,7 @@ from .arrays import Restore, SignalEvaluator, TableEvaluator
 from .examples import ArrayCache, Arrays, Examples, check_finite, check_samples, split_into_batches
 from .extractors import Extractor, default_extractor, make_extractor, quantize, run_on_replicas
 from .points import PointEvaluator
+from .reference import Reference
 
 # Features `[N, D]`, and probabilities `[N, K]` or None if the extractor has none.
 Outputs = tuple[np.ndarray, np.ndarray | None]
@@ -190,18 +191,7 @@ class ImageEvaluator:
         features, probabilities = self._extract(
             split_into_batches(samples, self._batch_size), "samples"
         )
-        manifold = metrics.manifold_metrics(self._real, features, self._real_radii)
-        values = {
-            "fid": metrics.frechet_distance(
-                self._real_moments, metrics.Moments.from_features(features)
-            ),
-            "kid": metrics.kernel_distance(self._real, features),
-            "kid_deviation": metrics.kernel_distance_deviation(self._real, features),
-            "precision": manifold.precision,
-            "recall": manifold.recall,
-            "density": manifold.density,
-            "coverage": manifold.coverage,
-        }
+        values = self._reference.compare(features)
         if probabilities is not None:
             score, deviation = metrics.inception_score(probabilities)
             values |= {"inception_score": score, "inception_score_deviation": deviation}
@@ -248,12 +238,8 @@ class ImageEvaluator:
         return features
 
     @functools.cached_property
-    def _real_moments(self) -> metrics.Moments:
-        return metrics.Moments.from_features(self._real)
-
-    @functools.cached_property
-    def _real_radii(self) -> np.ndarray:
-        return metrics.squared_radii(self._real)
+    def _reference(self) -> Reference:
+        return Reference(self._real)
 
     def _extract(self, batches: Iterable[np.ndarray], kind: str) -> Outputs:
         """Returns the features and the probabilities of images.

@@ -74,6 +74,22 @@ def make_extractor(
             )
         model = classifier.fit_or_load(examples, cache, labels)
         return Extractor(name, model.key, model, model.accuracy, model.examples)
+    return load_pretrained(name, strategy, example_shape)
+
+
+def load_pretrained(
+    name: str, strategy: tf.distribute.Strategy, example_shape: tuple[int, ...]
+) -> Extractor:
+    """Returns an extractor that is not fitted to data: inception, or a Keras file or SavedModel.
+
+    Args:
+      name: The value of --feature_extractor.
+      strategy: The strategy on whose replicas the extractor runs.
+      example_shape: The shape `(H, W, C)` of the images.
+
+    Raises:
+      UserError: If the extractor does not exist or does not fit the images.
+    """
     load = pretrained.load_inception if name == "inception" else pretrained.load_model
     with strategy.scope():
         key, network = load(name)

@@ -74,6 +74,14 @@ def table(step: int, values: Mapping[str, float], metadata: Mapping[str, Any]) -
     return "\n".join(lines)
 
 
+def comparison(values: Mapping[str, float], count: int, reference: str, extractor: str) -> str:
+    """Returns a table of the metrics of images that are not samples of a run, by name."""
+    lines = [f"{count} images against {printable(reference)}, features of {extractor}:"]
+    for name, value in values.items():
+        lines.append(f"  {name.replace('_', ' '):<26}{value:>10.4g}  {_explanation(name)}")
+    return "\n".join(lines)
+
+
 def record(
     directory: RunDirectory, step: int, values: Mapping[str, float], metadata: Mapping[str, Any]
 ) -> None:

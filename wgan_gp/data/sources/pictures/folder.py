@@ -51,7 +51,7 @@ class FolderSource(Source):
       splits: The pictures of each split; "" is the only one if there are no splits.
       split: The split whose pictures are the examples.
       form: The form into which they are decoded.
-      headers: Headers of some pictures of the split for training.
+      headers: Headers of some pictures of the split for training; also an attribute.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FolderSource(Source):
         self.shape = form.shape
         self.dtype = form.dtype
         self._files, self._splits, self._split = files, splits, split
-        self._form, self._headers = form, headers
+        self._form, self.headers = form, headers
         folder = listing.local_path(files.path) if isinstance(files, Folder) else None
         self._decoder = PictureDecoder(origin, form, folder)
         chosen = splits[split]
@@ -130,16 +130,12 @@ class FolderSource(Source):
 
     def of_split(self, split: str) -> FolderSource:
         """Returns the pictures of another split, in the same form."""
-        return FolderSource(
-            self.origin, self._files, self._splits, split, self._form, self._headers
-        )
+        return FolderSource(self.origin, self._files, self._splits, split, self._form, self.headers)
 
     def resized(self, settings: DataSettings) -> FolderSource:
         """Returns the same pictures for another --image_size."""
-        form = choose_form(self.origin, self._headers, settings)
-        return FolderSource(
-            self.origin, self._files, self._splits, self._split, form, self._headers
-        )
+        form = choose_form(self.origin, self.headers, settings)
+        return FolderSource(self.origin, self._files, self._splits, self._split, form, self.headers)
 
 
 def _fits(names: tuple[str, ...] | None, known: tuple[str, ...] | None) -> bool:

@@ -1,0 +1,214 @@
+"""Tests of --mode=evaluate with --samples and --reference: images without a run."""
+
+import re
+
+import numpy as np
+import PIL.Image
+import pytest
+import scipy.linalg
+import tensorflow as tf
+
+from tests.helpers.runs import call_main
+from wgan_gp.evaluation import metrics, reference
+from wgan_gp.evaluation.reference import Reference
+
+SHAPE = (12, 10)
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Returns a folder with the folders a and b of images, and a linear extractor e.keras."""
+    root = tmp_path_factory.mktemp("images")
+    generator = np.random.default_rng(0)
+    for name, mean, mode in (("a", 120, "L"), ("b", 100, "L"), ("color", 90, "RGB")):
+        (root / name).mkdir()
+        size = SHAPE if mode == "L" else (*SHAPE, 3)
+        for index in range(COUNT):
+            levels = generator.normal(mean, 30, size).clip(0, 255).astype(np.uint8)
+            PIL.Image.fromarray(levels).save(root / name / f"{index:05}.png")
+    inputs = tf.keras.Input([*SHAPE, 1])
+    flat = tf.keras.layers.Flatten()(inputs)
+    weights = generator.normal(size=[120, 6]).astype(np.float32)
+    dense = tf.keras.layers.Dense(6, use_bias=False)
+    model = tf.keras.Model(inputs, dense(flat))
+    dense.set_weights([weights])
+    model.save(root / "e.keras")
+    np.save(root / "weights.npy", weights)
+    return root
+
+
+def features_of(files, name):
+    """Returns the features of a folder in float64, without this project."""
+    paths = sorted((files / name).glob("*.png"))
+    levels = np.stack([np.asarray(PIL.Image.open(path), np.float64) for path in paths])
+    return (levels / 127.5 - 1).reshape(len(paths), -1) @ np.load(files / "weights.npy")
+
+
+def expected_fid(first, second):
+    """Returns the Frechet distance by the formula of arXiv:1706.08500, with SciPy's square root."""
+    covariances = [np.cov(each, rowvar=False) for each in (first, second)]
+    root = scipy.linalg.sqrtm(covariances[0] @ covariances[1]).real
+    means = first.mean(axis=0) - second.mean(axis=0)
+    return means @ means + np.trace(sum(covariances) - 2 * root)
+
+
+def evaluate(files, capsys, **flags):
+    """Runs the mode, and returns what it prints, or its only line of errors."""
+    flags = {"feature_extractor": files / "e.keras", **flags}
+    status = call_main("--mode=evaluate", *(f"--{name}={value}" for name, value in flags.items()))
+    printed = capsys.readouterr()
+    if status == 0:
+        return printed.out
+    (line,) = [each for each in printed.err.splitlines() if each.startswith("error: ")]
+    return line
+
+
+def fid_in(printed):
+    return float(re.search(r"^  fid +(\S+)", printed, re.MULTILINE)[1])
+
+
+def test_two_folders_have_the_distance_of_the_formula(files, capsys):
+    printed = evaluate(files, capsys, samples=files / "a", reference=files / "b")
+    expected = expected_fid(features_of(files, "a"), features_of(files, "b"))
+    assert fid_in(printed) == pytest.approx(expected, rel=1e-3)  # four digits are printed
+    assert printed.startswith(f"{COUNT} images against {files}/b, features of ")
+    assert {"kid", "recall", "coverage"} <= set(re.findall(r"^  (\w+)", printed, re.MULTILINE))
+    same = evaluate(files, capsys, samples=files / "a", reference=files / "a")
+    assert fid_in(same) == pytest.approx(0, abs=1e-4)
+
+
+def test_the_pictures_of_a_run_have_its_metrics(files, capsys, tmp_path):
+    data = ["--dataset=image_folder", f"--data_dir={files}/b", "--image_channels=1"]
+    size = ["--image_size=12x10", "--model=mlp", "--model_width=4", "--batch_size=8"]
+    run = [f"--model_dir={tmp_path}/run"]
+    assert call_main(*data, *size, *run, "--train_steps=1") == 0
+    extractor = f"--feature_extractor={files}/e.keras"
+    counts = [f"--evaluate_samples={COUNT}", extractor, data[1]]
+    assert call_main("--mode=evaluate", *run, *counts) == 0
+    of_run = capsys.readouterr().out.split("e.keras:\n")[1]
+    pictures = [f"--num_samples={COUNT}", f"--output={tmp_path}/samples"]
+    assert call_main("--mode=sample", "--sample_format=png", *run, *pictures) == 0
+    capsys.readouterr()
+    printed = evaluate(files, capsys, samples=tmp_path / "samples", reference=files / "b")
+    of_folders = printed.split("e.keras:\n")[1]
+    # The deviation is over random subsets, and the run reads its examples in another order.
+    assert [line for line in of_folders.splitlines() if "deviation" not in line] == [
+        line for line in of_run.splitlines() if "deviation" not in line
+    ]
+    assert len(of_run.splitlines()) == len(of_folders.splitlines()) == 7
+
+
+def test_own_statistics_replace_the_folder(files, capsys, tmp_path):
+    path = tmp_path / "stats.npz"
+    printed = evaluate(files, capsys, reference=files / "b", output=path)
+    assert printed == f"{path}\n"
+    with np.load(path) as arrays:
+        features = features_of(files, "b")
+        np.testing.assert_allclose(arrays["mu"], features.mean(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(arrays["sigma"], np.cov(features, rowvar=False), rtol=1e-4)
+        assert str(arrays["extractor"]) == "e.keras"  # and no folder of this machine
+    of_folder, of_file = (
+        evaluate(files, capsys, samples=files / "a", reference=each).splitlines()[1:]
+        for each in (files / "b", path)
+    )
+    assert of_folder == of_file
+
+
+def test_statistics_of_other_programs_give_the_distances_that_they_know(files, capsys, tmp_path):
+    """pytorch-fid writes mu and sigma, compressed; clean-fid features for KID."""
+    features = features_of(files, "b")
+    moments = {"mu": features.mean(axis=0), "sigma": np.cov(features, rowvar=False)}
+    np.savez_compressed(tmp_path / "fid.npz", **moments)
+    np.savez(tmp_path / "kid.npz", feats=features.astype(np.float32))
+    printed = evaluate(files, capsys, samples=files / "a", reference=tmp_path / "fid.npz")
+    expected = expected_fid(features_of(files, "a"), features)
+    assert fid_in(printed) == pytest.approx(expected, rel=1e-3)
+    assert "  kid" not in printed and "FID is the only distance" in printed
+    printed = evaluate(files, capsys, samples=files / "a", reference=tmp_path / "kid.npz")
+    assert fid_in(printed) == pytest.approx(expected, rel=1e-3) and "  kid " in printed
+
+
+def test_metrics_agree_with_those_of_the_functions():
+    generator = np.random.default_rng(1)
+    real, fake = generator.normal(size=(2, 50, 4)).astype(np.float32)
+    values = Reference(real).compare(fake)
+    assert values["fid"] == pytest.approx(expected_fid(fake, real), rel=1e-6)
+    assert values["kid"] == metrics.kernel_distance(real, fake)
+
+
+GOOD = {"mu": np.zeros(3), "sigma": np.eye(3)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"mu": np.zeros(3)}, "neither mu and sigma nor feats"),
+        ({"images": np.zeros([4, 8, 8, 3])}, "neither mu and sigma nor feats"),
+        ({**GOOD, "mu": np.zeros(4)}, "sigma or feats have others"),
+        ({**GOOD, "feats": np.zeros([5, 4])}, "sigma or feats have others"),
+        ({**GOOD, "mu": np.array([0, np.nan, 0])}, "NaN or infinite"),
+        ({**GOOD, "sigma": np.triu(np.ones([3, 3]))}, "not symmetric"),
+        ({**GOOD, "sigma": -np.eye(3)}, "negative variances"),
+        ({**GOOD, "sigma": np.eye(3, dtype=int)}, r"sigma is int64 \[3, 3\]"),
+        ({"feats": np.zeros([1, 3])}, "fewer than two images"),
+        ({"feats": np.zeros([2, 0])}, "no values"),
+        ({"mu": np.array([{}], object), "sigma": np.eye(1)}, "allow_pickle=False"),
+        ({**GOOD, "extractor": np.array("other")}, "features of other, but those of the samples"),
+    ],
+)
+def test_unsuitable_statistics_give_one_line(tmp_path, arrays, message):
+    path = tmp_path / "stats.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(Exception, match=message) as error:
+        reference.read(str(path), "inception")
+    assert str(error.value).startswith(f"--reference={path} ") and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04damaged"])
+def test_a_damaged_file_gives_one_line(tmp_path, content):
+    path = tmp_path / "stats.npz"
+    path.write_bytes(content)
+    with pytest.raises(Exception, match="is not a file of statistics") as error:
+        reference.read(str(path), "inception")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"samples": "a"}, "needs images to compare with"),
+        ({"reference": "b"}, "or a file for its statistics"),
+        ({"samples": "a", "reference": "color"}, "4x4 pixels"),
+        ({"samples": "a", "reference": "mixed"}, "has images of 4x4 and of 12x10 pixels"),
+        ({"samples": "one", "reference": "b"}, "has only one image"),
+        ({"samples": "damaged", "reference": "b"}, "cannot be read"),
+        ({"samples": "a", "reference": "b", "output": "x.npy"}, "does not end in .npz"),
+        (
+            {"samples": "a", "reference": "b", "feature_extractor": "classifier"},
+            "is fitted to the data of a run",
+        ),
+        ({"samples": "a", "reference": "wide.npz"}, "has features of length 9, but "),
+    ],
+)
+def test_images_that_do_not_fit_give_one_line(files, tmp_path, monkeypatch, capsys, flags, message):
+    (tmp_path / "a").symlink_to(files / "a")
+    (tmp_path / "b").symlink_to(files / "b")
+    small = PIL.Image.new("RGB", (4, 4))
+    for name, count in (("color", 2), ("mixed", 1), ("one", 0), ("damaged", 0)):
+        (tmp_path / name).mkdir()
+        for index in range(count):
+            small.save(tmp_path / name / f"{index}.png")
+    for name in ("mixed", "one", "damaged"):
+        (tmp_path / name / "a.png").write_bytes((files / "a" / "00000.png").read_bytes())
+    content = (files / "a" / "00001.png").read_bytes()
+    (tmp_path / "damaged" / "b.png").write_bytes(content[: len(content) // 2])
+    np.savez(tmp_path / "wide.npz", mu=np.zeros(9), sigma=np.eye(9))
+    monkeypatch.chdir(tmp_path)
+    line = evaluate(files, capsys, **flags)
+    assert line.startswith("error: ") and message in line
+
+
+def test_they_apply_only_to_evaluations(capsys):
+    assert call_main("--samples=folder") == 2
+    assert "--samples=folder applies only to --mode=evaluate" in capsys.readouterr().err
