@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import posixpath
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,13 @@ from ..data.data_record import warn_of_other_data
 from ..data.spec import DataSpec
 from ..errors import reason
 from ..inference import export, sample_files, scoring
-from ..run_directory.files import check_inside, convert_file_errors
+from ..inference.sampling import Sampler
+from ..run_directory.files import (
+    OUTPUT_REMEDY,
+    check_inside,
+    convert_file_errors,
+    write_atomic,
+)
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
 from ..training.state import TrainState
@@ -25,6 +32,9 @@ from .connection import check_jax, connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
 from .saved_run import SavedRun, find_checkpoint, find_run, restore
+
+if typing.TYPE_CHECKING:
+    from ..evaluation.examples import Examples
 
 _BATCH_SIZE = 128  # examples that are scored together
 
@@ -171,7 +181,7 @@ def _examples(saved: SavedRun, devices: Devices) -> Iterator[score_data.ExampleB
 def _evaluate(saved: SavedRun) -> None:
     """Evaluates samples, prints a table and records the metrics in the run directory."""
     # These import SciPy and scikit-learn, for which the other modes should not wait.
-    from ..evaluation import results  # noqa: PLC0415
+    from ..evaluation import closest, results  # noqa: PLC0415
     from ..evaluation.evaluator import open_evaluator  # noqa: PLC0415
     from ..evaluation.examples import Examples  # noqa: PLC0415
 
@@ -184,6 +194,8 @@ def _evaluate(saved: SavedRun) -> None:
     # Without --conditioning: a conditional run may be compared with images that have no labels.
     dataset = saved.find_dataset()
     examples = Examples(dataset, devices.strategy, config.batch_size)
+    if config.closest:
+        closest.check(saved.spec, f"--closest={config.closest}")
     evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
     is_chief = devices.cluster.is_chief
     if is_chief:
@@ -198,3 +210,23 @@ def _evaluate(saved: SavedRun) -> None:
                 f"--model_dir={directory.path} cannot be written ({reason(error)}), so "
                 "these metrics are not recorded there"
             )
+    if config.closest:
+        _write_closest(saved, run.sampler, examples, run.iteration, is_chief=is_chief)
+
+
+def _write_closest(
+    saved: SavedRun, sampler: Sampler, examples: Examples, iteration: int, *, is_chief: bool
+) -> None:
+    """Writes a picture of samples and the training images closest to them, and prints its path."""
+    from ..evaluation import closest  # noqa: PLC0415
+
+    config, directory = saved.config, saved.directory
+    path = config.output or posixpath.join(directory.evaluations, f"closest-ckpt-{iteration}.png")
+    if config.output is None:
+        check_inside(directory.path, path)
+    count = max(config.closest, min(closest.MOST_SAMPLES, config.evaluate_samples))
+    text, picture = closest.compare(sampler.sample(count), examples, config.closest)
+    if is_chief:
+        with convert_file_errors(path, "written", OUTPUT_REMEDY):
+            write_atomic(path, tf.io.encode_png(picture).numpy())
+        print(f"{text}\n{path}")

@@ -209,13 +209,21 @@ class OutputSettings(Section):
     )
     output: str | None = setting(
         None,
-        "Path of the output of --mode=sample, --mode=score and --mode=export, by default in "
-        "--model_dir; of the statistics of --reference, by default none.",
+        "Path of the output of --mode=sample, score and export and of the picture of --closest, by "
+        "default in --model_dir; or of the statistics of --reference, by default none.",
         path=True,
         per_process=True,
         affects="nothing",
     )
 
+    closest: int = setting(
+        0,
+        "Number of samples that --mode=evaluate draws next to the training images closest to them, "
+        "to see whether they are copies. 0: none.",
+        minimum=0,
+        maximum=1000,
+        affects="nothing",
+    )
     samples: str | None = setting(
         None,
         "Folder of images that --mode=evaluate compares with --reference, in place of the samples "
