@@ -203,7 +203,8 @@ def upsample(images: tf.Tensor) -> tf.Tensor:
     """
     _, height, width, channels = images.shape
     spread = tf.broadcast_to(
-        images[:, :, None, :, None], [tf.shape(images)[0], height, 2, width, 2, channels]
+        tf.expand_dims(tf.expand_dims(images, 2), 4),
+        [tf.shape(images)[0], height, 2, width, 2, channels],
     )
     return tf.reshape(spread, [-1, 2 * height, 2 * width, channels])
 

@@ -111,7 +111,7 @@ class Result:
         """
         run = self.run
         folder = folder or run.directory.exported
-        export.check(folder, folder)
+        export.check(folder, folder, run.config.export_format.split(","))
         state = run.state
         # The variables of an export must not be distributed.
         if run.devices.strategy.num_replicas_in_sync > 1:

@@ -78,7 +78,8 @@ def _export(saved: SavedRun) -> None:
     folder = output or saved.directory.exported
     if output is None:
         check_inside(saved.directory.path, folder)
-    export.check(folder, f"--output={output}" if output else folder)
+    formats = saved.config.export_format.split(",")
+    export.check(folder, f"--output={output}" if output else folder, formats)
     checkpoint = find_checkpoint(saved)
     if saved.config.export == "loop":
         _export_loop(saved, checkpoint, folder)
@@ -128,6 +129,7 @@ def write_export(
         spec=spec,
         score=library.losses.score,
         labeled_critic=config.critic_takes_labels,
+        formats=config.export_format.split(","),
     )
 
 

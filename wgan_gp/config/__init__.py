@@ -11,7 +11,7 @@ from .devices import DeviceSettings
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXTRACTORS, OutputSettings, ScoreSettings
+from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
@@ -28,6 +28,7 @@ __all__ = [
     "CODE_SETTINGS",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
+    "EXPORT_FORMATS",
     "EXTRACTORS",
     "GROUPS",
     "LARGEST_SIDE",

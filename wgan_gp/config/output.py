@@ -15,6 +15,22 @@ from .settings import Section, setting
 EXTRACTORS = ("classifier", "inception", "none")
 
 
+# The values of --export_format; the first two are the default.
+EXPORT_FORMATS = ("saved_model", "keras", "onnx", "tflite")
+
+
+def _parse_export_format(name: str, value: Any) -> str:
+    """Returns the value of --export_format without spaces and repetitions."""
+    formats = list(dict.fromkeys(each.strip() for each in str(value).split(",")))
+    if unknown := [each for each in formats if each not in EXPORT_FORMATS]:
+        raise UserError(
+            f"--{name}={printable(shorten(str(value)))} contains an unknown format, "
+            f"{printable(shorten(unknown[0])) or 'an empty one'}",
+            f"use {', '.join(EXPORT_FORMATS)}, separated by commas",
+        )
+    return ",".join(formats)
+
+
 def _parse_checkpoint(name: str, value: Any) -> str:
     """Returns the value of --checkpoint: latest, best, or a number without leading zeros."""
     text = str(value).strip()
@@ -205,6 +221,13 @@ class OutputSettings(Section):
         "networks",
         "What --mode=export writes: networks, or loop, the training loop as a program for jax.",
         choices=("networks", "loop"),
+        affects="nothing",
+    )
+    export_format: str = setting(
+        ",".join(EXPORT_FORMATS[:2]),
+        "Files that --mode=export writes, separated by commas: saved_model, keras, onnx and tflite "
+        "(docs/sampling.md).",
+        parse=_parse_export_format,
         affects="nothing",
     )
     output: str | None = setting(

@@ -14,12 +14,14 @@ import os
 import pathlib
 import posixpath
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ..config import EXPORT_FORMATS as FORMATS
 from ..data.scaling.conditions import Conditions
 from ..data.scaling.scaling import Scaling
 from ..data.spec import DataSpec
@@ -31,22 +33,26 @@ from ..run_directory.files import (
     write_durable,
 )
 from ..runtime.randomness import RngStream, normal
+from . import converted
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
 CRITIC_FILE = "critic.keras"
+CONVERTED = ("onnx", "tflite")  # of FORMATS
 
 Score = Callable[[Callable, tf.Tensor], tf.Tensor]
 Signatures = dict[str, Callable[..., dict[str, tf.Tensor]]]
 
 
-def check(folder: str, flag: str) -> None:
-    """Raises UserError unless the folder of the export is new or empty.
+def check(folder: str, flag: str, formats: Sequence[str]) -> None:
+    """Raises UserError unless the folder of the export is new or empty and the formats are usable.
 
     Args:
       folder: The folder.
       flag: The name of the folder in messages.
+      formats: Those of FORMATS that will be written.
     """
+    converted.check_installed(formats)
     with convert_file_errors(flag, "read", OUTPUT_REMEDY):
         check_new_folder(flag, folder)
 
@@ -60,8 +66,9 @@ def write(
     spec: DataSpec,
     score: Score,
     labeled_critic: bool,
+    formats: Sequence[str] = FORMATS[:2],
 ) -> None:
-    """Writes both networks as a SavedModel, and each as a Keras file.
+    """Writes both networks as a SavedModel and as Keras files, or in other formats.
 
     The files appear in the folder together, so a failure leaves nothing in the way.
 
@@ -72,28 +79,24 @@ def write(
       spec: The properties of the data, whose units the exported functions use.
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       labeled_critic: Whether the critic takes labels or conditions.
+      formats: Those of FORMATS that are written. ONNX and TFLite files have the generator only.
 
     Raises:
-      UserError: If the files cannot be written.
+      UserError: If the files cannot be written, or a format cannot express the generator.
     """
     with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
-        functions = {
-            **(
-                signatures(generator, latent_size, spec.classes, spec.scaling)
-                if spec.conditions is None
-                else conditional_signatures(generator, latent_size, spec.conditions, spec.scaling)
-            ),
-            "critic": critic_signature(critic, spec, score, labeled_critic),
-        }
-        functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
-        module = tf.Module()
-        networks = {KERAS_FILE: generator, CRITIC_FILE: critic}
-        # Only the weights are tracked, because a program without this package and Keras cannot
-        # use the layers.
-        module.weights = [
-            _plain(weight) for network in networks.values() for weight in network.weights
-        ]
-        tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), signatures=functions)
+        if "saved_model" in formats:
+            functions = _generator_signatures(generator, latent_size, spec)
+            functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
+            functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
+            module = tf.Module()
+            # Only the weights are tracked, because a program without this package and Keras cannot
+            # use the layers.
+            module.weights = [
+                _plain(weight) for network in (generator, critic) for weight in network.weights
+            ]
+            tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), signatures=functions)
+        networks = {KERAS_FILE: generator, CRITIC_FILE: critic} if "keras" in formats else {}
         for file, network in networks.items():
             # A network of the user may not be a Keras model.
             model = getattr(network, "keras_model", network)
@@ -101,6 +104,36 @@ def write(
                 logging.info(f"{network.name} is not a Keras model, so {file} is not written")
             else:
                 write_durable(posixpath.join(inside, file), _keras_file(model))
+        for name in set(formats) & set(CONVERTED):
+            exact, plain = (
+                _generator_signatures(generator, latent_size, spec, checks=checks)["latents"]
+                for checks in (True, False)
+            )
+            content = converted.convert(name, plain, exact, _some_inputs(latent_size, spec))
+            write_durable(posixpath.join(inside, f"generator.{name}"), content)
+
+
+def _generator_signatures(
+    generator: Any, latent_size: int, spec: DataSpec, *, checks: bool = True
+) -> Signatures:
+    if spec.conditions is None:
+        return signatures(generator, latent_size, spec.classes, spec.scaling, checks=checks)
+    return conditional_signatures(
+        generator, latent_size, spec.conditions, spec.scaling, checks=checks
+    )
+
+
+def _some_inputs(latent_size: int, spec: DataSpec, count: int = 8) -> list[np.ndarray]:
+    """Returns arguments of the signature "latents", to compare what computes it."""
+    inputs: list[np.ndarray] = [
+        np.random.default_rng(0).standard_normal([count, latent_size], np.float32)
+    ]
+    if spec.conditions is not None:
+        dtype = spec.conditions.signature_dtype.as_numpy_dtype
+        inputs.append(spec.conditions.spread(count).astype(dtype))
+    elif spec.classes:
+        inputs.append(np.arange(count, dtype=np.int32) % spec.classes)
+    return inputs
 
 
 def critic_signature(
@@ -156,7 +189,12 @@ def _keras_file(generator: tf.keras.Model) -> bytes:
 
 
 def signatures(
-    generator: Any, latent_size: int, classes: int, scaling: Scaling | None = None
+    generator: Any,
+    latent_size: int,
+    classes: int,
+    scaling: Scaling | None = None,
+    *,
+    checks: bool = True,
 ) -> Signatures:
     """Returns the signatures of a generator with or without classes, by name.
 
@@ -165,6 +203,8 @@ def signatures(
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
       scaling: The scaling of an array, in whose units the samples are; None for other data.
+      checks: Whether "latents" refuses labels that are no classes, and computes units in float64.
+        ONNX has no operation for the former, and TFLite none for the latter.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> B samples.
@@ -173,9 +213,13 @@ def signatures(
       Only a conditional generator has the arguments labels and label.
     """
 
+    dtype = tf.float64 if checks else tf.float32
+
     def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = [latents, _checked(labels, 0, classes)] if classes else latents
-        return _in_units(generator(inputs, training=False), scaling)
+        if classes and checks:
+            labels = _checked(labels, 0, classes)
+        inputs = [latents, labels] if classes else latents
+        return _in_units(generator(inputs, training=False), scaling, dtype)
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
@@ -202,7 +246,12 @@ def signatures(
 
 
 def conditional_signatures(
-    generator: Any, latent_size: int, conditions: Conditions, scaling: Scaling | None = None
+    generator: Any,
+    latent_size: int,
+    conditions: Conditions,
+    scaling: Scaling | None = None,
+    *,
+    checks: bool = True,
 ) -> Signatures:
     """Returns the signatures of a generator that takes conditions, by name.
 
@@ -211,6 +260,8 @@ def conditional_signatures(
       latent_size: The length of a latent vector.
       conditions: The standardization of the conditions.
       scaling: The scaling of an array, in whose units the samples are; None for other data.
+      checks: Whether conditions that are not finite are refused, and units are computed in float64.
+        ONNX has no operation for the former, and TFLite none for the latter.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, conditions `[B, K]` -> B samples.
@@ -219,9 +270,15 @@ def conditional_signatures(
       The conditions are in the units of the data; see `condition_spec` for their dtype.
     """
 
+    dtype = tf.float64 if checks else tf.float32
+
     def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = [latents, _standardize(values, conditions)]
-        return _in_units(generator(inputs, training=False), scaling)
+        standardized = (
+            _standardize(values, conditions)
+            if checks
+            else conditions.standardize_tensor(values, dtype)
+        )
+        return _in_units(generator([latents, standardized], training=False), scaling, dtype)
 
     def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
         return of_latents(_noise(seed, tf.shape(values)[0], latent_size), values)
@@ -265,8 +322,8 @@ def _standardize(values: tf.Tensor, conditions: Conditions) -> tf.Tensor:
     )
 
 
-def _in_units(samples: tf.Tensor, scaling: Scaling | None) -> dict[str, tf.Tensor]:
-    return {"samples": samples if scaling is None else scaling.restore_tensor(samples)}
+def _in_units(samples: tf.Tensor, scaling: Scaling | None, dtype: tf.DType) -> dict[str, tf.Tensor]:
+    return {"samples": samples if scaling is None else scaling.restore_tensor(samples, dtype)}
 
 
 def _noise(seed: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:
