@@ -209,6 +209,17 @@ def test_images_that_do_not_fit_give_one_line(files, tmp_path, monkeypatch, caps
     assert line.startswith("error: ") and message in line
 
 
+def test_a_picture_of_another_size_is_found_among_many(files, tmp_path, capsys):
+    """Only the headers of the first pictures are read before all are decoded."""
+    for index in range(130):
+        PIL.Image.new("L", SHAPE[::-1]).save(tmp_path / f"{index:03}.png")
+    PIL.Image.new("L", (20, 24)).save(tmp_path / "999.png")  # of the same aspect ratio
+    line = evaluate(files, capsys, samples=tmp_path, reference=files / "b")
+    assert "999.png: it has 24x20 pixels, but the first one 12x10 pixels" in line
+    resized = evaluate(files, capsys, samples=tmp_path, reference=files / "b", image_size="12x10")
+    assert resized.startswith("131 images against")
+
+
 def test_they_apply_only_to_evaluations(capsys):
     assert call_main("--samples=folder") == 2
     assert "--samples=folder applies only to --mode=evaluate" in capsys.readouterr().err

@@ -99,9 +99,8 @@ def _find(flag: str, path: str, config: Config) -> FolderSource:
         data_dir=path,
         image_size=config.image_size,
         image_channels=config.image_channels,
-        crop="center" if config.image_size else "none",
     )
-    source = find_source(dataclasses.replace(settings, crop="center"), flag)
+    source = find_source(settings, flag)
     sizes = {header.size for header in source.headers}
     if config.image_size is None and len(sizes) > 1:
         first, second, *_ = (f"{height}x{width}" for height, width in sorted(sizes))
@@ -110,13 +109,15 @@ def _find(flag: str, path: str, config: Config) -> FolderSource:
             "give the size at which they are compared, such as --image_size=64",
         )
     is_gray = all(header.channels == 1 for header in source.headers)
-    return source.resized(
+    source = source.resized(
         dataclasses.replace(
             settings,
             image_size=config.image_size or image_size_of(*sizes.pop()),
             image_channels=config.image_channels or (1 if is_gray else None),
         )
     )
+    # The headers of some pictures were read, and another size would be a silent resize.
+    return source if config.image_size else source.of_one_size()
 
 
 def _common_shape(sources: dict[str, FolderSource]) -> tuple[int, int, int]:

@@ -132,6 +132,11 @@ class FolderSource(Source):
         """Returns the pictures of another split, in the same form."""
         return FolderSource(self.origin, self._files, self._splits, split, self._form, self.headers)
 
+    def of_one_size(self) -> FolderSource:
+        """Returns the same pictures, which must all have the size of the examples."""
+        form = dataclasses.replace(self._form, exact=True)
+        return FolderSource(self.origin, self._files, self._splits, self._split, form, self.headers)
+
     def resized(self, settings: DataSettings) -> FolderSource:
         """Returns the same pictures for another --image_size."""
         form = choose_form(self.origin, self.headers, settings)

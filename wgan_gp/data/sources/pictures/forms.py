@@ -34,11 +34,13 @@ class Form:
       shape: `(H, W, C)`, to which pictures are cropped and resized.
       bits: 8 for uint8, 16 for uint16.
       crop: The value of --crop.
+      exact: Whether pictures of another size are refused, in place of cropping and resizing.
     """
 
     shape: tuple[int, int, int]
     bits: int = 8
     crop: str = "center"
+    exact: bool = False
 
     @property
     def dtype(self) -> np.dtype:
@@ -107,7 +109,12 @@ def choose_declared_form(
 
 
 def check_cropping(size: tuple[int, int], form: Form) -> None:
-    """Raises UserError if a picture of this height and width is cropped under --crop=none."""
+    """Raises UserError if a picture of this height and width must not be cropped or resized."""
+    if form.exact and size != form.shape[:2]:
+        raise UserError(
+            f"it has {_text(size)}, but the first one {_text(form.shape[:2])}",
+            "give the size at which they are compared, such as --image_size=64",
+        )
     if form.crop == "none" and is_cropped(size, form.shape[:2]):
         raise _cropping_error(f"it has {_text(size)}", uncropped_size(size, form.shape[:2]))
 
