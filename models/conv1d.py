@@ -57,7 +57,7 @@ def generator(design: Design) -> tf.keras.Model:
             **_window(length),
             length=length,
             # Batch normalization would subtract the bias of a convolution again.
-            use_bias=design.generator_normalization == "none",
+            use_bias=design.generator_normalization != "batch",
             dtype=design.precision,
             name=f"conv_{number}",
         )

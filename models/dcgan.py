@@ -37,7 +37,7 @@ def generator(design: Design) -> tf.keras.Model:
 
     normalize = normalization.generator_normalizer(design, labels)
     # Batch normalization would subtract the bias of a convolution again.
-    use_bias = design.generator_normalization == "none"
+    use_bias = design.generator_normalization != "batch"
 
     def activated(x: tf.Tensor, number: int) -> tf.Tensor:
         x = normalize(x, f"normalization_{number}")

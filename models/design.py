@@ -5,6 +5,7 @@ import dataclasses
 CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 # Values of Design.conditioning whose critic takes labels or conditions.
 LABELED_CRITICS = ("projection", "concatenation")
+GENERATOR_NORMALIZATIONS = ("batch", "film", "none")
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 
 
@@ -27,7 +28,9 @@ class Design:
       conditioning: How labels or conditions enter the critic, one of CONDITIONINGS; see heads.
       activation: Activation of all hidden layers, "relu" (leaky in the critic of a dcgan, and in
         both networks of an r3gan) or "tanh".
-      generator_normalization: "batch" or "none".
+      generator_normalization: One of GENERATOR_NORMALIZATIONS; see normalization.
+      attention: Shorter side, in pixels, of the feature maps of a resnet with self-attention, in
+        both networks; 0 for none. See attention.
       generator_channels: "doubling" for twice the channels at half the size, or "constant".
       critic_normalization: One of CRITIC_NORMALIZATIONS; see normalization.
       critic_pooling: Reduction of the critic's last features over all pixels, "mean" or "sum".
@@ -51,6 +54,7 @@ class Design:
     conditioning: str = "none"
     activation: str = "relu"
     generator_normalization: str = "batch"
+    attention: int = 0
     generator_channels: str = "doubling"
     critic_normalization: str = "none"
     critic_pooling: str = "mean"

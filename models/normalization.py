@@ -26,18 +26,30 @@ def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> No
       design: Specification of the networks.
       labels: Input of labels or conditions, on which the scale and the offset then depend; empty
         for one scale and offset.
+
+    Returns:
+      A function that applies, by the value of Design.generator_normalization:
+        "batch": `BatchNormalization`.
+        "film": `FeatureModulation`; without labels, the features are unchanged.
+        "none": the features are unchanged.
     """
 
     def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
-        if design.generator_normalization == "none":
+        sizes = {
+            "classes": design.classes if labels else 0,
+            "condition_size": design.condition_size if labels else 0,
+        }
+        if design.generator_normalization == "batch":
+            layer = BatchNormalization(
+                **sizes,
+                sampling_statistics=design.sampling_statistics,
+                momentum=design.batch_norm_momentum,
+                name=name,
+            )
+        elif design.generator_normalization == "film" and labels:
+            layer = FeatureModulation(**sizes, name=name)
+        else:
             return x
-        layer = BatchNormalization(
-            classes=design.classes if labels else 0,
-            condition_size=design.condition_size if labels else 0,
-            sampling_statistics=design.sampling_statistics,
-            momentum=design.batch_norm_momentum,
-            name=name,
-        )
         return layer([x, *labels] if labels else x)
 
     return normalize
@@ -95,17 +107,11 @@ class ExampleNormalization(tf.keras.layers.GroupNormalization):
         return tf.reshape(normalized, [-1, *inputs.shape[1:]]) * self.gamma + self.beta
 
 
-@tf.keras.utils.register_keras_serializable("wgan_gp")
-class BatchNormalization(tf.keras.layers.Layer):
-    """Batch normalization over the *global* batch, optionally with labels or conditions.
-
-    Ioffe and Szegedy 2015, arXiv:1502.03167. The moments are those of the examples on all
-    replicas, so that results do not depend on the number of replicas. They are computed in one
-    pass over the data, as the means of x - c and (x - c)^2, where c is the accumulated mean. The
-    variance is the same for any constant c, and is most accurate for a c near the mean.
+class ScaleAndOffset(tf.keras.layers.Layer):
+    """Base class of layers with a scale and an offset for each channel.
 
     With `classes`, the input is a pair, x and labels `[B]`. Each class has its own scale and
-    offset; all classes share the moments (Dumoulin et al. 2017, arXiv:1610.07629).
+    offset (Dumoulin et al. 2017, arXiv:1610.07629).
 
     With `condition_size`, the input is a pair, x and conditions `[B, K]`. The scale and the offset
     are gamma and beta plus linear functions of the condition, which are initially zero.
@@ -115,28 +121,13 @@ class BatchNormalization(tf.keras.layers.Layer):
     Args:
       classes: Number of classes; 0 for a layer without labels.
       condition_size: The length K of a condition; 0 for a layer without conditions.
-      sampling_statistics: The moments used with training=False. "accumulated": the moments
-        accumulated in training, so that no sample depends on another. "batch": the moments of
-        the current batch, as in the code of arXiv:1704.00028.
-      momentum: Factor of the accumulated moments in each update, 1 - momentum in PyTorch's
-        terms. Only calls with training=True update them.
       kwargs: Arguments of the layer, such as its name.
     """
 
-    def __init__(
-        self,
-        *,
-        classes: int = 0,
-        condition_size: int = 0,
-        sampling_statistics: str = "accumulated",
-        momentum: float = 0.99,
-        **kwargs,
-    ):
+    def __init__(self, *, classes: int = 0, condition_size: int = 0, **kwargs):
         super().__init__(dtype="float32", **kwargs)
         self.classes = classes
         self.condition_size = condition_size
-        self.sampling_statistics = sampling_statistics
-        self.momentum = momentum
 
     def build(self, input_shape):
         channels = (input_shape[0] if self.classes or self.condition_size else input_shape)[-1]
@@ -149,15 +140,10 @@ class BatchNormalization(tf.keras.layers.Layer):
                 name="gamma_kernel", shape=size, initializer="zeros"
             )
             self.beta_kernel = self.add_weight(name="beta_kernel", shape=size, initializer="zeros")
-        self.moving_mean = self.add_weight(
-            name="moving_mean", shape=[channels], initializer="zeros", trainable=False
-        )
-        self.moving_variance = self.add_weight(
-            name="moving_variance", shape=[channels], initializer="ones", trainable=False
-        )
         super().build(input_shape)
 
-    def call(self, inputs, training: bool = False) -> tf.Tensor:
+    def split(self, inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns x and its scale and offset, in shapes that broadcast to that of x."""
         x, labels = inputs if self.classes or self.condition_size else (inputs, None)
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
         if self.classes:
@@ -168,20 +154,72 @@ class BatchNormalization(tf.keras.layers.Layer):
         if labels is not None:
             shape = [-1, *[1] * (len(x.shape) - 2), x.shape[-1]]
             gamma, beta = tf.reshape(gamma, shape), tf.reshape(beta, shape)
+        return x, gamma, beta
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        del config["dtype"]  # not an argument of this layer
+        return {**config, "classes": self.classes, "condition_size": self.condition_size}
+
+
+@tf.keras.utils.register_keras_serializable("wgan_gp")
+class FeatureModulation(ScaleAndOffset):
+    """Feature-wise linear modulation, FiLM: gamma x + beta (Perez et al. 2017, arXiv:1709.07871).
+
+    Labels or conditions select the scale and the offset, without any normalization.
+    """
+
+    def call(self, inputs) -> tf.Tensor:
+        x, gamma, beta = self.split(inputs)
+        return x * gamma + beta
+
+
+@tf.keras.utils.register_keras_serializable("wgan_gp")
+class BatchNormalization(ScaleAndOffset):
+    """Batch normalization over the *global* batch, optionally with labels or conditions.
+
+    Ioffe and Szegedy 2015, arXiv:1502.03167. The moments are those of the examples on all
+    replicas, so that results do not depend on the number of replicas. They are computed in one
+    pass over the data, as the means of x - c and (x - c)^2, where c is the accumulated mean. The
+    variance is the same for any constant c, and is most accurate for a c near the mean.
+
+    All classes and conditions share the moments.
+
+    Args:
+      sampling_statistics: The moments used with training=False. "accumulated": the moments
+        accumulated in training, so that no sample depends on another. "batch": the moments of
+        the current batch, as in the code of arXiv:1704.00028.
+      momentum: Factor of the accumulated moments in each update, 1 - momentum in PyTorch's
+        terms. Only calls with training=True update them.
+      kwargs: Arguments of `ScaleAndOffset`.
+    """
+
+    def __init__(
+        self, *, sampling_statistics: str = "accumulated", momentum: float = 0.99, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.sampling_statistics = sampling_statistics
+        self.momentum = momentum
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        channels = self.gamma.shape[-1]
+        self.moving_mean = self.add_weight(
+            name="moving_mean", shape=[channels], initializer="zeros", trainable=False
+        )
+        self.moving_variance = self.add_weight(
+            name="moving_variance", shape=[channels], initializer="ones", trainable=False
+        )
+
+    def call(self, inputs, training: bool = False) -> tf.Tensor:
+        x, gamma, beta = self.split(inputs)
         mean, variance = self._moments(x, training)
         scale = gamma * tf.math.rsqrt(variance + EPSILON)
         return x * scale + (beta - mean * scale)
 
     def get_config(self) -> dict:
-        config = super().get_config()
-        del config["dtype"]  # not an argument of this layer
-        own = {
-            "classes": self.classes,
-            "condition_size": self.condition_size,
-            "sampling_statistics": self.sampling_statistics,
-            "momentum": self.momentum,
-        }
-        return {**config, **own}
+        own = {"sampling_statistics": self.sampling_statistics, "momentum": self.momentum}
+        return {**super().get_config(), **own}
 
     def _moments(self, x: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         moving = (self.moving_mean, self.moving_variance)

@@ -36,6 +36,7 @@ class Model:
       labels_in_normalization: Whether labels enter the generator as scales and offsets of batch
         normalization.
       critic_normalizations: Supported values of Design.critic_normalization.
+      has_attention: Whether the networks have self-attention at Design.attention.
       pooling_size: Shorter side, in pixels, of the images for which the critic ends in global
         pooling; None if it never does.
       starts_linear: Whether the critic is linear before its first update.
@@ -49,14 +50,20 @@ class Model:
     depth: int | None = None
     labels_in_normalization: bool = True
     critic_normalizations: tuple[str, ...] = CRITIC_NORMALIZATIONS
+    has_attention: bool = False
     pooling_size: int | None = None
     starts_linear: bool = False
 
+    @property
+    def of_user(self) -> bool:
+        """Is True for networks of the user, which use the attributes of Design as they like."""
+        return not isinstance(self.module, str)
+
     def load_module(self) -> Any:
         """Returns the object with the functions `generator` and `critic`; imports TensorFlow."""
-        if isinstance(self.module, str):
-            return importlib.import_module(f".{self.module}", __package__)
-        return self.module
+        if self.of_user:
+            return self.module
+        return importlib.import_module(f".{self.module}", __package__)
 
 
 class Registry(Mapping[str, Model]):
@@ -116,6 +123,7 @@ class Registry(Mapping[str, Model]):
         generator_normalization: str = "batch",
         critic_normalization: str = "none",
         critic_pooling: str = "mean",
+        attention: int = 0,
         minibatch_stddev: int = 0,
         classes: int = 0,
         condition_size: int = 0,
@@ -128,7 +136,7 @@ class Registry(Mapping[str, Model]):
           example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
           resizable: Whether images can be resized by --image_size, for messages.
           generator_model, model_width, generator_width: See `build`.
-          conditioning, generator_normalization, critic_normalization, critic_pooling,
+          conditioning, generator_normalization, critic_normalization, critic_pooling, attention,
             minibatch_stddev: See Design.
           classes, condition_size: See Design; 0 if not yet known.
           others: Other attributes of Design, whose values all networks support.
@@ -156,19 +164,23 @@ class Registry(Mapping[str, Model]):
                 f"--critic_normalization={critic_normalization} does not apply to --model={model}",
                 f"use {', '.join(critic.critic_normalizations)}",
             )
+        if attention:
+            self._check_attention({model, generator_model or model}, attention, example_shape)
         if minibatch_stddev < 0 or minibatch_stddev == 1:
             raise DesignError(
                 f"--minibatch_stddev={minibatch_stddev} is not a group of examples",
                 "give at least 2, or 0 for no groups",
             )
         _check_conditions(conditioning, classes, condition_size)
+        if generator_normalization == "film" and not generator.of_user:
+            _check_modulation(generator_model or model, generator, conditioning)
         by_label = generator.labels_in_normalization and not condition_size
         if conditioning != "none" and generator_normalization == "none" and by_label:
             raise DesignError(
                 f"--generator_normalization=none with --conditioning={conditioning} gives the "
                 "generator no access to labels, which select the scales and offsets of its batch "
                 "normalization",
-                "use --generator_normalization=batch, or --generator_model=mlp",
+                "use --generator_normalization=batch or film, or --generator_model=mlp",
             )
         return critic, generator
 
@@ -285,6 +297,44 @@ class Registry(Mapping[str, Model]):
             f"omit it, or use {' or '.join(pooled)}",
         )
 
+    def _check_attention(
+        self, names: set[str], attention: int, example_shape: tuple[int, ...]
+    ) -> None:
+        """Raises DesignError if one of the networks has no self-attention at this size."""
+        for name in sorted(names):
+            if self[name].of_user:
+                continue
+            if not self[name].has_attention:
+                having = [f"--model={key}" for key, model in self.items() if model.has_attention]
+                raise DesignError(
+                    f"--attention={attention} does not apply to --model={name}",
+                    f"omit it, or use {' or '.join(having)}",
+                )
+            side = min(example_shape[:2])
+            sizes = [side >> count for count in range(1, (side // 8).bit_length())]
+            if attention not in sizes:
+                raise DesignError(
+                    f"--attention={attention} is not a size of the feature maps of images whose "
+                    f"shorter side has {side} pixels",
+                    f"use {' or '.join(map(str, sizes))}",
+                )
+
+
+def _check_modulation(name: str, generator: Model, conditioning: str) -> None:
+    """Raises DesignError if labels or conditions cannot modulate the features of a generator."""
+    if not generator.labels_in_normalization:
+        raise DesignError(
+            f"--generator_normalization=film does not apply to the generator of {name}, which "
+            "takes labels as an input",
+            "omit it",
+        )
+    if conditioning == "none":
+        raise DesignError(
+            "--generator_normalization=film requires labels or conditions, on which the scales "
+            "and offsets depend",
+            "give --conditioning, or use --generator_normalization=batch",
+        )
+
 
 def _check_conditions(conditioning: str, classes: int, condition_size: int) -> None:
     """Raises DesignError if a conditioning does not fit the labels or conditions of the data."""
@@ -330,7 +380,7 @@ MODELS = Registry(
             critic_normalizations=("none", "layer", "group", "spectral"),
         ),
         "dcgan": Model("dcgan", sizes="8 or more", supports=lambda sides: min(sides) >= 8),
-        "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32),
+        "resnet": _sized("resnet", (32, 48, 64, 128), pooling_size=32, has_attention=True),
         "r3gan": _sized(
             "r3gan",
             (32, 48, 64, 128),

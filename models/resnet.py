@@ -13,6 +13,9 @@ activation, convolution, normalization, activation, convolution. The shortcut st
 input of the block. The 3x3 kernels of the residual path are initialized uniformly with variance
 4 / (fan_in + fan_out), all other kernels with half this variance.
 
+At the size `attention`, self-attention follows the block of the generator, and the block of the
+critic, whose output first has this size (Zhang et al. 2018, SAGAN, arXiv:1805.08318).
+
 For a rectangle, the shorter side decides about all of this. The other side is halved as often.
 """
 
@@ -26,6 +29,7 @@ import tensorflow as tf
 
 from . import heads, normalization
 from .activations import critic_activation, generator_activation
+from .attention import with_attention
 from .convolutions import Conv2D, ConvMeanPool, Dense, Linear, UpsampleConv, he_uniform
 from .design import Design
 from .minibatch import with_deviation
@@ -47,7 +51,7 @@ def generator(design: Design) -> tf.keras.Model:
     x = Dense(math.prod(shape), dtype=design.precision, name="linear")(x)
     x = tf.keras.layers.Reshape(shape, dtype=design.precision, name="reshape")(x)
     for index, filters in enumerate(channels[1:], start=1):
-        x = block(x, filters, f"up_{index}", resample="up")
+        x = block.attend(block(x, filters, f"up_{index}", resample="up"))
     x = normalization.generator_normalizer(design)(x, "normalization")
     x = generator_activation(design.activation, name="activation", dtype=design.precision)(x)
     x = Conv2D(design.example_shape[2], 3, dtype=design.precision, name="image")(x)
@@ -64,8 +68,8 @@ def critic(design: Design) -> tf.keras.Model:
     x = heads.concatenated(design, images, labels)
     block = _Block(design, normalization.critic_normalizer(design))
     if shorter == SMALL:
-        x = block.first(x, channels[1], "down_1")
-        x = block(x, channels[2], "down_2", resample="down")
+        x = block.attend(block.first(x, channels[1], "down_1"))
+        x = block.attend(block(x, channels[2], "down_2", resample="down"))
         x = block(x, channels[2], "block_3")
         x = block(with_deviation(design, x), channels[2], "block_4")
         x = critic_activation(design.activation, name="activation", dtype=design.precision)(x)
@@ -78,7 +82,7 @@ def critic(design: Design) -> tf.keras.Model:
         for index, filters in enumerate(channels[1:], start=1):
             if index == len(channels) - 1:
                 x = with_deviation(design, x)
-            x = block(x, filters, f"down_{index}", resample="down")
+            x = block.attend(block(x, filters, f"down_{index}", resample="down"))
         x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(x)
     return heads.critic(design, [images, *labels], x)
 
@@ -157,6 +161,10 @@ class _Block:
         h = self._conv(filters, 3, "down", f"{name}_conv_2", he_uniform())(h)
         shortcut = self._conv(filters, 1, "down", f"{name}_shortcut")(images)
         return self._add(h, shortcut, name)
+
+    def attend(self, x: tf.Tensor) -> tf.Tensor:
+        """Applies self-attention to the output of a block of the size Design.attention."""
+        return with_attention(self.design, x, "attention", spectral=self.spectral)
 
     @property
     def spectral(self) -> bool:

@@ -137,7 +137,9 @@ def test_every_critic(name, normalization, conditioning):
 
 @pytest.mark.parametrize(
     ("normalization", "classes"),
-    slow_but([("batch", CLASSES)], [("batch", 0), ("batch", CLASSES), ("none", 0)]),
+    slow_but(
+        [("batch", CLASSES)], [("batch", 0), ("batch", CLASSES), ("film", CLASSES), ("none", 0)]
+    ),
 )
 def test_every_generator(normalization, classes):
     """Compares the loss, the weight gradients and the accumulated moments."""

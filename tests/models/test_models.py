@@ -8,7 +8,7 @@ import losses
 import models
 from models import resnet
 from models.activations import LeakyReLU
-from models.design import CONDITIONINGS, CRITIC_NORMALIZATIONS
+from models.design import CONDITIONINGS, CRITIC_NORMALIZATIONS, GENERATOR_NORMALIZATIONS
 from tests.helpers.runs import strategy_over
 from wgan_gp import config
 
@@ -251,6 +251,7 @@ def test_projection_is_the_inner_product_with_the_embedding_of_the_label():
 
 
 def test_the_choices_are_those_of_the_configuration():
+    assert config.GENERATOR_NORMALIZATIONS == GENERATOR_NORMALIZATIONS
     assert config.CRITIC_NORMALIZATIONS == CRITIC_NORMALIZATIONS
     assert config.CONDITIONINGS == CONDITIONINGS
 
@@ -358,6 +359,7 @@ def test_build_and_check_accept_all_settings():
         "generator_channels": "constant",
         "critic_normalization": "layer",
         "critic_pooling": "mean",
+        "attention": 0,
         "minibatch_stddev": 2,
         "batch_norm_momentum": 0.9,
         "sampling_statistics": "batch",
@@ -383,7 +385,7 @@ def test_an_unknown_setting_is_an_error(function):
     [
         (
             {"generator_normalization": "none", "conditioning": "acgan", "classes": 10},
-            "no access to labels.* — use --generator_normalization=batch, or --generator_model=mlp",
+            "no access to labels.* — use --generator_normalization=batch or film, or --generator_",
         ),
         ({"critic_normalization": "layer"}, "layer does not apply to --model=narrow — use none"),
     ],

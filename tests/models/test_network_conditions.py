@@ -9,7 +9,7 @@ import tensorflow as tf
 import losses
 import models
 from models.heads import AppendChannels
-from models.normalization import BatchNormalization
+from models.normalization import BatchNormalization, FeatureModulation
 
 LATENTS, WIDTH, K = 6, 8, 2
 SHAPES = {"mlp": (3,), "dcgan": (9, 10, 2), "conv1d": (21, 2), "resnet": (32, 40, 1)}
@@ -80,8 +80,13 @@ def map_gradients(wanted, variables, gradients):
     return [by_id[id(variable)] for variable in wanted]
 
 
-@pytest.mark.parametrize("normalization", ["batch", "none"])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    ("name", "normalization"),
+    [
+        *itertools.product(SHAPES, ["batch", "none"]),
+        *((name, "film") for name in SHAPES if name != "mlp"),
+    ],
+)
 def test_generators_depend_on_conditions(name, normalization):
     generator, _ = build(
         name, condition_size=K, conditioning="projection", generator_normalization=normalization
@@ -113,9 +118,68 @@ def test_scale_and_offset_are_linear_functions_of_the_condition():
     assert again.condition_size == K
 
 
-def test_conditions_enter_every_normalization_of_a_generator():
-    generator, _ = build("conv1d", condition_size=K, conditioning="concatenation")
-    norms = [layer for layer in generator.layers if isinstance(layer, BatchNormalization)]
+def test_film_scales_and_shifts_each_channel_by_labels_or_conditions():
+    x, conditions = np.array(random(4, 5, 3)), np.array(random(4, K, seed=1))
+    labels = np.array([2, 0, 1, 1])
+    for kind, given_to, chosen in (
+        ({"classes": 3}, labels, lambda values, _: values[labels]),
+        ({"condition_size": K}, conditions, lambda values, kernel: values + conditions @ kernel),
+    ):
+        film = FeatureModulation(**kind)
+        np.testing.assert_allclose(film([x, given_to]), x, rtol=1e-6)  # initially
+        for index, weight in enumerate(film.weights):
+            weight.assign(random(*weight.shape, seed=index))
+        kernels = [np.array(getattr(film, f"{name}_kernel", 0)) for name in ("gamma", "beta")]
+        scale = chosen(np.array(film.gamma), kernels[0])[:, None]
+        offset = chosen(np.array(film.beta), kernels[1])[:, None]
+        np.testing.assert_allclose(film([x, given_to]), x * scale + offset, rtol=1e-5, atol=1e-6)
+        again = FeatureModulation.from_config(film.get_config())
+        assert again.get_config() == film.get_config()
+
+
+def test_film_makes_samples_depend_on_labels_and_not_on_each_other():
+    choices = {"conditioning": "acgan", "generator_normalization": "film", **KINDS["labels"]}
+    generator, _ = build("resnet", **choices)
+    for layer in generator.layers:
+        if isinstance(layer, FeatureModulation):
+            layer.gamma.assign(1 + 0.3 * random(*layer.gamma.shape))
+    assert not generator.non_trainable_variables  # no moments
+    assert not any(getattr(layer, "bias_cancelled", False) for layer in generator.layers)
+    latents = tf.repeat(random(1, LATENTS), 4, axis=0)
+    labels = given("labels")
+    samples = np.array(generator([latents, labels], training=True))
+    assert np.abs(samples[0] - samples[1]).max() > 1e-4
+    np.testing.assert_allclose(samples[1], samples[3], atol=1e-6)
+    alone = generator([latents[:1], labels[:1]], training=True)
+    np.testing.assert_allclose(samples[:1], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"model": "resnet"}, "film requires labels or conditions, .* — give --conditioning"),
+        ({"model": "mlp", "conditioning": "acgan"}, "does not apply to the generator of mlp, whi"),
+        (
+            {"model": "dcgan", "generator_model": "r3gan", "conditioning": "acgan"},
+            "does not apply to the generator of r3gan",
+        ),
+    ],
+)
+def test_film_without_labels_or_layers_to_modulate_is_an_error(choices, message):
+    with pytest.raises(models.DesignError, match=message):
+        models.check(**choices, example_shape=(32, 32, 1), generator_normalization="film")
+
+
+@pytest.mark.parametrize("normalization", ["batch", "film"])
+def test_conditions_enter_every_normalization_of_a_generator(normalization):
+    generator, _ = build(
+        "conv1d",
+        condition_size=K,
+        conditioning="concatenation",
+        generator_normalization=normalization,
+    )
+    kind = {"batch": BatchNormalization, "film": FeatureModulation}[normalization]
+    norms = [layer for layer in generator.layers if isinstance(layer, kind)]
     assert len(norms) == 2 and all(layer.condition_size == K for layer in norms)
     with tf.GradientTape() as tape:
         samples = generator([random(4, LATENTS), given("conditions")], training=True)

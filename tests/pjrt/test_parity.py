@@ -112,6 +112,7 @@ RUNS = {
             "penalty": "dragan",
             "adversarial_loss": "logistic",
             "conditioning": "concatenation",
+            "generator_normalization": "film",
             "critic_normalization": "layer",
             "cache": "off",
         },
@@ -168,7 +169,10 @@ RUNS = {
         },
     ),
     "bfloat16": (8, {"precision": "mixed_bfloat16"}),
-    "resnet": (8, {"model": "resnet", "conditioning": "projection", "penalty": "one_sided"}),
+    "resnet": (
+        8,
+        {"model": "resnet", "conditioning": "projection", "penalty": "one_sided", "attention": 8},
+    ),
     "r3gan": (
         8,
         {

@@ -33,7 +33,10 @@ SMALL = {
 }
 # One experiment draws samples. The tests of sampling have every kind of network.
 SAMPLED = ("digits_acgan",)
-FEWER_PIXELS = {"resnet_64": {"image_size": 32}}
+FEWER_PIXELS = {
+    "resnet_64": {"image_size": 32},
+    "resnet_128": {"image_size": 32, "attention": 8},
+}
 # The shapes of an example of the experiments with arrays, and the length of its conditions.
 ARRAYS = {"signals": ((16, 1), 0), "tables": ((5,), 0), "detector": ((6, 4, 3), 1)}
 

@@ -8,7 +8,12 @@ from .augmentation import AugmentationSettings
 from .config import CODE_SETTINGS, GROUPS, Config, registered_names
 from .data import LARGEST_SIDE, DataSettings, image_size_of, parse_image_size, sides_of
 from .devices import DeviceSettings
-from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
+from .networks import (
+    CONDITIONINGS,
+    CRITIC_NORMALIZATIONS,
+    GENERATOR_NORMALIZATIONS,
+    NetworkSettings,
+)
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings
@@ -30,6 +35,7 @@ __all__ = [
     "CRITIC_NORMALIZATIONS",
     "EXPORT_FORMATS",
     "EXTRACTORS",
+    "GENERATOR_NORMALIZATIONS",
     "GROUPS",
     "LARGEST_SIDE",
     "PYTHON",

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import UserError
 from .settings import SAVED_RUN_MODES, Section, setting
 
+GENERATOR_NORMALIZATIONS = ("batch", "film", "none")
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 
@@ -73,8 +74,9 @@ class NetworkSettings(Section):
     )
     generator_normalization: str = setting(
         "batch",
-        "Normalization of the generator's layers: batch or none. mlp and r3gan have none.",
-        choices=("batch", "none"),
+        "Normalization of the generator's layers: batch; film (no normalization, but each label or "
+        "condition scales and shifts the features); or none. mlp and r3gan have none.",
+        choices=GENERATOR_NORMALIZATIONS,
         affects="networks",
         used_by=("generator",),
     )
@@ -101,6 +103,15 @@ class NetworkSettings(Section):
         choices=("mean", "sum"),
         affects="networks",
         used_by=("critic",),
+    )
+    attention: int = setting(
+        0,
+        "Self-attention in both networks of resnet, as in SAGAN, at the feature maps whose shorter "
+        "side has this many pixels: half of the image's, a quarter and so on, at least 8. 0: none.",
+        minimum=0,
+        maximum=1024,
+        affects="networks",
+        used_by=("generator", "critic"),
     )
     minibatch_stddev: int = setting(
         0,
