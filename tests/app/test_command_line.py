@@ -98,7 +98,7 @@ def parse(*arguments):
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],
             "--generator_normalization=none with --conditioning=projection gives the generator no "
             "access to labels, which select the scales and offsets of its batch normalization — "
-            "use --generator_normalization=batch, or --generator_model=mlp",
+            "use --generator_normalization=batch or film, or --generator_model=mlp",
         ),
         (["--critic_pooling=max"], "--critic_pooling=max is unknown — use one of mean, sum"),
         (
