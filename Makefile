@@ -24,8 +24,6 @@ test-slow test-all: TESTERS := $(shell expr $(TESTERS) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
 BENCHMARKS ?= step_time memory loop_overhead compilers start scale input_rate tpu_cycles tpu_loop
 
-DOCUMENTED = wgan_gp wgan_gp.config wgan_gp.training.hooks wgan_gp.writers.writer losses models
-
 .PHONY: help setup setup-tpu setup-gpu setup-tensorflow-tpu setup-compile setup-bench train doctor tensorboard test test-slow test-all lint format docs sample-quality judge bench clean
 
 help:  ## lists the targets
@@ -82,8 +80,9 @@ sample-quality: $(NEEDED)  ## checks the samples of the runs under runs/ (train 
 
 judge: sample-quality
 
-docs: .venv/.development  ## writes the API reference to build/api/index.html
-	$(BIN)/python -m pdoc --docformat google --output-directory build/api $(DOCUMENTED)
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: .venv/.development  ## writes the documentation as a site to build/site/index.html
+	$(BIN)/python -m mkdocs build $(ARGS)
 
 bench: setup-bench  ## measures speed for an hour; BENCHMARKS=step_time runs one benchmark
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name $(ARGS); done

@@ -136,8 +136,8 @@ class Registry(Mapping[str, Model]):
           example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
           resizable: Whether images can be resized by --image_size, for messages.
           generator_model, model_width, generator_width: See `build`.
-          conditioning, generator_normalization, critic_normalization, critic_pooling, attention,
-            minibatch_stddev: See Design.
+          conditioning, generator_normalization, critic_normalization: See Design.
+          critic_pooling, attention, minibatch_stddev: See Design.
           classes, condition_size: See Design; 0 if not yet known.
           others: Other attributes of Design, whose values all networks support.
 
