@@ -14,14 +14,16 @@ class Design:
     """All settings of a generator and a critic; each network uses those that apply to it.
 
     Attributes:
-      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+      example_shape: `(D, H, W, C)` for volumes, `(H, W, C)` for images, `(T, C)` for signals,
+        `(D,)` for points.
       latent_size: Length of a latent vector.
       model_width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
       generator_width: Width of the generator, likewise.
       model_depth: Number of hidden layers of an mlp, or of blocks at each size of an r3gan.
-      bounded: Whether the examples lie in [-1, 1]. If so, the generator of images or signals ends
-        in tanh, otherwise in a linear layer. A generator of points always ends in a linear layer.
+      bounded: Whether the examples lie in [-1, 1]. If so, the generator of volumes, images or
+        signals ends in tanh, otherwise in a linear layer. A generator of points always ends in a
+        linear layer.
       classes: Number of classes; 0 for networks without labels.
       condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
         networks without conditions. Excludes `classes`.

@@ -13,7 +13,12 @@ from .design import CRITIC_NORMALIZATIONS, Design, DesignError
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-_KINDS = {1: "points", 2: "signals", 3: "images"}  # by the number of axes of an example
+_KINDS = {
+    1: "points",
+    2: "signals",
+    3: "images",
+    4: "volumes",
+}  # by the number of axes of an example
 EVERY_KIND = tuple(_KINDS.values())
 # Up to this longer side in pixels, an mlp generates images as good as those of a dcgan, in half
 # the time.
@@ -27,10 +32,12 @@ class Model:
     Attributes:
       module: Name of the module of this package that defines `generator` and `critic`, or an object
         with these functions. Either function may be missing from an object.
-      kinds: The supported examples: "points" `(D,)`, "signals" `(T, C)`, "images" `(H, W, C)`.
-      sizes: Supported sizes of images, in pixels, or lengths of signals, in words.
-      supports: Maps the sides `(height, width)` of an image, or `(length,)` of a signal, to whether
-        they are supported.
+      kinds: The supported examples: "points" `(D,)`, "signals" `(T, C)`, "images" `(H, W, C)`,
+        "volumes" `(D, H, W, C)`.
+      sizes: Supported sizes of images, in pixels, or lengths of signals, or sides of volumes, in
+        words.
+      supports: Maps the sides `(height, width)` of an image, `(length,)` of a signal or `(depth,
+        height, width)` of a volume to whether they are supported.
       width: Default of Design.model_width.
       depth: Default of Design.model_depth; None if the depth is fixed.
       labels_in_normalization: Whether labels enter the generator as scales and offsets of batch
@@ -101,13 +108,16 @@ class Registry(Mapping[str, Model]):
         """Returns the name of the networks to use by default.
 
         Args:
-          example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+          example_shape: `(D, H, W, C)` for volumes, `(H, W, C)` for images, `(T, C)` for signals,
+            `(D,)` for points.
         """
         *sides, _ = example_shape
         if len(sides) == 1 and self["conv1d"].supports((sides[0],)):
             return "conv1d"
         if len(sides) == 2 and max(sides) > TINY and self["dcgan"].supports(tuple(sides)):
             return "dcgan"
+        if len(sides) == 3 and self["conv3d"].supports(tuple(sides)):
+            return "conv3d"
         return "mlp"
 
     def check(
@@ -133,7 +143,8 @@ class Registry(Mapping[str, Model]):
 
         Args:
           model: The name of the networks; None for the `default` of the shape.
-          example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+          example_shape: `(D, H, W, C)` for volumes, `(H, W, C)` for images, `(T, C)` for signals,
+            `(D,)` for points.
           resizable: Whether images can be resized by --image_size, for messages.
           generator_model, model_width, generator_width: See `build`.
           conditioning, generator_normalization, critic_normalization: See Design.
@@ -200,7 +211,8 @@ class Registry(Mapping[str, Model]):
 
         Args:
           model: The name of the networks; None for the `default` of the shape.
-          example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+          example_shape: `(D, H, W, C)` for volumes, `(H, W, C)` for images, `(T, C)` for signals,
+            `(D,)` for points.
           latent_size: Length of a latent vector.
           model_width: Design.model_width; None for the default of the network.
           generator_model: The name of the generator; None for `model`.
@@ -270,10 +282,13 @@ class Registry(Mapping[str, Model]):
             )
         if not model.supports(sides):
             every = ", ".join(key for key, other in self.items() if other.kinds == EVERY_KIND)
-            size = f"{'x'.join(map(str, sides))} {'steps' if kind == 'signals' else 'pixels'}"
+            unit = {"signals": "steps", "volumes": "voxels"}.get(kind, "pixels")
+            size = f"{'x'.join(map(str, sides))} {unit}"
             usable = f"--image_size={model.sizes}"
             if kind == "signals":
                 usable = f"signals of {model.sizes} steps"
+            elif kind == "volumes":
+                usable = f"volumes whose longest side has {model.sizes} voxels"
             elif not resizable:
                 usable = f"images of size {model.sizes}"
             raise DesignError(
@@ -394,6 +409,12 @@ MODELS = Registry(
             kinds=("signals",),
             sizes="4 or more",
             supports=lambda sides: sides[0] >= 4,
+        ),
+        "conv3d": Model(
+            "conv3d",
+            kinds=("volumes",),
+            sizes="4 or more",
+            supports=lambda sides: max(sides) >= 4,
         ),
     }
 )

@@ -20,6 +20,7 @@ CONDITIONS = Conditions.of(np.random.default_rng(2).normal(5, 2, [20, 2]))
 NETWORKS = [
     ("mlp", (5,), {"classes": 3, "conditioning": "acgan"}),
     ("conv1d", (16, 2), {"generator_normalization": "film", "classes": 3, "conditioning": "acgan"}),
+    ("conv3d", (6, 8, 3, 2), {"classes": 3, "conditioning": "projection"}),
     ("dcgan", (8, 12, 3), {"classes": 3, "conditioning": "acgan"}),
     ("resnet", (32, 32, 1), {"classes": 3, "conditioning": "projection", "attention": 16}),
     ("r3gan", (32, 32, 3), {}),

@@ -527,6 +527,7 @@ def test_layers_of_keras_with_a_second_derivative_are_accepted(layers, expected)
         ("dcgan", [8, 8, 1], {"critic_normalization": "spectral"}),
         ("dcgan", [8, 8, 1], {"minibatch_stddev": 4}),
         ("conv1d", [16, 2], {"precision": "mixed_bfloat16"}),
+        ("conv3d", [4, 8, 5, 2], {"critic_normalization": "layer"}),
         pytest.param("resnet", [32, 32, 3], {"fused_resampling": True}, marks=pytest.mark.slow),
         pytest.param(
             "resnet", [32, 32, 3], {"critic_normalization": "group"}, marks=pytest.mark.slow

@@ -14,6 +14,7 @@ from wgan_gp.errors import UserError
 SHAPES = [
     ("mlp", (6, 2)),
     ("conv1d", (16, 2)),
+    ("conv3d", (5, 4, 6, 1)),
     ("dcgan", (20, 28, 3)),
     ("resnet", (32, 32, 3)),
     ("resnet", (48, 48, 1)),

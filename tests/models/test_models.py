@@ -18,7 +18,13 @@ IMAGES = [
     *(("resnet", (size, size, 3)) for size in (32, 48, 64, 128)),
 ]
 ALL = [*IMAGES, ("mlp", (2,)), ("mlp", (8, 8, 1))]
-SMALL = [("dcgan", (16, 16, 3)), ("mlp", (2,)), ("resnet", (32, 32, 3)), ("conv1d", (40, 2))]
+SMALL = [
+    ("dcgan", (16, 16, 3)),
+    ("mlp", (2,)),
+    ("resnet", (32, 32, 3)),
+    ("conv1d", (40, 2)),
+    ("conv3d", (8, 9, 5, 2)),
+]
 LARGE = [("resnet", (48, 48, 3))]
 OF_ALL = ("none", "layer", "spectral")
 ONE_EACH = [*SMALL, *(pytest.param(*each, marks=pytest.mark.slow) for each in LARGE)]
@@ -163,6 +169,7 @@ def assert_equal_with_derivatives(ours, plain, points):
         ("dcgan", (16, 16, 3), "instance", 0),
         ("conv1d", (40, 2), "layer", 1),
         ("conv1d", (40, 2), "group", 8),
+        ("conv3d", (8, 9, 5, 2), "instance", 0),
     ],
 )
 def test_critic_normalization_is_over_each_example(name, shape, kind, groups, monkeypatch):
@@ -235,7 +242,7 @@ def test_labels_reach_generator_and_critic(name, shape, conditioning):
         scores, logits = critic(samples)
         assert (scores.shape, logits.shape, logits.dtype) == ((3, 1), (3, 3), tf.float32)
     else:
-        same = tf.tile(samples[:1], [3, 1, 1, 1][: samples.ndim])
+        same = tf.repeat(samples[:1], 3, axis=0)
         scores = np.array(critic([same, tf.range(3)]))
         assert scores.shape == (3, 1) and len(np.unique(scores)) == 3
 
@@ -337,6 +344,13 @@ def test_default_widths_are_those_of_the_registry():
             (8, 8, 1),
             "--model=conv1d generates signals, .* contains images — use --model=mlp, dcgan",
         ),
+        (
+            "conv3d",
+            (3, 2, 2, 1),
+            "volumes of 3x2x2 voxels — use volumes whose longest side has 4 or more voxels, or",
+        ),
+        ("dcgan", (8, 8, 8, 1), "contains volumes — use --model=mlp, conv3d"),
+        ("conv3d", (8, 8, 1), "generates volumes, but the dataset contains images"),
         ("conv1d", (3, 2), "signals of 3 steps — use signals of 4 or more steps, or --model=mlp"),
     ],
 )

@@ -12,7 +12,8 @@ from models.heads import AppendChannels
 from models.normalization import BatchNormalization, FeatureModulation
 
 LATENTS, WIDTH, K = 6, 8, 2
-SHAPES = {"mlp": (3,), "dcgan": (9, 10, 2), "conv1d": (21, 2), "resnet": (32, 40, 1)}
+SHAPES = {"mlp": (3,), "dcgan": (9, 10, 2), "conv1d": (21, 2), "conv3d": (8, 5, 4, 2)}
+SHAPES["resnet"] = (32, 40, 1)
 KINDS = {"labels": {"classes": 3}, "conditions": {"condition_size": K}}
 
 
@@ -40,6 +41,8 @@ ALL = [
     )
     for normalization, kind in zip(("none", "layer", "group", "spectral"), kinds, strict=False)
 ] + [
+    ("conv3d", "layer", "projection", "conditions"),
+    ("conv3d", "none", "concatenation", "labels"),
     ("resnet", "layer", "projection", "conditions"),
     ("resnet", "layer", "concatenation", "labels"),
 ]

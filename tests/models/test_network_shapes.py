@@ -8,8 +8,9 @@ import tensorflow as tf
 
 import losses
 import models
-from models import conv1d, dcgan, resnet
+from models import conv1d, conv3d, dcgan, resnet
 from models.conv1d import Conv1D, TransposedConv1D
+from models.conv3d import Conv3D, TransposedConv3D
 from models.convolutions import Conv2D
 from models.normalization import BatchNormalization
 from tests.helpers.runs import library_with, strategy_over
@@ -33,6 +34,9 @@ SHAPES = [
     ("conv1d", (16, 1)),
     ("conv1d", (97, 5)),
     ("conv1d", (1030, 2)),
+    ("conv3d", (4, 1, 1, 3)),
+    ("conv3d", (8, 8, 8, 1)),
+    ("conv3d", (9, 14, 5, 2)),
     ("dcgan", (24, 12, 3)),
     ("dcgan", (9, 33, 16)),
     ("dcgan", (8, 8, 5)),
@@ -61,7 +65,8 @@ def test_samples_have_the_shape_and_the_range_of_the_examples(name, shape, bound
 
 @pytest.mark.parametrize("normalization", ["none", "layer", "group", "instance", "spectral"])
 @pytest.mark.parametrize(
-    ("name", "shape"), [("conv1d", (21, 5)), ("conv1d", (4, 1)), ("dcgan", (9, 14, 2))]
+    ("name", "shape"),
+    [("conv1d", (21, 5)), ("conv1d", (4, 1)), ("dcgan", (9, 14, 2)), ("conv3d", (9, 4, 3, 2))],
 )
 def test_the_penalty_has_a_finite_gradient_in_every_kernel(name, shape, normalization):
     _, critic = build(name, shape, critic_normalization=normalization)
@@ -91,6 +96,48 @@ def test_lengths_of_the_features_of_a_signal(length, lengths):
     assert conv1d.reductions(length) == lengths
 
 
+@pytest.mark.parametrize(
+    ("sides", "shapes"),
+    [
+        ((64, 64, 64), [(64,) * 3, (32,) * 3, (16,) * 3, (8,) * 3, (4,) * 3]),  # 3D-GAN
+        ((16, 33, 3), [(16, 33, 3), (8, 17, 3), (4, 9, 3), (2, 5, 3), (2, 3, 3)]),
+        ((4, 1, 1), [(4, 1, 1), (2, 1, 1), (2, 1, 1)]),
+    ],
+)
+def test_sides_of_the_features_of_a_volume(sides, shapes):
+    assert conv3d.reductions(sides) == shapes
+
+
+def test_channels_of_conv3d_are_those_of_3d_gan():
+    for network in build("conv3d", (64, 64, 64, 1), width=64):
+        kernels = [layer.kernel.shape for layer in network.layers if isinstance(layer, Conv3D)]
+        channels = [1, 64, 128, 256, 512]
+        if network.name == "generator":
+            channels.reverse()
+        pairs = itertools.pairwise(channels)
+        assert [tuple(shape) for shape in kernels] == [(4, 4, 4, *pair) for pair in pairs]
+
+
+@pytest.mark.parametrize("sides", [(8, 8, 8), (9, 4, 3)])
+def test_convolutions_of_volumes_are_those_of_keras_and_the_other_is_their_transpose(sides):
+    settings = conv3d._window(sides)
+    conv = Conv3D(4, **settings, use_bias=False)
+    x = random(2, *sides, 3)
+    y = conv(x)
+    keras = tf.keras.layers.Conv3D(
+        4, settings["kernel_size"], strides=settings["strides"], padding="same", use_bias=False
+    )
+    keras.build(x.shape)
+    keras.set_weights([np.array(conv.kernel)])
+    np.testing.assert_allclose(y, keras(x), rtol=1e-4, atol=1e-5)
+    upwards = TransposedConv3D(3, **settings, sides=sides, use_bias=False)
+    upwards.build(y.shape)
+    upwards.kernel.assign(tf.transpose(conv.kernel, [0, 1, 2, 4, 3]))
+    z = random(*y.shape, seed=1)
+    # The inner products <conv(x), z> and <x, transposed(z)> are equal.
+    np.testing.assert_allclose(tf.reduce_sum(y * z), tf.reduce_sum(x * upwards(z)), rtol=1e-4)
+
+
 def test_channels_of_conv1d_are_those_of_wavegan():
     generator, critic = build("conv1d", (16384, 1), width=64, classes=0)
     kernels = [layer.kernel.shape for layer in critic.layers if isinstance(layer, Conv1D)]
@@ -111,7 +158,7 @@ def test_transposed_convolutions_are_the_transposes_of_convolutions(length, stri
     x = random(2, length, 3)
     conv = Conv1D(4, size, strides=strides, use_bias=False)
     y = random(*conv(x).shape, seed=1)
-    transpose = TransposedConv1D(3, size, strides=strides, length=length, use_bias=False)
+    transpose = TransposedConv1D(3, size, strides=strides, sides=[length], use_bias=False)
     transpose.build(y.shape)
     transpose.kernel.assign(tf.transpose(tf.convert_to_tensor(conv.kernel), [0, 2, 1]))
     np.testing.assert_allclose(
@@ -273,6 +320,9 @@ def test_supported_rectangles_are_those_that_can_be_halved():
         ((4, 24, 1), "mlp"),  # too narrow for a dcgan
         ((24, 12, 3), "dcgan"),
         ((64, 64, 16), "dcgan"),
+        ((8, 8, 8, 1), "conv3d"),
+        ((2, 3, 4, 1), "conv3d"),
+        ((2, 3, 2, 1), "mlp"),
     ],
 )
 def test_the_default_supports_the_examples(shape, name):
@@ -314,6 +364,7 @@ def test_a_network_of_the_user_may_be_for_squares_or_signals_only():
         ("conv1d", (21, 2), {"precision": "mixed_bfloat16", "bounded": False}),
         ("conv1d", (9, 1), {"classes": 3, "conditioning": "concatenation"}),
         ("dcgan", (9, 14, 2), {"condition_size": 2, "conditioning": "projection"}),
+        ("conv3d", (4, 8, 3, 2), {"classes": 3, "conditioning": "projection"}),
         ("mlp", (4,), {"condition_size": 2, "conditioning": "concatenation"}),
     ],
 )

@@ -28,6 +28,7 @@ COMMON = {
 SHAPES = {
     "mlp": (6,),
     "conv1d": (32, 1),
+    "conv3d": (4, 8, 5, 1),
     "dcgan": (8, 8, 3),
     "resnet": (32, 32, 1),
     "r3gan": (32, 32, 1),
@@ -115,6 +116,16 @@ RUNS = {
             "generator_normalization": "film",
             "critic_normalization": "layer",
             "cache": "off",
+        },
+    ),
+    "conv3d": (
+        8,
+        {
+            "model": "conv3d",
+            "adversarial_loss": "hinge",
+            "conditioning": "projection",
+            "critic_normalization": "instance",
+            "random_flips": True,
         },
     ),
     "diffaugment": (

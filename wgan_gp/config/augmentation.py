@@ -92,7 +92,7 @@ class AugmentationSettings(Section):
 
     def check_example_shape(self, shape: tuple[int, ...]) -> None:
         """Raises UserError if examples of this shape cannot be augmented."""
-        if self.augment != "none" and len(shape) < 2:
+        if self.augment != "none" and len(shape) not in (2, 3):
             raise UserError(
                 f"--augment={self.augment} transforms images and signals, but an example of this "
                 f"dataset has shape {shape}",

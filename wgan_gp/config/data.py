@@ -177,7 +177,7 @@ class DataSettings(Seeded):
     )
     random_flips: bool = setting(
         False,
-        "Mirror half of the real images, chosen at random.",
+        "Mirror half of the real images or volumes, chosen at random, along their width.",
         affects="training",
     )
     dequantization: bool = setting(

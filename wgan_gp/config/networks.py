@@ -19,11 +19,11 @@ class NetworkSettings(Section):
 
     model: str | None = setting(
         None,
-        "Networks: mlp (any shape), conv1d (signals of at least 4 steps), dcgan (images of at "
-        "least 8 pixels), resnet or r3gan (32, 48, 64 or 128 pixels); for rectangles, these are "
-        "the shorter side (docs/models.md). Default: mlp for "
-        "points and for images of at most 8 pixels, conv1d for signals, otherwise dcgan. Or your "
-        "own: FILE.py or a module (docs/user_code.md).",
+        "Networks: mlp (any shape), conv1d (signals of at least 4 steps), conv3d (volumes of at "
+        "least 4 voxels on one side), dcgan (images of at least 8 pixels), resnet or r3gan (32, "
+        "48, 64 or 128 pixels); for rectangles, these are the shorter side (docs/models.md). "
+        "Default: mlp for points and for images of at most 8 pixels, conv1d for signals, conv3d "
+        "for volumes, otherwise dcgan. Or your own: FILE.py or a module (docs/user_code.md).",
         affects="networks",
         needed_by=SAVED_RUN_MODES,
         user_code=True,
@@ -41,7 +41,7 @@ class NetworkSettings(Section):
     )
     model_width: int | None = setting(
         None,
-        "Number of hidden units (mlp), or of channels at half the image size (dcgan), after the "
+        "Number of hidden units (mlp), or of channels at half the size (dcgan, conv3d), after the "
         "first reduction of the length (conv1d) or at the full size (resnet, r3gan). Default: 256 "
         "for mlp, otherwise 64.",
         minimum=1,

@@ -27,7 +27,7 @@ _DESCRIPTIONS = {
 _count = optional(integer(0, 2**62))
 _is_record = object_of(
     {
-        "example_shape": list_of(integer(1), 1, 3),
+        "example_shape": list_of(integer(1), 1, 4),
         "classes": integer(),
         "fingerprint": optional(
             object_of(

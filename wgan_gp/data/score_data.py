@@ -144,8 +144,9 @@ def require_labels(
 def _read_folder(path: str, spec: DataSpec, batch_size: int) -> Iterator[ExampleBatch]:
     if len(spec.example_shape) != 3:
         raise UserError(
-            f"--score_data={path} is a folder of images, but the run generates points",
-            "give a .npy file of points",
+            f"--score_data={path} is a folder of images, but the examples of the run have shape "
+            f"{list(spec.example_shape)}",
+            "give a .npy file of such examples",
         )
     height, width, channels = spec.example_shape
     settings = DataSettings(

@@ -16,8 +16,8 @@ _SHOWN = 5  # names of features or classes in a line
 
 
 def is_normalized(example_shape: tuple[int, ...]) -> bool:
-    """Returns True for data without a scaling that is in [-1, 1]: images, but not points."""
-    return len(example_shape) == 3
+    """Returns True for data without a scaling that is in [-1, 1]: images, volumes, not points."""
+    return len(example_shape) >= 3
 
 
 def names_of_numbers(count: int) -> tuple[str, ...]:
@@ -30,7 +30,8 @@ class DataSpec:
     """The properties of the data on which the networks depend.
 
     Attributes:
-      example_shape: `(H, W, C)` for images, `(T, C)` for signals, `(D,)` for points.
+      example_shape: `(D, H, W, C)` for volumes, `(H, W, C)` for images, `(T, C)` for signals,
+        `(D,)` for points.
       classes: The number of classes of a run with labels, else 0.
       bounded: Whether all training examples are in [-1, 1].
       conditions: The distribution of the conditions of a run with conditions, else None.
@@ -70,6 +71,7 @@ class DataSpec:
             0: count_of(last, "feature"),
             1: f"{count_of(sides[0] if sides else 0, 'step')} and {count_of(last, 'channel')}",
             2: f"{'x'.join(map(str, sides))} pixels and {count_of(last, 'channel')}",
+            3: f"{'x'.join(map(str, sides))} voxels and {count_of(last, 'channel')}",
         }
         found = "examples" if size is None else count_of(size, "example")
         parts = [f"{found} of {kinds[len(sides)]}"]

@@ -101,7 +101,7 @@ def _choose_evaluator(
     spec, dataset = examples.dataset.spec, examples.dataset.settings.dataset
     rank = len(spec.example_shape)
     if rank != 3 and name not in (None, NO_EXTRACTOR):
-        kind = "points" if rank == 1 else "signals"
+        kind = {1: "points", 2: "signals"}.get(rank, "volumes")
         raise UserError(
             f"--feature_extractor={name} is for images, but {dataset} contains {kind}",
             "omit --feature_extractor",

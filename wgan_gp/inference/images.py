@@ -44,6 +44,36 @@ def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
     return grid.reshape(rows * tall, columns * wide, channels)
 
 
+def middle_slices(volumes: np.ndarray) -> np.ndarray:
+    """Returns the three middle slices of volumes as images, next to each other.
+
+    From left to right, they are perpendicular to the axes D, H and W, with the first of their two
+    axes downwards: HxW, DxW and DxH. What no slice covers is NaN, which is drawn in black.
+
+    Args:
+      volumes: `[N, D, H, W, C]`, floating point.
+
+    Returns:
+      `[N, f max(H, D), f (W + W + H) + 2, C]`; small slices are enlarged by an integer factor f.
+    """
+    _, *sides, _ = volumes.shape
+    factor = max(1, TILE_PIXELS // max(sides))
+    slices = [
+        np.take(volumes, side // 2, axis=axis).repeat(factor, 1).repeat(factor, 2)
+        for axis, side in enumerate(sides, start=1)
+    ]
+    tall = max(each.shape[1] for each in slices)
+    padded = [
+        np.pad(
+            each,
+            [(0, 0), (0, tall - each.shape[1]), (0, gap), (0, 0)],
+            constant_values=np.nan,
+        )
+        for each, gap in zip(slices, (1, 1, 0), strict=True)
+    ]
+    return np.concatenate(padded, axis=2)
+
+
 def channel_grids(
     images: np.ndarray, real: np.ndarray | None, names: Sequence[str], columns: int
 ) -> np.ndarray:
@@ -54,7 +84,7 @@ def channel_grids(
 
     Args:
       images: `[N, H, W, C]` with any number of channels, in the units of the data.
-      real: Images of the dataset, `[M, H, W, C]`, which set the ranges. Without them, `images` do.
+      real: Examples of the dataset, `[M, ..., C]`, which set the ranges. Without them, `images` do.
       names: The names of the channels.
       columns: The number of images in a row of a grid.
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..data.feed.pipeline import first_examples
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.scaling.scaling import Scaling
-from .images import channel_grids, image_grid, rescale
+from .images import channel_grids, image_grid, middle_slices, rescale
 from .sampling import Sampler, interpolations
 
 # Images; a grid of samples for classes has a column for each of up to 2 * GRID_SIDE classes.
 GRID_SIDE = 8
-SIGNAL_ROWS = 4  # rows of plots of signals, which are larger than images
+SIGNAL_ROWS = 4  # rows of signals and volumes, which are larger than images
 PLOT_POINTS = 2500
 MAX_PLOT_VALUES = 2**24  # numbers in the real examples behind a plot
 
@@ -37,6 +37,7 @@ def overview(
     | `[N, T, C]` | a grid of line plots |
     | `[N, H, W, 1]`, `[N, H, W, 3]` | a grid of gray images, or of color images |
     | `[N, H, W, C]` | a grid of gray images for each channel |
+    | `[N, D, H, W, C]` | likewise, with the three middle slices of each volume next to each other |
 
     Args:
       examples: Normalized examples, usually samples.
@@ -49,22 +50,32 @@ def overview(
     Returns:
       uint8 `[H', W', 1 or 3]`.
     """
-    if examples.shape[3:] in ((1,), (3,)):
+    if _is_gray_or_color(examples.shape[1:]):
         is_bounded = scaling is None or scaling.bounded
-        return image_grid(examples if is_bounded else rescale(examples, real), columns)
+        return image_grid(_flat(examples if is_bounded else rescale(examples, real)), columns)
     samples = _in_units(examples, scaling)
     real = None if real is None else _in_units(real, scaling)
     size, kind = samples.shape[-1], "feature" if samples.ndim == 2 else "channel"
     names = [f"{kind} {index}" for index in range(size)]
     if scaling is not None and scaling.names is not None:
         names = list(scaling.names)
-    if samples.ndim == 4:
-        return channel_grids(samples, real, names, columns)
+    if samples.ndim >= 4:
+        return channel_grids(_flat(samples), samples if real is None else real, names, columns)
     from . import plots  # noqa: PLC0415  (imports Matplotlib, which images do not need)
 
     if samples.ndim == 3:
         return plots.render(plots.plot_signals, samples, real, names, columns)
     return plots.render(plots.plot_points if size == 2 else plots.plot_table, samples, real, names)
+
+
+def _is_gray_or_color(example_shape: Sequence[int]) -> bool:
+    """Returns True for images and volumes that are shown in gray or in color."""
+    return len(example_shape) >= 3 and example_shape[-1] in (1, 3)
+
+
+def _flat(examples: np.ndarray) -> np.ndarray:
+    """Returns images as they are, and the middle slices of volumes as images; see `overview`."""
+    return examples if examples.ndim == 4 else middle_slices(examples)
 
 
 def _in_units(examples: np.ndarray, scaling: Scaling | None) -> np.ndarray:
@@ -94,7 +105,7 @@ def make_sample_images(
     """
     rank = len(data.example_shape)
     is_bounded = scaling is None or scaling.bounded
-    needs_no_scale = is_bounded and data.example_shape[2:] in ((1,), (3,))
+    needs_no_scale = is_bounded and _is_gray_or_color(data.example_shape)
     real = None if needs_no_scale else _first_for_plots(data)
     draw = functools.partial(overview, real=real, scaling=scaling)
     if rank == 1:

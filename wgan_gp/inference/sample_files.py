@@ -64,7 +64,7 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             f"give 0 to {spec.classes - 1}",
         )
     if settings.format_of_samples == "png" and spec.example_shape[2:] not in ((1,), (3,)):
-        kinds = {1: "points", 2: "signals"}
+        kinds = {1: "points", 2: "signals", 4: "volumes"}
         kind = kinds.get(len(spec.example_shape), f"images of {spec.example_shape[-1]} channels")
         raise UserError(
             f"--sample_format=png writes an image per sample, but this run generates {kind}",

@@ -48,10 +48,14 @@ def normalize(
 
 
 def flip(settings: DataSettings, images: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Mirrors half of the images under --random_flips, as a function of (seed, position)."""
+    """Mirrors half of the images or volumes along their width, if --random_flips is set.
+
+    The choice is a function of (seed, position).
+    """
     if not settings.random_flips:
         return images
     coin = uniform(
         settings.seed, RngStream.FLIPS, step=0, first=first, count=images.shape[0], size=1
     )
-    return tf.where(coin[:, :, None, None] < 0.5, images[:, :, ::-1], images)
+    coin = tf.reshape(coin, [-1, *[1] * (images.shape.rank - 1)])
+    return tf.where(coin < 0.5, images[..., ::-1, :], images)

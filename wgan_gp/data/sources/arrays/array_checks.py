@@ -31,7 +31,7 @@ _MOST_RATIO = 30
 def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
     """Raises UserError if --scaling=whiten does not support the shape of the examples."""
     _, *shape = data.examples.shape
-    if settings.scaling == "whiten" and (len(shape) == 3 or math.prod(shape) > MAX_VALUES):
+    if settings.scaling == "whiten" and (len(shape) >= 3 or math.prod(shape) > MAX_VALUES):
         raise UserError(
             f"--scaling=whiten, but the examples of {flag} have shape {shape}",
             f"use --scaling=standard: whiten is for features and signals of up to {MAX_VALUES} "
@@ -160,12 +160,14 @@ def check_shape(flag: str, shape: tuple[int, ...], spec: DataSpec) -> None:
 
 
 def warn_of_channels(flag: str, shape: tuple[int, ...]) -> None:
-    """Warns of images `[N, C, H, W]`, the order of PyTorch, which are read as `[N, H, W, C]`."""
-    if len(shape) == 4 and shape[1] <= 4 < min(shape[2:]):
-        _, height, width, channels = shape
+    """Warns of images or volumes with the channels first, the order of PyTorch."""
+    if len(shape) >= 4 and shape[1] <= 4 < min(shape[2:]):
+        _, *sides, channels = shape
+        what, axes = ("images", "H, W") if len(sides) == 2 else ("volumes", "D, H, W")
         logging.warning(
-            f"{flag} contains images of {height}x{width} pixels and {channels} channels; if they "
-            f"are [N, C, H, W] as in PyTorch, save np.moveaxis(examples, 1, -1)"
+            f"{flag} contains {what} of {'x'.join(map(str, sides))} "
+            f"{'pixels' if what == 'images' else 'voxels'} and {channels} channels; if they are "
+            f"[N, C, {axes}] as in PyTorch, save np.moveaxis(examples, 1, -1)"
         )
 
 

@@ -89,10 +89,10 @@ def array_data(
       UserError: If they cannot be trained on.
     """
     shape, dtype = examples.shape, examples.dtype
-    if dtype.kind not in "fiub" or len(shape) not in (2, 3, 4) or 0 in shape:
+    if dtype.kind not in "fiub" or len(shape) not in (2, 3, 4, 5) or 0 in shape:
         raise UserError(
             f"{origin} contains examples of shape {list(shape)} and dtype {dtype}",
-            "give numbers of shape [N, D], [N, T, C] or [N, H, W, C]",
+            "give numbers of shape [N, D], [N, T, C], [N, H, W, C] or [N, D, H, W, C]",
         )
     for what, values in (("labels", labels), ("conditions", conditions)):
         if values is not None and (not values.ndim or len(values) != shape[0]):

@@ -196,13 +196,13 @@ class ArrayReader:
         )
 
     def _format(self, settings: DataSettings) -> ExampleFormat:
-        scaling, is_image = self.scaling, len(self.example_shape) == 3
+        scaling, has_width = self.scaling, len(self.example_shape) >= 3
         get_noise = self._get_noise
 
         def normalize(stored: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
             if get_noise:
                 stored = scaling.normalize_stored(settings, stored, first)
-            return pixels.flip(settings, stored, first) if is_image else stored
+            return pixels.flip(settings, stored, first) if has_width else stored
 
         return ExampleFormat(
             self.example_shape,

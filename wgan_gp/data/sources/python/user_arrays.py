@@ -177,7 +177,7 @@ def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tuple[tf.data.Dataset, st
         if not (each.dtype.is_floating or each.dtype.is_integer or each.dtype == tf.bool):
             raise UserError(f"{flag} gives a dataset of {what} of {each.dtype.name}", _NUMBERS)
     shape = spec[0].shape
-    if not shape.is_fully_defined() or shape.rank not in (1, 2, 3) or not shape.num_elements():
+    if not shape.is_fully_defined() or shape.rank not in (1, 2, 3, 4) or not shape.num_elements():
         raise UserError(
             f"{flag} gives a dataset of examples of shape {shape}",
             "give each example the same shape, [H, W, C] or [D], without batching the dataset",
@@ -246,10 +246,10 @@ def _as_example(example: tf.Tensor) -> tf.Tensor:
     """Returns a streamed example in the shape and dtype of `Arrays`, checked as they are."""
     if example.shape.rank == 2:
         example = example[..., None]
-    if example.shape.rank == 3 and example.dtype == tf.uint8:
+    if example.shape.rank >= 3 and example.dtype == tf.uint8:
         return example
     example = tf.cast(example, tf.float32)
-    limit = MAX_IMAGE if example.shape.rank == 3 else tf.float32.max
+    limit = MAX_IMAGE if example.shape.rank >= 3 else tf.float32.max
     is_valid = tf.reduce_all(tf.abs(example) <= limit)  # NaN is not
     with tf.control_dependencies([tf.debugging.Assert(is_valid, [OUT_OF_RANGE])]):
         return tf.identity(example)
@@ -269,12 +269,12 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
     """
     if examples.ndim == 3:  # images without a dimension for channels
         examples = examples[..., None]
-    if not examples.size or examples.ndim not in (2, 4) or examples.dtype.kind not in "fiub":
+    if not examples.size or examples.ndim not in (2, 4, 5) or examples.dtype.kind not in "fiub":
         raise UserError(
             f"{flag} gives examples of shape {examples.shape} and dtype {examples.dtype}",
             _NUMBERS,
         )
-    if not (examples.ndim == 4 and examples.dtype == np.uint8):
+    if not (examples.ndim >= 4 and examples.dtype == np.uint8):
         if not np.isfinite(examples).all():
             bad = int((~np.isfinite(examples)).reshape(len(examples), -1).any(1).sum())
             raise UserError(
@@ -282,7 +282,7 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
                 "leave them out",
             )
         examples = _to_float32(examples, flag)
-        if examples.ndim == 4 and np.abs(examples).max() > MAX_IMAGE:
+        if examples.ndim >= 4 and np.abs(examples).max() > MAX_IMAGE:
             raise UserError(
                 f"{flag} gives images from {examples.min():g} to {examples.max():g}",
                 "scale them to [-1, 1], or give uint8",

@@ -1,0 +1,203 @@
+"""Runs on volumes `[N, D, H, W, C]`: arrays, functions of the user, pictures, resume, replicas."""
+
+import json
+
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+import models
+from tests.fuzz.results import differences, tensors
+from tests.helpers.runs import call_main, find_data, open_data, resolved, train_tiny
+from wgan_gp.config import Config
+from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.feed.pipeline import first_examples
+from wgan_gp.data.scaling import pixels
+from wgan_gp.errors import UserError
+from wgan_gp.inference.images import middle_slices
+from wgan_gp.inference.pictures import overview
+
+SHAPE = (6, 8, 5, 2)
+SETTINGS = {
+    "dataset": "array",
+    "model": None,
+    "sample_interval": 0,
+    "activation": "tanh",  # Adam amplifies the rounding errors of ReLU
+    "model_width": 4,
+}
+
+
+def volumes(count=24, shape=SHAPE, seed=0):
+    values = np.random.default_rng(seed).normal(3, 2, (count, *shape))
+    return values.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("volumes") / "volumes.npz"
+    np.savez(path, x=volumes(), y=np.arange(24) % 3)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(path, tmp_path_factory):
+    """Returns the directory of a run of eight iterations."""
+    directory = tmp_path_factory.mktemp("trained")
+    train_tiny(directory, **SETTINGS, data_dir=path, train_steps=8, conditioning="projection")
+    return directory
+
+
+def test_an_array_of_five_axes_is_read_as_volumes(path):
+    config = resolved(Config(dataset="array", data_dir=path, batch_size=8))
+    assert (config.model, config.generator_model) == ("conv3d", "conv3d")
+    assert config.image_size is None
+    dataset = find_data(config)
+    assert dataset.spec.example_shape == SHAPE
+    assert dataset.spec.describe(24).startswith("24 examples of 6x8x5 voxels and 2 channels")
+    examples = first_examples(open_data(config), 24)[0].numpy()
+    restored, given = dataset.scaling.restore(examples), volumes()
+    in_order = [each[each[:, 0, 0, 0, 0].argsort()] for each in (restored, given)]
+    np.testing.assert_allclose(*in_order, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.full([8, *SHAPE], 255, np.uint8),
+        np.ones([8, *SHAPE], np.float32),
+        tf.data.Dataset.from_tensors(tf.ones(SHAPE)).repeat(),
+        tf.data.Dataset.from_tensors(tf.fill(SHAPE, tf.constant(255, tf.uint8))).repeat(),
+    ],
+    ids=["uint8", "float32", "stream", "stream of uint8"],
+)
+def test_a_function_of_the_user_may_give_volumes(given):
+    settings = Config(dataset="python", batch_size=8)
+    dataset = find_dataset(settings, function=lambda: given)
+    assert dataset.spec.example_shape == SHAPE
+    assert models.MODELS.default(SHAPE) == "conv3d"
+    examples = first_examples(dataset.open(batch_size=8), 8)[0].numpy()
+    assert examples.shape == (8, *SHAPE)
+    assert 0.99 < examples.min() <= examples.max() <= 1
+
+
+def test_values_of_volumes_that_are_not_scaled_are_refused():
+    given = 100 * np.ones([8, *SHAPE], np.float32)
+    with pytest.raises(UserError, match=r"scale them to \[-1, 1\], or give uint8"):
+        find_dataset(Config(dataset="python"), function=lambda: given)
+
+
+@pytest.mark.slow
+def test_every_mode_accepts_a_run_on_volumes(trained, path, capsys):
+    def call(mode, *arguments):
+        assert call_main(f"--mode={mode}", f"--model_dir={trained}", *arguments) == 0
+        return capsys.readouterr().out
+
+    call("sample", "--output=" + str(trained / "samples.npy"), "--num_samples=5")
+    samples = np.load(trained / "samples.npy")
+    assert samples.shape == (5, *SHAPE) and np.isfinite(samples).all()
+    call("sample", "--num_samples=16")
+    picture = next((trained / "sampled").glob("*.png"))
+    assert PIL.Image.open(picture).mode == "RGB"
+    call("evaluate", f"--data_dir={path}", "--evaluate_samples=20")
+    metrics = json.loads((trained / "evaluation.jsonl").read_text().splitlines()[-1])
+    assert metrics["evaluation/two_sample_accuracy"] >= 0.5
+    call("score", f"--score_data={path}")
+    (scores,) = (trained / "scored").glob("*.csv")
+    assert len(scores.read_text().splitlines()) == 25
+    call("export")
+    loaded = tf.saved_model.load(str(trained / "exported" / "saved_model"))
+    found = loaded.signatures["serving_default"](
+        latents=tf.zeros([2, 8]), labels=tf.constant([0, 2])
+    )
+    assert found["samples"].shape == (2, *SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains volumes"),
+        (["--augment=diffaugment"], "transforms images and signals"),
+        (["--feature_extractor=inception", "--evaluate_interval=1"], "contains volumes"),
+        (["--scaling=whiten"], "whiten is for features and signals"),
+        (["--image_size=8"], "arrays are not resized"),
+        (["--attention=8"], "--attention=8 does not apply to --model=conv3d"),
+    ],
+)
+def test_settings_of_images_are_refused_in_one_line(path, tmp_path, arguments, message, capsys):
+    given = ["--dataset=array", f"--data_dir={path}", "--batch_size=8", "--train_steps=1"]
+    assert call_main(*given, f"--model_dir={tmp_path}/run", *arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("error:") == 1
+
+
+def test_png_files_of_volumes_are_refused(trained, capsys):
+    given = ["--mode=sample", f"--model_dir={trained}", "--sample_format=png"]
+    assert call_main(*given) == 2
+    assert "this run generates volumes — use grid, which plots" in capsys.readouterr().err
+
+
+def test_arrays_of_six_axes_are_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones([3, 1, 4, 4, 4, 1]))
+    with pytest.raises(UserError, match=r"\[N, H, W, C\] or \[N, D, H, W, C\]"):
+        resolved(Config(dataset="array", data_dir=str(tmp_path / "x.npy")))
+
+
+def test_volumes_with_the_channels_first_cause_a_warning(tmp_path, caplog):
+    np.save(tmp_path / "x.npy", volumes(4, (1, 5, 6, 7)))
+    resolved(Config(dataset="array", data_dir=str(tmp_path / "x.npy"), batch_size=4))
+    assert "volumes of 1x5x6 voxels and 7 channels; if they are [N, C, D, H, W]" in caplog.text
+
+
+def test_flips_mirror_the_width():
+    config = Config(random_flips=True)
+    given = tf.constant(volumes(40, (2, 3, 4, 1)))
+    flipped = pixels.flip(config, given, tf.constant(0, tf.int64)).numpy()
+    mirrored = np.array([not np.array_equal(*pair) for pair in zip(flipped, given, strict=True)])
+    assert 8 < mirrored.sum() < 32
+    np.testing.assert_array_equal(flipped[mirrored], given.numpy()[mirrored][:, :, :, ::-1])
+
+
+def test_slices_are_the_middle_ones_of_each_axis():
+    given = volumes(2, (3, 33, 35, 1))
+    images = middle_slices(given)
+    assert images.shape == (2, 33, 35 + 1 + 35 + 1 + 33, 1)
+    np.testing.assert_array_equal(images[:, :, :35], given[:, 1])
+    np.testing.assert_array_equal(images[:, :3, 36:71], given[:, :, 16])
+    np.testing.assert_array_equal(images[:, :3, 72:], given[:, :, :, 17])
+    assert np.isnan(images[:, 3:, 36:]).all() and np.isnan(images[:, :, 35]).all()
+    enlarged = middle_slices(volumes(1, (4, 8, 8, 2)))
+    assert enlarged.shape == (1, 32, 3 * 32 + 2, 2)
+
+
+@pytest.mark.parametrize(("channels", "planes"), [(1, 1), (3, 3), (2, 3)])
+def test_a_picture_has_a_strip_of_slices_for_each_volume(channels, planes):
+    given = np.clip(volumes(4, (32, 32, 32, channels)) / 10, -1, 1)
+    picture = overview(given, 2)
+    assert picture.dtype == np.uint8 and picture.shape[2] == planes
+    if channels != 2:
+        assert picture.shape[:2] == (2 * 34, 2 * (3 * 32 + 4))
+        expected = np.rint((given[0, 16] + 1) * 127.5)
+        np.testing.assert_array_equal(picture[:32, :32], expected)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(path, tmp_path):
+    settings = {**SETTINGS, "data_dir": path, "train_steps": 8, "steps_per_loop": 4}
+    train_tiny(tmp_path / "whole", **settings)
+    train_tiny(tmp_path / "parts", **settings, stop_step=4)
+    train_tiny(tmp_path / "parts", **settings)
+    assert differences(tmp_path / "whole", tmp_path / "parts", 8) == []
+
+
+@pytest.mark.slow
+def test_four_replicas_train_the_weights_of_one(path, tmp_path):
+    def weights(name, **settings):
+        settings = {"train_steps": 5, "critic_normalization": "layer", **settings}
+        train_tiny(tmp_path / name, **SETTINGS, data_dir=path, conditioning="acgan", **settings)
+        return tensors(tmp_path / name / "checkpoints" / "ckpt-5")
+
+    one, four = weights("one", jit_compile="off"), weights("four", cpu_replicas=4)
+    for name, value in one.items():
+        change = np.linalg.norm(np.asarray(four[name], np.float64) - value)
+        assert change <= 1e-4 * np.linalg.norm(value), name
