@@ -112,15 +112,15 @@ class Result:
         run = self.run
         folder = folder or run.directory.exported
         export.check(folder, folder, run.config.export_format.split(","))
-        state = run.state
+        config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
+        spec, size = run.dataset.spec, run.data.size
+        saved = saved_run.SavedRun(config, run.directory, spec, run.library, size)
+        restored = saved_run.RestoredRun(run.state, run.sampler, self.iteration)
         # The variables of an export must not be distributed.
         if run.devices.strategy.num_replicas_in_sync > 1:
-            spec = run.dataset.spec
-            config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
-            saved = saved_run.SavedRun(config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
-            state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
-        write_export(folder, run.config, state, run.dataset.spec, run.library)
+            restored = saved_run.restore(saved, saved_run.find_checkpoint(saved), one)
+        write_export(folder, saved, restored)
         return folder
 
 

@@ -11,10 +11,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config
 from ..data import score_data
 from ..data.data_record import warn_of_other_data
-from ..data.spec import DataSpec
 from ..errors import reason
 from ..inference import export, sample_files, scoring
 from ..inference.sampling import Sampler
@@ -26,12 +24,12 @@ from ..run_directory.files import (
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from ..training.state import TrainState
+from . import model_card
 from .build import make_step, open_input
 from .connection import check_jax, connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
-from .saved_run import SavedRun, find_checkpoint, find_run, restore
+from .saved_run import RestoredRun, SavedRun, find_checkpoint, find_run, restore
 
 if typing.TYPE_CHECKING:
     from ..evaluation.examples import Examples
@@ -88,7 +86,7 @@ def _export(saved: SavedRun) -> None:
     run = restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
-    write_export(folder, saved.config, run.state, saved.spec, saved.library)
+    write_export(folder, saved, run)
     print(folder)
 
 
@@ -109,27 +107,25 @@ def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
     print(folder)
 
 
-def write_export(
-    folder: str, config: Config, state: TrainState, spec: DataSpec, library: Library
-) -> None:
-    """Writes both networks of a run; see `export.write`.
+def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
+    """Writes both networks of a run and their model card; see `export.write`.
 
     Args:
       folder: The folder of the export.
-      config: The configuration of the run.
-      state: The networks, created under the default strategy.
-      spec: The properties of the data.
-      library: The packages of networks and losses.
+      saved: The run.
+      run: Its networks, created under the default strategy.
     """
+    config, state = saved.config, run.state
     export.write(
         folder,
         state.sampling_generator,
         state.critic,
         latent_size=config.latent_size,
-        spec=spec,
-        score=library.losses.score,
+        spec=saved.spec,
+        score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
         formats=config.export_format.split(","),
+        files=model_card.files_of(saved, run),
     )
 
 
