@@ -455,7 +455,7 @@ def test_a_run_that_trains_on_is_left_as_it_is(runs, tmp_path, capsys):
             other.kill()
     after = content_of(tmp_path)
     new = after.keys() - before.keys()
-    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 8
+    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 11
     assert {path: after[path] for path in before} == before
     assert "warning" not in capsys.readouterr().err
 
@@ -520,7 +520,10 @@ def test_a_failed_export_is_not_in_the_way_of_the_next(runs, tmp_path, monkeypat
     tf.io.gfile.makedirs(f"{folder}/saved_model")
     assert call_main(*flags) == 0
     names = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(folder))]
-    assert names == ["README.md", "critic.keras", "generator.keras", "samples.png", "saved_model"]
+    assert names == [
+        *("README.md", "config.json", "critic.keras", "data.json", "generator.keras"),
+        *("generator.npz", "samples.png", "saved_model"),
+    ]
     assert "seed" in tf.saved_model.load(f"{folder}/saved_model").signatures
     assert call_main(*flags) == 2
 

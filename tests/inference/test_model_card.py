@@ -87,7 +87,7 @@ def test_text_of_the_data_and_paths_of_the_author_do_not_get_out(runs, tmp_path)
     )
     spec = DataSpec((2,), 2, class_names=(evil, "---"))
     run = saved_run_of(runs["points"])
-    card = model_card._card(saved_run.SavedRun(config, saved.directory, spec, LIBRARY), run)
+    card = model_card._card(saved_run.SavedRun(config, saved.directory, spec, LIBRARY), run, ".")
     assert "home" not in card and "\x1b" not in card and "data of the author: examples" in card
     header, body = header_and_body(card)
     assert header["library_name"] == "wgan-gp"

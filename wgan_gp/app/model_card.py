@@ -13,18 +13,19 @@ import re
 
 import tensorflow as tf
 
-from ..config import CODE_SETTINGS, Config, as_text
-from ..data.spec import DataSpec, count_of
+from ..config import Config, as_text
+from ..data.spec import count_of
 from ..errors import printable
 from ..evaluation import results
 from ..inference.pictures import overview, sample_sheet
 from .library import Registry
 from .saved_config import is_dataset_name
 from .saved_run import RestoredRun, SavedRun
-from .user_code import loading
+from .user_code.network_checks import find_user_networks
 
 CARD = "README.md"
 PICTURE = "samples.png"
+_ROLES = {"model": "critic", "generator_model": "generator"}
 _DESCRIBED = ("data", "networks", "training")  # what the settings in a card affect
 
 _HEADER = """\
@@ -39,20 +40,21 @@ tags:
 _TASK = "pipeline_tag: unconditional-image-generation\n"
 
 
-def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
+def files_of(saved: SavedRun, run: RestoredRun, origin: str) -> dict[str, bytes | str]:
     """Returns the content of the model card and its picture, by the names of the files.
 
     Args:
       saved: The run.
       run: Its networks.
+      origin: The export as an argument of `wgan_gp.load`.
     """
     spec = saved.spec
     draw = functools.partial(overview, scaling=spec.scaling)
     picture = sample_sheet(run.sampler, len(spec.example_shape), draw)
-    return {CARD: _card(saved, run), PICTURE: tf.io.encode_png(picture).numpy()}
+    return {CARD: _card(saved, run, origin), PICTURE: tf.io.encode_png(picture).numpy()}
 
 
-def _card(saved: SavedRun, run: RestoredRun) -> str:
+def _card(saved: SavedRun, run: RestoredRun, origin: str) -> str:
     config, spec = saved.config, saved.spec
     is_image, is_conditional = len(spec.example_shape) == 3, bool(spec.classes or spec.conditions)
     parts = [
@@ -72,15 +74,15 @@ def _card(saved: SavedRun, run: RestoredRun) -> str:
         metrics = results.recorded_table(saved.directory, run.iteration)
     if metrics is not None:
         parts += ["## Metrics", _block(metrics)]
-    parts += ["## Use", *_use(config, spec)]
+    parts += ["## Use", *_use(saved, origin)]
     return "\n\n".join(parts) + "\n"
 
 
 def _network(saved: SavedRun, run: RestoredRun) -> str:
     """Returns a sentence about the generator."""
-    config, spec, models = saved.config, saved.spec, saved.library.models
-    name = config.generator_model or config.model
-    origin = "code of the author" if loading.is_user_code("model", name, models) else f"`{name}`"
+    config, spec = saved.config, saved.spec
+    is_own = "generator" in find_user_networks(config, saved.library.models)
+    origin = "code of the author" if is_own else f"`{config.generator_model or config.model}`"
     average = run.state.generator_average
     weights = sum(math.prod(weight.shape) for weight in run.state.sampling_generator.weights)
     inputs = [f"latent vectors of length {config.latent_size}, drawn from N(0, I),"]
@@ -102,22 +104,28 @@ def _dataset(config: Config) -> str:
 
 def _settings(config: Config, models: Registry) -> list[str]:
     """Returns the settings that describe the run and differ from their defaults, as flags."""
+    own = find_user_networks(config, models)
+    left_out = {name for name, role in _ROLES.items() if role in own}
+    if not is_dataset_name(config.dataset):
+        left_out.add("dataset")
     found = []
     for field in dataclasses.fields(config):
         name, value, declared = field.name, getattr(config, field.name), field.metadata
         is_described = declared["affects"] in _DESCRIBED and declared["of_run"] is True
-        is_code = name in CODE_SETTINGS and loading.is_user_code(name, value, models)
-        if name == "dataset" and not is_dataset_name(value):
-            is_code = True
-        if is_described and not is_code and value != field.default:
+        if is_described and name not in left_out and value != field.default:
             found.append(f"--{name}={as_text(value)}")
     return found
 
 
-def _use(config: Config, spec: DataSpec) -> list[str]:
+def _use(saved: SavedRun, origin: str) -> list[str]:
     """Returns programs that draw samples."""
+    config, spec = saved.config, saved.spec
+    is_own = "generator" in find_user_networks(config, saved.library.models)
+    given = ', model="FILE.py"' if is_own else ""
+    program = f'import wgan_gp\n\nsamples = wgan_gp.load("{origin}"{given}).sample(16)'
+    parts = ["With the package `wgan-gp`:", _block(program, "python")]
     if "saved_model" not in config.export_format.split(","):
-        return [f"The files of the generator have the format {config.export_format}."]
+        return parts
     given = "count=tf.constant(16)"
     if spec.conditions is not None:
         dtype = spec.conditions.signature_dtype.name
@@ -125,6 +133,7 @@ def _use(config: Config, spec: DataSpec) -> list[str]:
     elif spec.classes:
         given += ", label=tf.constant(-1)"
     return [
+        *parts,
         "With TensorFlow alone, in this folder:",
         _block(
             "import tensorflow as tf\n\n"

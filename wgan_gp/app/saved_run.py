@@ -133,7 +133,7 @@ def restore(saved: SavedRun, checkpoint: str, devices: Devices) -> RestoredRun:
 
     found = iter([checkpoint])
     iteration = restore_found(lambda: next(found, None) or find_checkpoint(saved), restore_one)
-    sampler = make_sampler(config, devices, state, saved.spec)
+    sampler = make_sampler(config, devices, state.sampling_generator, saved.spec)
     return RestoredRun(state, sampler, iteration)
 
 

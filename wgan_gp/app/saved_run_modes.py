@@ -24,7 +24,7 @@ from ..run_directory.files import (
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from . import model_card
+from . import generator_files, model_card
 from .build import make_step, open_input
 from .connection import check_jax, connect_for_inference
 from .library import Library
@@ -107,13 +107,14 @@ def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
     print(folder)
 
 
-def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
-    """Writes both networks of a run and their model card; see `export.write`.
+def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = ".") -> None:
+    """Writes both networks of a run, its generator for `wgan_gp.load` and the model card.
 
     Args:
       folder: The folder of the export.
       saved: The run.
       run: Its networks, created under the default strategy.
+      origin: The export as an argument of `wgan_gp.load`, for the card.
     """
     config, state = saved.config, run.state
     export.write(
@@ -125,7 +126,7 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
         score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
         formats=config.export_format.split(","),
-        files=model_card.files_of(saved, run),
+        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run, origin),
     )
 
 
