@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -124,14 +125,15 @@ def train(
     return training.train(resolved, dataset, library, devices=devices, writers=writers, hooks=hooks)
 
 
-def load(path: str, *, model: Any = None, seed: int | None = None) -> LoadedGenerator:
-    """Loads the generator that --mode=export or `Result.export` wrote.
+def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None) -> LoadedGenerator:
+    """Loads the generator that --mode=export, --mode=push or `Result.export` wrote.
 
     Nothing in the folder is executed, and every value is checked, so the folder may come from
     another person.
 
     Args:
-      path: The folder, local or gs://.
+      path: The folder, local or gs://; or hf://USER/NAME, optionally followed by @REVISION, a
+        repository of Hugging Face's hub, of which only the files of the generator are downloaded.
       model: The network, if it is your own: as `generator` of `train`, a module with a function
         `generator`, or the value of --model.
       seed: The seed of the samples, as --sample_seed. Default: that of the run.
@@ -140,14 +142,18 @@ def load(path: str, *, model: Any = None, seed: int | None = None) -> LoadedGene
       The generator, whose `sample` returns the samples of --mode=sample.
 
     Raises:
-      UserError: If there is no generator, a file is damaged, or `model` is missing.
+      UserError: If there is no generator, it cannot be downloaded, a file is damaged, or `model` is
+        missing.
     """
     from .app import program  # noqa: PLC0415
 
     program.prepare_environment(None)
-    from .app import generator_files  # noqa: PLC0415
+    from .app import generator_files, hub  # noqa: PLC0415
 
-    return generator_files.load(path, bundled_library(), model, seed)
+    folder = os.fspath(path)
+    if folder.startswith(hub.PREFIX):
+        folder = hub.download(folder, generator_files.FILES)
+    return generator_files.load(folder, bundled_library(), model, seed)
 
 
 def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:

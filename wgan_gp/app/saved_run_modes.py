@@ -1,9 +1,10 @@
-"""The modes that use a saved run: sample, evaluate, score and export."""
+"""The modes that use a saved run: sample, evaluate, score, export and push."""
 
 from __future__ import annotations
 
 import collections
 import posixpath
+import tempfile
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from ..run_directory.files import (
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from . import generator_files, model_card
+from . import generator_files, hub, model_card
 from .build import make_step, open_input
 from .connection import check_jax, connect_for_inference
 from .library import Library
@@ -38,7 +39,7 @@ _BATCH_SIZE = 128  # examples that are scored together
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
-    """Runs a mode that uses a saved run: sample, score, export or evaluate.
+    """Runs a mode that uses a saved run; see `Config.mode`.
 
     Args:
       mode: A member of SAVED_RUN_MODES.
@@ -50,6 +51,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
+    modes |= {"push": _push}
     saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -82,12 +84,29 @@ def _export(saved: SavedRun) -> None:
     if saved.config.export == "loop":
         _export_loop(saved, checkpoint, folder)
         return
+    write_export(folder, saved, _restore_on_one_device(saved, checkpoint))
+    print(folder)
+
+
+def _push(saved: SavedRun) -> None:
+    """Uploads an export to --hub, and prints its address."""
+    name = saved.config.hub
+    assert name is not None, "Config checks it"
+    hub.check_installed("--mode=push")
+    checkpoint = find_checkpoint(saved)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = posixpath.join(parent, "export")
+        export.check(folder, folder, saved.config.export_format.split(","))
+        run = _restore_on_one_device(saved, checkpoint)
+        write_export(folder, saved, run, f"{hub.PREFIX}{name}")
+        print(hub.push(folder, name))
+
+
+def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
     platform = find_platform(saved.config)
-    run = restore(
+    return restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
-    write_export(folder, saved, run)
-    print(folder)
 
 
 def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:

@@ -11,7 +11,7 @@ from .devices import DeviceSettings
 from .networks import CONDITIONINGS, CRITIC_NORMALIZATIONS, NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings
+from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings, check_repository
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
@@ -46,6 +46,7 @@ __all__ = [
     "Seeded",
     "SweepSettings",
     "as_text",
+    "check_repository",
     "has_flag",
     "image_size_of",
     "parse_image_size",
