@@ -115,10 +115,16 @@ def test_no_network_is_one_line(hub, run, monkeypatch, capsys):
 
 
 def test_a_downloaded_generator_needs_no_network(hub, run, monkeypatch):
+    from huggingface_hub import constants  # noqa: PLC0415
+
     assert push(run, "--hub=me/digits") == 0
     expected = wgan_gp.load("hf://me/digits").sample(3)
     hub.status = 503
     np.testing.assert_array_equal(wgan_gp.load("hf://me/digits").sample(3), expected)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    np.testing.assert_array_equal(wgan_gp.load("hf://me/digits").sample(3), expected)
+    with pytest.raises(UserError, match="hf://me/other: the request to the hub failed"):
+        wgan_gp.load("hf://me/other")
 
 
 def test_a_missing_package_is_one_line(run, monkeypatch, capsys):

@@ -218,19 +218,20 @@ def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
 def test_the_programs_of_the_documentation_run(runs, tmp_path):
     use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
     expected = draw(runs["digits"], tmp_path)
-    plain, with_models = re.findall(
+    plain, with_models, loaded = re.findall(
         r"```python\n([\s\S]*?)```", (ROOT / "docs" / "sampling.md").read_text()
     )
     elsewhere(
         f"{plain}\n"
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n{loaded}\n"
         "import numpy as np\n"
         "latents = np.load('samples.npz')['latents']\n"
-        "np.savez('result.npz', plain=images, with_models=generator(latents))\n",
+        "np.savez('result.npz', plain=images, with_models=generator(latents),"
+        " loaded=samples)\n",
         tmp_path,
     )
     found = np.load(tmp_path / "result.npz")
-    for program in ("plain", "with_models"):
+    for program in ("plain", "with_models", "loaded"):
         np.testing.assert_allclose(found[program], expected["samples"], atol=1e-6)
 
 
