@@ -144,6 +144,41 @@ def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, 
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_run_directory_is_not_an_export(runs):
+    with pytest.raises(UserError, match=r"is not that of an export.* such as exported/ in the run"):
+        wgan_gp.load(str(runs["points"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "settings"),
+    [
+        ((32, 32, 3), {"model": "resnet", "generator_ema_decay": 0.5}),
+        ((32, 32, 3), {"model": "r3gan"}),
+        ((16, 2), {"model": "conv1d", "scaling": "whiten"}),
+        (
+            (8, 8, 3),
+            {"model": "dcgan", "precision": "mixed_bfloat16", "conditioning": "projection"},
+        ),
+        ((8, 8, 1), {"model": "dcgan", "generator_model": "mlp", "critic_normalization": "layer"}),
+        ((8, 8, 1), {"model": "dcgan", "sampling_statistics": "batch", "seed": 3}),
+    ],
+)
+def test_every_network_is_loaded_bit_for_bit(shape, settings, tmp_path):
+    random = np.random.default_rng(0)
+    arrays = {"examples": random.uniform(-1, 1, [64, *shape]).astype(np.float32)}
+    if "conditioning" in settings:
+        arrays["labels"] = np.arange(64) % 3
+    np.savez(tmp_path / "data.npz", **arrays)
+    data = {"dataset": "array", "data_dir": str(tmp_path / "data.npz"), "batch_size": 4}
+    tiny = {"model_depth": None, "n_critic": 1, "train_steps": 1, **data, **settings}
+    train_tiny(tmp_path / "run", **tiny)
+    model = wgan_gp.load(export(tmp_path / "run", tmp_path / "out"))
+    expected = samples_of(tmp_path / "run", tmp_path / "a.npy")
+    assert expected.shape == (23, *shape) and np.abs(expected).max() > 0
+    np.testing.assert_array_equal(model.sample(23), expected)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_one_line(name, folder):
     (folder / name).unlink()
@@ -283,7 +318,7 @@ def test_a_compressed_archive_is_not_inflated(folder):
         wgan_gp.load(str(folder))
 
 
-def test_weights_of_half_precision_and_the_network_in_a_bucket(exported, tmp_path):
+def test_an_export_may_be_in_a_bucket(exported, tmp_path):
     """ram:// stands for gs://."""
     bucket = f"ram://{tmp_path.name}/model"
     tf.io.gfile.makedirs(bucket)

@@ -145,7 +145,10 @@ def _read_config(folder: str, path: str, seed: int | None) -> Config:
     """Returns the configuration of a generator, of which only `_SETTINGS` are taken."""
     content = _read(folder, path)
     if content.get("format") != _FORMAT:
-        raise UserError(f"{path} has another format", "use the version that exported it")
+        raise UserError(
+            f"{path} is not that of an export, or that of a newer version",
+            "give a folder that --mode=export wrote, such as exported/ in the run directory",
+        )
     settings = {name: value for name, value in content.items() if name in _SETTINGS}
     config = Config.from_dict(settings, origin=path)
     if None in (config.model, config.generator_width) or config.model != config.generator_model:
