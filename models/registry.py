@@ -233,6 +233,36 @@ class Registry(Mapping[str, Model]):
           DesignError: See `check`.
           TypeError: If `design` contains a name that is not an attribute of Design.
         """
+        make_generator, make_critic = self._makers(
+            model,
+            example_shape,
+            latent_size,
+            model_width,
+            generator_model=generator_model,
+            generator_width=generator_width,
+            model_depth=model_depth,
+            **design,
+        )
+        return make_generator(), make_critic()
+
+    def build_generator(self, *args: Any, **settings: Any) -> tf.keras.Model:
+        """Builds the generator of `build`, which has the same arguments, without the critic."""
+        make_generator, _ = self._makers(*args, **settings)
+        return make_generator()
+
+    def _makers(
+        self,
+        model: str | None,
+        example_shape: tuple[int, ...],
+        latent_size: int,
+        model_width: int | None = None,
+        *,
+        generator_model: str | None = None,
+        generator_width: int | None = None,
+        model_depth: int | None = None,
+        **design: Any,
+    ) -> tuple[Callable[[], tf.keras.Model], Callable[[], tf.keras.Model]]:
+        """Returns functions that build the generator and the critic of `build`."""
         model = model or self.default(example_shape)
         generator_model = generator_model or model
         critic, generator = self.check(
@@ -258,8 +288,8 @@ class Registry(Mapping[str, Model]):
             )
 
         return (
-            generator.load_module().generator(design_of(generator)),
-            critic.load_module().critic(design_of(critic)),
+            lambda: generator.load_module().generator(design_of(generator)),
+            lambda: critic.load_module().critic(design_of(critic)),
         )
 
     def _find(

@@ -3,15 +3,17 @@
 `Config` holds the settings of a run, and `train` trains it. Writers receive what training writes:
 `Writer` and `MemoryWriter`, from `wgan_gp.writers.writer`. Hooks act between loops: `Hook`,
 `IntervalHook` and `LoopResult`, from `wgan_gp.training.hooks`. `train` returns a `Result`.
-`losses` and `models` are the packages of losses and networks.
+`losses` and `models` are the packages of losses and networks. `load` returns an exported generator,
+a `LoadedGenerator`.
 
-Importing this package does not import TensorFlow. Calling `train` does.
+Importing this package does not import TensorFlow. Calling `train` or `load` does.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +23,7 @@ from .config import Config, ObjectiveSettings
 from .errors import UserError, shorten
 
 if typing.TYPE_CHECKING:
+    from .app.generator_files import LoadedGenerator as LoadedGenerator
     from .app.result import Result as Result
     from .training.hooks import Hook as Hook
     from .training.hooks import IntervalHook as IntervalHook
@@ -28,7 +31,7 @@ if typing.TYPE_CHECKING:
     from .writers.writer import MemoryWriter as MemoryWriter
     from .writers.writer import Writer as Writer
 
-__all__ = ["Config", "UserError", "__version__", "train"]
+__all__ = ["Config", "UserError", "__version__", "load", "train"]
 
 __version__ = "0.1.0"
 
@@ -39,6 +42,7 @@ ObjectiveSettings.losses = bundled("losses")  # whose names a configuration chec
 _LAZY = {
     "Hook": "training.hooks",
     "IntervalHook": "training.hooks",
+    "LoadedGenerator": "app.generator_files",
     "LoopResult": "training.hooks",
     "MemoryWriter": "writers.writer",
     "Result": "app.result",
@@ -119,6 +123,37 @@ def train(
     from .app import training  # noqa: PLC0415
 
     return training.train(resolved, dataset, library, devices=devices, writers=writers, hooks=hooks)
+
+
+def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None) -> LoadedGenerator:
+    """Loads the generator that --mode=export, --mode=push or `Result.export` wrote.
+
+    Nothing in the folder is executed, and every value is checked, so the folder may come from
+    another person.
+
+    Args:
+      path: The folder, local or gs://; or hf://USER/NAME, optionally followed by @REVISION, a
+        repository of Hugging Face's hub, of which only the files of the generator are downloaded.
+      model: The network, if it is your own: as `generator` of `train`, a module with a function
+        `generator`, or the value of --model.
+      seed: The seed of the samples, as --sample_seed. Default: that of the run.
+
+    Returns:
+      The generator, whose `sample` returns the samples of --mode=sample.
+
+    Raises:
+      UserError: If there is no generator, it cannot be downloaded, a file is damaged, or `model` is
+        missing.
+    """
+    from .app import program  # noqa: PLC0415
+
+    program.prepare_environment(None)
+    from .app import generator_files, hub  # noqa: PLC0415
+
+    folder = os.fspath(path)
+    if folder.startswith(hub.PREFIX):
+        folder = hub.download(folder, generator_files.FILES)
+    return generator_files.load(folder, bundled_library(), model, seed)
 
 
 def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:

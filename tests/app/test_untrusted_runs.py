@@ -41,6 +41,7 @@ COMPANIONS = {
     "keep_best": {"evaluate_interval": 5},
     "stop_early": {"evaluate_interval": 5},
     "mode": {"sweep": "planted.json"},
+    "hub": {"mode": "push"},
     "samples": {"mode": "evaluate", "reference": "planted"},
     "reference": {"mode": "evaluate", "samples": "planted"},
 }
@@ -95,6 +96,7 @@ def planted_value(field):
     numbers = {bool: not field.default, int: 8, float: 0.5}
     special = {"profile_steps": "1,2", "mode": "sweep", "compare": "seed"}
     special |= {"output": "planted.npz", "export_format": "onnx"}
+    special |= {"hub": "planted/hub"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
 
@@ -268,7 +270,7 @@ SCALING = {
 CONDITIONS = {"mean": [0.0], "deviation": [1.0], "examples": [[0.5]], "dtype": "float32"}
 ZERO, NAN = (base64.b64encode(np.array([x]).tobytes()).decode() for x in (0.0, np.nan))
 WHITENING = dataclasses.asdict(Whitening.of(np.zeros(1), np.eye(1)))
-NONE = dict.fromkeys(("fingerprint", "class_names"))
+NONE = dict.fromkeys(("fingerprint", "class_names", "size"))
 RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": CONDITIONS}
 
 

@@ -218,19 +218,20 @@ def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
 def test_the_programs_of_the_documentation_run(runs, tmp_path):
     use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
     expected = draw(runs["digits"], tmp_path)
-    plain, with_models = re.findall(
+    plain, with_models, loaded = re.findall(
         r"```python\n([\s\S]*?)```", (ROOT / "docs" / "sampling.md").read_text()
     )
     elsewhere(
         f"{plain}\n"
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n{loaded}\n"
         "import numpy as np\n"
         "latents = np.load('samples.npz')['latents']\n"
-        "np.savez('result.npz', plain=images, with_models=generator(latents))\n",
+        "np.savez('result.npz', plain=images, with_models=generator(latents),"
+        " loaded=samples)\n",
         tmp_path,
     )
     found = np.load(tmp_path / "result.npz")
-    for program in ("plain", "with_models"):
+    for program in ("plain", "with_models", "loaded"):
         np.testing.assert_allclose(found[program], expected["samples"], atol=1e-6)
 
 
@@ -455,7 +456,7 @@ def test_a_run_that_trains_on_is_left_as_it_is(runs, tmp_path, capsys):
             other.kill()
     after = content_of(tmp_path)
     new = after.keys() - before.keys()
-    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 6
+    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 11
     assert {path: after[path] for path in before} == before
     assert "warning" not in capsys.readouterr().err
 
@@ -520,7 +521,10 @@ def test_a_failed_export_is_not_in_the_way_of_the_next(runs, tmp_path, monkeypat
     tf.io.gfile.makedirs(f"{folder}/saved_model")
     assert call_main(*flags) == 0
     names = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(folder))]
-    assert names == ["critic.keras", "generator.keras", "saved_model"]
+    assert names == [
+        *("README.md", "config.json", "critic.keras", "data.json", "generator.keras"),
+        *("generator.npz", "samples.png", "saved_model"),
+    ]
     assert "seed" in tf.saved_model.load(f"{folder}/saved_model").signatures
     assert call_main(*flags) == 2
 

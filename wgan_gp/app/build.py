@@ -72,24 +72,37 @@ def network_builder(
     user = find_user_networks(config, models)
 
     def build_networks() -> tuple[Any, Any]:
-        networks = models.build(
-            example_shape=spec.example_shape,
-            classes=spec.classes,
-            bounded=spec.bounded,
-            condition_size=spec.condition_size,
-            fused_resampling=devices.use_fused_resampling(config.fused_resampling),
-            **config.design,
-        )
+        networks = models.build(**_design(config, devices, spec))
         check_settings(user, config)
         return networks
 
     return build_networks
 
 
-def make_sampler(config: Config, devices: Devices, state: TrainState, spec: DataSpec) -> Sampler:
-    """Returns the sampler of a run's generator, or of the moving average if there is one."""
+def generator_builder(
+    config: Config, devices: Devices, spec: DataSpec, models: Registry
+) -> Callable[[], Any]:
+    """Returns a function that returns a new generator; see `make_state`."""
+    check_networks(config, spec, models)
+    return lambda: models.build_generator(**_design(config, devices, spec))
+
+
+def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
+    """Returns the arguments with which a registry builds the networks of a run."""
+    return {
+        "example_shape": spec.example_shape,
+        "classes": spec.classes,
+        "bounded": spec.bounded,
+        "condition_size": spec.condition_size,
+        "fused_resampling": devices.use_fused_resampling(config.fused_resampling),
+        **config.design,
+    }
+
+
+def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpec) -> Sampler:
+    """Returns the sampler of a generator."""
     return Sampler(
-        state.sampling_generator,
+        generator,
         devices.strategy,
         latent_size=config.latent_size,
         seed=config.sampling_seed,

@@ -31,6 +31,9 @@ class Registry(Protocol):
     def build(self, *args: Any, **settings: Any) -> tuple[Any, Any]:
         """Returns a new generator and a new critic."""
 
+    def build_generator(self, *args: Any, **settings: Any) -> Any:
+        """Returns a new generator."""
+
     def with_networks(self, modules: Mapping[str, Any]) -> Registry:
         """Returns a registry that also has networks of the user."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..inference import export
+from ..inference.sampling import samples_in_units
 from ..run_directory.json_files import read_log
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
@@ -79,17 +80,16 @@ class Result:
             in turn. None returns samples for conditions of the data.
 
         Raises:
-          UserError: If the networks take no conditions, or others.
+          UserError: If there is no such class, or the networks take no conditions, or others.
         """
         dataset, sampler = self.run.dataset, self.run.sampler
-        samples = sampler.sample(count, label, conditions=conditions)
-        if dataset.scaling is None:
+        scaling = dataset.scaling
+        samples = samples_in_units(sampler, scaling, count, label, conditions=conditions)
+        if scaling is None:
             return samples
         _, labels = sampler.noise(count, label, conditions=conditions)
         used = None if sampler.conditions is None else sampler.conditions_of(count, conditions)
-        return dataset.as_given(
-            dataset.scaling.restore(samples), labels if sampler.classes else None, used
-        )
+        return dataset.as_given(samples, labels if sampler.classes else None, used)
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the metrics of --mode=evaluate, by tag, such as "evaluation/fid".
@@ -112,15 +112,15 @@ class Result:
         run = self.run
         folder = folder or run.directory.exported
         export.check(folder, folder, run.config.export_format.split(","))
-        state = run.state
+        config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
+        spec, size = run.dataset.spec, run.data.size
+        saved = saved_run.SavedRun(config, run.directory, spec, run.library, size)
+        restored = saved_run.RestoredRun(run.state, run.sampler, self.iteration)
         # The variables of an export must not be distributed.
         if run.devices.strategy.num_replicas_in_sync > 1:
-            spec = run.dataset.spec
-            config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
-            saved = saved_run.SavedRun(config, run.directory, spec, run.library)
             one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
-            state = saved_run.restore(saved, saved_run.find_checkpoint(saved), one).state
-        write_export(folder, run.config, state, run.dataset.spec, run.library)
+            restored = saved_run.restore(saved, saved_run.find_checkpoint(saved), one)
+        write_export(folder, saved, restored)
         return folder
 
 

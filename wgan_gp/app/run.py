@@ -106,5 +106,5 @@ def open_run(
             if config.restore_from is None
             else Origin(config.restore_from, config.checkpoint, config.restore),
         ),
-        sampler=make_sampler(config, devices, state, dataset.spec),
+        sampler=make_sampler(config, devices, state.sampling_generator, dataset.spec),
     )

@@ -126,8 +126,13 @@ class SavedConfig:
             return True  # a path
         if loading.is_user_code(name, value, self.models):
             return True
-        is_name = value in (*BUILT_IN, *FILE_DATASETS) or _PREPARED_NAME.fullmatch(value)
-        return name == "dataset" and not is_name
+        return name == "dataset" and not is_dataset_name(value)
+
+
+def is_dataset_name(value: str) -> bool:
+    """Returns True for a value of --dataset that is neither code, a path nor a server."""
+    is_known = value in (*BUILT_IN, *FILE_DATASETS)
+    return is_known or _PREPARED_NAME.fullmatch(value) is not None
 
 
 def needed_settings(mode: str, given: Mapping[str, Any]) -> tuple[str, ...]:

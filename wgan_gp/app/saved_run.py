@@ -34,6 +34,7 @@ class SavedRun:
       directory: The run directory.
       spec: The properties of the data that it was trained on.
       library: The packages of networks and losses.
+      size: The number of examples that it was trained on; None if unknown.
       dataset_function: Returns the data of a split, for a dataset of the user; else None.
     """
 
@@ -41,6 +42,7 @@ class SavedRun:
     directory: RunDirectory
     spec: DataSpec
     library: Library
+    size: int | None = None
     dataset_function: Callable[..., Any] | None = None
 
     def find_dataset(self, conditioning: str = "none") -> Dataset:
@@ -80,7 +82,7 @@ def find_run(
     """
     directory = RunDirectory(path)
     saved = directory.find_run()
-    spec = find_record(directory).spec
+    record = find_record(directory)
     saved_config = SavedConfig(path, saved, directory.config, given, library.models)
     config = saved_config.merge(mode)
     code = tuple(name for name in needed_settings(mode, given) if name in CODE_SETTINGS)
@@ -89,7 +91,7 @@ def find_run(
     loading.warn_of_changes(saved, config)
     saved_config.check(config)
     library = user_code.add_to(library)
-    return SavedRun(config, directory, spec, library, user_code.dataset)
+    return SavedRun(config, directory, record.spec, library, record.size, user_code.dataset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,7 @@ def restore(saved: SavedRun, checkpoint: str, devices: Devices) -> RestoredRun:
 
     found = iter([checkpoint])
     iteration = restore_found(lambda: next(found, None) or find_checkpoint(saved), restore_one)
-    sampler = make_sampler(config, devices, state, saved.spec)
+    sampler = make_sampler(config, devices, state.sampling_generator, saved.spec)
     return RestoredRun(state, sampler, iteration)
 
 

@@ -1,9 +1,10 @@
-"""The modes that use a saved run: sample, evaluate, score and export."""
+"""The modes that use a saved run: sample, evaluate, score, export and push."""
 
 from __future__ import annotations
 
 import collections
 import posixpath
+import tempfile
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,10 +12,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config
 from ..data import score_data
 from ..data.data_record import warn_of_other_data
-from ..data.spec import DataSpec
 from ..errors import reason
 from ..inference import export, sample_files, scoring
 from ..inference.sampling import Sampler
@@ -26,12 +25,12 @@ from ..run_directory.files import (
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from ..training.state import TrainState
+from . import generator_files, hub, model_card
 from .build import make_step, open_input
 from .connection import check_jax, connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
-from .saved_run import SavedRun, find_checkpoint, find_run, restore
+from .saved_run import RestoredRun, SavedRun, find_checkpoint, find_run, restore
 
 if typing.TYPE_CHECKING:
     from ..evaluation.examples import Examples
@@ -40,7 +39,7 @@ _BATCH_SIZE = 128  # examples that are scored together
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
-    """Runs a mode that uses a saved run: sample, score, export or evaluate.
+    """Runs a mode that uses a saved run; see `Config.mode`.
 
     Args:
       mode: A member of SAVED_RUN_MODES.
@@ -52,6 +51,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
+    modes |= {"push": _push}
     saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -84,12 +84,29 @@ def _export(saved: SavedRun) -> None:
     if saved.config.export == "loop":
         _export_loop(saved, checkpoint, folder)
         return
+    write_export(folder, saved, _restore_on_one_device(saved, checkpoint))
+    print(folder)
+
+
+def _push(saved: SavedRun) -> None:
+    """Uploads an export to --hub, and prints its address."""
+    name = saved.config.hub
+    assert name is not None, "Config checks it"
+    hub.check_installed("--mode=push")
+    checkpoint = find_checkpoint(saved)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = posixpath.join(parent, "export")
+        export.check(folder, folder, saved.config.export_format.split(","))
+        run = _restore_on_one_device(saved, checkpoint)
+        write_export(folder, saved, run, f"{hub.PREFIX}{name}")
+        print(hub.push(folder, name))
+
+
+def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
     platform = find_platform(saved.config)
-    run = restore(
+    return restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
-    write_export(folder, saved.config, run.state, saved.spec, saved.library)
-    print(folder)
 
 
 def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
@@ -109,27 +126,26 @@ def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
     print(folder)
 
 
-def write_export(
-    folder: str, config: Config, state: TrainState, spec: DataSpec, library: Library
-) -> None:
-    """Writes both networks of a run; see `export.write`.
+def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = ".") -> None:
+    """Writes both networks of a run, its generator for `wgan_gp.load` and the model card.
 
     Args:
       folder: The folder of the export.
-      config: The configuration of the run.
-      state: The networks, created under the default strategy.
-      spec: The properties of the data.
-      library: The packages of networks and losses.
+      saved: The run.
+      run: Its networks, created under the default strategy.
+      origin: The export as an argument of `wgan_gp.load`, for the card.
     """
+    config, state = saved.config, run.state
     export.write(
         folder,
         state.sampling_generator,
         state.critic,
         latent_size=config.latent_size,
-        spec=spec,
-        score=library.losses.score,
+        spec=saved.spec,
+        score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
         formats=config.export_format.split(","),
+        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run, origin),
     )
 
 

@@ -39,6 +39,7 @@ _is_record = object_of(
             )
         ),
         "class_names": optional(list_of(text)),
+        "size": _count,
     }
 )
 
@@ -50,18 +51,20 @@ class DataRecord:
     Attributes:
       spec: The properties on which the networks depend. Of the conditions, it has only a part.
       fingerprint: The fingerprint of the data's files; see fingerprint.py. None if unknown.
+      size: The number of examples of training. None if unknown, or if the data is generated.
     """
 
     spec: DataSpec
     fingerprint: dict[str, Any] | None = None
+    size: int | None = None
 
     @classmethod
-    def of(cls, dataset: Dataset) -> DataRecord:
-        """Returns the record of a dataset."""
+    def of(cls, dataset: Dataset, size: int | None = None) -> DataRecord:
+        """Returns the record of a dataset, of which `size` examples are trained on."""
         spec = dataset.spec
         if spec.conditions is not None:
             spec = dataclasses.replace(spec, conditions=spec.conditions.recorded())
-        return cls(spec, dataset.fingerprint())
+        return cls(spec, dataset.fingerprint(), size)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON object of data.json."""
@@ -73,6 +76,7 @@ class DataRecord:
             "scaling": None if spec.scaling is None else spec.scaling.to_dict(),
             "conditions": None if spec.conditions is None else spec.conditions.to_dict(),
             "class_names": None if spec.class_names is None else list(spec.class_names),
+            "size": self.size,
         }
 
     @classmethod
@@ -104,7 +108,7 @@ class DataRecord:
                 tuple(names) if names else None,
                 scaling,
             )
-            return cls(spec, saved.get("fingerprint"))
+            return cls(spec, saved.get("fingerprint"), saved.get("size"))
         except ValueError:
             raise UserError(
                 f"{path} is missing or damaged",

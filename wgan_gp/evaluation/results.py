@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from ..errors import printable
+from ..config import EXTRACTORS
+from ..errors import printable, shorten
 from ..run_directory.directory import RunDirectory
+from ..run_directory.json_files import read_log
 from ..writers.files import EvaluationFileWriter
 
 # Explanations of the metrics, for the table.
@@ -47,6 +50,36 @@ _EXPLANATIONS = {
     "synthetic_trained_r2": "R^2 of conditions: trained on samples, tested on real examples",
     "real_trained_r2": "R^2 of conditions: trained on real examples, tested on real examples",
 }
+
+
+def recorded_table(directory: RunDirectory, step: int) -> str | None:
+    """Returns the table of the last evaluation that is recorded, or None if there is none.
+
+    An evaluation of `step` iterations is preferred to those of others. The name of an extractor
+    that is a path is left out, and so are metrics that this version does not have.
+    """
+    lines = read_log(directory.evaluation, ascending=False).lines
+    evaluations = [json.loads(line) for _, line in lines]
+    if not evaluations:
+        return None
+    of_step = [each for each in evaluations if each["step"] == step]
+    chosen = (of_step or evaluations)[-1]
+    values = {
+        tag: value
+        for tag, value in chosen.items()
+        if tag.startswith("evaluation/") and _is_known(tag.partition("/")[2])
+    }
+    extractor, feature = chosen.get("extractor"), chosen.get("farthest_feature")
+    metadata = {
+        "samples": chosen.get("samples"),
+        "extractor": extractor if extractor in (None, *EXTRACTORS) else "another network",
+        "farthest_feature": feature and shorten(str(feature)),
+    }
+    return table(chosen["step"], values, metadata)
+
+
+def _is_known(name: str) -> bool:
+    return name in _EXPLANATIONS or name.removesuffix("_floor") in _EXPLANATIONS
 
 
 def _explanation(name: str) -> str:

@@ -14,7 +14,7 @@ import os
 import pathlib
 import posixpath
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ def write(
     score: Score,
     labeled_critic: bool,
     formats: Sequence[str] = FORMATS[:2],
+    files: Mapping[str, bytes | str],
 ) -> None:
     """Writes both networks as a SavedModel and as Keras files, or in other formats.
 
@@ -80,6 +81,7 @@ def write(
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       labeled_critic: Whether the critic takes labels or conditions.
       formats: Those of FORMATS that are written. ONNX and TFLite files have the generator only.
+      files: The content of further files, by name.
 
     Raises:
       UserError: If the files cannot be written, or a format cannot express the generator.
@@ -111,6 +113,8 @@ def write(
             )
             content = converted.convert(name, plain, exact, _some_inputs(latent_size, spec))
             write_durable(posixpath.join(inside, f"generator.{name}"), content)
+        for name, text in files.items():
+            write_durable(posixpath.join(inside, name), text)
 
 
 def _generator_signatures(

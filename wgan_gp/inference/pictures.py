@@ -108,22 +108,37 @@ def make_sample_images(
     needs_no_scale = is_bounded and _is_gray_or_color(data.example_shape)
     real = None if needs_no_scale else _first_for_plots(data)
     draw = functools.partial(overview, real=real, scaling=scaling)
+
+    def draw_images() -> dict[str, np.ndarray]:
+        images = {"samples": sample_sheet(sampler, rank, draw)}
+        if rank > 1:
+            between = interpolations(sampler, _rows(rank), GRID_SIDE)
+            images["interpolation"] = draw(between, GRID_SIDE)
+        return images
+
+    return draw_images
+
+
+def sample_sheet(
+    sampler: Sampler, rank: int, draw: Callable[[np.ndarray, int], np.ndarray]
+) -> np.ndarray:
+    """Returns one picture of the first samples, uint8 `[H, W, C]`.
+
+    Args:
+      sampler: Draws the samples.
+      rank: The number of axes of an example.
+      draw: Draws samples with a number of them in a row; see `overview`.
+    """
     if rank == 1:
-        return lambda: {"samples": draw(sampler.sample(PLOT_POINTS), GRID_SIDE)}
-    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
-    return functools.partial(_sample_grids, sampler, rows, draw)
+        return draw(sampler.sample(PLOT_POINTS), GRID_SIDE)
+    columns = grid_columns(sampler.classes, _rows(rank))
+    conditions = column_conditions(sampler, columns)
+    return draw(sampler.sample(_rows(rank) * columns, conditions=conditions), columns)
 
 
-def _sample_grids(
-    sampler: Sampler, rows: int, draw: Callable[[np.ndarray, int], np.ndarray]
-) -> dict[str, np.ndarray]:
-    columns = grid_columns(sampler.classes, rows)
-    between = interpolations(sampler, rows, GRID_SIDE)
-    samples = sampler.sample(rows * columns, conditions=column_conditions(sampler, columns))
-    return {
-        "samples": draw(samples, columns),
-        "interpolation": draw(between, GRID_SIDE),
-    }
+def _rows(rank: int) -> int:
+    """Returns the number of rows of a grid of images or signals."""
+    return GRID_SIDE if rank == 3 else SIGNAL_ROWS
 
 
 def real_images(
@@ -140,7 +155,7 @@ def real_images(
     rank = len(data.example_shape)
     if rank == 1:
         return {}
-    rows = GRID_SIDE if rank == 3 else SIGNAL_ROWS
+    rows = _rows(rank)
     examples = first_examples(data, rows**2)[0].numpy()
     return {"real": overview(examples, rows, scaling=scaling)}
 

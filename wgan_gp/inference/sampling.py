@@ -11,6 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from ..data.scaling.conditions import Conditions
+from ..data.scaling.scaling import Scaling
 from ..errors import UserError
 from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream, normal
@@ -218,6 +219,34 @@ class Sampler:
         return tqdm.tqdm(
             calls, unit="batch", delay=1, leave=False, disable=None if show_progress else True
         )
+
+
+def samples_in_units(
+    sampler: Sampler,
+    scaling: Scaling | None,
+    count: int,
+    label: int | None = None,
+    *,
+    conditions: Any = None,
+) -> np.ndarray:
+    """Returns samples in the units of the data.
+
+    Args:
+      sampler: Draws the samples.
+      scaling: The scaling of an array; None for other data.
+      count, label, conditions: See `Sampler.sample`.
+
+    Raises:
+      UserError: If the class does not exist, or the networks take no conditions, or others.
+    """
+    if label is not None and not 0 <= label < sampler.classes:
+        classes = sampler.classes
+        raise UserError(
+            f"label={label} is not a class of the generator",
+            f"give 0 to {classes - 1}" if classes else "omit it: the generator has no classes",
+        )
+    samples = sampler.sample(count, label, conditions=conditions)
+    return samples if scaling is None else scaling.restore(samples)
 
 
 def interpolations(

@@ -28,7 +28,12 @@ def digest(content: Any) -> str:
 
 def write_object(path: str, content: Mapping[str, Any]) -> None:
     """Writes an object with its checksum atomically."""
-    write_atomic(path, json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n")
+    write_atomic(path, to_text(content))
+
+
+def to_text(content: Mapping[str, Any]) -> str:
+    """Returns the text of an object with its checksum, which `read_object` reads."""
+    return json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n"
 
 
 def parse(content: bytes) -> Any:
