@@ -15,8 +15,6 @@ from wgan_gp.app.generator_files import FILES
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 
-pytest.importorskip("huggingface_hub")
-
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
