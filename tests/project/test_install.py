@@ -156,6 +156,15 @@ def test_the_installation_resolves_on_every_supported_machine(python, platform):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("tensorflow", "python"), [("2.19", "3.10"), ("2.21", "3.13")])
+def test_the_package_resolves_with_the_oldest_and_the_newest_tensorflow(tensorflow, python):
+    packages = resolve(f'".[cpu]" "tensorflow=={tensorflow}.*"', python)
+    assert packages["tensorflow"].startswith(f"{tensorflow}.")
+    assert find_conflicts(packages) == []
+    assert Version(packages["keras"]) >= Version("3.5")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({*install_lines(PAGE), *EXTRAS} - INSTALLED))
 def test_every_installation_of_the_page_and_every_extra_resolves(line):
     """Reads the package index."""
