@@ -426,7 +426,7 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
     [
         {"example_shape": [2.5]},
         {"example_shape": 2},
-        {"example_shape": [2, 2, 2, 2]},
+        {"example_shape": [2, 2, 2, 2, 2]},
         {"example_shape": [-2]},
         {"example_shape": ["2"]},
         {"example_shape": [10**30]},

@@ -96,7 +96,7 @@ def find(function, **settings):
         (lambda: [ROWS, ROWS[:5]], "setting an array element"),
         (lambda: np.zeros([64, 0]), "examples of shape (64, 0)"),
         (lambda: np.zeros([64]), "examples of shape (64,)"),
-        (lambda: np.zeros([4, 2, 2, 2, 2]), "examples of shape (4, 2, 2, 2, 2)"),
+        (lambda: np.zeros([4, 2, 2, 2, 2, 2]), "examples of shape (4, 2, 2, 2, 2, 2)"),
         (lambda: ROWS.astype(complex), "dtype complex128"),
         (lambda: ROWS.astype(str), "dtype <U"),
         (lambda: ROWS.astype(object), "dtype object"),

@@ -24,7 +24,7 @@ _RETURN = (
     "give an array, a pair of arrays (examples, labels), a dictionary of examples and labels or "
     "conditions, or a tf.data.Dataset of these"
 )
-_NUMBERS = "give numbers of shape [N, H, W, C] or [N, D]"
+_NUMBERS = "give numbers of shape [N, D], [N, H, W, C] or [N, D, H, W, C]"
 MAX_IMAGE = 1.001  # images are in [-1, 1], up to rounding
 # A part of the error of a streamed dataset.
 OUT_OF_RANGE = "it has an image outside [-1, 1], or a row with NaN or infinity"
@@ -180,7 +180,8 @@ def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tuple[tf.data.Dataset, st
     if not shape.is_fully_defined() or shape.rank not in (1, 2, 3, 4) or not shape.num_elements():
         raise UserError(
             f"{flag} gives a dataset of examples of shape {shape}",
-            "give each example the same shape, [H, W, C] or [D], without batching the dataset",
+            "give each example the same shape, [D], [H, W, C] or [D, H, W, C], without batching the "
+            "dataset",
         )
     if len(spec) == 2 and not (spec[1].shape.is_fully_defined() and spec[1].shape.rank < 2):
         raise UserError(
