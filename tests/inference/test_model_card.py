@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from tests.helpers.runs import LIBRARY, call_main
+import wgan_gp
+from tests.helpers.runs import LIBRARY, TINY, call_main
 from wgan_gp.app import model_card, saved_run
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.evaluation import results
@@ -123,3 +124,15 @@ def test_a_run_of_an_earlier_version_has_no_number_of_examples(runs, tmp_path):
     finally:
         write_object(str(runs["digits"] / "data.json"), {**record, "size": 1797})
     assert "digits: examples of 8x8 pixels" in card
+
+
+def test_arrays_of_a_program_have_no_name_in_a_card(tmp_path):
+    settings = {**TINY, "dataset": "python", "train_steps": 1, "model_dir": str(tmp_path / "run")}
+    data = np.random.default_rng(0).uniform(-1, 1, [16, 4, 5, 4, 1]).astype(np.float32)
+    result = wgan_gp.train(
+        wgan_gp.Config(**{**settings, "model": "conv3d", "sample_interval": 0}), data=lambda: data
+    )
+    result.export(str(tmp_path / "out"))
+    _, body = header_and_body((tmp_path / "out" / "README.md").read_text())
+    assert "data of the author: 16 examples of 4x5x4 voxels and 1 channel" in body
+    assert "--dataset" not in body and "--model=conv3d" in body

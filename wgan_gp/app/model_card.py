@@ -13,7 +13,7 @@ import re
 
 import tensorflow as tf
 
-from ..config import Config, as_text
+from ..config import PYTHON, Config, as_text
 from ..data.spec import count_of
 from ..errors import printable
 from ..evaluation import results
@@ -99,14 +99,18 @@ def _network(saved: SavedRun, run: RestoredRun) -> str:
 
 def _dataset(config: Config) -> str:
     """Returns the name of the data, which is no path."""
-    return config.dataset if is_dataset_name(config.dataset) else "data of the author"
+    return config.dataset if _has_name(config) else "data of the author"
+
+
+def _has_name(config: Config) -> bool:
+    return config.dataset != PYTHON and is_dataset_name(config.dataset)
 
 
 def _settings(config: Config, models: Registry) -> list[str]:
     """Returns the settings that describe the run and differ from their defaults, as flags."""
     own = find_user_networks(config, models)
     left_out = {name for name, role in _ROLES.items() if role in own}
-    if not is_dataset_name(config.dataset):
+    if not _has_name(config):
         left_out.add("dataset")
     found = []
     for field in dataclasses.fields(config):
