@@ -105,7 +105,7 @@ def test_mistakes_are_one_line(runs, digits, tmp_path, capsys):
     np.save(tmp_path / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
     cases = {
         f"--score_data={path}": "contains examples of shape (5,), but the run was trained on (2,)",
-        f"--score_data={tmp_path}": "is a folder of images, but the examples of the run have shape [2]",
+        f"--score_data={tmp_path}": "but the examples of the run have shape [2]",
         f"--score_data={tmp_path}/none.npy": "does not exist",
         f"--score_data={tmp_path}/old.csv": "ends in none of .npy, .npz, .h5",
         f"--score_data={tmp_path}/bad.npy": "cannot be read",

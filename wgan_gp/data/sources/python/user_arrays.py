@@ -180,8 +180,7 @@ def _as_tuples(dataset: tf.data.Dataset, flag: str) -> tuple[tf.data.Dataset, st
     if not shape.is_fully_defined() or shape.rank not in (1, 2, 3, 4) or not shape.num_elements():
         raise UserError(
             f"{flag} gives a dataset of examples of shape {shape}",
-            "give each example the same shape, [D], [H, W, C] or [D, H, W, C], without batching the "
-            "dataset",
+            "give each example the same shape, [D], [H, W, C] or [D, H, W, C], without batching",
         )
     if len(spec) == 2 and not (spec[1].shape.is_fully_defined() and spec[1].shape.rank < 2):
         raise UserError(
