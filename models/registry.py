@@ -176,7 +176,8 @@ class Registry(Mapping[str, Model]):
                 f"use {', '.join(critic.critic_normalizations)}",
             )
         if attention:
-            self._check_attention({model, generator_model or model}, attention, example_shape)
+            named = {"model": model, "generator_model": generator_model or model}
+            self._check_attention(named, attention, example_shape)
         if minibatch_stddev < 0 or minibatch_stddev == 1:
             raise DesignError(
                 f"--minibatch_stddev={minibatch_stddev} is not a group of examples",
@@ -343,16 +344,16 @@ class Registry(Mapping[str, Model]):
         )
 
     def _check_attention(
-        self, names: set[str], attention: int, example_shape: tuple[int, ...]
+        self, named: Mapping[str, str], attention: int, example_shape: tuple[int, ...]
     ) -> None:
-        """Raises DesignError if one of the networks has no self-attention at this size."""
-        for name in sorted(names):
+        """Raises DesignError if one of the networks, by flag, has no attention at this size."""
+        for flag, name in named.items():
             if self[name].of_user:
                 continue
             if not self[name].has_attention:
                 having = [f"--model={key}" for key, model in self.items() if model.has_attention]
                 raise DesignError(
-                    f"--attention={attention} does not apply to --model={name}",
+                    f"--attention={attention} does not apply to --{flag}={name}",
                     f"omit it, or use {' or '.join(having)}",
                 )
             side = min(example_shape[:2])

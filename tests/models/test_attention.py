@@ -126,7 +126,11 @@ def test_gradients_on_four_replicas_are_those_on_one():
         ("resnet", {"attention": 32}, "--attention=32 is not a size .* 32 pixels — use 16 or 8"),
         ("resnet", {"attention": 4}, "use 16 or 8"),
         ("dcgan", {"attention": 8}, "--attention=8 does not apply to --model=dcgan — omit it, or"),
-        ("resnet", {"attention": 8, "generator_model": "mlp"}, "does not apply to --model=mlp"),
+        (
+            "resnet",
+            {"attention": 8, "generator_model": "mlp"},
+            "does not apply to --generator_model=mlp",
+        ),
     ],
 )
 def test_other_sizes_and_networks_are_refused(name, settings, message):
