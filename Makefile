@@ -56,7 +56,7 @@ tensorboard sample-quality: export TPU_LOAD_LIBRARY := 0
 tensorboard: $(NEEDED)  ## shows the runs under $(LOGDIR) at http://localhost:6006
 	$(RUN)/bin/tensorboard --logdir $(LOGDIR)
 
-test: lint .venv/.compile  ## lint and the fast tests, in about 5 minutes; ARGS go to pytest
+test: lint .venv/.compile  ## lint and the fast tests, in about 7 minutes; ARGS go to pytest
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-slow: .venv/.development .venv/.compile .venv/.extras  ## the tests that `make test` leaves out
