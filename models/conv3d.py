@@ -85,7 +85,9 @@ class Conv3D(Linear):
         return self.kernel_size
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        return tf.nn.conv3d(inputs, kernel, [1, *self.strides, 1], "SAME")
+        # In float32: TensorFlow's gradient for a kernel in bfloat16 is wrong on a CPU.
+        x, kernel = tf.cast(inputs, tf.float32), tf.cast(kernel, tf.float32)
+        return tf.cast(tf.nn.conv3d(x, kernel, [1, *self.strides, 1], "SAME"), inputs.dtype)
 
     def get_config(self) -> dict:
         own = {"kernel_size": self.kernel_size, "strides": self.strides}
@@ -109,13 +111,15 @@ class TransposedConv3D(Conv3D):
         self.sides = list(sides)
 
     def product(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        # In float32, as in `Conv3D`.
         outputs = tf.nn.conv3d_transpose(
-            inputs,
-            tf.transpose(kernel, [0, 1, 2, 4, 3]),
+            tf.cast(inputs, tf.float32),
+            tf.transpose(tf.cast(kernel, tf.float32), [0, 1, 2, 4, 3]),
             [tf.shape(inputs)[0], *self.sides, self.filters],
             self.strides,
             "SAME",
         )
+        outputs = tf.cast(outputs, inputs.dtype)
         return tf.ensure_shape(outputs, [None, *self.sides, self.filters])
 
     def get_config(self) -> dict:

@@ -138,6 +138,30 @@ def test_convolutions_of_volumes_are_those_of_keras_and_the_other_is_their_trans
     np.testing.assert_allclose(tf.reduce_sum(y * z), tf.reduce_sum(x * upwards(z)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_of_volumes_in_bfloat16_are_those_in_float32(transposed, seed):
+    """TensorFlow's own gradient for the kernel is wrong on a CPU for these strides."""
+    sides, settings = (3, 4, 3), {"kernel_size": [4, 4, 4], "strides": [1, 2, 1]}
+    x = random(8, *((3, 2, 3) if transposed else sides), 4, seed=seed)
+
+    def gradients(precision):
+        given = {**settings, "sides": sides} if transposed else settings
+        layer = (TransposedConv3D if transposed else Conv3D)(4, **given, dtype=precision)
+        layer.build(x.shape)
+        # Values that bfloat16 has, so that only the computation differs.
+        layer.kernel.assign(tf.cast(tf.cast(random(4, 4, 4, 4, 4, seed=9), tf.bfloat16), "float32"))
+        inputs = tf.cast(tf.cast(x, tf.bfloat16), "float32")
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = tf.reduce_sum(tf.cast(layer(inputs), tf.float32) ** 2)
+        return tape.gradient(value, [inputs, layer.kernel])
+
+    pairs = zip(gradients("float32"), gradients("mixed_bfloat16"), strict=True)
+    for exact, rounded in pairs:
+        assert np.linalg.norm(rounded - exact) < 0.02 * np.linalg.norm(exact)
+
+
 def test_channels_of_conv1d_are_those_of_wavegan():
     generator, critic = build("conv1d", (16384, 1), width=64, classes=0)
     kernels = [layer.kernel.shape for layer in critic.layers if isinstance(layer, Conv1D)]
