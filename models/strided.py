@@ -1,7 +1,9 @@
-"""Networks of strided convolutions along any number of axes: the structure of conv1d and conv3d.
+"""DCGANs along any number of axes: the structure of dcgan, conv1d and conv3d.
 
-As in a DCGAN, the convolutions of the critic reduce the features to a few positions, and those of
-the generator are their transposes, with twice the channels at each further reduction.
+The convolutions of the critic reduce the features to a few positions, and those of the generator
+are their transposes, with twice the channels at each further reduction. Normalization precedes each
+activation, except after the first convolution of the critic, as in the code of Gulrajani et al.
+2017 (arXiv:1704.00028).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import tensorflow as tf
 
 from . import heads, normalization
 from .activations import critic_activation, generator_activation
-from .convolutions import Dense, Linear
+from .convolutions import Dense
 from .design import Design
 from .minibatch import with_deviation
 
@@ -24,10 +26,11 @@ Shape = tuple[int, ...]
 # Maps the shape of features to the arguments "kernel_size" and "strides" of the layer between them
 # and the next smaller features.
 Window = Callable[[Shape], dict[str, Any]]
+Layer = Callable[..., tf.keras.layers.Layer]  # a class of layers
 
 
 def generator(
-    design: Design, shapes: Sequence[Shape], window: Window, layer: type[Linear], name: str
+    design: Design, shapes: Sequence[Shape], window: Window, layer: Layer, name: str
 ) -> tf.keras.Model:
     """Builds a generator, which maps latents and any labels to examples `[B, *sides, C]`.
 
@@ -81,7 +84,7 @@ def generator(
 
 
 def critic(
-    design: Design, shapes: Sequence[Shape], window: Window, layer: type[Linear], name: str
+    design: Design, shapes: Sequence[Shape], window: Window, layer: Layer, name: str
 ) -> tf.keras.Model:
     """Builds a critic, which maps examples `[B, *sides, C]` to the outputs described in heads.
 
@@ -110,7 +113,7 @@ def critic(
             dtype=design.precision,
             name=f"conv_{index + 1}",
         )(x)
-        if index:  # not after the first convolution, as in dcgan
+        if index:  # not after the first convolution, as in the paper's code
             x = normalize(x, f"normalization_{index + 1}")
         x = critic_activation(
             design.activation, LEAK, name=f"activation_{index + 1}", dtype=design.precision
