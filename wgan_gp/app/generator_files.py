@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import posixpath
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -94,7 +93,9 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
     }
 
 
-def load(folder: str, library: Library, model: Any = None, seed: int | None = None) -> Any:
+def load(
+    folder: str, library: Library, model: Any = None, seed: int | None = None
+) -> LoadedGenerator:
     """Returns the generator of an exported folder; see `wgan_gp.load`.
 
     Args:
@@ -107,10 +108,8 @@ def load(folder: str, library: Library, model: Any = None, seed: int | None = No
       UserError: If the folder contains no generator, a file is damaged, or `model` is missing.
     """
     config_path, data_path, weights_path = (posixpath.join(folder, name) for name in FILES)
-    with _suggesting_another_copy():
-        config = _read_config(folder, config_path, seed)
-        data = _read(folder, data_path)
-        spec = DataRecord.from_dict(data, data_path).spec
+    config = _read_config(folder, config_path, seed)
+    spec = DataRecord.from_dict(_read(folder, data_path), data_path, _REMEDY).spec
     models = library.models
     is_own = config.model == PYTHON
     if is_own:
@@ -158,25 +157,13 @@ def _read_config(folder: str, path: str, seed: int | None) -> Config:
 
 def _read(folder: str, path: str) -> dict[str, Any]:
     with convert_file_errors(path, "read", "check the path"):
-        content = read_object(path)
+        content = read_object(path, remedy=_REMEDY)
     if content is None:
         raise UserError(
             f"{folder} contains no generator ({posixpath.basename(path)} is missing)",
             "give a folder that --mode=export or --mode=push wrote",
         )
     return content
-
-
-@contextlib.contextmanager
-def _suggesting_another_copy() -> Iterator[None]:
-    """Replaces remedies that concern run directories."""
-    try:
-        yield
-    except UserError as error:
-        remedy = (
-            _REMEDY if "--model_dir" in error.remedy or "train" in error.remedy else error.remedy
-        )
-        raise UserError(error.what, remedy) from None
 
 
 def _user_network(path: str, model: Any) -> UserNetworks:

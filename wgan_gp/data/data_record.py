@@ -17,6 +17,7 @@ from .scaling.conditions import Conditions
 from .scaling.scaling import Scaling
 from .spec import DataSpec, is_normalized
 
+_REMEDY = "start the run's training again, which writes the file"
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
 _DESCRIPTIONS = {
     "names": "the file names differ",
@@ -80,7 +81,7 @@ class DataRecord:
         }
 
     @classmethod
-    def from_dict(cls, saved: Any, path: str) -> DataRecord:
+    def from_dict(cls, saved: Any, path: str, remedy: str = _REMEDY) -> DataRecord:
         """Returns the record for the JSON object `saved`, which was read from `path`.
 
         Raises:
@@ -110,10 +111,7 @@ class DataRecord:
             )
             return cls(spec, saved.get("fingerprint"), saved.get("size"))
         except ValueError:
-            raise UserError(
-                f"{path} is missing or damaged",
-                "start the run's training again, which writes the file",
-            ) from None
+            raise UserError(f"{path} is missing or damaged", remedy) from None
 
 
 def find_record(directory: RunDirectory) -> DataRecord:

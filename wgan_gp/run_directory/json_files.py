@@ -61,12 +61,15 @@ def _finite(spelled: str) -> float:
     return value
 
 
-def read_object(path: str, check: Check | None = None) -> dict[str, Any] | None:
+def read_object(
+    path: str, check: Check | None = None, remedy: str = _REMEDY
+) -> dict[str, Any] | None:
     """Reads an object and checks its checksum, which is not part of the result.
 
     Args:
       path: The path of the file.
       check: A check of the content; see schema.py.
+      remedy: See `UserError`; for another file than that of a run directory.
 
     Returns:
       The object, or None if the file does not exist.
@@ -87,11 +90,11 @@ def read_object(path: str, check: Check | None = None) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
         pass
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it does not contain a JSON object", _REMEDY)
+        raise UserError(f"{path} is damaged: it does not contain a JSON object", remedy)
     if not is_equal:
-        raise UserError(f"{path} is damaged or was edited: its checksum does not match", _REMEDY)
+        raise UserError(f"{path} is damaged or was edited: its checksum does not match", remedy)
     if check is not None and not check(content):
-        raise UserError(f"{path} is damaged or was edited: it has other entries", _REMEDY)
+        raise UserError(f"{path} is damaged or was edited: it has other entries", remedy)
     return content
 
 
