@@ -11,7 +11,7 @@ from .design import Design
 _REDUCTION = 8
 
 
-def with_attention(design: Design, x: tf.Tensor, name: str, *, spectral: bool = False) -> tf.Tensor:
+def with_attention(design: Design, x: tf.Tensor, *, spectral: bool) -> tf.Tensor:
     """Returns features with self-attention at the size Design.attention, otherwise as they are.
 
     Section 3: 1x1 convolutions without biases map the features to queries f, keys g and values h.
@@ -23,7 +23,6 @@ def with_attention(design: Design, x: tf.Tensor, name: str, *, spectral: bool = 
     Args:
       design: Specification of the networks.
       x: Features, `[B, H, W, C]`.
-      name: Prefix of the names of the layers.
       spectral: Whether to divide the kernels by their largest singular value.
     """
     if min(x.shape[1:3]) != design.attention:
@@ -36,7 +35,7 @@ def with_attention(design: Design, x: tf.Tensor, name: str, *, spectral: bool = 
             use_bias=False,
             spectral=spectral,
             dtype=design.precision,
-            name=f"{name}_{part}",
+            name=f"attention_{part}",
         )
         return layer(inputs)
 
@@ -44,9 +43,9 @@ def with_attention(design: Design, x: tf.Tensor, name: str, *, spectral: bool = 
     parts = [
         conv(x, max(1, channels // _REDUCTION), part) for part in ("queries", "keys", "values")
     ]
-    attended = Attention(dtype=design.precision, name=name)(parts)
+    attended = Attention(dtype=design.precision, name="attention")(parts)
     attended = conv(attended, channels, "output")
-    return AddScaled(dtype=design.precision, name=f"{name}_add")([x, attended])
+    return AddScaled(dtype=design.precision, name="attention_add")([x, attended])
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")

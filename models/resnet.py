@@ -164,7 +164,7 @@ class _Block:
 
     def attend(self, x: tf.Tensor) -> tf.Tensor:
         """Applies self-attention to the output of a block of the size Design.attention."""
-        return with_attention(self.design, x, "attention", spectral=self.spectral)
+        return with_attention(self.design, x, spectral=self.spectral)
 
     @property
     def spectral(self) -> bool:

@@ -82,7 +82,8 @@ def train(
         replicas and from a seed, a function of a `models.Design` that returns one. It maps latents
         `[B, config.latent_size]` to examples `[B, ...]`, both float32.
       critic: A network of your own, likewise. It maps examples to scores, see `losses.score`.
-      data: Data of your own: an array `[N, H, W, C]` (uint8, or floats in [-1, 1]) or `[N, D]`; a
+      data: Data of your own: an array `[N, H, W, C]` or `[N, D, H, W, C]` (uint8, or floats in
+        [-1, 1]) or `[N, D]`; a
         pair of such an array and labels `[N]`; a tf.data.Dataset of examples or of such pairs; or
         a function of the split ("train", "test") that returns one of these, or None.
       objective: An objective of your own in place of the losses of `config`: an object with the

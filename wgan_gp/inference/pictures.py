@@ -137,7 +137,7 @@ def sample_sheet(
 
 
 def _rows(rank: int) -> int:
-    """Returns the number of rows of a grid of images or signals."""
+    """Returns the number of rows of a grid of images, signals or volumes."""
     return GRID_SIDE if rank == 3 else SIGNAL_ROWS
 
 

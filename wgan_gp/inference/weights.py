@@ -80,7 +80,7 @@ def read(path: str, specs: Sequence[WeightSpec], remedy: str) -> list[np.ndarray
     except Exception as error:
         raise UserError(
             f"{path} does not contain the weights of this network ({error})", remedy
-        ) from (error)
+        ) from error
 
 
 def _array(archive: zipfile.ZipFile, spec: WeightSpec) -> np.ndarray:
