@@ -83,9 +83,9 @@ def train(
         `[B, config.latent_size]` to examples `[B, ...]`, both float32.
       critic: A network of your own, likewise. It maps examples to scores, see `losses.score`.
       data: Data of your own: an array `[N, H, W, C]` or `[N, D, H, W, C]` (uint8, or floats in
-        [-1, 1]) or `[N, D]`; a
-        pair of such an array and labels `[N]`; a tf.data.Dataset of examples or of such pairs; or
-        a function of the split ("train", "test") that returns one of these, or None.
+        [-1, 1]) or `[N, D]`; a pair of such an array and labels `[N]`; a tf.data.Dataset of
+        examples or of such pairs; or a function of the split ("train", "test") that returns one of
+        these, or None.
       objective: An objective of your own in place of the losses of `config`: an object with the
         interface of `wgan_gp.training.objective.Objective`, or a class.
       generator_optimizer, critic_optimizer: Keras optimizers in place of --optimizer and its
@@ -151,6 +151,10 @@ def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None)
     program.prepare_environment(None)
     from .app import generator_files, hub  # noqa: PLC0415
 
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise UserError(
+            f"path={shorten(repr(path))} is no folder", "give the folder that --mode=export wrote"
+        )
     folder = os.fspath(path)
     if folder.startswith(hub.PREFIX):
         folder = hub.download(folder, generator_files.FILES)

@@ -27,9 +27,11 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.app.saved_run import find_run
 from wgan_gp.app.training import train
 from wgan_gp.config import Config, DataSettings, DeviceSettings
+from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
 from wgan_gp.data.scaling.scaling import Scaling, Statistics
 from wgan_gp.data.score_data import read_path
+from wgan_gp.data.sources.arrays import arrays
 from wgan_gp.data.sources.arrays.array_files import open_arrays
 from wgan_gp.data.sources.arrays.arrays import ArrayReader
 from wgan_gp.errors import UserError
@@ -503,6 +505,17 @@ def test_errors_do_not_suggest_to_resize_arrays(tmp_path):
         resolve(Config(**flags, model="resnet"), LIBRARY.models)
     with pytest.raises(UserError, match="--dataset=array, which has 9 examples — use at most 9"):
         find_data(Config(**flags)).open(batch_size=10)
+
+
+def test_the_size_of_a_large_file_is_printed_before_it_is_read(tmp_path, monkeypatch, caplog):
+    np.save(tmp_path / "a.npy", np.arange(600.0).reshape(300, 2))
+    settings = Config(dataset="array", data_dir=f"{tmp_path}/a.npy")
+    for large, expected in ((4801, ""), (4800, f"reading 0.0 GiB of --data_dir={tmp_path}/a.npy")):
+        monkeypatch.setattr(arrays, "_LARGE", large)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            find_dataset(settings)
+        assert expected in caplog.text and bool(expected) == bool(caplog.text)
 
 
 def test_a_pipe_is_not_opened(tmp_path):

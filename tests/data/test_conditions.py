@@ -108,6 +108,20 @@ def test_bad_given_conditions_are_one_line(given):
         Conditions.of(np.zeros([4, 2])).checked(given, "--x")
 
 
+def test_conditions_beyond_the_data_cause_a_warning_and_very_far_ones_an_error(caplog):
+    data = np.random.default_rng(0).normal(0, 1, [1000, 2])
+    data[0, 1] = 15
+    conditions = Conditions.of(data)
+    for given in ([4, -4], [0, 15], [0, 14.9]):
+        conditions.checked(given, "--x")
+    assert not caplog.text
+    conditions.checked([[0, 1], [11, 1]], "--x")
+    assert "--x is more than 10 standard deviations from the mean" in caplog.text
+    assert "in condition 0:" in caplog.text
+    with pytest.raises(UserError, match="too far from those of the data"):
+        conditions.checked([0, -1.2e6], "--x")
+
+
 # Data
 
 
@@ -505,7 +519,8 @@ def test_transitions_keep_the_latents_of_a_row(trained):
 
 
 @pytest.mark.parametrize(
-    "text", ["1", "1,2,3", "a,b", "", "1,2;3", "nan,1", "missing.npy", "missing.csv", "1;;2"]
+    "text",
+    ["1", "1,2,3", "a,b", "", "1,2;3", "nan,1", "1e30,2", "missing.npy", "missing.csv", "1;;2"],
 )
 def test_bad_sample_conditions_are_one_line(trained, capsys, text):
     folder = trained.run.directory.path

@@ -81,10 +81,24 @@ def test_a_function_of_the_user_may_give_volumes(given):
     assert 0.99 < examples.min() <= examples.max() <= 1
 
 
-def test_values_of_volumes_that_are_not_scaled_are_refused():
-    given = 100 * np.ones([8, *SHAPE], np.float32)
-    with pytest.raises(UserError, match=r"scale them to \[-1, 1\], or give uint8"):
+@pytest.mark.parametrize(("shape", "kind"), [(SHAPE, "volumes"), (SHAPE[1:], "images")])
+def test_values_that_are_not_scaled_are_refused(shape, kind):
+    given = 100 * volumes(8, shape)
+    message = rf"gives {kind} from -.*scale them to \[-1, 1\], or give uint8"
+    with pytest.raises(UserError, match=message):
         find_dataset(Config(dataset="python"), function=lambda: given)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, SHAPE[1:], (3,)])
+def test_equal_examples_from_python_cause_a_warning(shape, caplog):
+    given = np.tanh(volumes(300, shape))
+    given[1:] = given[0]
+    find_dataset(Config(dataset="python"), function=lambda: given).spec  # noqa: B018
+    assert "gives 300 examples that are all equal" in caplog.text
+    caplog.clear()
+    given[-1] *= -1
+    find_dataset(Config(dataset="python"), function=lambda: given).spec  # noqa: B018
+    assert "all equal" not in caplog.text
 
 
 @pytest.mark.slow
@@ -118,7 +132,7 @@ def test_every_mode_accepts_a_run_on_volumes(trained, path, capsys):
     [
         (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains volumes"),
         (["--augment=diffaugment"], "transforms images and signals"),
-        (["--feature_extractor=inception", "--evaluate_interval=1"], "contains volumes"),
+        (["--feature_extractor=inception"], "is for images, but array contains volumes"),
         (["--scaling=whiten"], "whiten is for features and signals"),
         (["--image_size=8"], "arrays are not resized"),
         (["--attention=8"], "--attention=8 does not apply to --model=conv3d"),

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -248,6 +249,84 @@ def test_a_planted_property_of_the_data_is_refused(entries, folder):
     with pytest.raises(UserError) as error:
         wgan_gp.load(str(folder))
     assert "model_dir" not in str(error.value) and "start the run" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """An export of a run on bytes from 0 to 255, with two conditions."""
+    folder = tmp_path_factory.mktemp("measured")
+    random = np.random.default_rng(0)
+    examples = random.integers(0, 256, [64, 3]).astype(np.uint8)
+    examples[:2] = [[0] * 3, [255] * 3]
+    np.savez(folder / "data.npz", examples=examples, conditions=random.normal(5, 2, [64, 2]))
+    settings = {"dataset": "array", "data_dir": f"{folder}/data.npz", "train_steps": 1}
+    train_tiny(folder / "run", conditioning="concatenation", **settings)
+    return export(folder / "run", folder / "out")
+
+
+@pytest.mark.parametrize(
+    ("entry", "changes"),
+    [
+        ("scaling", {"minimum": [300.0] * 3}),
+        ("scaling", {"maximum": [-5.0] * 3}),
+        ("scaling", {"maximum": [300.0] * 3}),
+        ("scaling", {"minimum": [0.5] * 3}),
+        ("scaling", {"offset": [1e308] * 3}),
+        ("scaling", {"scale": [1.0] * 3}),
+        ("scaling", {"dtype": "bool"}),
+        ("scaling", {"dtype": "int8"}),
+        ("scaling", {"dtype": "float32"}),
+        ("scaling", {"constants": [9.0] * 3}),
+        ("scaling", {"method": "standard", "offset": [300.0] * 3}),
+        ("scaling", {"method": "standard", "scale": [1e6] * 3}),
+        ("conditions", {"mean": [1e308, 1e308]}),
+        ("conditions", {"deviation": [1e-300, 1.0]}),
+        ("conditions", {"examples": [[1e300, 0.0]]}),
+        ("class_names", ["a", "a"]),
+    ],
+)
+def test_statistics_that_no_data_have_are_refused(entry, changes, measured, tmp_path):
+    for name in FILES:
+        shutil.copy(measured / name, tmp_path / name)
+    saved = read_object(str(tmp_path / "data.json"))[entry]
+    assert np.isfinite(wgan_gp.load(str(tmp_path)).sample(3)).all()
+    new = {**saved, **changes} if isinstance(changes, dict) else changes
+    plant(tmp_path, "data.json", **{entry: new})
+    with pytest.raises(UserError, match=r"data\.json is missing or damaged"):
+        wgan_gp.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count": 0}, "count=0 — give a positive integer"),
+        ({"count": -1}, "count=-1 — give a positive integer"),
+        ({"count": 2.5}, "count=2.5 — give a positive integer"),
+        ({"count": True}, "count=True — give a positive integer"),
+        ({"label": "6"}, "label='6' is not a class of the generator"),
+        ({"label": True}, "label=True is not a class of the generator"),
+        ({"label": 1.0}, "label=1.0 is not a class of the generator"),
+    ],
+)
+def test_arguments_of_sample_are_checked(arguments, message, runs, tmp_path_factory):
+    model = wgan_gp.load(export(runs["classes"], tmp_path_factory.mktemp("out") / "out"))
+    with pytest.raises(UserError, match=re.escape(message)):
+        model.sample(**{"count": 3, **arguments})
+    assert len(model.sample(np.int64(3), np.int32(1))) == 3
+
+
+@pytest.mark.parametrize("path", [None, 3, "", b"out"])
+def test_a_path_that_is_none_is_one_line(path):
+    with pytest.raises(UserError, match=re.escape(f"path={path!r} is no folder")):
+        wgan_gp.load(path)
+
+
+def test_samples_that_are_not_finite_are_refused(exported):
+    model = wgan_gp.load(str(exported))
+    weight = model.generator.trainable_variables[-1]
+    weight.assign(tf.fill(weight.shape, np.inf))
+    with pytest.raises(UserError, match="returns NaN or infinity in 3 of 3 samples"):
+        model.sample(3)
 
 
 def test_sizes_of_a_file_take_no_memory(folder):

@@ -11,7 +11,7 @@ from .. import tpu
 from ..config import Config, DeviceSettings, NetworkSettings, image_size_of
 from ..config.ranking import kinds_of_data, usable_metrics
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
-from ..data.spec import DataSpec
+from ..data.spec import KINDS, DataSpec
 from ..errors import UserError, shorten
 from ..runtime import tpu_machine
 from ..tpu import topologies
@@ -65,6 +65,7 @@ def resolve(
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
     config.check_example_shape(shape)
+    config.check_feature_extractor(KINDS[len(shape)], shorten(config.dataset))
     usable = usable_metrics(kinds_of_metrics(config, len(shape)))
     config.check_ranking(usable, f" of --dataset={shorten(config.dataset)}")
     if config.mode == "compile":

@@ -11,7 +11,7 @@ from ..errors import UserError, printable, shorten
 from .ranking import RANKING, listed
 from .settings import Section, setting
 
-# The values of --feature_extractor that are not paths.
+# The values of --feature_extractor that are not paths; the last selects the metrics of arrays.
 EXTRACTORS = ("classifier", "inception", "none")
 
 
@@ -361,6 +361,20 @@ class OutputSettings(Section):
                 "give a metric and a number of evaluations, such as fid:5",
             )
         return metric, int(count)
+
+    def check_feature_extractor(self, kind: str, data: str) -> None:
+        """Raises UserError if --feature_extractor is for images, and the data has none.
+
+        Args:
+          kind: What the data contains: "points", "signals", "images" or "volumes".
+          data: The name of the data, for messages.
+        """
+        if kind != "images" and self.feature_extractor not in (None, "none"):
+            raise UserError(
+                f"--feature_extractor={shorten(self.feature_extractor)} is for images, but {data} "
+                f"contains {kind}",
+                "omit --feature_extractor",
+            )
 
     def check_ranking(self, usable: Sequence[str] = RANKING, data: str = "") -> None:
         """Raises UserError unless --keep_best and --stop_early name metrics of evaluations.

@@ -92,8 +92,9 @@ class DataRecord:
                 raise ValueError("the record has other entries")
             shape, classes = tuple(saved["example_shape"]), saved["classes"]
             names = saved.get("class_names")
-            if classes > len(names or ()):
-                raise ValueError("classes have no names")
+            count = len(names or ())
+            if classes not in (0, count) or len(set(names or ())) != count:
+                raise ValueError("each class needs a name of its own")
             scaling, conditions = saved.get("scaling"), saved.get("conditions")
             if scaling is not None:
                 scaling = Scaling.from_dict(scaling)

@@ -12,6 +12,8 @@ if typing.TYPE_CHECKING:
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
 
+# What an example is, by the number of its axes.
+KINDS = {1: "points", 2: "signals", 3: "images", 4: "volumes"}
 _SHOWN = 5  # names of features or classes in a line
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..config import OutputSettings
 from ..data.datasets import BUILT_IN, Dataset
+from ..data.spec import KINDS
 from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
@@ -100,12 +101,7 @@ def _choose_evaluator(
     name, count = settings.feature_extractor, settings.evaluate_samples
     spec, dataset = examples.dataset.spec, examples.dataset.settings.dataset
     rank = len(spec.example_shape)
-    if rank != 3 and name not in (None, NO_EXTRACTOR):
-        kind = {1: "points", 2: "signals"}.get(rank, "volumes")
-        raise UserError(
-            f"--feature_extractor={name} is for images, but {dataset} contains {kind}",
-            "omit --feature_extractor",
-        )
+    settings.check_feature_extractor(KINDS[rank], dataset)
     if rank == 1 and dataset in BUILT_IN:
         return PointEvaluator(count, sampler, examples)
     if name == NO_EXTRACTOR or (name is None and not _are_pictures(examples.dataset)):

@@ -14,7 +14,7 @@ from absl import logging
 
 from ..config import OutputSettings
 from ..data.scaling.scaling import Scaling
-from ..data.spec import DataSpec
+from ..data.spec import KINDS, DataSpec
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import (
@@ -28,7 +28,7 @@ from ..run_directory.files import (
 )
 from .images import to_pixels
 from .pictures import GRID_SIDE, column_conditions, grid_columns, overview
-from .sampling import Sampler, interpolations, transitions
+from .sampling import Sampler, check_finite, interpolations, transitions
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv"}
@@ -64,8 +64,9 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             f"give 0 to {spec.classes - 1}",
         )
     if settings.format_of_samples == "png" and spec.example_shape[2:] not in ((1,), (3,)):
-        kinds = {1: "points", 2: "signals", 4: "volumes"}
-        kind = kinds.get(len(spec.example_shape), f"images of {spec.example_shape[-1]} channels")
+        kind = KINDS[len(spec.example_shape)]
+        if kind == "images":
+            kind += f" of {spec.example_shape[-1]} channels"
         raise UserError(
             f"--sample_format=png writes an image per sample, but this run generates {kind}",
             f"use grid, which plots the {kind.split()[0]}, or npz",
@@ -223,9 +224,11 @@ def _default_name(
 def _samples(
     settings: OutputSettings, sampler: Sampler, conditions: np.ndarray | None
 ) -> np.ndarray:
-    return sampler.sample(
+    samples = sampler.sample(
         settings.num_samples, settings.sample_class, conditions=conditions, show_progress=True
     )
+    check_finite(samples)
+    return samples
 
 
 def _overview(
@@ -247,6 +250,7 @@ def _overview(
         samples = interpolations(
             sampler, rows, columns, settings.sample_class, conditions=conditions
         )
+    check_finite(samples)
     return overview(samples, columns, scaling=scaling)
 
 

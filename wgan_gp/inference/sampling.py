@@ -12,7 +12,7 @@ import tqdm
 
 from ..data.scaling.conditions import Conditions
 from ..data.scaling.scaling import Scaling
-from ..errors import UserError
+from ..errors import UserError, shorten
 from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
@@ -237,16 +237,34 @@ def samples_in_units(
       count, label, conditions: See `Sampler.sample`.
 
     Raises:
-      UserError: If the class does not exist, or the networks take no conditions, or others.
+      UserError: If the count is no positive integer, the class does not exist, the networks take
+        no conditions, or others, or the samples are not finite.
     """
-    if label is not None and not 0 <= label < sampler.classes:
+    if not (_is_integer(count) and count > 0):
+        raise UserError(f"count={shorten(repr(count))}", "give a positive integer")
+    if label is not None and not (_is_integer(label) and 0 <= label < sampler.classes):
         classes = sampler.classes
         raise UserError(
-            f"label={label} is not a class of the generator",
+            f"label={shorten(repr(label))} is not a class of the generator",
             f"give 0 to {classes - 1}" if classes else "omit it: the generator has no classes",
         )
     samples = sampler.sample(count, label, conditions=conditions)
+    check_finite(samples)
     return samples if scaling is None else scaling.restore(samples)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_finite(samples: np.ndarray) -> None:
+    """Raises UserError if samples `[N, ...]` contain NaN or infinity."""
+    is_bad = ~np.isfinite(samples).reshape(len(samples), -1).all(axis=1)
+    if is_bad.any():
+        raise UserError(
+            f"the generator returns NaN or infinity in {is_bad.sum()} of {len(samples)} samples",
+            "use another checkpoint, or conditions that are nearer to those of the data",
+        )
 
 
 def interpolations(

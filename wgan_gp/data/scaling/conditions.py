@@ -25,6 +25,10 @@ _MOST_RECORDED = 2**10
 _MOST_RECORDED_NUMBERS = 2**13
 # The squares of larger and smaller numbers are no normal numbers of float64.
 _LARGEST, _SMALLEST = 1e150, 1e-150
+# In standard deviations from the mean, where no distribution of fewer than 10^12 examples has any.
+# Much larger numbers overflow in the networks.
+_FARTHEST = 1e6
+_FAR = 10
 _SMALL_TYPES = ("float16", "float32")
 _in_words = functools.partial(in_words, "condition")
 
@@ -161,7 +165,7 @@ class Conditions:
           flag: Their name in messages.
 
         Raises:
-          UserError: If they have another shape, are not finite, or are far from the data.
+          UserError: If they have another shape, are not finite, or are very far from the data.
         """
         try:
             given = np.asarray(values)
@@ -181,11 +185,19 @@ class Conditions:
         if not np.isfinite(rows).all():
             raise UserError(f"{flag} contains NaN or infinity", "give finite numbers")
         largest = np.abs(rows).max(axis=0)
-        if not np.isfinite(self.standardize(rows)).all():
+        distance = np.abs(self.standardize(rows))
+        if not (distance < _FARTHEST).all():
             raise UserError(
                 f"{flag} gives conditions of up to {largest.max():.3g} in size, which are too far "
                 "from those of the data",
                 "give conditions in the units of the data",
+            )
+        low, high = self.examples.min(axis=0), self.examples.max(axis=0)
+        is_far = ((distance > _FAR) & ((rows < low) | (rows > high))).any(axis=0)
+        if is_far.any():
+            logging.warning(
+                f"{flag} is more than {_FAR} standard deviations from the mean of the data in "
+                f"{_in_words(is_far)}: are the conditions in the units of the data?"
             )
         warn_if_coarse(flag, _in_words, largest - 4 * self.deviation, largest, given.dtype)
         return rows
@@ -214,7 +226,10 @@ class Conditions:
         mean, deviation, examples = (
             np.array(saved[name], np.float64) for name in ("mean", "deviation", "examples")
         )
-        return cls(mean, deviation, examples, saved["dtype"])
+        conditions = cls(mean, deviation, examples, saved["dtype"])
+        if not (np.abs(conditions.standardize(examples)) < _FARTHEST).all():
+            raise ValueError("the mean and the deviation are not those of the examples")
+        return conditions
 
 
 _is_entry = object_of(

@@ -210,12 +210,42 @@ class Scaling:
             or not all(index < count for index in values["used"])
             or len(values["names"] or values["constants"]) != count
             or (values["method"] == "whiten") != (values["whitening"] is not None)
+            or not _is_consistent(values)
         ):
             raise ValueError("the entries of the scaling do not fit each other")
         if values["whitening"] is not None:
             values["whitening"] = Whitening.from_dict(values["whitening"])
         lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
         return cls(**{**values, **lists})
+
+
+def _is_consistent(saved: dict[str, Any]) -> bool:
+    """Returns whether `Statistics.scaling` may have returned the values of an entry."""
+    low, high, offset, scale, constants = (
+        np.array(saved[name], np.float64)
+        for name in ("minimum", "maximum", "offset", "scale", "constants")
+    )
+    method, width = saved["method"], 1.0 if saved["dequantized"] else 0.0
+    if not (low <= high).all() or (constants[saved["used"]] != low).any():
+        return False
+    dtype = np.dtype(saved["dtype"] if saved["dtype"] in _INTEGERS else np.float64)
+    if dtype.kind in "iub":
+        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        integers = np.concatenate([constants, high])
+        if ((integers != np.floor(integers)) | (integers < limits[0])).any():
+            return False
+        if (integers > limits[1]).any():
+            return False
+    elif saved["dequantized"]:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, half = (low + high + width) / 2, (high - low + width) / 2
+        if method in ("minmax", "none"):
+            return bool(((offset == middle) & (scale == half)).all())
+        # No distribution in a range has a larger deviation than half of it, up to rounding.
+        slack = 1e-6 * half + 1e-12 * np.maximum(np.abs(low), np.abs(high))
+        is_inside = (np.abs(offset - middle) <= half + slack) & (scale <= half + slack)
+    return bool(is_inside.all())
 
 
 _numbers = list_of(number())

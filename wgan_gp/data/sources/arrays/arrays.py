@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from . import array_checks
 from .array_data import ArrayData
 from .array_files import open_arrays
 from .npy_files import Rows, chunks
+
+_LARGE = 2**30  # bytes, which take several seconds to read
 
 
 class ArrayReader:
@@ -241,6 +244,8 @@ class ArrayReader:
         covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
         content = hashlib.sha256()
         valid = []
+        if (size := math.prod(rows.shape) * rows.dtype.itemsize) >= _LARGE:
+            logging.info(f"note: reading {size / 2**30:.1f} GiB of {self._flag} for their range")
         with np.errstate(over="ignore", invalid="ignore"):  # see array_checks.check_range
             for first, part in chunks(rows):
                 content.update(np.ascontiguousarray(part).data)

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from ....config import DataSettings
 from ....errors import UserError, explaining, shorten
 from ...feed.pipeline import without_autotune
 from ...opened_data import MAX_CACHE_BYTES
 from ...scaling.precision import in_words, warn_if_coarse
+from ...spec import KINDS
 from ..arrays.array_files import check_conditions
 from ..labels import are_integers, is_one_hot, number_labels
 
@@ -284,9 +286,11 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
         examples = _to_float32(examples, flag)
         if examples.ndim >= 4 and np.abs(examples).max() > MAX_IMAGE:
             raise UserError(
-                f"{flag} gives images from {examples.min():g} to {examples.max():g}",
+                f"{flag} gives {KINDS[examples.ndim - 1]} from {examples.min():g} to "
+                f"{examples.max():g}",
                 "scale them to [-1, 1], or give uint8",
             )
+    _warn_if_equal(examples, flag)
     if targets is None:
         return Arrays(examples)
     if not targets.ndim or len(targets) != len(examples):
@@ -298,6 +302,13 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
     if kind == "conditions" or (kind is None and _are_conditions(targets)):
         return Arrays(examples, conditions=check_conditions(targets, flag))
     return Arrays(examples, *number_labels(targets, flag))
+
+
+def _warn_if_equal(examples: np.ndarray, flag: str) -> None:
+    """Warns of examples from which networks learn nothing, because all are the same."""
+    parts = (examples[:_BATCH_SIZE], examples)  # the first part decides for most data
+    if len(examples) > 1 and all((part == examples[:1]).all() for part in parts):
+        logging.warning(f"{flag} gives {len(examples)} examples that are all equal")
 
 
 def _to_float32(examples: np.ndarray, flag: str) -> np.ndarray:
