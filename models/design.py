@@ -16,7 +16,7 @@ class Design:
     Attributes:
       example_shape: `(D, H, W, C)` for volumes, `(H, W, C)` for images, `(T, C)` for signals,
         `(D,)` for points.
-      latent_size: Length of a latent vector.
+      latent_size: Length of a latent vector, with the noise of one-hot groups at its end.
       model_width: Width of the critic: units of a hidden layer, or the number of channels that the
         module of the network specifies.
       generator_width: Width of the generator, likewise.
@@ -24,6 +24,10 @@ class Design:
       bounded: Whether the examples lie in [-1, 1]. If so, the generator of volumes, images or
         signals ends in tanh, otherwise in a linear layer. A generator of points always ends in a
         linear layer.
+      one_hot: For a typed table, the groups of features of which one is 1 and the others are 0, as
+        pairs of the first one and their number; see one_hot.
+      masked: Pairs of a feature that is 0 unless another one is 1, and that other one.
+      pack: Number of examples that the critic scores together, as in PacGAN; see packing.
       classes: Number of classes; 0 for networks without labels.
       condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
         networks without conditions. Excludes `classes`.
@@ -51,6 +55,9 @@ class Design:
     generator_width: int
     model_depth: int = 3
     bounded: bool = True
+    one_hot: tuple[tuple[int, int], ...] = ()
+    masked: tuple[tuple[int, int], ...] = ()
+    pack: int = 1
     classes: int = 0
     condition_size: int = 0
     conditioning: str = "none"
@@ -65,6 +72,11 @@ class Design:
     sampling_statistics: str = "accumulated"
     fused_resampling: bool = False
     precision: str = "float32"
+
+    @property
+    def noise_size(self) -> int:
+        """Number of the last latents that are the noise of one-hot groups."""
+        return sum(count for _, count in self.one_hot)
 
 
 class DesignError(ValueError):

@@ -9,7 +9,7 @@ import math
 
 import tensorflow as tf
 
-from . import heads, normalization
+from . import heads, normalization, one_hot, packing
 from .activations import critic_activation, generator_activation
 from .convolutions import Dense
 from .design import Design
@@ -23,11 +23,12 @@ def generator(design: Design) -> tf.keras.Model:
     """
     latents = tf.keras.Input([design.latent_size], name="latents")
     labels = heads.label_input(design)
+    code, noise = one_hot.split_noise(design, latents) if design.one_hot else (latents, None)
     if design.classes:
         vectors = heads.label_vectors(design, labels)
-        x = tf.keras.layers.Concatenate(name="latents_and_labels")([latents, vectors])
+        x = tf.keras.layers.Concatenate(name="latents_and_labels")([code, vectors])
     else:
-        x = heads.with_conditions(design, latents, labels)
+        x = heads.with_conditions(design, code, labels)
     for index in range(1, design.model_depth + 1):
         x = _dense(design, design.generator_width, f"dense_{index}")(x)
         x = generator_activation(
@@ -37,6 +38,11 @@ def generator(design: Design) -> tf.keras.Model:
     x = tf.keras.layers.Reshape(design.example_shape, dtype="float32", name="reshape")(x)
     if len(design.example_shape) > 1:  # a point may lie anywhere
         x = heads.bounded(design, x)
+    if design.one_hot:
+        groups = one_hot.OneHotGroups(
+            design.one_hot, design.masked, dtype="float32", name="one_hot_groups"
+        )
+        x = groups([x, noise])
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 
@@ -48,7 +54,7 @@ def critic(design: Design) -> tf.keras.Model:
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
     labels = heads.critic_labels(design)
-    x = heads.concatenated(design, x, labels)
+    x = packing.packed(design, heads.concatenated(design, x, labels))
     normalize = normalization.critic_normalizer(design)
     for index in range(1, design.model_depth + 1):
         if index == design.model_depth:
@@ -59,6 +65,7 @@ def critic(design: Design) -> tf.keras.Model:
         x = critic_activation(
             design.activation, name=f"activation_{index}", dtype=design.precision
         )(x)
+    x = packing.unpacked(design, x, examples)
     return heads.critic(design, [examples, *labels], x)
 
 

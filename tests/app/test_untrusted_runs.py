@@ -270,7 +270,7 @@ SCALING = {
 CONDITIONS = {"mean": [0.0], "deviation": [1.0], "examples": [[0.5]], "dtype": "float32"}
 ZERO, NAN = (base64.b64encode(np.array([x]).tobytes()).decode() for x in (0.0, np.nan))
 WHITENING = dataclasses.asdict(Whitening.of(np.zeros(1), np.eye(1)))
-NONE = dict.fromkeys(("fingerprint", "class_names", "size"))
+NONE = dict.fromkeys(("fingerprint", "class_names", "size", "table"))
 RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": CONDITIONS}
 
 

@@ -439,9 +439,7 @@ def test_arrays_of_images_need_a_network_only_if_it_is_a_classifier(
     real = FakeExamples(np.clip(normal(30, side, 5, 3), -1, 1), np.arange(30) % max(labels, 1))
     real.dataset.label_count = labels
     real.dataset.settings.dataset = "array"
-    real.dataset.spec = types.SimpleNamespace(
-        example_shape=(side, 5, 3), bounded=settings.pop("bounded", True)
-    )
+    real.dataset.spec = DataSpec((side, 5, 3), 0, settings.pop("bounded", True))
     monkeypatch.setattr(evaluator, "make_extractor", lambda *arguments: None)
     monkeypatch.setattr(evaluator, "ImageEvaluator", lambda *arguments: None)
     made = evaluator.make_evaluator(Config(**settings), None, FakeSampler(real.data), real, None)

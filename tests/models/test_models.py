@@ -375,6 +375,7 @@ def test_build_and_check_accept_all_settings():
         "critic_pooling": "mean",
         "attention": 0,
         "minibatch_stddev": 2,
+        "pack": 1,
         "batch_norm_momentum": 0.9,
         "sampling_statistics": "batch",
         "precision": "float32",

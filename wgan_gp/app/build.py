@@ -21,6 +21,7 @@ from ..training.augmentation import Augmentation, AugmentedObjective, Consistent
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective
+from ..training.packing import PackedObjective
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
@@ -89,6 +90,7 @@ def generator_builder(
 
 def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
     """Returns the arguments with which a registry builds the networks of a run."""
+    table = spec.table
     return {
         "example_shape": spec.example_shape,
         "classes": spec.classes,
@@ -96,6 +98,8 @@ def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
         "condition_size": spec.condition_size,
         "fused_resampling": devices.use_fused_resampling(config.fused_resampling),
         **config.design,
+        "latent_size": config.latent_size + spec.noise_size,
+        **({} if table is None else {"one_hot": table.one_hot, "masked": table.masked}),
     }
 
 
@@ -104,7 +108,7 @@ def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpe
     return Sampler(
         generator,
         devices.strategy,
-        latent_size=config.latent_size,
+        latent_size=config.latent_size + spec.noise_size,
         seed=config.sampling_seed,
         classes=spec.classes,
         conditions=spec.conditions,
@@ -240,6 +244,8 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
     if state.critic_optimizer is None:
         raise missing_optimizers()
     objective = with_consistency(make_objective(config, library), config)
+    if config.pack > 1:
+        objective = PackedObjective(objective, config.pack)
     objective = with_regularization(objective, state.generator, state.critic)
     if config.augment in ("diffaugment", "ada"):
         augmentation = Augmentation(config.transformations, state.augment_probability)
@@ -250,7 +256,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         objective=objective,
         global_mean=library.losses.global_mean,
         optimization=config,
-        latent_size=config.latent_size,
+        latent_size=config.latent_size + spec.noise_size,
         classes=spec.classes,
         critic_takes_labels=config.critic_takes_labels,
         conditions=None if spec.conditions is None else spec.conditions.table,

@@ -62,10 +62,8 @@ class LoadedGenerator:
     spec: DataSpec
 
     def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
-        """Returns samples as `Result.sample` does; those of tables are arrays."""
-        return samples_in_units(
-            self.sampler, self.spec.scaling, count, label, conditions=conditions
-        )
+        """Returns samples as `Result.sample` does; those of a table of numbers are an array."""
+        return samples_in_units(self.sampler, self.spec.units, count, label, conditions=conditions)
 
 
 def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:

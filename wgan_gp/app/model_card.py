@@ -49,7 +49,7 @@ def files_of(saved: SavedRun, run: RestoredRun, origin: str) -> dict[str, bytes 
       origin: The export as an argument of `wgan_gp.load`.
     """
     spec = saved.spec
-    draw = functools.partial(overview, scaling=spec.scaling)
+    draw = functools.partial(overview, units=spec.units)
     picture = sample_sheet(run.sampler, len(spec.example_shape), draw)
     return {CARD: _card(saved, run, origin), PICTURE: tf.io.encode_png(picture).numpy()}
 
@@ -85,7 +85,8 @@ def _network(saved: SavedRun, run: RestoredRun) -> str:
     origin = "code of the author" if is_own else f"`{config.generator_model or config.model}`"
     average = run.state.generator_average
     weights = sum(math.prod(weight.shape) for weight in run.state.sampling_generator.weights)
-    inputs = [f"latent vectors of length {config.latent_size}, drawn from N(0, I),"]
+    size = config.latent_size + spec.noise_size
+    inputs = [f"latent vectors of length {size}, drawn from N(0, I),"]
     if spec.conditions is not None:
         inputs.append(f"and conditions of {count_of(spec.conditions.size, 'number')}")
     elif spec.classes:

@@ -99,6 +99,7 @@ def kinds_of_metrics(config: Config, rank: int) -> list[str]:
         rank,
         built_in=config.dataset in BUILT_IN,
         feature_extractor=config.feature_extractor,
+        is_typed=config.column_types is not None,
     )
 
 

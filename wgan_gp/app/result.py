@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..data.tables.table import Table
 from ..inference import export
 from ..inference.sampling import samples_in_units
 from ..run_directory.json_files import read_log
@@ -71,7 +72,8 @@ class Result:
         """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
 
         Samples of arrays (--dataset=array) are in the units of the data. If the data was given as a
-        DataFrame, the samples are one, with the columns of the data that the networks use.
+        DataFrame, or is a typed table (--column_types), the samples are a DataFrame, with the
+        columns of the data that the networks use.
 
         Args:
           count: The number of samples. Sample i does not depend on it.
@@ -83,9 +85,11 @@ class Result:
           UserError: If there is no such class, or the networks take no conditions, or others.
         """
         dataset, sampler = self.run.dataset, self.run.sampler
-        scaling = dataset.scaling
-        samples = samples_in_units(sampler, scaling, count, label, conditions=conditions)
-        if scaling is None:
+        units = dataset.spec.units
+        samples = samples_in_units(sampler, units, count, label, conditions=conditions)
+        if isinstance(units, Table):
+            return dataset.with_given_columns(samples)
+        if units is None:
             return samples
         _, labels = sampler.noise(count, label, conditions=conditions)
         used = None if sampler.conditions is None else sampler.conditions_of(count, conditions)

@@ -184,12 +184,12 @@ class SampleHook(WritingHook):
     def __init__(self, run: Run, writer: Writer):
         super().__init__(run, run.config.sample_interval)
         self._writer = writer
-        self._sample_images = make_sample_images(run.sampler, run.data, run.dataset.scaling)
+        self._sample_images = make_sample_images(run.sampler, run.data, run.dataset.spec.units)
         self._has_begun = False
 
     def begin(self, iteration: int) -> None:
         if iteration == 0 and not self._has_begun:
-            self._write(0, real_images(self._run.data, self._run.dataset.scaling))
+            self._write(0, real_images(self._run.data, self._run.dataset.spec.units))
         self._has_begun = True
 
     def act(self, loop: LoopResult) -> None:

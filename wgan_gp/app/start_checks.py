@@ -81,7 +81,8 @@ def check_user_code(
         return
     if "critic" in user:
         _check_critic(critic, config, library, examples, labels, finite_differences=True)
-    latents = tf.random.stateless_normal([len(examples), config.latent_size], seed=[0, 0])
+    latent_size = config.latent_size + spec.noise_size
+    latents = tf.random.stateless_normal([len(examples), latent_size], seed=[0, 0])
     is_conditional = spec.classes or spec.condition_size
     check_objective(
         make_objective(config, library),
@@ -130,7 +131,7 @@ def _check_critic(
     findings = library.losses.check_critic(
         critic,
         examples,
-        group_size=max(1, config.minibatch_stddev),
+        group_size=config.group_size,
         finite_differences=finite_differences and config.has_gradient_penalty,
     )
     is_of_user = "critic" in find_user_networks(config, library.models)
@@ -159,6 +160,6 @@ def _score(critic: Any, config: Config, labels: tf.Tensor) -> Callable[[tf.Tenso
 def _first_examples(
     config: Config, data: InMemoryData | StreamedData
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns examples, a multiple of the groups of --minibatch_stddev, and their labels."""
-    group = max(1, config.minibatch_stddev)
+    """Returns examples, whole groups of --minibatch_stddev or --pack, and their labels."""
+    group = config.group_size
     return first_examples(data, max(min(_EXAMPLES, config.batch_size) // group, 2) * group)

@@ -96,6 +96,8 @@ def train(
         run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
         logging.info(f"note: {run.dataset.describe(run.data.size)}")
+        if run.dataset.table is not None:
+            logging.info(run.dataset.table.describe())
         logging.info(f"training on {run.devices.describe()}")
         if run.devices.platform == "TPU":
             warn_of_padding(run)

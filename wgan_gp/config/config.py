@@ -261,11 +261,12 @@ class Config(
                     f"examples that each replica has of --{name}={value}",
                     f"use a multiple of {parts}",
                 )
-            group = self.minibatch_stddev
-            if group > 1 and value // parts % group:
+            group = self.group_size
+            if value // parts % group:
                 kind = "micro-batch" if self.accumulate > 1 else "replica"
+                flag = "pack" if self.pack > 1 else "minibatch_stddev"
                 raise UserError(
-                    f"--minibatch_stddev={group} does not divide the {value // parts} examples "
+                    f"--{flag}={group} does not divide the {value // parts} examples "
                     f"that each {kind} has of --{name}={value}",
                     f"use a multiple of {parts * group}",
                 )

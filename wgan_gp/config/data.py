@@ -115,6 +115,15 @@ class DataSettings(Seeded):
         "commas (docs/conditions.md).",
         affects="data",
     )
+    column_types: str | None = setting(
+        None,
+        "Read a table with texts, dates and missing values: auto finds the type of each column, "
+        "and a JSON file gives those of some (docs/tables.md). Default: all columns are numbers.",
+        path=True,
+        affects="data",
+        of_run=("auto",),
+        needed_by=("evaluate", "score"),
+    )
     image_feature: str | None = setting(
         None,
         "Name of the feature of TFRecords that contains the image. Default: image, image/encoded, "

@@ -209,9 +209,9 @@ class OutputSettings(Section):
     sample_format: str | None = setting(
         None,
         "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
-        "files), npz or npy (arrays), or csv (a table of points). Default: npz, npy or csv if "
-        "--output ends so, otherwise grid.",
-        choices=("grid", "interpolation", "png", "npz", "npy", "csv"),
+        "files), npz or npy (arrays), csv (a table), or parquet (a typed table). Default: npz, "
+        "npy, csv or parquet if --output ends so, otherwise grid.",
+        choices=("grid", "interpolation", "png", "npz", "npy", "csv", "parquet"),
         affects="nothing",
     )
     num_samples: int = setting(
@@ -343,7 +343,8 @@ class OutputSettings(Section):
     def format_of_samples(self) -> str:
         """The format of --mode=sample."""
         ending = (self.output or "").rpartition(".")[2].lower()
-        return self.sample_format or (ending if ending in ("npz", "npy", "csv") else "grid")
+        is_format = ending in ("npz", "npy", "csv", "parquet")
+        return self.sample_format or (ending if is_format else "grid")
 
     @property
     def patience(self) -> tuple[str, int] | None:

@@ -9,6 +9,11 @@ from collections.abc import Iterable
 MINIMIZED = {
     "images": ("fid", "kid"),
     "points": ("wasserstein",),
+    "tables": (
+        *("association_error", "total_variation", "total_variation_largest", "missing_error"),
+        *("feature_wasserstein", "feature_wasserstein_largest", "kolmogorov_smirnov"),
+        "kolmogorov_smirnov_largest",
+    ),
     "arrays": (
         *("feature_wasserstein", "feature_wasserstein_largest", "kolmogorov_smirnov"),
         *("kolmogorov_smirnov_largest", "correlation_error", "spectrum_error"),
@@ -21,10 +26,11 @@ MAXIMIZED = {
         *("class_accuracy", "smallest_class"),
     ),
     "points": ("modes_covered", "high_quality_share"),
+    "tables": ("synthetic_trained_accuracy", "synthetic_trained_r2"),
     "arrays": ("synthetic_trained_accuracy", "synthetic_trained_r2"),
 }
-_MAXIMIZED = [*itertools.chain(*MAXIMIZED.values())]
-RANKING = [*itertools.chain(*MINIMIZED.values()), *_MAXIMIZED]
+_MAXIMIZED = [*dict.fromkeys(itertools.chain(*MAXIMIZED.values()))]
+RANKING = [*dict.fromkeys(itertools.chain(*MINIMIZED.values())), *_MAXIMIZED]
 
 
 def is_maximized(metric: str) -> bool:
@@ -32,14 +38,19 @@ def is_maximized(metric: str) -> bool:
     return metric in _MAXIMIZED
 
 
-def kinds_of_data(rank: int, *, built_in: bool, feature_extractor: str | None) -> list[str]:
+def kinds_of_data(
+    rank: int, *, built_in: bool, feature_extractor: str | None, is_typed: bool = False
+) -> list[str]:
     """Returns the kinds of metrics that evaluations may contain, the most likely one first.
 
     Args:
       rank: The number of axes of an example.
       built_in: Whether the dataset is built in.
       feature_extractor: The value of --feature_extractor.
+      is_typed: Whether the data is a typed table.
     """
+    if is_typed:
+        return ["tables"]
     if rank != 3 or feature_extractor == "none":
         return ["points" if rank == 1 and built_in else "arrays"]
     if feature_extractor or built_in:

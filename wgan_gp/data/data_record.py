@@ -16,6 +16,7 @@ from .datasets import Dataset
 from .scaling.conditions import Conditions
 from .scaling.scaling import Scaling
 from .spec import DataSpec, is_normalized
+from .tables.table import Table
 
 _REMEDY = "start the run's training again, which writes the file"
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
@@ -75,6 +76,7 @@ class DataRecord:
             "classes": spec.classes,
             "fingerprint": self.fingerprint,
             "scaling": None if spec.scaling is None else spec.scaling.to_dict(),
+            "table": None if spec.table is None else spec.table.to_dict(),
             "conditions": None if spec.conditions is None else spec.conditions.to_dict(),
             "class_names": None if spec.class_names is None else list(spec.class_names),
             "size": self.size,
@@ -96,6 +98,9 @@ class DataRecord:
             if classes not in (0, count) or len(set(names or ())) != count:
                 raise ValueError("each class needs a name of its own")
             scaling, conditions = saved.get("scaling"), saved.get("conditions")
+            table = None if saved.get("table") is None else Table.from_dict(saved["table"])
+            if table is not None and (shape, scaling) != ((table.size,), None):
+                raise ValueError("the table does not fit the shape")
             if scaling is not None:
                 scaling = Scaling.from_dict(scaling)
                 if not scaling.fits(shape):
@@ -109,6 +114,7 @@ class DataRecord:
                 conditions,
                 tuple(names) if names else None,
                 scaling,
+                table,
             )
             return cls(spec, saved.get("fingerprint"), saved.get("size"))
         except ValueError:

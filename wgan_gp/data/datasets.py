@@ -20,10 +20,12 @@ from .spec import DataSpec, count_of, is_normalized
 
 if typing.TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
     from .opened_data import InMemoryData, OpenedData, StreamedData
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
+    from .tables.table import Table
 
 FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
@@ -112,7 +114,7 @@ class Dataset:
         shape = self._reader.example_shape
         bounded = getattr(self._reader, "bounded", is_normalized(shape))
         names = self._reader.class_names or None
-        return DataSpec(shape, self._classes, bounded, conditions, names, self.scaling)
+        return DataSpec(shape, self._classes, bounded, conditions, names, self.scaling, self.table)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -123,6 +125,11 @@ class Dataset:
     def scaling(self) -> Scaling | None:
         """The scaling of an array, None for other datasets."""
         return getattr(self._reader, "scaling", None)
+
+    @property
+    def table(self) -> Table | None:
+        """The columns of a typed table, None for other datasets."""
+        return getattr(self._reader, "table", None)
 
     def as_given(
         self, samples: np.ndarray, labels: np.ndarray | None, conditions: np.ndarray | None
@@ -137,6 +144,10 @@ class Dataset:
         if not hasattr(self._reader, "to_frame"):
             return samples
         return self._reader.to_frame(samples, labels, conditions)
+
+    def with_given_columns(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """Returns samples of a typed table with the labels of columns that Python gave."""
+        return self._reader.with_given_columns(samples)
 
     @property
     def resizable(self) -> bool:
@@ -172,7 +183,11 @@ class Dataset:
 
     def use_recorded(self, spec: DataSpec) -> None:
         """Scales examples and conditions, and numbers classes, as at the beginning of the run."""
-        if self.takes_record and (spec.scaling is None) == (self.scaling is None):
+        is_alike = (spec.scaling is None, spec.table is None) == (
+            self.scaling is None,
+            self.table is None,
+        )
+        if self.takes_record and is_alike:
             self._reader.use_spec(spec)
             self._held_out = None
             self._set_classes()
@@ -313,7 +328,9 @@ class Dataset:
                 "omit it",
             )
         settings = dataclasses.replace(self.settings, data_dir=path, cache="off")
-        if self.scaling is None:  # pictures, which are made to have the shape of the training data
+        if (
+            self.scaling is None and self.table is None
+        ):  # pictures, which are made to have the shape of the training data
             height, width, channels = self.spec.example_shape
             settings = dataclasses.replace(
                 settings, image_size=image_size_of(height, width), image_channels=channels
@@ -354,7 +371,13 @@ def find_dataset(
     flag = "data" if settings.dataset == PYTHON else f"--dataset={settings.dataset}"
     function = called_once(function)
     reader: Any
-    if is_frame(call(function, settings, settings.split, flag)):
+    if settings.column_types is not None:
+        from .tables.reader import TypedFrameReader  # noqa: PLC0415
+
+        reader = TypedFrameReader(
+            settings, lambda split: call(function, settings, split, flag), flag
+        )
+    elif is_frame(call(function, settings, settings.split, flag)):
         reader = FrameReader(settings, function, flag)
     else:
         refuse_columns(flag, settings)
@@ -378,6 +401,10 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
         if settings.dataset == "tfrecord":
             source = tfrecords.find_source(settings, flag)
             return SourceReader(source, settings.split, settings.data_cache)
+        if settings.dataset == "array" and settings.column_types is not None:
+            from .tables.reader import read_table  # noqa: PLC0415
+
+            return typing.cast(DatasetReader, read_table(settings, flag))
         if settings.dataset == "array":
             return typing.cast(DatasetReader, arrays.ArrayReader(settings, flag))
         return SourceReader(prepared.find_source(settings), settings.split)
@@ -392,7 +419,7 @@ def _check_flags(settings: DataSettings) -> None:
             "omit it",
         )
     of_arrays: dict[str, Any] = {"scaling": "minmax", "invalid": "refuse"}
-    of_arrays |= dict.fromkeys(["drop_columns", "condition_columns"])
+    of_arrays |= dict.fromkeys(["drop_columns", "condition_columns", "column_types"])
     if settings.dataset != "image_folder":
         of_arrays["label_column"] = None
     for name, default in of_arrays.items():

@@ -11,6 +11,7 @@ from ..errors import shorten
 if typing.TYPE_CHECKING:
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
+    from .tables.table import Table
 
 # What an example is, by the number of its axes.
 KINDS = {1: "points", 2: "signals", 3: "images", 4: "volumes"}
@@ -40,6 +41,7 @@ class DataSpec:
       class_names: The names of the classes of the data in the order of their numbers, also for an
         unconditional run; None without labels.
       scaling: The scaling of an array; None for other data.
+      table: The columns of a typed table; None for other data.
     """
 
     example_shape: tuple[int, ...]
@@ -48,11 +50,22 @@ class DataSpec:
     conditions: Conditions | None = None
     class_names: tuple[str, ...] | None = None
     scaling: Scaling | None = None
+    table: Table | None = None
 
     @property
     def condition_size(self) -> int:
         """The length K of the conditions of a run with conditions, else 0."""
         return 0 if self.conditions is None else self.conditions.size
+
+    @property
+    def units(self) -> Scaling | Table | None:
+        """The object that restores samples in the units of the data; None for pictures."""
+        return self.table or self.scaling
+
+    @property
+    def noise_size(self) -> int:
+        """The number of latents, after those of --latent_size, that draw categories of a table."""
+        return 0 if self.table is None else self.table.noise_size
 
     def describe(
         self,
@@ -67,6 +80,10 @@ class DataSpec:
           label_column: The column of a table that contains the labels, or None.
           condition_names: The columns of a table that contain conditions.
         """
+        if self.table is not None:
+            columns = count_of(len(self.table.names), "column")
+            found = "examples" if size is None else count_of(size, "example")
+            return f"{found} of {columns}, {count_of(self.table.size, 'feature')} in all"
         *sides, last = self.example_shape
         names = None if self.scaling is None else self.scaling.names
         kinds = {

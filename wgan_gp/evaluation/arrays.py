@@ -73,11 +73,12 @@ class TableEvaluator:
         farthest = np.unravel_index(by_feature.argmax(), samples.shape[1:])
         self.metadata |= {"samples": len(samples), "farthest_feature": self._name(farthest)}
         samples = np.clip(samples, *self._bounds)
-        values["two_sample_accuracy"] = learned.two_sample_accuracy(samples, real.examples)
+        values["two_sample_accuracy"] = learned.two_sample_accuracy(
+            self._classified(samples), self._classified(real.examples)
+        )
         values["two_sample_floor"] = self._two_sample_floor
         values |= self._closeness(samples)
-        if real.labels is not None:
-            values |= self._transfer(samples, real.labels)
+        values |= self._transfer(samples, real.labels)
         return {f"evaluation/{name}": float(value) for name, value in values.items()}
 
     def compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
@@ -163,7 +164,7 @@ class TableEvaluator:
 
     @functools.cached_property
     def _two_sample_floor(self) -> float:
-        return learned.two_sample_accuracy(*np.split(self._real.examples, 2))
+        return learned.two_sample_accuracy(*np.split(self._classified(self._real.examples), 2))
 
     @functools.cached_property
     def _held_out(self) -> RealExamples | None:
@@ -171,12 +172,22 @@ class TableEvaluator:
         held_out = self._examples.read_held_out(self._count)
         return None if held_out is None else RealExamples(self._restore(held_out[0]), held_out[1])
 
+    def _classified(self, examples: np.ndarray) -> np.ndarray:
+        """Returns examples as classifiers see them."""
+        return examples
+
     def _closeness(self, samples: np.ndarray) -> dict[str, float]:
         """Compares the distances of samples to the data with those of other real examples."""
+        return self._closeness_of_rows(samples, learned.comparable)
+
+    def _closeness_of_rows(
+        self, samples: np.ndarray, comparable: Callable[[list[np.ndarray]], list[np.ndarray]]
+    ) -> dict[str, float]:
+        """Returns `_closeness` by the distances of the rows that `comparable` makes of examples."""
         sets = [samples, self._real.examples]
         if self._held_out is not None:
             sets.append(self._held_out.examples)
-        compared, data, *held_out = learned.comparable(sets)
+        compared, data, *held_out = comparable(sets)
         # Each real example is held out from the others.
         inside = learned.nearest_distances(data, data, without_itself=True)
         if held_out:
@@ -193,8 +204,10 @@ class TableEvaluator:
             "closer_than_real_floor": floor.closer_share,
         }
 
-    def _transfer(self, samples: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _transfer(self, samples: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
         """Trains on samples and on real examples, and tests on other real examples."""
+        if labels is None:
+            return {}
         name = "accuracy" if labels.ndim == 1 else "r2"
         held_out, real = self._held_out, self._real.examples
         # Held-out examples may lack labels, which are then all 0.

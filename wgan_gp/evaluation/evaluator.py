@@ -22,6 +22,7 @@ from .examples import ArrayCache, Arrays, Examples, check_finite, check_samples,
 from .extractors import Extractor, default_extractor, make_extractor, quantize, run_on_replicas
 from .points import PointEvaluator
 from .reference import Reference
+from .tables import TypedTableEvaluator
 
 # Features `[N, D]`, and probabilities `[N, K]` or None if the extractor has none.
 Outputs = tuple[np.ndarray, np.ndarray | None]
@@ -104,6 +105,8 @@ def _choose_evaluator(
     settings.check_feature_extractor(KINDS[rank], dataset)
     if rank == 1 and dataset in BUILT_IN:
         return PointEvaluator(count, sampler, examples)
+    if spec.table is not None:
+        return TypedTableEvaluator(count, sampler, examples, spec.table)
     if name == NO_EXTRACTOR or (name is None and not _are_pictures(examples.dataset)):
         evaluator = SignalEvaluator if rank == 2 else TableEvaluator
         names = getattr(examples.dataset, "names", None)

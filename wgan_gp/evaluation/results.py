@@ -39,6 +39,10 @@ _EXPLANATIONS = {
     "kolmogorov_smirnov": "mean Kolmogorov-Smirnov statistic of a feature; 0 is best",
     "kolmogorov_smirnov_largest": "largest statistic of a feature",
     "correlation_error": "mean difference of the correlations of two features",
+    "total_variation": "mean distance of the shares of a column's categories; 0 is best",
+    "total_variation_largest": "largest distance of a column",
+    "missing_error": "mean difference of the shares of missing values",
+    "association_error": "mean difference of the associations of two columns",
     "spectrum_error": "log-spectral distance of the power spectra, in decibels",
     "autocorrelation_error": "mean difference of the autocorrelations",
     "two_sample_accuracy": "accuracy of telling samples from data; 0.5 is best",
@@ -47,8 +51,8 @@ _EXPLANATIONS = {
     "closer_than_real": "share closer to the data than a real example; copies: 1, best: 0.5",
     "synthetic_trained_accuracy": "trained on samples, tested on real examples",
     "real_trained_accuracy": "trained on real examples, tested on real examples",
-    "synthetic_trained_r2": "R^2 of conditions: trained on samples, tested on real examples",
-    "real_trained_r2": "R^2 of conditions: trained on real examples, tested on real examples",
+    "synthetic_trained_r2": "R^2 of conditions or a target: trained on samples, tested on real",
+    "real_trained_r2": "R^2 of conditions or a target: trained on real, tested on real",
 }
 
 

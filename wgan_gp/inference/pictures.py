@@ -11,6 +11,7 @@ import numpy as np
 from ..data.feed.pipeline import first_examples
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.scaling.scaling import Scaling
+from ..data.tables.table import Table
 from .images import channel_grids, image_grid, middle_slices, rescale
 from .sampling import Sampler, interpolations
 
@@ -26,7 +27,7 @@ def overview(
     columns: int,
     *,
     real: np.ndarray | None = None,
-    scaling: Scaling | None = None,
+    units: Scaling | Table | None = None,
 ) -> np.ndarray:
     """Draws examples as one picture, which depends on their shape.
 
@@ -34,6 +35,7 @@ def overview(
     |---|---|
     | `[N, 2]` | a plot of points |
     | `[N, D]` | histograms of the features, and their correlations |
+    | typed table | histograms of the columns, and their associations |
     | `[N, T, C]` | a grid of line plots |
     | `[N, H, W, 1]`, `[N, H, W, 3]` | a grid of gray images, or of color images |
     | `[N, H, W, C]` | a grid of gray images for each channel |
@@ -44,12 +46,15 @@ def overview(
       columns: The number of signals or images in a row.
       real: Normalized examples of the dataset, `[M, ...]`, which set the scales and are shown in
         gray by plots of points and of features. Without them, `examples` set the scales.
-      scaling: The scaling of an array, which gives the units and the names of plots; None for other
-        data, whose gray and color images are in [-1, 1].
+      units: The scaling of an array, or the columns of a typed table, which give the units and the
+        names of plots; None for other data, whose gray and color images are in [-1, 1].
 
     Returns:
       uint8 `[H', W', 1 or 3]`.
     """
+    if isinstance(units, Table):
+        return _table_plot(units, examples, real)
+    scaling = units
     if _is_gray_or_color(examples.shape[1:]):
         is_bounded = scaling is None or scaling.bounded
         return image_grid(_flat(examples if is_bounded else rescale(examples, real)), columns)
@@ -66,6 +71,22 @@ def overview(
     if samples.ndim == 3:
         return plots.render(plots.plot_signals, samples, real, names, columns)
     return plots.render(plots.plot_points if size == 2 else plots.plot_table, samples, real, names)
+
+
+def _table_plot(table: Table, samples: np.ndarray, real: np.ndarray | None) -> np.ndarray:
+    from . import plots  # noqa: PLC0415
+
+    sets = [samples] if real is None else [samples, real]
+    heatmaps = [table.associations(each) for each in sets]
+    numbers = [table.numbers(each) for each in sets]
+    return plots.render(
+        plots.plot_table,
+        numbers[0],
+        None if real is None else numbers[1],
+        list(table.names),
+        heatmaps=heatmaps,
+        title="associations",
+    )
 
 
 def _is_gray_or_color(example_shape: Sequence[int]) -> bool:
@@ -94,20 +115,20 @@ def column_conditions(sampler: Sampler, columns: int) -> np.ndarray | None:
 
 
 def make_sample_images(
-    sampler: Sampler, data: InMemoryData | StreamedData, scaling: Scaling | None = None
+    sampler: Sampler, data: InMemoryData | StreamedData, units: Scaling | Table | None = None
 ) -> Callable[[], dict[str, np.ndarray]]:
     """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag.
 
     Args:
       sampler: Draws the samples.
       data: The training data, which sets the scales of plots.
-      scaling: The scaling of an array; None for other data.
+      units: See `overview`.
     """
     rank = len(data.example_shape)
-    is_bounded = scaling is None or scaling.bounded
+    is_bounded = not isinstance(units, Scaling) or units.bounded
     needs_no_scale = is_bounded and _is_gray_or_color(data.example_shape)
     real = None if needs_no_scale else _first_for_plots(data)
-    draw = functools.partial(overview, real=real, scaling=scaling)
+    draw = functools.partial(overview, real=real, units=units)
 
     def draw_images() -> dict[str, np.ndarray]:
         images = {"samples": sample_sheet(sampler, rank, draw)}
@@ -142,7 +163,7 @@ def _rows(rank: int) -> int:
 
 
 def real_images(
-    data: InMemoryData | StreamedData, scaling: Scaling | None = None
+    data: InMemoryData | StreamedData, units: Scaling | Table | None = None
 ) -> dict[str, np.ndarray]:
     """Returns a grid of the first real images or signals, by tag, or nothing for points and tables.
 
@@ -150,14 +171,14 @@ def real_images(
 
     Args:
       data: The training data.
-      scaling: The scaling of an array; None for other data.
+      units: See `overview`.
     """
     rank = len(data.example_shape)
     if rank == 1:
         return {}
     rows = _rows(rank)
     examples = first_examples(data, rows**2)[0].numpy()
-    return {"real": overview(examples, rows, scaling=scaling)}
+    return {"real": overview(examples, rows, units=units)}
 
 
 def _first_for_plots(data: InMemoryData | StreamedData) -> np.ndarray:

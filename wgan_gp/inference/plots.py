@@ -176,7 +176,14 @@ _HISTOGRAM_WIDTH, _HISTOGRAM_HEIGHT = 150, 104  # with the name, the range and a
 _MIN_HEATMAP, _MAX_HEATMAP = 180, 560  # sides in pixels
 
 
-def plot_table(samples: np.ndarray, real: np.ndarray | None, names: Sequence[str]) -> Figure:
+def plot_table(
+    samples: np.ndarray,
+    real: np.ndarray | None,
+    names: Sequence[str],
+    *,
+    heatmaps: Sequence[np.ndarray] | None = None,
+    title: str = "correlations",
+) -> Figure:
     """Plots the distribution of each feature and the correlations of all features.
 
     A histogram shows the shares of real examples in gray behind those of the samples in blue, over
@@ -188,6 +195,9 @@ def plot_table(samples: np.ndarray, real: np.ndarray | None, names: Sequence[str
       samples: `[N, D]`. Values that are not finite are left out.
       real: Examples of the dataset, `[M, D]`. Without them, the samples set the ranges.
       names: The names of the features.
+      heatmaps: Matrices `[D, D]` from -1 to 1 in the place of the correlations, of the samples and
+        of the real examples.
+      title: What the heatmaps show.
     """
     tables = [each for each in (samples, real) if each is not None]
     shown = min(len(names), MAX_PANELS)
@@ -206,15 +216,16 @@ def plot_table(samples: np.ndarray, real: np.ndarray | None, names: Sequence[str
         size = (_HISTOGRAM_WIDTH - 14, _HISTOGRAM_HEIGHT - 2 * _LINE - 10)
         axes = _add_axes(figure, (*place, *size))
         _draw_histogram(axes, _fit(names[index], size[0]), [each[:, index] for each in tables])
-    for number, table in enumerate(tables):
+    heatmaps = heatmaps or [correlations(table[:, :MAX_CORRELATED]) for table in tables]
+    for number, matrix in enumerate(heatmaps):
         top = 2 * _LINE + number * (side + heatmap)
         axes = _add_axes(figure, (wide + 20, top, side, side))
         scale = _add_axes(figure, (wide + 40, top + side + 6, side - 40, 8))
         more = f" (first {MAX_CORRELATED})" if len(names) > MAX_CORRELATED else ""
-        title = f"correlations: {('samples', 'real')[number]}{more}"
-        axes.set_title(_fit(title, side), loc="left", y=1)
+        text = f"{title}: {('samples', 'real')[number]}{more}"
+        axes.set_title(_fit(text, side), loc="left", y=1)
         image = axes.imshow(
-            correlations(table[:, :MAX_CORRELATED]),
+            matrix[:MAX_CORRELATED, :MAX_CORRELATED],
             "RdBu_r",
             aspect="auto",
             interpolation="nearest",

@@ -15,6 +15,7 @@ from absl import logging
 from ..config import OutputSettings
 from ..data.scaling.scaling import Scaling
 from ..data.spec import KINDS, DataSpec
+from ..data.tables.table import Table
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import (
@@ -31,7 +32,7 @@ from .pictures import GRID_SIDE, column_conditions, grid_columns, overview
 from .sampling import Sampler, check_finite, interpolations, transitions
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
-ENDINGS |= {"npy": ".npy", "csv": ".csv"}
+ENDINGS |= {"npy": ".npy", "csv": ".csv", "parquet": ".parquet"}
 
 
 def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
@@ -70,6 +71,16 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
         raise UserError(
             f"--sample_format=png writes an image per sample, but this run generates {kind}",
             f"use grid, which plots the {kind.split()[0]}, or npz",
+        )
+    if settings.format_of_samples == "parquet" and spec.table is None:
+        raise UserError(
+            "--sample_format=parquet is for runs on typed tables (--column_types)", "use csv or npz"
+        )
+    if settings.format_of_samples in ("npy", "npz") and spec.table is not None:
+        raise UserError(
+            f"--sample_format={settings.format_of_samples} writes numbers, but the run is on a "
+            "typed table",
+            "use csv or parquet",
         )
     if settings.format_of_samples == "csv" and len(spec.example_shape) != 1:
         raise UserError(
@@ -161,7 +172,7 @@ def write(
     Raises:
       UserError: If the samples cannot be written.
     """
-    scaling = spec.scaling
+    units = spec.units
     _announce_classes(settings, spec)
     path = settings.output or posixpath.join(
         directory.sampled, _default_name(settings, sampler.seed, iteration, conditions)
@@ -169,23 +180,23 @@ def write(
     if settings.output is None:
         check_inside(directory.path, path)
     if settings.format_of_samples == "png":
-        samples = _samples(settings, sampler, conditions)
+        images = _samples(settings, sampler, conditions)
         with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
-            for name, content in _image_files(samples):
+            for name, content in _image_files(images):
                 write_durable(posixpath.join(inside, name), content)
         return path
-    if settings.format_of_samples in ("npz", "npy", "csv"):
-        samples = _samples(settings, sampler, conditions)
-        if scaling is not None:
-            samples = scaling.restore(samples)
+    if settings.format_of_samples in ("npz", "npy", "csv", "parquet"):
+        drawn = _samples(settings, sampler, conditions)
+        samples: Any = drawn if units is None else units.restore(drawn)
         contents = {
             "npz": lambda: _archive(settings, sampler, iteration, samples, conditions, spec),
             "npy": lambda: _numpy_file(samples),
-            "csv": lambda: _table(samples, scaling),
+            "csv": lambda: _table(samples, units),
+            "parquet": lambda: samples.to_parquet(index=False),
         }
         content = contents[settings.format_of_samples]()
     else:
-        content = _png(_overview(settings, sampler, scaling, conditions))
+        content = _png(_overview(settings, sampler, units, conditions))
     with convert_file_errors(path, "written", OUTPUT_REMEDY):
         if folder := posixpath.dirname(path):
             tf.io.gfile.makedirs(folder)
@@ -234,7 +245,7 @@ def _samples(
 def _overview(
     settings: OutputSettings,
     sampler: Sampler,
-    scaling: Scaling | None,
+    units: Scaling | Table | None,
     conditions: np.ndarray | None,
 ) -> np.ndarray:
     """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
@@ -251,7 +262,7 @@ def _overview(
             sampler, rows, columns, settings.sample_class, conditions=conditions
         )
     check_finite(samples)
-    return overview(samples, columns, scaling=scaling)
+    return overview(samples, columns, units=units)
 
 
 def _image_files(samples: np.ndarray) -> Iterator[tuple[str, bytes]]:
@@ -302,12 +313,14 @@ def _numpy_file(samples: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def _table(samples: np.ndarray, scaling: Scaling | None) -> bytes:
+def _table(samples: Any, units: Scaling | Table | None) -> bytes:
     """Returns a line for each sample, after a line of names if the data has names."""
+    if isinstance(units, Table):
+        return samples.to_csv(index=False).encode()
     content = io.StringIO(newline="")
     writer = csv.writer(content)
-    if scaling is not None and scaling.names is not None:
-        writer.writerow(scaling.names)
+    if units is not None and units.names is not None:
+        writer.writerow(units.names)
     # The shortest text that is the same number in the dtype of the samples.
     writer.writerows([str(value) for value in sample] for sample in samples)
     return content.getvalue().encode()

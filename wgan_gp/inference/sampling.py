@@ -12,6 +12,7 @@ import tqdm
 
 from ..data.scaling.conditions import Conditions
 from ..data.scaling.scaling import Scaling
+from ..data.tables.table import Table
 from ..errors import UserError, shorten
 from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream, normal
@@ -223,17 +224,17 @@ class Sampler:
 
 def samples_in_units(
     sampler: Sampler,
-    scaling: Scaling | None,
+    units: Scaling | Table | None,
     count: int,
     label: int | None = None,
     *,
     conditions: Any = None,
-) -> np.ndarray:
-    """Returns samples in the units of the data.
+) -> Any:
+    """Returns samples in the units of the data, those of a typed table as a DataFrame.
 
     Args:
       sampler: Draws the samples.
-      scaling: The scaling of an array; None for other data.
+      units: See `DataSpec.units`.
       count, label, conditions: See `Sampler.sample`.
 
     Raises:
@@ -250,7 +251,7 @@ def samples_in_units(
         )
     samples = sampler.sample(count, label, conditions=conditions)
     check_finite(samples)
-    return samples if scaling is None else scaling.restore(samples)
+    return samples if units is None else units.restore(samples)
 
 
 def _is_integer(value: Any) -> bool:

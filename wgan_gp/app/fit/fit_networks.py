@@ -70,7 +70,7 @@ def check_fit_critic(critic: UserNetwork, config: Config, spec: DataSpec, losses
         output = critic([examples, *labels] if labels else examples, training=True)
         return output[0] if isinstance(output, (tuple, list)) else output
 
-    group = max(1, config.minibatch_stddev)
+    group = config.group_size
     for finding in losses.check_critic(scores, examples, group_size=group):
         if finding.fatal:
             raise UserError(
@@ -82,4 +82,4 @@ def check_fit_critic(critic: UserNetwork, config: Config, spec: DataSpec, losses
 
 def _count(config: Config) -> int:
     """Returns the number of examples for which the critic is checked, a multiple of its groups."""
-    return 2 * max(2, config.minibatch_stddev)
+    return 2 * max(2, config.group_size)

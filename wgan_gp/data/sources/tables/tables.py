@@ -97,6 +97,78 @@ def from_frame(
     return builder.finish(settings)
 
 
+def open_frame(path: str, flag: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Opens a table in a file with all of its types: numbers, texts, dates and missing values.
+
+    Args:
+      path, flag: See `open_table`.
+
+    Returns:
+      The rows, with the names of the columns, and what was guessed, in a few words each.
+
+    Raises:
+      UserError: If it cannot be read.
+    """
+    name = path.lower()
+    if name.endswith(_EXCEL):
+        frame, header, notes = _read_excel(path, flag)
+        return _named(frame.reset_index(drop=True).infer_objects(), header), notes
+    if name.endswith((*_PARQUET, *_FEATHER)):
+        return _read_arrow(path, flag, is_parquet=name.endswith(_PARQUET)), ()
+    table = text_tables.find_table(path, flag)
+    try:
+        return _named(_typed_rows(table), table.names), table.notes
+    except UnicodeDecodeError:
+        if table.encoding != "utf-8":
+            raise text_tables.not_text(flag) from None
+        table = dataclasses.replace(table, encoding="cp1252")
+        return _named(_typed_rows(table), table.names), table.notes
+
+
+def _named(frame: pd.DataFrame, names: Sequence[str] | None) -> pd.DataFrame:
+    """Returns a table with names, or with "column 1", "column 2", ... if there are none."""
+    if names is None:
+        names = [f"column {place + 1}" for place in range(frame.shape[1])]
+    return frame.set_axis([name.strip() for name in names], axis=1)
+
+
+def _typed_rows(table: text_tables.TextTable) -> pd.DataFrame:
+    """Returns the rows of a text file; a column has the type of all of its cells together."""
+    import pandas as pd  # noqa: PLC0415
+
+    parts = list(table.frames([]))
+    types = [{part.dtypes.iloc[place] for part in parts} for place in range(table.width)]
+    mixed = [place for place, found in enumerate(types) if len(found) > 1]
+    if any(
+        pd.api.types.is_object_dtype(each) or pd.api.types.is_string_dtype(each)
+        for place in mixed
+        for each in types[place]
+    ):
+        parts = list(table.frames(mixed))
+    if not parts:
+        raise text_tables.no_examples(table.origin)
+    frame = pd.concat(parts, ignore_index=True)
+    return pd.DataFrame({name: _typed_column(frame[name]) for name in frame})
+
+
+def _typed_column(column: pd.Series) -> pd.Series:
+    """Returns a column of a text file with texts as numbers, and whole numbers as integers."""
+    import pandas as pd  # noqa: PLC0415
+
+    if not pd.api.types.is_numeric_dtype(column):
+        cells = column.astype("object")
+        known = cells.map(lambda cell: str(cell).strip().lower() not in MISSING) & cells.notna()
+        numbers = pd.to_numeric(cells.where(known), errors="coerce")
+        if not known.any() or numbers[known].isna().any():
+            return column
+        column = numbers
+    has_missing = column.isna().any()
+    if has_missing and column.dtype == float and (column.dropna() % 1 == 0).all():
+        with contextlib.suppress(TypeError, ValueError):  # too large
+            return column.astype("Int64")
+    return column
+
+
 class _DecimalCommaError(Exception):
     """A decimal comma after lines that contain none."""
 
@@ -384,6 +456,18 @@ def _read_arrow(path: str, flag: str, *, is_parquet: bool) -> pd.DataFrame:
 
 def _open_excel(path: str, flag: str, settings: DataSettings, required: bool) -> ArrayData:
     """Returns the content of the first sheet of an Excel file."""
+    frame, header, notes = _read_excel(path, flag)
+    columns = Columns.of(header, frame.shape[1], flag, settings, required)
+    lines = frame.index.to_numpy() + 1
+    builder = _Builder(columns, flag, lambda index: f"row {lines[index]}")
+    builder.add(frame.reset_index(drop=True).infer_objects())
+    return builder.finish(settings, notes)
+
+
+def _read_excel(
+    path: str, flag: str
+) -> tuple[pd.DataFrame, tuple[str, ...] | None, tuple[str, ...]]:
+    """Returns the rows of the first sheet of an Excel file, the names of its columns, and notes."""
     import pandas as pd  # noqa: PLC0415
 
     _require("openpyxl", flag)
@@ -400,12 +484,8 @@ def _open_excel(path: str, flag: str, settings: DataSettings, required: bool) ->
     header = text_tables.find_header(rows) if rows else None
     if header is not None:
         frame = frame.iloc[1:]
-    columns = Columns.of(header, frame.shape[1], flag, settings, required)
-    lines = frame.index.to_numpy() + 1
-    builder = _Builder(columns, flag, lambda index: f"row {lines[index]}")
-    builder.add(frame.reset_index(drop=True).infer_objects())
-    notes = [] if len(sheets) == 1 else [f"from the first of {len(sheets)} sheets, {sheets[0]}"]
-    return builder.finish(settings, notes)
+    notes = () if len(sheets) == 1 else (f"from the first of {len(sheets)} sheets, {sheets[0]}",)
+    return frame, header, notes
 
 
 @contextlib.contextmanager

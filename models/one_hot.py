@@ -1,0 +1,111 @@
+"""Outputs of generators of typed tables: numbers, and one-hot groups drawn with given noise."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from .design import Design
+
+_NEVER = -1e9  # the logit of a category that does not exist
+TEMPERATURE = 0.2  # of the softmax whose gradient is used, as in CTGAN (arXiv:1907.00503)
+
+
+def split_noise(design: Design, latents: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the latents of the network, and the noise of the one-hot groups.
+
+    Args:
+      design: Specification of the networks.
+      latents: `[B, latent_size]`, of which the last numbers are the noise.
+    """
+    size = design.latent_size - design.noise_size
+    split = Split([size, design.noise_size], name="latents_and_noise")
+    code, noise = split(latents)
+    return code, noise
+
+
+@tf.keras.utils.register_keras_serializable("wgan_gp")
+class Split(tf.keras.layers.Layer):
+    """Splits vectors `[B, sum(sizes)]` into parts `[B, size]`."""
+
+    def __init__(self, sizes, **kwargs):
+        super().__init__(**kwargs)
+        self.sizes = list(sizes)
+
+    def call(self, inputs):
+        return tuple(tf.split(inputs, self.sizes, axis=-1))
+
+    def compute_output_shape(self, input_shape):
+        return tuple((*input_shape[:-1], size) for size in self.sizes)
+
+    def get_config(self):
+        return {**super().get_config(), "sizes": self.sizes}
+
+
+@tf.keras.utils.register_keras_serializable("wgan_gp")
+class OneHotGroups(tf.keras.layers.Layer):
+    """Draws one-hot vectors for groups of features, and leaves the other features as they are.
+
+    Each group is a sample of the categorical distribution whose logits are its inputs, drawn by the
+    Gumbel-max trick from standard normal noise. The gradient is that of the softmax with
+    TEMPERATURE (straight-through Gumbel-softmax, Jang et al. 2017, arXiv:1611.01144). With the same
+    noise, the output is the same in training and in inference.
+
+    Args:
+      groups: Pairs of the first feature of a group and their number.
+      masked: Pairs of a feature that is set to 0 unless another one is 1, and that other one.
+    """
+
+    def __init__(self, groups, masked=(), **kwargs):
+        super().__init__(**kwargs)
+        self.groups = [tuple(group) for group in groups]
+        self.masked = [tuple(pair) for pair in masked]
+
+    def call(self, inputs):
+        features, noise = inputs
+        size = features.shape[-1]
+        # All groups at once, padded to the largest one, because a table may have hundreds.
+        width = max(count for _, count in self.groups)
+        places = [first + place for first, count in self.groups for place in range(count)]
+        slots = [
+            group * width + place
+            for group, (_, count) in enumerate(self.groups)
+            for place in range(count)
+        ]
+        logits = tf.gather(features, places, axis=-1) + _gumbel(noise)
+        padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=_NEVER)
+        padding = len(places)
+        sources = [padding] * (len(self.groups) * width)
+        for source, slot in enumerate(slots):
+            sources[slot] = source
+        padded = tf.reshape(tf.gather(padded, sources, axis=-1), [-1, len(self.groups), width])
+        soft = tf.nn.softmax(padded / TEMPERATURE)
+        hard = tf.one_hot(tf.argmax(padded, axis=-1), width, dtype=soft.dtype)
+        drawn = soft + tf.stop_gradient(hard - soft)
+        drawn = tf.gather(tf.reshape(drawn, [-1, len(self.groups) * width]), slots, axis=-1)
+        # The features in their order: those of groups are the drawn ones, after all others.
+        order = list(range(size))
+        for number, place in enumerate(places):
+            order[place] = size + number
+        outputs = tf.gather(tf.concat([features, drawn], axis=-1), order, axis=-1)
+        if not self.masked:
+            return outputs
+        shown, present = tf.ones_like(outputs[:, :1]), [size] * size
+        for feature, other in self.masked:
+            present[feature] = other
+        return outputs * tf.gather(tf.concat([outputs, shown], axis=-1), present, axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0]
+
+    def get_config(self):
+        return {**super().get_config(), "groups": self.groups, "masked": self.masked}
+
+
+def _gumbel(noise: tf.Tensor) -> tf.Tensor:
+    """Returns standard Gumbel numbers for standard normal ones: -log(-log(F(noise)))."""
+    # In both tails, the logarithm of F is computed from the smaller of F and 1 - F.
+    tail = 0.5 * tf.math.erfc(tf.abs(noise) / math.sqrt(2.0))
+    log_level = tf.where(noise < 0, tf.math.log(tail), tf.math.log1p(-tail))
+    return -tf.math.log(-log_level)

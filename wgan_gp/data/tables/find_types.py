@@ -1,0 +1,206 @@
+"""Finds the types of the columns of a table."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import UserError, shorten
+from .columns import MOST_CATEGORIES
+from .types import (
+    MOST_DECIMALS,
+    TYPES,
+    UNITS,
+    CategoryType,
+    ColumnType,
+    DateType,
+    IntegerType,
+    OrderedType,
+    RealType,
+    nanoseconds,
+    native,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FEW = 10  # integers of at most as many different values are categories
+_NAMES = 50  # more different texts than this, and in most rows, are names
+_REMEDY = "convert it, or leave it out with --drop_columns"
+_LARGEST_EXACT = 2**53
+
+
+def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict[str, ColumnType]:
+    """Returns the type of each column.
+
+    Args:
+      frame: The table.
+      flag: The name of the data, for messages.
+      given: By column, its kind, a key of TYPES, or the list of the values of an ordered one.
+
+    Raises:
+      UserError: If a column has no usable type, or does not exist.
+    """
+    for name, kind in given.items():
+        if name not in frame:
+            close = difflib.get_close_matches(name, list(frame), n=1)
+            raise UserError(
+                f"--column_types names the column {shorten(name)!r}, which {flag} lacks",
+                f"did you mean {close[0]!r}?" if close else "give the names of the table",
+            )
+        is_order = isinstance(kind, list) and 0 < len(set(map(str, kind))) == len(kind)
+        if not is_order and kind not in TYPES:
+            raise UserError(
+                f"--column_types gives the column {shorten(name)!r} the type {shorten(repr(kind))}",
+                f"use {', '.join(TYPES)}, or a list of its values in their order",
+            )
+    return {name: _Finder(frame[name], name, flag).find(given.get(name)) for name in frame}
+
+
+class _Finder:
+    """Finds the type of a column.
+
+    Args:
+      series: The column.
+      name, flag: The names of the column and of the data, for messages.
+    """
+
+    def __init__(self, series: pd.Series, name: str, flag: str):
+        self._series, self._name, self._flag = series, name, flag
+        self._present = series[series.notna()]
+        self._dtype = str(series.dtype)
+
+    def find(self, given: Any) -> ColumnType:
+        """Returns the type of the column, of the kind or with the order that is given, if any."""
+        import pandas as pd  # noqa: PLC0415
+
+        if isinstance(given, list):
+            return OrderedType(self._dtype, values=tuple(given))
+        if isinstance(self._series.dtype, pd.CategoricalDtype):
+            return self._categorical(given)
+        if given is None:
+            given = self._guess()
+        if given == "category":
+            return self._category()
+        if given == "ordered":
+            values = [native(value) for value in self._present.unique().tolist()]
+            self._check_count(len(values))
+            return OrderedType(self._dtype, values=tuple(sorted(values)) or ("",))
+        if given == "date":
+            return self._date()
+        return self._number(given)
+
+    def _guess(self) -> str:
+        """Returns the kind of a column."""
+        import pandas as pd  # noqa: PLC0415
+
+        types, dtype = pd.api.types, self._series.dtype
+        if types.is_bool_dtype(dtype):
+            return "category"
+        if types.is_integer_dtype(dtype):
+            return "category" if self._present.nunique() <= _FEW else "integer"
+        if types.is_float_dtype(dtype):
+            return "real"
+        if types.is_datetime64_any_dtype(dtype):
+            return "date"
+        return "category" if self._date_format() is None else "date"
+
+    def _error(self, what: str, remedy: str = _REMEDY) -> UserError:
+        return UserError(f"{self._flag}: the column {shorten(self._name)!r} {what}", remedy)
+
+    def _categorical(self, given: str | None) -> ColumnType:
+        """Returns the type of a Categorical of pandas."""
+        values = tuple(map(native, self._series.dtype.categories.tolist()))
+        is_ordered = bool(self._series.dtype.ordered)
+        if given not in (None, "category", "ordered") or not values:
+            plain = self._series.astype(self._series.dtype.categories.dtype)
+            return _Finder(plain, self._name, self._flag).find(given)
+        if not all(isinstance(value, str | int | float) for value in values):
+            raise self._error(f"has categories of the type {type(values[0]).__name__}")
+        self._check_count(len(values))
+        kind = OrderedType if given == "ordered" or (is_ordered and given is None) else CategoryType
+        return kind("category", values=values, is_ordered=is_ordered)
+
+    def _category(self) -> ColumnType:
+        values = [native(value) for value in self._present.tolist()]
+        kinds = sorted({type(value).__name__ for value in values})
+        if not set(kinds) <= {"str", "bool", "int", "float"} or len(kinds) > 1:
+            raise self._error(f"contains {' and '.join(kinds)}")
+        self._check_count(len(set(values)))
+        return CategoryType(self._dtype)
+
+    def _check_count(self, distinct: int) -> None:
+        """Raises UserError if the column has too many different values to be a category."""
+        count = len(self._series)
+        if distinct > MOST_CATEGORIES or (distinct > _NAMES and distinct > count / 2):
+            raise self._error(
+                f"contains free text or names: {distinct} different values in {count} rows",
+                f"leave it out with --drop_columns={self._name}",
+            )
+
+    def _number(self, kind: str) -> ColumnType:
+        import pandas as pd  # noqa: PLC0415
+
+        if kind == "integer":
+            return IntegerType(self._dtype)
+        try:
+            values = pd.to_numeric(self._present).to_numpy(np.float64)
+        except (ValueError, TypeError):
+            raise self._error("contains texts that are no numbers") from None
+        if not np.isfinite(values).all():
+            raise self._error(f"contains infinity in {np.isinf(values).sum()} rows")
+        return RealType(self._dtype, decimals=_decimals(values, self._dtype))
+
+    def _date(self) -> ColumnType:
+        import pandas as pd  # noqa: PLC0415
+
+        dates, date_format = self._present, None
+        if not pd.api.types.is_datetime64_any_dtype(dates.dtype):
+            date_format = self._date_format()
+            if date_format is None:
+                raise self._error(
+                    "does not contain dates of one format", "write them as 2024-01-31"
+                )
+            dates = pd.to_datetime(dates, format=date_format)
+        whole = nanoseconds(dates)
+        unit = next(unit for unit, size in UNITS.items() if (whole % size == 0).all())
+        return DateType(self._dtype, unit=unit, date_format=date_format)
+
+    def _date_format(self) -> str | None:
+        """Returns the format of dates that are texts, or None if some are no dates."""
+        import pandas as pd  # noqa: PLC0415
+        from pandas.tseries.api import guess_datetime_format  # noqa: PLC0415
+
+        texts = self._present.tolist()
+        if not texts or not all(isinstance(text, str) for text in texts):
+            return None
+        if not re.search(r"\d\D+\d", texts[0]):  # a number or a word is no date
+            return None
+        day_first = any(re.match(r"(1[3-9]|2\d|3[01])[./-]", text) for text in texts)
+        date_format = guess_datetime_format(texts[0], dayfirst=day_first)
+        if date_format is None or "%z" in date_format:
+            return None
+        try:
+            dates = pd.to_datetime(self._present, format=date_format)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return date_format if (dates.dt.strftime(date_format) == self._present).all() else None
+
+
+def _decimals(values: np.ndarray, dtype: str) -> int | None:
+    """Returns the number of decimals of real numbers, or None for more than MOST_DECIMALS."""
+    unique = np.unique(values)
+    largest = np.abs(unique).max(initial=0)
+    # Numbers of 32 bits have the decimals with which they were written, and an error.
+    kind = np.float32 if dtype.endswith("32") else np.float16 if dtype.endswith("16") else float
+    for decimals in range(MOST_DECIMALS + 1):
+        if largest * 10**decimals > _LARGEST_EXACT:
+            return None
+        whole = np.round(unique * 10**decimals)
+        if ((whole / 10**decimals).astype(kind) == unique.astype(kind)).all():
+            return decimals
+    return None

@@ -1,0 +1,196 @@
+"""Reads typed tables: files and DataFrames with --column_types."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config import DataSettings, DeviceSettings
+from ...errors import UserError, reason, shorten
+from ..holdout import is_held_out
+from ..opened_data import ExampleFormat, OpenedData, StoredData, UnreadData
+from ..sources.listing import check_path
+from ..sources.tables.columns import Columns
+from ..sources.tables.tables import SUFFIXES, is_table, open_frame
+from ..spec import DataSpec
+from .table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AUTO = "auto"  # the value of --column_types without a file
+
+
+class TableReader:
+    """Reads a typed table; see `datasets.DatasetReader`.
+
+    Args:
+      settings: The settings of the data.
+      flag: The name of the data for messages.
+      frame: The rows.
+      notes: What was guessed of a file, in a few words each.
+
+    Attributes:
+      table: The columns; those of the training data after `use_spec`.
+
+    Raises:
+      UserError: If the table cannot be trained on.
+    """
+
+    resizable = False  # see `Dataset.resizable`
+    bounded = False
+    class_names: tuple[str, ...] | None = None
+
+    def __init__(
+        self, settings: DataSettings, flag: str, frame: pd.DataFrame, notes: tuple[str, ...] = ()
+    ):
+        if settings.condition_columns is not None:
+            raise UserError(
+                f"--condition_columns={settings.condition_columns} does not apply to a table with "
+                "--column_types",
+                "omit it",
+            )
+        self._flag, self._given, self._given_notes = flag, frame, notes
+        names = [
+            " ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in frame
+        ]
+        columns = Columns.of(names, len(names), flag, settings, required=True)
+        kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
+        self._frame = frame.iloc[:, kept]
+        self._labels_of_columns = list(self._frame.columns)
+        self._frame = self._frame.set_axis([columns.names[place] for place in kept], axis=1)
+        self._frame = self._frame.reset_index(drop=True)
+        if not len(self._frame):
+            raise UserError(f"{flag} contains no examples", "give a row for each example")
+        self.notes = [*notes, *columns.notes]
+        target = None if columns.label is None else columns.names[columns.label]
+        trained_on = ~is_held_out(len(self._frame), settings.holdout)
+        types = read_column_types(settings.column_types)
+        self.table = Table.of(self._frame, flag, types, target, trained_on)
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """The number of features, `(D,)`."""
+        return (self.table.size,)
+
+    def use_spec(self, spec: DataSpec) -> None:
+        """Maps rows to features as in the training data, or as at the beginning of the run."""
+        assert spec.table is not None, "the training data is a typed table"
+        self.table = spec.table
+
+    def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
+        examples = self.table.encode(self._frame, self._flag, settings.seed)
+        labels = np.zeros([len(examples)], np.int32)
+        return StoredData(settings.seed, self._format, examples, labels)
+
+    def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
+        return UnreadData(self._format, len(self._frame), True)
+
+    def with_settings(self, settings: DataSettings) -> TableReader:
+        return TableReader(settings, self._flag, self._given, self._given_notes)
+
+    def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
+        content = hashlib.sha256(self._frame.to_csv(index=False).encode())
+        return {"examples": len(self._frame), "content": content.hexdigest()}
+
+    def with_given_columns(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """Returns samples with the labels that the columns of the data have in Python."""
+        return samples.set_axis(self._labels_of_columns, axis=1)
+
+    @property
+    def _format(self) -> ExampleFormat:
+        return ExampleFormat(self.example_shape, tf.float32, lambda examples, _: examples)
+
+
+class TypedFrameReader(TableReader):
+    """Reads DataFrames with --column_types; see `frames.FrameReader`.
+
+    Args:
+      settings: The settings of the data.
+      function: Maps a split to a DataFrame or None.
+      flag: The name of the data for messages.
+    """
+
+    def __init__(self, settings: DataSettings, function: Callable[[str], Any], flag: str):
+        self._function = function
+        super().__init__(settings, flag, _frame_of(function(settings.split), flag))
+
+    def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
+        value = _frame_of(self._function(settings.split), self._flag)
+        if value is self._given:
+            return super().open(settings, classes=classes, devices=devices)
+        flag = f"{self._flag} of the split {settings.split}"
+        other = TableReader(settings, flag, value)
+        other.use_spec(DataSpec(self.example_shape, 0, False, table=self.table))
+        return other.open(settings, classes=classes, devices=devices)
+
+    def with_settings(self, settings: DataSettings) -> TypedFrameReader:
+        return TypedFrameReader(settings, self._function, self._flag)
+
+    def held_out_split(self, settings: DataSettings) -> str | None:
+        """Returns "test" or "validation" if the function returns other data for it, else None."""
+        for split in ("test", "validation"):
+            if split == settings.split:
+                continue
+            value = self._function(split)
+            if value is not None and not _frame_of(value, self._flag).equals(self._given):
+                return split
+        return None
+
+
+def read_table(settings: DataSettings, flag: str) -> TableReader:
+    """Returns the reader of --data_dir, a table in a file.
+
+    Raises:
+      UserError: If it is no table, or cannot be trained on.
+    """
+    path = settings.data_dir
+    if path is None:
+        raise UserError("--dataset=array needs --data_dir", f"give a file, {', '.join(SUFFIXES)}")
+    flag = f"{flag}={path}"
+    check_path(flag, path)
+    if tf.io.gfile.isdir(path) or not is_table(path):
+        raise UserError(
+            f"{flag} is no table, but --column_types={settings.column_types} is given",
+            f"give a file that ends in one of {', '.join(SUFFIXES)}, or omit --column_types",
+        )
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{flag} does not exist", "check the path")
+    frame, notes = open_frame(path, flag)
+    return TableReader(settings, flag, frame, notes)
+
+
+def read_column_types(value: str | None) -> Mapping[str, Any]:
+    """Returns the types that the file of --column_types gives, by column.
+
+    Raises:
+      UserError: If it cannot be read.
+    """
+    if value in (None, AUTO):
+        return {}
+    flag = f"--column_types={shorten(str(value))}"
+    try:
+        with tf.io.gfile.GFile(str(value), "r") as file:
+            content = json.loads(file.read())
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"{flag} cannot be read ({reason(error)})", "check the path") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{flag} is no JSON file ({reason(error)})", "correct it") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{flag} is no JSON object", 'write {"COLUMN": "TYPE", ...}')
+    return content
+
+
+def _frame_of(value: Any, flag: str) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415
+
+    if not isinstance(value, pd.DataFrame):
+        raise UserError(
+            f"{flag} is no DataFrame, but --column_types is given", "give a DataFrame of pandas"
+        )
+    return value

@@ -1,0 +1,116 @@
+"""The evaluator of typed tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..data.tables.columns import Category, Constant, Number
+from ..data.tables.table import Table
+from ..inference.sampling import Sampler
+from . import learned
+from .arrays import TableEvaluator
+from .examples import Examples
+
+
+class TypedTableEvaluator(TableEvaluator):
+    """An evaluator of typed tables; see `TableEvaluator`.
+
+    Distances are those of the features of the networks. Classifiers see a number for each column,
+    with NaN for a missing value.
+
+    Args:
+      count, sampler, examples: See `TableEvaluator`.
+      table: The columns.
+    """
+
+    def __init__(self, count: int, sampler: Sampler, examples: Examples, table: Table):
+        super().__init__(count, sampler, examples)
+        self._table = table
+
+    def compare(self, samples: np.ndarray, real: np.ndarray) -> dict[str, float]:
+        """Returns the distances between two sets of equal size, `[N, D]`."""
+        values = super().compare(samples, real)
+        del values["correlation_error"]
+        variations, missing, begin = [], [], 0
+        for encoder in self._table.encoders:
+            difference = np.abs(_means(samples, begin, encoder) - _means(real, begin, encoder))
+            if isinstance(encoder, Category):
+                variations.append(difference.sum() / 2)
+            if not isinstance(encoder, Constant) and encoder.has_missing:
+                missing.append(difference[-1])
+            begin += encoder.size
+        if variations:
+            values["total_variation"] = float(np.mean(variations))
+            values["total_variation_largest"] = max(variations)
+        if missing:
+            values["missing_error"] = float(np.mean(missing))
+        if len(self._table.encoders) > 1:
+            pairs = np.triu_indices(len(self._table.encoders), 1)
+            found = [self._table.associations(each)[pairs] for each in (samples, real)]
+            values["association_error"] = float(np.abs(found[0] - found[1]).mean())
+        return values
+
+    def _classified(self, examples: np.ndarray) -> np.ndarray:
+        return classified(self._table, examples)
+
+    def _closeness(self, samples: np.ndarray) -> dict[str, float]:
+        return self._closeness_of_rows(samples, lambda sets: sets)
+
+    def _transfer(self, samples: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
+        """Predicts the target column from the others; see `transfer`."""
+        real = self._real.examples
+        if self._table.target is None:
+            return {}
+        if self._held_out is not None:
+            train, test = real, self._held_out.examples
+        else:
+            train, test = np.split(real, 2)
+        found = {}
+        for kind, source in (("synthetic", samples[: len(train)]), ("real", train)):
+            name, value = transfer(self._table, source, test)
+            found[f"{kind}_trained_{name}"] = value
+        return found
+
+    def _name(self, place: tuple[Any, ...]) -> str:
+        begins = np.cumsum([encoder.size for encoder in self._table.encoders])
+        return self._table.names[int(np.searchsorted(begins, place[0], side="right"))]
+
+
+def classified(table: Table, examples: np.ndarray) -> np.ndarray:
+    """Returns rows as classifiers see them, `[N, K]` float64: a number for each column."""
+    numbers = table.numbers(examples)
+    if numbers.shape[1] <= learned.MAX_FEATURES:
+        return numbers  # the trees have a branch for missing values
+    return np.nan_to_num(numbers)
+
+
+def transfer(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, float]:
+    """Predicts the target of a table from its other columns.
+
+    Args:
+      table: The columns, which have a target.
+      train, test: Examples `[N, D]` and `[M, D]`; rows without a target are left out.
+
+    Returns:
+      "accuracy" for a category or "r2" for a number, and its value.
+    """
+    place = table.names.index(str(table.target))
+    sets = []
+    for examples in (train, test):
+        rows = classified(table, examples)
+        truth = table.numbers(examples)[:, place]
+        kept = np.isfinite(truth)
+        sets.append((np.delete(rows, place, axis=1)[kept], truth[kept]))
+    (rows, truth), (test_rows, test_truth) = sets
+    if isinstance(table.encoders[place], Number):
+        truth, test_truth = truth[:, None], test_truth[:, None]
+        return "r2", learned.transfer_accuracy(rows, truth, test_rows, test_truth)
+    truth, test_truth = truth.astype(int), test_truth.astype(int)
+    return "accuracy", learned.transfer_accuracy(rows, truth, test_rows, test_truth)
+
+
+def _means(examples: np.ndarray, begin: int, encoder: Any) -> np.ndarray:
+    """Returns the mean of each feature of a column: of one-hot features, their shares."""
+    return examples[:, begin : begin + encoder.size].mean(axis=0, dtype=np.float64)
