@@ -27,6 +27,7 @@ class Design:
       one_hot: For a typed table, the groups of features of which one is 1 and the others are 0, as
         pairs of the first one and their number; see one_hot.
       masked: Pairs of a feature that is 0 unless another one is 1, and that other one.
+      label_features: For each label of a typed table, the feature that is 1 for it.
       pack: Number of examples that the critic scores together, as in PacGAN; see packing.
       classes: Number of classes; 0 for networks without labels.
       condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
@@ -57,6 +58,7 @@ class Design:
     bounded: bool = True
     one_hot: tuple[tuple[int, int], ...] = ()
     masked: tuple[tuple[int, int], ...] = ()
+    label_features: tuple[int, ...] = ()
     pack: int = 1
     classes: int = 0
     condition_size: int = 0

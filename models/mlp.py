@@ -40,9 +40,13 @@ def generator(design: Design) -> tf.keras.Model:
         x = heads.bounded(design, x)
     if design.one_hot:
         groups = one_hot.OneHotGroups(
-            design.one_hot, design.masked, dtype="float32", name="one_hot_groups"
+            design.one_hot,
+            design.masked,
+            design.label_features if design.classes else (),
+            dtype="float32",
+            name="one_hot_groups",
         )
-        x = groups([x, noise])
+        x = groups([x, noise, *labels])
     return tf.keras.Model([latents, *labels] if labels else latents, x, name="generator")
 
 

@@ -55,15 +55,18 @@ class OneHotGroups(tf.keras.layers.Layer):
     Args:
       groups: Pairs of the first feature of a group and their number.
       masked: Pairs of a feature that is set to 0 unless another one is 1, and that other one.
+      label_features: For each label, the feature that is 1. A third input, labels `[B]`, then
+        determines what is drawn for the group of this feature.
     """
 
-    def __init__(self, groups, masked=(), **kwargs):
+    def __init__(self, groups, masked=(), label_features=(), **kwargs):
         super().__init__(**kwargs)
+        self.label_features = list(label_features)
         self.groups = [tuple(group) for group in groups]
         self.masked = [tuple(pair) for pair in masked]
 
     def call(self, inputs):
-        features, noise = inputs
+        features, noise, *labels = inputs
         size = features.shape[-1]
         # All groups at once, padded to the largest one, because a table may have hundreds.
         width = max(count for _, count in self.groups)
@@ -74,6 +77,14 @@ class OneHotGroups(tf.keras.layers.Layer):
             for place in range(count)
         ]
         logits = tf.gather(features, places, axis=-1) + _gumbel(noise)
+        if self.label_features:
+            # Nothing else in the group is drawn, and its logits get no gradient.
+            group_of = [slot // width for slot in slots]
+            place_of = [places.index(feature) for feature in self.label_features]
+            place = tf.gather(place_of, labels[0])[:, None]
+            is_given = tf.gather(group_of, place) == tf.constant(group_of)
+            given = tf.where(tf.range(len(places)) == place, 0.0, _NEVER)
+            logits = tf.where(is_given, given, logits)
         padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=_NEVER)
         padding = len(places)
         sources = [padding] * (len(self.groups) * width)
@@ -100,7 +111,12 @@ class OneHotGroups(tf.keras.layers.Layer):
         return input_shape[0]
 
     def get_config(self):
-        return {**super().get_config(), "groups": self.groups, "masked": self.masked}
+        return {
+            **super().get_config(),
+            "groups": self.groups,
+            "masked": self.masked,
+            "label_features": self.label_features,
+        }
 
 
 def _gumbel(noise: tf.Tensor) -> tf.Tensor:

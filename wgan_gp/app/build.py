@@ -14,6 +14,7 @@ from ..data.feed.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
+from ..data.tables.table import Table
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
@@ -99,7 +100,16 @@ def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
         "fused_resampling": devices.use_fused_resampling(config.fused_resampling),
         **config.design,
         "latent_size": config.latent_size + spec.noise_size,
-        **({} if table is None else {"one_hot": table.one_hot, "masked": table.masked}),
+        **({} if table is None else _columns(table)),
+    }
+
+
+def _columns(table: Table) -> dict[str, Any]:
+    """Returns the attributes of a design for the columns of a typed table."""
+    return {
+        "one_hot": table.one_hot,
+        "masked": table.masked,
+        "label_features": table.label_features,
     }
 
 
@@ -112,6 +122,7 @@ def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpe
         seed=config.sampling_seed,
         classes=spec.classes,
         conditions=spec.conditions,
+        labels=spec.draw_labels(is_balanced=False),
     )
 
 
@@ -251,6 +262,9 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         augmentation = Augmentation(config.transformations, state.augment_probability)
         original = config.augment_penalty == "original"
         objective = AugmentedObjective(objective, augmentation, original)
+    conditions = spec.draw_labels(is_balanced=True)
+    if spec.conditions is not None:
+        conditions = spec.conditions.table
     return ReplicaStep(
         state=state,
         objective=objective,
@@ -259,7 +273,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         latent_size=config.latent_size + spec.noise_size,
         classes=spec.classes,
         critic_takes_labels=config.critic_takes_labels,
-        conditions=None if spec.conditions is None else spec.conditions.table,
+        conditions=conditions,
     )
 
 

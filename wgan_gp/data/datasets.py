@@ -214,6 +214,8 @@ class Dataset:
         if settings.holdout:
             self._held_out = settings, whole.part(self.is_held_out(whole.size))
         self._check_batch_size(batch_size, data)
+        if self._classes and not plain and hasattr(self._reader, "balanced"):
+            data = self._reader.balanced(data)
         labels = getattr(data, "labels", None)  # streams do not know them
         if self._classes and labels is not None:
             import numpy as np  # noqa: PLC0415

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from ..errors import shorten
 
 if typing.TYPE_CHECKING:
+    import numpy as np
+
     from .scaling.conditions import Conditions
     from .scaling.scaling import Scaling
     from .tables.table import Table
 
 # What an example is, by the number of its axes.
 KINDS = {1: "points", 2: "signals", 3: "images", 4: "volumes"}
+_LABELS = 2**14  # of a typed table, in the programs that draw from them
 _SHOWN = 5  # names of features or classes in a line
 
 
@@ -61,6 +64,16 @@ class DataSpec:
     def units(self) -> Scaling | Table | None:
         """The object that restores samples in the units of the data; None for pictures."""
         return self.table or self.scaling
+
+    def draw_labels(self, *, is_balanced: bool) -> np.ndarray | None:
+        """Returns labels as a conditional run on a typed table draws them, `[M]` int32; else None.
+
+        Args:
+          is_balanced: See `Table.draw_labels`.
+        """
+        if self.table is None or not self.classes:
+            return None
+        return self.table.draw_labels(_LABELS, 0, is_balanced=is_balanced)
 
     @property
     def noise_size(self) -> int:

@@ -1,11 +1,13 @@
 """Writes samples as an image, a folder of images or an archive of arrays (--mode=sample)."""
 
+from __future__ import annotations
+
 import csv
 import hashlib
 import io
 import posixpath
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,7 @@ from absl import logging
 from ..config import OutputSettings
 from ..data.scaling.scaling import Scaling
 from ..data.spec import KINDS, DataSpec
+from ..data.tables.selection import Selection
 from ..data.tables.table import Table
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
@@ -29,7 +32,10 @@ from ..run_directory.files import (
 )
 from .images import to_pixels
 from .pictures import GRID_SIDE, column_conditions, grid_columns, overview
-from .sampling import Sampler, check_finite, interpolations, transitions
+from .sampling import Sampler, check_finite, interpolations, selected_samples, transitions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv", "parquet": ".parquet"}
@@ -92,8 +98,10 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
         _check_output(settings.output, settings.format_of_samples)
 
 
-def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | None:
+def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Selection | None:
     """Returns the conditions of --sample_conditions, `[M, K]` in the units of the data, or None.
+
+    Those of a typed table are a selection of its rows.
 
     Args:
       settings: The settings of the samples.
@@ -106,6 +114,10 @@ def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | No
     if text is None:
         return None
     flag = f"--sample_conditions={shorten(text)}"
+    if spec.table is not None:
+        if settings.format_of_samples not in ("csv", "parquet"):
+            raise UserError(f"{flag} selects rows of a table", "add --sample_format=csv or parquet")
+        return Selection.of(text, spec.table, flag)
     if spec.conditions is None:
         raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
     try:
@@ -156,7 +168,7 @@ def write(
     sampler: Sampler,
     iteration: int,
     spec: DataSpec,
-    conditions: np.ndarray | None,
+    conditions: np.ndarray | Selection | None,
 ) -> str:
     """Draws and writes the samples, and returns the path of the file or folder.
 
@@ -179,6 +191,13 @@ def write(
     )
     if settings.output is None:
         check_inside(directory.path, path)
+    if isinstance(conditions, Selection):
+        samples, share = selected_samples(
+            sampler, conditions, settings.num_samples, show_progress=True
+        )
+        logging.info(f"note: {100 * share:.3g}% of the samples that were drawn meet the conditions")
+        _write(path, _rows(settings, samples))
+        return path
     if settings.format_of_samples == "png":
         images = _samples(settings, sampler, conditions)
         with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
@@ -187,26 +206,37 @@ def write(
         return path
     if settings.format_of_samples in ("npz", "npy", "csv", "parquet"):
         drawn = _samples(settings, sampler, conditions)
-        samples: Any = drawn if units is None else units.restore(drawn)
+        samples = drawn if units is None else units.restore(drawn)
         contents = {
             "npz": lambda: _archive(settings, sampler, iteration, samples, conditions, spec),
             "npy": lambda: _numpy_file(samples),
-            "csv": lambda: _table(samples, units),
-            "parquet": lambda: samples.to_parquet(index=False),
+            "csv": lambda: _csv(settings, samples, units),
+            "parquet": lambda: _rows(settings, samples),
         }
         content = contents[settings.format_of_samples]()
     else:
         content = _png(_overview(settings, sampler, units, conditions))
+    _write(path, content)
+    return path
+
+
+def _write(path: str, content: bytes) -> None:
     with convert_file_errors(path, "written", OUTPUT_REMEDY):
         if folder := posixpath.dirname(path):
             tf.io.gfile.makedirs(folder)
         write_atomic(path, content)
-    return path
+
+
+def _rows(settings: OutputSettings, samples: pd.DataFrame) -> bytes:
+    """Returns the rows of a typed table as a file."""
+    if settings.format_of_samples == "parquet":
+        return samples.to_parquet(index=False)
+    return samples.to_csv(index=False).encode()
 
 
 def _announce_classes(settings: OutputSettings, spec: DataSpec) -> None:
     """Prints the names of the classes of the samples, which are chosen by number."""
-    if not (spec.classes and spec.class_names):
+    if not (spec.classes and spec.class_names) or spec.table is not None:
         return
     number = settings.sample_class
     if number is not None:
@@ -220,14 +250,21 @@ def _announce_classes(settings: OutputSettings, spec: DataSpec) -> None:
 
 
 def _default_name(
-    settings: OutputSettings, seed: int, iteration: int, conditions: np.ndarray | None
+    settings: OutputSettings,
+    seed: int,
+    iteration: int,
+    conditions: np.ndarray | Selection | None,
 ) -> str:
     """Returns a name that is unique to the samples, so that only equal samples are overwritten."""
     parts = ["ckpt", iteration, "seed", seed]
     if settings.sample_class is not None:
         parts += ["class", settings.sample_class]
     if conditions is not None:
-        parts += ["conditions", hashlib.sha256(conditions.tobytes()).hexdigest()[:8]]
+        if isinstance(conditions, Selection):
+            content = repr(conditions.conditions).encode()
+        else:
+            content = conditions.tobytes()
+        parts += ["conditions", hashlib.sha256(content).hexdigest()[:8]]
     parts += [settings.format_of_samples, settings.num_samples]
     return "-".join(map(str, parts)) + ENDINGS[settings.format_of_samples]
 
@@ -313,10 +350,10 @@ def _numpy_file(samples: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def _table(samples: Any, units: Scaling | Table | None) -> bytes:
+def _csv(settings: OutputSettings, samples: Any, units: Scaling | Table | None) -> bytes:
     """Returns a line for each sample, after a line of names if the data has names."""
     if isinstance(units, Table):
-        return samples.to_csv(index=False).encode()
+        return _rows(settings, samples)
     content = io.StringIO(newline="")
     writer = csv.writer(content)
     if units is not None and units.names is not None:

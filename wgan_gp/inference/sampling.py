@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,11 +12,17 @@ import tqdm
 
 from ..data.scaling.conditions import Conditions
 from ..data.scaling.scaling import Scaling
+from ..data.tables.selection import Selection
 from ..data.tables.table import Table
 from ..errors import UserError, shorten
 from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream, normal
 from ..training.networks import bind_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_DRAWN = 1_000_000  # samples, of which some meet conditions
 
 
 class Sampler:
@@ -35,6 +41,7 @@ class Sampler:
       classes: The number of classes of a conditional generator, 0 for an unconditional one.
       conditions: The conditions of the run's data, of which those that data.json records are used
         in turn. None if the generator takes none.
+      labels: `[M]` int32, labels that are used in turn; None for all classes in turn.
       batch_size: The number of samples per call over all replicas, rounded up to a multiple of
         the number of replicas.
     """
@@ -48,13 +55,15 @@ class Sampler:
         seed: int,
         classes: int = 0,
         conditions: Conditions | None = None,
+        labels: np.ndarray | None = None,
         batch_size: int = 128,
     ):
         self.seed = seed
         self.classes = classes
         self.conditions = conditions
         self._used = None if conditions is None else conditions.recorded()
-        self._table = None if self._used is None else self._used.table
+        self._table = labels if self._used is None else self._used.table
+        self._has_labels = labels is not None
         self.generator = generator
         self.strategy = strategy
         self.latent_size = latent_size
@@ -87,8 +96,8 @@ class Sampler:
             takes conditions of the data.
           show_progress: Whether to show a progress bar if stderr is a terminal.
         """
-        if conditions is not None:
-            return self.generate(*self.noise(count, conditions=conditions))
+        if conditions is not None or (self._has_labels and label is not None):
+            return self.generate(*self.noise(count, label, conditions=conditions))
         first, stride = self._places(label)
         batches = [
             self._draw(tf.constant(begin, tf.int64)).numpy()[(first - begin) % stride :: stride]
@@ -109,6 +118,8 @@ class Sampler:
           The latents, `[count, latent_size]` float32, and the labels, `[count]` int32, which are
           all 0 for an unconditional generator; or standardized conditions, `[count, K]` float32.
         """
+        if self._has_labels and label is not None:
+            return self._latents(0, count).numpy(), np.full([count], label, np.int32)
         first, stride = self._places(label)
         places = first + stride * np.arange(count)
         latents = self._latents(0, count * stride).numpy()
@@ -235,7 +246,8 @@ def samples_in_units(
     Args:
       sampler: Draws the samples.
       units: See `DataSpec.units`.
-      count, label, conditions: See `Sampler.sample`.
+      count, label, conditions: See `Sampler.sample`. The conditions of a typed table are a text
+        such as "job=nurse,age>40", or values by column.
 
     Raises:
       UserError: If the count is no positive integer, the class does not exist, the networks take
@@ -243,6 +255,9 @@ def samples_in_units(
     """
     if not (_is_integer(count) and count > 0):
         raise UserError(f"count={shorten(repr(count))}", "give a positive integer")
+    if isinstance(units, Table) and conditions is not None:
+        selection = Selection.of(conditions, units, "conditions")
+        return selected_samples(sampler, selection, count)[0]
     if label is not None and not (_is_integer(label) and 0 <= label < sampler.classes):
         classes = sampler.classes
         raise UserError(
@@ -252,6 +267,42 @@ def samples_in_units(
     samples = sampler.sample(count, label, conditions=conditions)
     check_finite(samples)
     return samples if units is None else units.restore(samples)
+
+
+def selected_samples(
+    sampler: Sampler, selection: Selection, count: int, *, show_progress: bool = False
+) -> tuple[pd.DataFrame, float]:
+    """Returns the first samples of a seed for which conditions hold, and the share that they are.
+
+    A conditional run draws samples that meet the first condition on a category. Others are drawn
+    until enough meet the conditions.
+
+    Args:
+      sampler: Draws the samples.
+      selection: The conditions.
+      count: The number of samples.
+      show_progress: See `Sampler.sample`.
+
+    Raises:
+      UserError: If too few samples meet the conditions.
+    """
+    label = selection.label if sampler.classes else None
+    drawn = count
+    while True:
+        samples = sampler.sample(drawn, label, show_progress=show_progress)
+        check_finite(samples)
+        rows = selection.table.restore(samples)
+        chosen = np.flatnonzero(selection.holds(rows))
+        if len(chosen) >= count:
+            share = count / (chosen[count - 1] + 1)
+            return rows.iloc[chosen[:count]].reset_index(drop=True), float(share)
+        if drawn >= max(_MOST_DRAWN, count):
+            raise UserError(
+                f"only {len(chosen)} of {drawn} samples meet the conditions",
+                "ask for fewer, or for conditions that are more frequent in the data",
+            )
+        needed = 1.2 * drawn * count / max(1, len(chosen))
+        drawn = int(min(max(2 * drawn, needed), max(_MOST_DRAWN, count)))
 
 
 def _is_integer(value: Any) -> bool:

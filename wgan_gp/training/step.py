@@ -52,8 +52,8 @@ class ReplicaStep:
       classes: The number of classes of a conditional run, whose generator takes labels; 0 for an
         unconditional run.
       critic_takes_labels: Whether the critic takes labels or conditions too.
-      conditions: `[M, K]` float32, standardized conditions of the data, from which the generator
-        step draws; None without conditions.
+      conditions: The standardized conditions of the data, `[M, K]` float32, from which the
+        generator step draws, or the labels, `[M]` int32; None for labels of equal probability.
     """
 
     state: TrainState

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.special
 
-from ...run_directory.schema import boolean, list_of, number, object_of, one_of, optional
+from ...run_directory.schema import boolean, integer, list_of, number, object_of, one_of, optional
 from ...run_directory.schema import text as is_text
 
 MOST_CATEGORIES = 500
@@ -44,11 +44,22 @@ class Category:
     Attributes:
       values: The different values: all texts, all booleans, all integers or all other numbers.
       has_missing: Whether values may be missing.
+      counts: The number of rows of each feature in the training data.
     """
 
     kind: ClassVar[str] = "category"
     values: tuple[Any, ...]
     has_missing: bool
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: np.ndarray, missing: np.ndarray, trained_on: np.ndarray) -> Category:
+        """Returns the column for values `[N]`, of which some are missing, and some trained on."""
+        different = tuple(sorted(set(values[~missing].tolist())))
+        column = cls(different, bool(missing.any()), ())
+        features = column.encode(values, missing, missing)
+        counts = features[trained_on].sum(axis=0, dtype=np.int64)
+        return dataclasses.replace(column, counts=tuple(counts.tolist()))
 
     @property
     def size(self) -> int:
@@ -265,7 +276,9 @@ def from_dict(saved: Any) -> Encoder:
     """
     if _is_category(saved) and _is_one_type(saved["values"]):
         if len(set(saved["values"])) == len(saved["values"]) > 0:
-            return Category(tuple(saved["values"]), saved["has_missing"])
+            column = Category(tuple(saved["values"]), saved["has_missing"], tuple(saved["counts"]))
+            if len(column.counts) == column.size and any(column.counts):
+                return column
     elif _is_number(saved):
         levels, low, high = (tuple(saved[name]) for name in ("levels", "low", "high"))
         ends = np.array(levels, np.float64)
@@ -296,6 +309,7 @@ _is_category = object_of(
         "kind": one_of("category"),
         "values": list_of(_is_value, 1, MOST_CATEGORIES),
         "has_missing": boolean,
+        "counts": list_of(integer(0, 2**62), 1),
     }
 )
 _is_number = object_of(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AUTO = "auto"  # the value of --column_types without a file
+# The number of rows that are drawn for a conditional run.
+_MOST_REPEATED, _FEWEST_DRAWN, _MOST_DRAWN = 4, 2**15, 2**20
 
 
 class TableReader:
@@ -44,7 +46,6 @@ class TableReader:
 
     resizable = False  # see `Dataset.resizable`
     bounded = False
-    class_names: tuple[str, ...] | None = None
 
     def __init__(
         self, settings: DataSettings, flag: str, frame: pd.DataFrame, notes: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class TableReader:
                 "omit it",
             )
         self._flag, self._given, self._given_notes = flag, frame, notes
+        self._seed = settings.seed
         names = [
             " ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in frame
         ]
@@ -74,6 +76,11 @@ class TableReader:
         self.table = Table.of(self._frame, flag, types, target, trained_on)
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the labels of a conditional run; None without columns of categories."""
+        return self.table.label_names or None
+
+    @property
     def example_shape(self) -> tuple[int, ...]:
         """The number of features, `(D,)`."""
         return (self.table.size,)
@@ -85,8 +92,29 @@ class TableReader:
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)
-        labels = np.zeros([len(examples)], np.int32)
-        return StoredData(settings.seed, self._format, examples, labels)
+        return StoredData(settings.seed, self._format, examples, self._labels(examples))
+
+    def _labels(self, examples: np.ndarray) -> np.ndarray:
+        """Returns a label of each row: the category of a random column, `[N]` int32."""
+        features = list(self.table.label_features)
+        if not features:
+            return np.zeros([len(examples)], np.int32)
+        # Each row has one label of each column of categories.
+        labels = examples[:, features].nonzero()[1].reshape(len(examples), -1)
+        chosen = np.random.default_rng(0).integers(labels.shape[1], size=len(examples))
+        return labels[np.arange(len(examples)), chosen].astype(np.int32)
+
+    def balanced(self, data: StoredData) -> StoredData:
+        """Returns the rows on which a conditional run trains, with their labels.
+
+        Rare categories are frequent among them: labels are drawn by `Table.draw_labels`, and a row
+        for each (training by sampling, arXiv:1907.00503, section 4.3).
+        """
+        seed, examples = self._seed, data.examples.numpy()
+        count = min(max(_MOST_REPEATED * len(examples), _FEWEST_DRAWN), _MOST_DRAWN)
+        labels = self.table.draw_labels(count, seed, is_balanced=True)
+        rows = self.table.draw_rows(examples, labels, seed)
+        return StoredData(seed, self._format, examples[rows], labels)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         return UnreadData(self._format, len(self._frame), True)

@@ -13,7 +13,7 @@ from ...run_directory.schema import list_of, object_of, optional
 from ...run_directory.schema import text as is_text
 from . import columns
 from .association import associations
-from .columns import MOST_CATEGORIES, Category, Constant, Encoder, Number
+from .columns import Category, Constant, Encoder, Number
 from .find_types import find_types
 from .types import ColumnType, type_from_dict
 
@@ -65,8 +65,8 @@ class Table:
         encoders = []
         for name, kind in types.items():
             values, missing = kind.to_values(frame[name], name, flag)
-            used = ~missing if trained_on is None else ~missing & trained_on
-            encoders.append(_encoder(kind, values[~missing], values[used], bool(missing.any())))
+            used = np.ones([len(frame)], bool) if trained_on is None else trained_on
+            encoders.append(_encoder(kind, values, missing, used))
         table = cls(tuple(types), tuple(types.values()), tuple(encoders), target)
         if not table.size:
             raise UserError(f"{flag} is constant in all columns", "give data that vary")
@@ -99,6 +99,85 @@ class Table:
     def noise_size(self) -> int:
         """The number of random numbers that the generator needs for one-hot features."""
         return sum(count for _, count in self.one_hot)
+
+    @property
+    def _categories(self) -> list[tuple[int, Category, str, ColumnType]]:
+        """The columns of categories: the first feature, the encoder, the name and the type."""
+        columns = zip(self._parts(), self.names, self.types, strict=True)
+        return [
+            (begin, encoder, name, kind)
+            for (begin, encoder), name, kind in columns
+            if isinstance(encoder, Category)
+        ]
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels of a conditional run: one for each category of each column.
+
+        A label is the condition that its column has its category, as in the conditional vector of
+        CTGAN (arXiv:1907.00503, section 4.3).
+        """
+        names = []
+        for _, encoder, name, kind in self._categories:
+            names += [f"{name}={_shown(value, kind)}" for value in encoder.values]
+            names += [f"{name} is missing"] * encoder.has_missing
+        return tuple(names)
+
+    @property
+    def label_features(self) -> tuple[int, ...]:
+        """The feature that is 1 for each label."""
+        return tuple(
+            begin + place
+            for begin, encoder, *_ in self._categories
+            for place in range(encoder.size)
+        )
+
+    def label_of(self, name: str, value: Any) -> int | None:
+        """Returns the label of a category, or None if the column is none of categories."""
+        first = 0
+        for _, encoder, column, _ in self._categories:
+            if column == name and value in encoder.values:
+                return first + encoder.values.index(value)
+            first += encoder.size
+        return None
+
+    def draw_labels(self, count: int, seed: int, *, is_balanced: bool) -> np.ndarray:
+        """Returns labels: of a random column, a random category, `[count]` int32.
+
+        Args:
+          count: The number of labels.
+          seed: The seed.
+          is_balanced: Whether the probability of a category is that of the logarithm of its
+            number of rows, as in training, or that of the number itself.
+        """
+        random = np.random.default_rng(seed)
+        categories = self._categories
+        columns = random.integers(len(categories), size=count)
+        labels, first = np.zeros([count], np.int32), 0
+        for index, (_, encoder, *_) in enumerate(categories):
+            weights = np.array(encoder.counts, np.float64)
+            weights = np.log1p(weights) if is_balanced else weights
+            chosen = columns == index
+            drawn = random.choice(encoder.size, chosen.sum(), p=weights / weights.sum())
+            labels[chosen] = first + drawn
+            first += encoder.size
+        return labels
+
+    def draw_rows(self, examples: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
+        """Returns for each label the index of a random row that has its category.
+
+        Args:
+          examples: The rows, `[N, D]`.
+          labels: `[M]`, of which each has a row.
+          seed: The seed.
+        """
+        random = np.random.default_rng([seed, 1])
+        rows = np.zeros([len(labels)], np.int64)
+        for label, feature in enumerate(self.label_features):
+            chosen, having = labels == label, np.flatnonzero(examples[:, feature] == 1)
+            if len(having):
+                rows[chosen] = random.choice(having, chosen.sum())
+        return rows
 
     def _parts(self) -> list[tuple[int, Encoder]]:
         """Returns the columns, each with its first feature."""
@@ -238,17 +317,25 @@ _is_entry = object_of(
 
 
 def _encoder(
-    kind: ColumnType, values: np.ndarray, trained_on: np.ndarray, has_missing: bool
+    kind: ColumnType, values: np.ndarray, missing: np.ndarray, trained_on: np.ndarray
 ) -> Encoder:
-    """Returns the encoder of a column for the values that are not missing, of all rows and some."""
-    if kind.is_number and len(np.unique(trained_on)) > 1:
-        return Number.of(trained_on, has_missing, exact=kind.is_exact)
-    unique = sorted(set(values.tolist()))
-    if not unique:
+    """Returns the encoder of a column `[N]`, of which some values are missing.
+
+    Args:
+      kind: The type of the column.
+      values: The values.
+      missing: Which are missing, bool.
+      trained_on: The rows that are trained on, bool.
+    """
+    used = values[trained_on & ~missing]
+    if kind.is_number and len(np.unique(used)) > 1:
+        return Number.of(used, bool(missing.any()), exact=kind.is_exact)
+    if missing.all():
         return Constant(None)
-    if len(unique) == 1 and not has_missing:
-        return Constant(unique[0])
-    return Category(tuple(unique[:MOST_CATEGORIES]), has_missing)
+    unique = set(values[~missing].tolist())
+    if len(unique) == 1 and not missing.any():
+        return Constant(unique.pop())
+    return Category.of(values, missing, trained_on)
 
 
 def _describe(encoder: Encoder, kind: ColumnType) -> str:

@@ -1,0 +1,176 @@
+"""Conditions on the columns of a typed table, such as "job=nurse,age>40"."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import difflib
+import operator
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import UserError, shorten
+from .columns import Category
+from .table import Table
+from .types import CategoryType, DateType, OrderedType
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COMPARISONS = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "!=": operator.ne,
+    "=": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
+_REMEDY = 'give conditions such as "job=nurse,age>40"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A condition on a column.
+
+    Attributes:
+      column: The name of the column.
+      comparison: A key of _COMPARISONS.
+      value: The value, as in the table.
+    """
+
+    column: str
+    comparison: str
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Conditions that all hold for the rows that are selected.
+
+    Attributes:
+      table: The columns.
+      conditions: The conditions.
+    """
+
+    table: Table
+    conditions: tuple[Condition, ...]
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, Any], table: Table, flag: str) -> Selection:
+        """Returns the selection for a text, or for the values of some columns.
+
+        Args:
+          given: Conditions separated by commas, or values by column. A condition that contains a
+            comma is in quotation marks, as in CSV files.
+          table: The columns.
+          flag: The name of the conditions for messages.
+
+        Raises:
+          UserError: If a condition cannot be read, or a column does not have such values.
+        """
+        if isinstance(given, Mapping):
+            triples = [(str(name), "=", str(value)) for name, value in given.items()]
+        else:
+            cells = next(csv.reader([given], skipinitialspace=True), [])
+            matches = [_CONDITION.fullmatch(cell.strip()) for cell in cells]
+            if not matches or None in matches:
+                raise UserError(f"{flag} is no list of conditions", _REMEDY)
+            triples = [(match[1], match[2], match[3]) for match in matches if match]
+        return cls(table, tuple(_condition(table, flag, *triple) for triple in triples))
+
+    @property
+    def label(self) -> int | None:
+        """The label of a conditional run that implies the first condition that has one, or None."""
+        for condition in self.conditions:
+            encoder, kind = _column(self.table, condition.column)
+            if condition.comparison == "=" and isinstance(encoder, Category):
+                value = condition.value
+                if isinstance(kind, CategoryType) and kind.values is not None:
+                    value = kind.values.index(value)
+                return self.table.label_of(condition.column, value)
+        return None
+
+    def holds(self, frame: pd.DataFrame) -> np.ndarray:
+        """Returns whether the conditions hold for rows, `[N]` bool; not for missing values."""
+        selected = np.ones([len(frame)], bool)
+        for condition in self.conditions:
+            series = frame[condition.column]
+            present, value = series.notna().to_numpy(bool), condition.value
+            values: Any = series[present]
+            _, kind = _column(self.table, condition.column)
+            if isinstance(kind, OrderedType):
+                order = {each: place for place, each in enumerate(kind.values or ())}
+                values, value = values.map(order).astype(int), order[value]
+            elif isinstance(kind, CategoryType):
+                values = values.astype(object)
+            elif isinstance(kind, DateType):
+                values, value = _dates(kind, values), _dates(kind, _series([value]))[0]
+            found = np.zeros([len(frame)], bool)
+            found[present] = _COMPARISONS[condition.comparison](np.asarray(values), value)
+            selected &= found
+        return selected
+
+
+def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -> Condition:
+    """Returns a condition whose value is one of its column."""
+    name, text = name.strip(), text.strip()
+    if name not in table.names:
+        close = difflib.get_close_matches(name, table.names, n=1)
+        raise UserError(
+            f"{flag}: there is no column {shorten(name)!r}",
+            f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(table.names))}",
+        )
+    encoder, kind = _column(table, name)
+    if isinstance(kind, CategoryType):
+        known = encoder.values if isinstance(encoder, Category) else [getattr(encoder, "value", 0)]
+        values = {str(value): value for value in (known if kind.values is None else kind.values)}
+        if text not in values:
+            raise UserError(
+                f"{flag}: the column {shorten(name)!r} has no value {shorten(text)!r}",
+                f"use one of {shorten(', '.join(values), 300)}",
+            )
+        if comparison not in ("=", "!=") and not isinstance(kind, OrderedType):
+            raise UserError(
+                f"{flag}: the values of the column {shorten(name)!r} have no order",
+                "use = or !=",
+            )
+        return Condition(name, comparison, values[text])
+    if isinstance(kind, DateType):
+        try:
+            _dates(kind, _series([text]))
+        except (ValueError, TypeError, OverflowError):
+            raise UserError(
+                f"{flag}: {shorten(text)!r} is no date", "write it as in the data"
+            ) from None
+        return Condition(name, comparison, text)
+    try:
+        return Condition(name, comparison, float(text))
+    except ValueError:
+        raise UserError(
+            f"{flag}: {shorten(text)!r} is no number, which the column {shorten(name)!r} contains",
+            _REMEDY,
+        ) from None
+
+
+def _column(table: Table, name: str) -> tuple[Any, Any]:
+    place = table.names.index(name)
+    return table.encoders[place], table.types[place]
+
+
+def _series(values: list[Any]) -> pd.Series:
+    import pandas as pd  # noqa: PLC0415
+
+    return pd.Series(values)
+
+
+def _dates(kind: DateType, values: pd.Series) -> np.ndarray:
+    """Returns dates, or texts of dates, as numbers."""
+    import pandas as pd  # noqa: PLC0415
+
+    if kind.date_format is None and not pd.api.types.is_datetime64_any_dtype(values.dtype):
+        values = pd.to_datetime(values, utc=", " in kind.dtype)
+    return kind.parse(values)
