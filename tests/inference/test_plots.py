@@ -131,8 +131,8 @@ def test_pictures_of_all_shapes_are_small_and_survive_any_values(shape, columns)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pictures = [
-            overview(broken, columns, scaling=scaling),
-            overview(np.full_like(broken, np.nan), columns, real=real, scaling=scaling),
+            overview(broken, columns, units=scaling),
+            overview(np.full_like(broken, np.nan), columns, real=real, units=scaling),
         ]
     for picture in pictures:
         assert picture.dtype == np.uint8 and picture.shape[2] in (1, 3)
@@ -149,7 +149,7 @@ def test_texts_do_not_change_the_size_of_a_picture():
     """TensorBoard compares the pictures of a run."""
     for shape in ((40, 2), (40, 3), (2, 30, 3)):
         sizes = {
-            overview(normal(*shape), 4, scaling=scaling_of(*numbers, shape[-1], names)).shape
+            overview(normal(*shape), 4, units=scaling_of(*numbers, shape[-1], names)).shape
             for numbers, name in (((0, 1), "a"), ((1e30, 1e25), "m" * 99))
             for names in [(name,) * shape[-1]]
         }
@@ -199,16 +199,16 @@ def test_a_histogram_shows_the_data_in_gray_behind_the_samples():
 
 def test_names_and_units_are_those_of_the_data(figures):
     real = np.array([[-1.0, -1, -1], [1, 1, 1]])
-    overview(real, 8, real=real, scaling=scaling_of(50, 50, 3, ("$a_1$", "a" * 99, "_größe 価")))
+    overview(real, 8, real=real, units=scaling_of(50, 50, 3, ("$a_1$", "a" * 99, "_größe 価")))
     texts = texts_of(figures.pop())
     assert {"$a_1$", "_größe \ufffd", "0 to 100", "correlations: real"} <= texts
     assert any(text.startswith("aaa") and text.endswith("...") for text in texts)
     assert "real (gray) and samples (blue)" in texts
-    overview(real[:, :2], 8, scaling=scaling_of(50, 50, 2, ("$x$", "_y")))
+    overview(real[:, :2], 8, units=scaling_of(50, 50, 2, ("$x$", "_y")))
     assert {"$x$", "_y", "samples (blue)", "0", "100"} <= texts_of(figures.pop())
-    overview(real[:, :, None], 1, scaling=scaling_of(0, 1000, 1, ("_volts",)))
+    overview(real[:, :, None], 1, units=scaling_of(0, 1000, 1, ("_volts",)))
     assert {"_volts", "\N{MINUS SIGN}1000", "1000", "0", "2"} <= texts_of(figures.pop())
-    overview(np.zeros([2, 9, 30]), 1, scaling=scaling_of(0, 1, 30))
+    overview(np.zeros([2, 9, 30]), 1, units=scaling_of(0, 1, 30))
     assert {"channel 0", "and 28 more"} <= texts_of(figures.pop())
     overview(real, 8)
     assert {"feature 0", "-1 to 1"} <= texts_of(figures.pop())
@@ -256,13 +256,13 @@ def test_each_channel_has_a_gray_grid_of_its_own():
     assert levels == [[0] * 3, [0] * 3, [255] * 3, [0] * 3]
     assert grids[2][40, 40].tolist() == [255] * 3
     assert (picture[:12] < 100).any()  # the title
-    named = overview(batch, 2, real=real, scaling=scaling_of(0, 1, 4, ("red",) * 4))
+    named = overview(batch, 2, real=real, units=scaling_of(0, 1, 4, ("red",) * 4))
     assert named.shape == picture.shape and (named != picture).any()
 
 
 def test_images_of_any_range_are_scaled_by_the_data():
     real = np.array([100.0, 300]).reshape(2, 1, 1, 1) * np.ones([1, 8, 8, 1])
-    picture = overview(real + 50.0, 2, real=real, scaling=scaling_of(0, 1, 1))
+    picture = overview(real + 50.0, 2, real=real, units=scaling_of(0, 1, 1))
     assert picture[0, 0, 0] == 64 and picture[0, 40, 0] == 255
     np.testing.assert_array_equal(overview(real / 300, 2), images.image_grid(real / 300, 2))
 

@@ -115,14 +115,14 @@ def _columns(table: Table) -> dict[str, Any]:
 
 def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpec) -> Sampler:
     """Returns the sampler of a generator."""
+    labels = spec.draw_labels(is_balanced=False)
     return Sampler(
         generator,
         devices.strategy,
         latent_size=config.latent_size + spec.noise_size,
         seed=config.sampling_seed,
         classes=spec.classes,
-        conditions=spec.conditions,
-        labels=spec.draw_labels(is_balanced=False),
+        conditions=spec.conditions if labels is None else labels,
     )
 
 

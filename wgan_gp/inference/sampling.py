@@ -40,8 +40,8 @@ class Sampler:
       seed: The seed of the latents.
       classes: The number of classes of a conditional generator, 0 for an unconditional one.
       conditions: The conditions of the run's data, of which those that data.json records are used
-        in turn. None if the generator takes none.
-      labels: `[M]` int32, labels that are used in turn; None for all classes in turn.
+        in turn. Or labels, `[M]` int32, which are used in turn. None if the generator takes neither,
+        or all classes in turn.
       batch_size: The number of samples per call over all replicas, rounded up to a multiple of
         the number of replicas.
     """
@@ -54,16 +54,16 @@ class Sampler:
         latent_size: int,
         seed: int,
         classes: int = 0,
-        conditions: Conditions | None = None,
-        labels: np.ndarray | None = None,
+        conditions: Conditions | np.ndarray | None = None,
         batch_size: int = 128,
     ):
         self.seed = seed
         self.classes = classes
-        self.conditions = conditions
-        self._used = None if conditions is None else conditions.recorded()
-        self._table = labels if self._used is None else self._used.table
+        labels = conditions if isinstance(conditions, np.ndarray) else None
         self._has_labels = labels is not None
+        self.conditions = None if isinstance(conditions, np.ndarray) else conditions
+        self._used = None if self.conditions is None else self.conditions.recorded()
+        self._table = labels if self._used is None else self._used.table
         self.generator = generator
         self.strategy = strategy
         self.latent_size = latent_size
