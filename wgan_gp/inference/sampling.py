@@ -40,7 +40,7 @@ class Sampler:
       seed: The seed of the latents.
       classes: The number of classes of a conditional generator, 0 for an unconditional one.
       conditions: The conditions of the run's data, of which those that data.json records are used
-        in turn. Or labels, `[M]` int32, which are used in turn. None if the generator takes neither,
+        in turn. Or labels, `[M]` int32, which are used in turn. None if there are neither,
         or all classes in turn.
       batch_size: The number of samples per call over all replicas, rounded up to a multiple of
         the number of replicas.

@@ -18,6 +18,7 @@ from ..sources.listing import check_path
 from ..sources.tables.columns import Columns
 from ..sources.tables.tables import SUFFIXES, is_table, open_frame
 from ..spec import DataSpec
+from .constraints import Constraint, constraints_of
 from .table import Table
 
 if TYPE_CHECKING:
@@ -72,8 +73,15 @@ class TableReader:
         self.notes = [*notes, *columns.notes]
         target = None if columns.label is None else columns.names[columns.label]
         trained_on = ~is_held_out(len(self._frame), settings.holdout)
-        types = read_column_types(settings.column_types)
-        self.table = Table.of(self._frame, flag, types, target, trained_on)
+        kinds, constraints = read_column_types(settings.column_types)
+        self.table = Table.of(
+            self._frame,
+            flag,
+            kinds,
+            constraints=constraints,
+            target=target,
+            trained_on=trained_on,
+        )
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -193,14 +201,14 @@ def read_table(settings: DataSettings, flag: str) -> TableReader:
     return TableReader(settings, flag, frame, notes)
 
 
-def read_column_types(value: str | None) -> Mapping[str, Any]:
-    """Returns the types that the file of --column_types gives, by column.
+def read_column_types(value: str | None) -> tuple[Mapping[str, Any], tuple[Constraint, ...]]:
+    """Returns the kinds of columns, by name, and the constraints in the file of --column_types.
 
     Raises:
       UserError: If it cannot be read.
     """
     if value in (None, AUTO):
-        return {}
+        return {}, ()
     flag = f"--column_types={shorten(str(value))}"
     try:
         with tf.io.gfile.GFile(str(value), "r") as file:
@@ -209,9 +217,14 @@ def read_column_types(value: str | None) -> Mapping[str, Any]:
         raise UserError(f"{flag} cannot be read ({reason(error)})", "check the path") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{flag} is no JSON file ({reason(error)})", "correct it") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{flag} is no JSON object", 'write {"COLUMN": "TYPE", ...}')
-    return content
+    example = 'write {"columns": {"COLUMN": "TYPE"}, "constraints": [{"at_most": ["A", "B"]}]}'
+    is_object = isinstance(content, dict) and isinstance(content.get("columns", {}), dict)
+    if not is_object or not set(content) <= {"columns", "constraints"}:
+        raise UserError(f"{flag} does not contain columns and constraints", example)
+    try:
+        return content.get("columns", {}), constraints_of(content.get("constraints", []))
+    except ValueError as error:
+        raise UserError(f"{flag}: {error}", example) from None
 
 
 def _frame_of(value: Any, flag: str) -> pd.DataFrame:

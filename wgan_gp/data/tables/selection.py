@@ -14,8 +14,9 @@ import numpy as np
 
 from ...errors import UserError, shorten
 from .columns import Category
+from .constraints import AtMost, Constraint, OneOf
 from .table import Table
-from .types import CategoryType, DateType, OrderedType
+from .types import CategoryType, DateType, IntegerType, OrderedType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +88,8 @@ class Selection:
         """The label of a conditional run that implies the first condition that has one, or None."""
         for condition in self.conditions:
             encoder, kind = _column(self.table, condition.column)
-            if condition.comparison == "=" and isinstance(encoder, Category):
+            is_seen = condition.column not in _constrained(self.table)
+            if is_seen and condition.comparison == "=" and isinstance(encoder, Category):
                 value = condition.value
                 if isinstance(kind, CategoryType) and kind.values is not None:
                     value = kind.values.index(value)
@@ -118,11 +120,12 @@ class Selection:
 def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -> Condition:
     """Returns a condition whose value is one of its column."""
     name, text = name.strip(), text.strip()
-    if name not in table.names:
-        close = difflib.get_close_matches(name, table.names, n=1)
+    names = [each for each, _ in table.given]
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
         raise UserError(
             f"{flag}: there is no column {shorten(name)!r}",
-            f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(table.names))}",
+            f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(names))}",
         )
     encoder, kind = _column(table, name)
     if isinstance(kind, CategoryType):
@@ -157,8 +160,22 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
 
 
 def _column(table: Table, name: str) -> tuple[Any, Any]:
+    """Returns the encoder and the type of a column of the rows."""
+    if (constraint := _constrained(table).get(name)) is not None:
+        if isinstance(constraint, OneOf):
+            return None, IntegerType("int64")
+        name = constraint.columns[0]  # both have one type
     place = table.names.index(name)
     return table.encoders[place], table.types[place]
+
+
+def _constrained(table: Table) -> dict[str, Constraint]:
+    """Returns the columns of the rows that the networks do not see, with their constraints."""
+    return {
+        name: constraint
+        for constraint in table.constraints
+        for name in constraint.columns[isinstance(constraint, AtMost) :]
+    }
 
 
 def _series(values: list[Any]) -> pd.Series:

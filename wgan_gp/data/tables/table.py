@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from ...run_directory.schema import text as is_text
 from . import columns
 from .association import associations
 from .columns import Category, Constant, Encoder, Number
+from .constraints import Constraint, check_columns, constraints_of
 from .find_types import find_types
-from .types import ColumnType, type_from_dict
+from .types import ColumnType, is_dtype, type_from_dict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,19 +33,25 @@ class Table:
       types: The types of the columns.
       encoders: The columns as features.
       target: The column that others are used to predict, for judging; None if none is named.
+      constraints: The constraints of the rows, whose columns differ from `names`.
+      given: The names and the types in pandas of the columns of the rows, in their order.
     """
 
     names: tuple[str, ...]
     types: tuple[ColumnType, ...]
     encoders: tuple[Encoder, ...]
     target: str | None = None
+    constraints: tuple[Constraint, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
         cls,
         frame: pd.DataFrame,
         flag: str,
-        given: Mapping[str, Any] | None = None,
+        kinds: Mapping[str, Any] | None = None,
+        *,
+        constraints: Sequence[Constraint] = (),
         target: str | None = None,
         trained_on: np.ndarray | None = None,
     ) -> Table:
@@ -53,7 +60,8 @@ class Table:
         Args:
           frame: The rows, whose columns have different names.
           flag: The name of the data, for messages.
-          given: The types that the user gives, by column; see `find_types`.
+          kinds: The kinds of columns that the user gives; see `find_types`.
+          constraints: The constraints of the rows.
           target: See `Table`.
           trained_on: `[N]` bool, the rows whose numbers determine levels; None for all. Categories
             and the types are those of all rows.
@@ -61,13 +69,22 @@ class Table:
         Raises:
           UserError: If a column has no usable type.
         """
-        types = find_types(frame, flag, given or {})
+        given = tuple((name, str(dtype)) for name, dtype in frame.dtypes.items())
+        check_columns(constraints, list(frame), flag)
+        constraints = tuple(constraint.fitted(frame, flag) for constraint in constraints)
+        for constraint in constraints:
+            frame = constraint.apply(frame, flag)
+        types = find_types(frame, flag, kinds or {})
         encoders = []
         for name, kind in types.items():
             values, missing = kind.to_values(frame[name], name, flag)
             used = np.ones([len(frame)], bool) if trained_on is None else trained_on
             encoders.append(_encoder(kind, values, missing, used))
-        table = cls(tuple(types), tuple(types.values()), tuple(encoders), target)
+        if target not in types:  # it is a part of a constraint
+            target = None
+        table = cls(
+            tuple(types), tuple(types.values()), tuple(encoders), target, constraints, given
+        )
         if not table.size:
             raise UserError(f"{flag} is constant in all columns", "give data that vary")
         return table
@@ -196,11 +213,14 @@ class Table:
         Raises:
           UserError: If a column is missing, or has values of another type, or other categories.
         """
-        if lacking := [name for name in self.names if name not in frame]:
+        known = [name for name, _ in self.given]
+        if lacking := [name for name in known if name not in frame]:
             raise UserError(
                 f"{flag} lacks the column {shorten(lacking[0])!r}",
-                f"give the columns {shorten(', '.join(self.names), 300)}",
+                f"give the columns {shorten(', '.join(known), 300)}",
             )
+        for constraint in self.constraints:
+            frame = constraint.apply(frame, flag)
         places = np.random.default_rng(seed).random([len(self.names), len(frame)])
         parts = [np.zeros([len(frame), 0], np.float32)]
         columns_of = zip(self.names, self.types, self.encoders, places, strict=True)
@@ -237,7 +257,13 @@ class Table:
         for name, kind, (begin, encoder) in parts:
             values, missing = encoder.decode(examples[:, begin : begin + encoder.size])
             found[name] = kind.to_series(values, missing)
-        return pd.DataFrame(found)
+        frame = pd.DataFrame(found)
+        for constraint in self.constraints:
+            frame = constraint.invert(frame)
+        types = dict(self.given)
+        for name in (name for constraint in self.constraints for name in constraint.columns):
+            frame[name] = frame[name].astype(types[name])
+        return frame[list(types)]
 
     def numbers(self, examples: np.ndarray) -> np.ndarray:
         """Returns rows as numbers for plots, `[N, K]` float64, with NaN for missing values.
@@ -278,6 +304,8 @@ class Table:
             "types": [kind.to_dict() for kind in self.types],
             "columns": [columns.to_dict(encoder) for encoder in self.encoders],
             "target": self.target,
+            "constraints": [constraint.to_dict() for constraint in self.constraints],
+            "given": [list(pair) for pair in self.given],
         }
 
     @classmethod
@@ -295,6 +323,8 @@ class Table:
             tuple(map(type_from_dict, saved["types"])),
             tuple(map(columns.from_dict, saved["columns"])),
             saved.get("target"),
+            constraints_of(saved["constraints"]),
+            tuple((name, dtype) for name, dtype in saved["given"]),
         )
         if not len(names) == len(table.types) == len(table.encoders) == len(set(names)):
             raise ValueError("the columns do not fit each other")
@@ -303,6 +333,13 @@ class Table:
                 raise ValueError("the type of a column does not fit its values")
         if not table.size or table.target not in (None, *names):
             raise ValueError("the table has no features, or another target")
+        if not all(is_dtype(dtype) for _, dtype in table.given):
+            raise ValueError("the rows have a type that pandas has not")
+        try:
+            empty = np.zeros([1, table.size], np.float32)
+            table.restore(empty)
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise ValueError("the constraints do not fit the columns") from error
         return table
 
 
@@ -312,6 +349,8 @@ _is_entry = object_of(
         "types": list_of(lambda value: isinstance(value, dict), 1, _MOST_COLUMNS),
         "columns": list_of(lambda value: isinstance(value, dict), 1, _MOST_COLUMNS),
         "target": optional(is_text),
+        "constraints": list_of(lambda value: isinstance(value, dict), 0, _MOST_COLUMNS),
+        "given": list_of(list_of(is_text, 2, 2), 1, _MOST_COLUMNS),
     }
 )
 

@@ -279,7 +279,7 @@ def type_from_dict(saved: Any) -> ColumnType:
     Raises:
       ValueError: If the entry is damaged.
     """
-    if not (_is_entry(saved) and _DTYPE.fullmatch(saved["dtype"])):
+    if not (_is_entry(saved) and is_dtype(saved["dtype"])):
         raise ValueError("a type has other entries")
     kind, values = TYPES[saved["kind"]], saved.get("values")
     if (kind is OrderedType and not values) or len(set(values or ())) != len(values or ()):
@@ -289,6 +289,11 @@ def type_from_dict(saved: Any) -> ColumnType:
     if values is not None:
         found["values"] = tuple(values)
     return kind(**found)
+
+
+def is_dtype(name: str) -> bool:
+    """Returns whether a text names a type of pandas that a column may have."""
+    return _DTYPE.fullmatch(name) is not None
 
 
 def nanoseconds(dates: pd.Series) -> np.ndarray:
