@@ -1,8 +1,8 @@
-"""Trains CTGAN on a table for a number of seconds; ctgan_comparison runs it in another Python.
+"""Trains CTGAN or TVAE on a table for a number of seconds; studies.tables runs it.
 
-  python ctgan_worker.py TABLE.npz SAMPLES.npz SECONDS SEED
+  python ctgan_worker.py ctgan|tvae TABLE.csv SAMPLES.csv SECONDS SEED
 
-It imports nothing of this project, and prints the number of epochs as JSON.
+It runs in another Python, imports nothing of this project, and prints the number of epochs as JSON.
 """
 
 import itertools
@@ -13,15 +13,17 @@ from collections.abc import Iterable, Iterator
 
 import ctgan
 import ctgan.synthesizers.ctgan
+import ctgan.synthesizers.tvae
 import numpy as np
-import pandas
+import pandas as pd
 import torch
 
-LABEL = "label"
+FEW = 10  # different numbers, which are categories
+MISSING = "missing"
 
 
 def limited_epochs(deadline: float, done: list[int]):
-    """Returns a replacement of tqdm in CTGAN's `fit`, which ends the epochs at a time.
+    """Returns a replacement of tqdm in `fit`, which ends the epochs at a time.
 
     Args:
       deadline: The time on the clock of time.perf_counter().
@@ -38,26 +40,34 @@ def limited_epochs(deadline: float, done: list[int]):
     return epochs
 
 
+def without_missing(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table whose missing values are a category or the median: they support none."""
+    filled = {}
+    for name, column in table.items():
+        is_number = pd.api.types.is_numeric_dtype(column)
+        filled[name] = column.fillna(column.median() if is_number else MISSING)
+    return pd.DataFrame(filled)
+
+
 def main() -> None:
     """Writes as many samples as the table has rows."""
-    source, target, seconds, seed = sys.argv[1:]
-    with np.load(source) as arrays:
-        table = pandas.DataFrame(arrays["examples"])
-        table.columns = [f"feature_{place}" for place in table.columns]
-        table[LABEL] = arrays["labels"]
+    program, source, target, seconds, seed = sys.argv[1:]
+    table = without_missing(pd.read_csv(source))
+    discrete = [
+        name
+        for name, column in table.items()
+        if not pd.api.types.is_numeric_dtype(column) or column.nunique() <= FEW
+    ]
     torch.manual_seed(int(seed))
     np.random.seed(int(seed))
+    # Their defaults, but for the number of epochs.
+    model = {"ctgan": ctgan.CTGAN, "tvae": ctgan.TVAE}[program](enable_gpu=False)
     done: list[int] = []
     deadline = time.perf_counter() + float(seconds)
-    ctgan.synthesizers.ctgan.tqdm = limited_epochs(deadline, done)
-    model = ctgan.CTGAN(enable_gpu=False)  # its defaults, but for the number of epochs
-    model.fit(table, discrete_columns=[LABEL])
-    samples = model.sample(len(table))
-    np.savez(
-        target,
-        examples=samples.drop(columns=LABEL).to_numpy(),
-        labels=samples[LABEL].to_numpy().astype(int),
-    )
+    for module in (ctgan.synthesizers.ctgan, ctgan.synthesizers.tvae):
+        module.tqdm = limited_epochs(deadline, done)
+    model.fit(table, discrete)
+    model.sample(len(table)).replace(MISSING, np.nan).to_csv(target, index=False)
     print(json.dumps({"epochs": len(done)}))
 
 

@@ -94,6 +94,12 @@ class Dataset:
                 "none",
                 _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
             )
+        is_typed = getattr(reader, "table", None) is not None
+        if is_typed and conditioning not in ("none", "concatenation"):
+            raise UserError(
+                f"--conditioning={conditioning} does not apply to a table with --column_types",
+                "use --conditioning=concatenation",
+            )
         if conditioning != "none" and has_conditions:
             reader.conditions.warn()  # type: ignore[attr-defined]
         self.settings = settings

@@ -131,17 +131,20 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
     if isinstance(kind, CategoryType):
         known = encoder.values if isinstance(encoder, Category) else [getattr(encoder, "value", 0)]
         values = {str(value): value for value in (known if kind.values is None else kind.values)}
-        if text not in values:
-            raise UserError(
-                f"{flag}: the column {shorten(name)!r} has no value {shorten(text)!r}",
-                f"use one of {shorten(', '.join(values), 300)}",
-            )
-        if comparison not in ("=", "!=") and not isinstance(kind, OrderedType):
+        is_order = comparison not in ("=", "!=")
+        are_numbers = not any(isinstance(value, str | bool) for value in values.values())
+        if is_order and not (are_numbers or isinstance(kind, OrderedType)):
             raise UserError(
                 f"{flag}: the values of the column {shorten(name)!r} have no order",
                 "use = or !=",
             )
-        return Condition(name, comparison, values[text])
+        if text in values:
+            return Condition(name, comparison, values[text])
+        if isinstance(kind, OrderedType) or not (is_order and are_numbers):
+            raise UserError(
+                f"{flag}: the column {shorten(name)!r} has no value {shorten(text)!r}",
+                f"use one of {shorten(', '.join(values), 300)}",
+            )
     if isinstance(kind, DateType):
         try:
             _dates(kind, _series([text]))
@@ -165,6 +168,8 @@ def _column(table: Table, name: str) -> tuple[Any, Any]:
         if isinstance(constraint, OneOf):
             return None, IntegerType("int64")
         name = constraint.columns[0]  # both have one type
+        kind = table.types[table.names.index(name)]
+        return None, IntegerType(kind.dtype) if isinstance(kind, CategoryType) else kind
     place = table.names.index(name)
     return table.encoders[place], table.types[place]
 

@@ -66,9 +66,10 @@ class ColumnType(abc.ABC):
                 for place in range(len(present))
                 if self._try(present.iloc[place : place + 1]) is None
             )
+            shown = shorten(repr(native(wrong)))
             raise UserError(
-                f"{flag}: {shorten(repr(wrong))} in the column {shorten(name)!r} is not of the "
-                f"type {self.kind} of the other values",
+                f"{flag}: {shown} in the column {shorten(name)!r} is not of the type {self.kind} "
+                "of the other values",
                 "correct it, or give another type with --column_types",
             )
         values = np.zeros([len(series)], found.dtype)

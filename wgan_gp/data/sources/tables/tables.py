@@ -297,6 +297,7 @@ class _Builder:
         if columns.label is None and not columns.conditions and problem == _NO_NUMBER:
             value = columns.flag_value(column) if len(errors) == 1 else "NAME"
             remedy += f"; name the column of the classes with --label_column={value}"
+            remedy += ", or read texts and dates, too, with --column_types=auto"
         return UserError(
             f"{self._flag}: {place}: {shorten(str(cell))!r} in {columns.names[column]} {problem}",
             better_remedy or remedy,

@@ -1,0 +1,632 @@
+"""Typed tables: texts, dates and missing values as examples, and samples of the same types."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import scipy.stats.contingency
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import pandas as pandas_of
+
+import wgan_gp
+from tests.helpers.runs import call_main, train_tiny
+from wgan_gp.config import Config
+from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.tables import columns
+from wgan_gp.data.tables.constraints import constraints_of
+from wgan_gp.data.tables.selection import Selection
+from wgan_gp.data.tables.table import Table
+from wgan_gp.errors import UserError
+
+RANDOM = np.random.default_rng(0)
+REALS = ["real", "single", "price"]
+_DATES = st.datetimes(
+    pd.Timestamp("1800-01-01").to_pydatetime(), pd.Timestamp("2200-01-01").to_pydatetime()
+)
+
+
+def _column(name, elements, dtype):
+    return pandas_of.column(name, elements=elements, dtype=dtype)
+
+
+_FRAMES = pandas_of.data_frames(
+    [
+        _column("integer", st.integers(-(2**63), 2**63 - 1), np.int64),
+        _column("unsigned", st.integers(0, 2**64 - 1), np.uint64),
+        _column("few", st.integers(0, 3), np.int8),
+        _column("real", st.floats(allow_infinity=False), float),
+        _column("single", st.floats(allow_infinity=False, width=32), np.float32),
+        _column("price", st.none() | st.integers(-(10**6), 10**6).map(lambda k: k / 100), float),
+        _column("boolean", st.booleans(), bool),
+        _column("text", st.none() | st.text(max_size=3), object),
+        _column("date", _DATES, "datetime64[ns]"),
+    ],
+    index=pandas_of.range_indexes(min_size=1, max_size=12),
+)
+
+
+def people(count=2000, seed=0):
+    """Returns a table with a dependence, a rare category, zeros and missing values."""
+    random = np.random.default_rng(seed)
+    job = random.choice(["clerk", "nurse", "pilot"], count, p=[0.595, 0.4, 0.005])
+    income = np.round(np.exp(random.normal(np.where(job == "nurse", 10.5, 9.5), 0.3)), 2)
+    return pd.DataFrame(
+        {
+            "age": random.integers(18, 90, count),
+            "job": job,
+            "income": np.where(random.random(count) < 0.1, np.nan, income),
+            "debt": np.where(random.random(count) < 0.8, 0, random.integers(1, 9999, count)),
+            "since": pd.to_datetime("2020-01-01")
+            + pd.to_timedelta(random.integers(0, 900, count), unit="D"),
+        }
+    )
+
+
+def saved(table):
+    return Table.from_dict(json.loads(json.dumps(table.to_dict())))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_FRAMES)
+def test_rows_become_examples_and_back(frame):
+    few = frame["few"]
+    frame = frame.assign(
+        Int=few.astype("Int64").mask(frame["boolean"]),
+        Bool=frame["boolean"].astype("boolean").mask(few == 1),
+        ordered=pd.Categorical.from_codes(few, ["x", "y", "z", "w"], ordered=True),
+        unordered=pd.Categorical.from_codes(few - 1, [1, 2, 3]),
+        zoned=frame["date"].dt.floor("s").dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin"),
+        day=frame["date"].dt.strftime("%Y-%m-%d"),
+        string=frame["text"].astype("string"),
+    )
+    if (frame.nunique(dropna=False) < 2).all():
+        with pytest.raises(UserError, match="is constant in all columns"):
+            Table.of(frame, "data")
+        return
+    table = saved(Table.of(frame, "data"))
+    examples = table.encode(frame)
+    assert examples.shape == (len(frame), table.size) and examples.dtype == np.float32
+    assert np.isfinite(examples).all()
+    for first, size in table.one_hot:
+        assert (examples[:, first : first + size].sum(axis=1) == 1).all()
+    for feature, present in table.masked:
+        assert (examples[examples[:, present] == 0, feature] == 0).all()
+    found = table.restore(examples)
+    pd.testing.assert_frame_equal(
+        found.drop(columns=REALS), frame.drop(columns=REALS), check_exact=True
+    )
+    pd.testing.assert_frame_equal(found[REALS], frame[REALS], rtol=2e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        RANDOM.normal(size=20_000),
+        np.round(np.exp(RANDOM.normal(10, 1, 20_000)), 2),
+        np.where(RANDOM.random(20_000) < 0.9, 0, RANDOM.integers(1, 10**5, 20_000)),
+        RANDOM.integers(-(2**62), 2**62, 20_000),
+        np.concatenate([RANDOM.normal(-5, 0.1, 9000), RANDOM.normal(5, 2, 11_000)]),
+        RANDOM.integers(0, 80, 20_000),
+        RANDOM.standard_cauchy(20_000),
+    ],
+)
+def test_features_of_numbers_are_normal_whatever_their_distribution(values):
+    table = saved(Table.of(pd.DataFrame({"x": values}), "data"))
+    features = table.encode(pd.DataFrame({"x": values}))[:, 0]
+    assert scipy.stats.kstest(features, "norm").pvalue > 1e-3
+    restored = table.restore(features[:, None])["x"].to_numpy()
+    if values.dtype.kind == "i":
+        np.testing.assert_array_equal(restored, values)
+    else:
+        np.testing.assert_allclose(restored, values, rtol=2e-5)
+    # Normal noise has the distribution of the data.
+    noise = np.random.default_rng(1).normal(size=[20_000, 1]).astype(np.float32)
+    drawn = table.restore(noise)["x"].to_numpy()
+    assert scipy.stats.ks_2samp(drawn, values).pvalue > 1e-3
+    assert values.min() <= drawn.min() <= drawn.max() <= values.max()
+
+
+def test_samples_have_the_decimals_and_the_values_of_the_data():
+    frame = people().dropna()
+    table = Table.of(frame, "data")
+    noise = np.random.default_rng(0).normal(size=[5000, table.size]).astype(np.float32)
+    found = table.restore(noise)
+    assert (found["income"] == found["income"].round(2)).all()
+    assert found["income"].nunique() > len(frame)  # there are values between those of the data
+    assert set(found["job"]) == {"clerk", "nurse", "pilot"}
+    assert (found["since"] == found["since"].dt.normalize()).all()
+    assert found.dtypes.equals(frame.dtypes)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", "b", None], "category"),
+        ([True, False, True], "category"),
+        ([1, 2, 3], "category"),
+        (list(range(30)), "integer"),
+        ([0.5, 1.25, 2.0], "real, 2 decimals"),
+        ([0.1, 0.2, 1 / 3], "real"),
+        (["2024-01-31", "2024-02-01", "2023-12-24"], "date"),
+        (["31.01.2024", "01.02.2024", "24.12.2023"], "date"),
+        (["2024-01-31 10:00", "2024-02-01 11:30", "2023-12-24 00:00"], "date"),
+        (["2024-01-31", "soon", "2023-12-24"], "category"),
+        (["1-2", "2-3", "1-2"], "category"),
+        (pd.Categorical(["s", "m", "l"], ["s", "m", "l"], ordered=True), "ordered"),
+    ],
+)
+def test_types_are_found(values, kind):
+    frame = pd.DataFrame({"x": values})
+    table = saved(Table.of(frame, "data"))
+    assert table.types[0].describe() == kind
+    pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame)
+
+
+def test_types_can_be_given():
+    frame = pd.DataFrame({"size": ["m", "s", "l", "m"], "code": [10, 20, 30, 10]})
+    table = saved(Table.of(frame, "data", {"size": ["s", "m", "l"], "code": "integer"}))
+    assert [kind.kind for kind in table.types] == ["ordered", "integer"]
+    features = table.encode(frame)
+    assert features.shape == (4, 2)
+    assert features[1, 0] < features[[0, 3], 0].min() <= features[[0, 3], 0].max() < features[2, 0]
+    pd.testing.assert_frame_equal(table.restore(features), frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "kinds", "message"),
+    [
+        ({"name": [f"n{i}" for i in range(80)]}, {}, "80 different values in 80 rows"),
+        ({"x": [1.0, np.inf, 2.0]}, {}, "the column 'x' contains infinity in 1 rows"),
+        ({"x": [1, "a", 2.5]}, {}, "the column 'x' contains float and int and str"),
+        ({"x": [1j, 2j]}, {}, "the column 'x' contains complex"),
+        ({"x": [[1], [2]]}, {}, "the column 'x' contains list"),
+        ({"x": pd.to_timedelta([1, 2], unit="D")}, {}, "the column 'x' contains Timedelta"),
+        ({"x": ["a", "b"]}, {"x": "real"}, "the column 'x' contains texts that are no numbers"),
+        ({"x": ["a", "b"]}, {"x": "date"}, "does not contain dates of one format"),
+        ({"x": ["a", "b"]}, {"x": ["a"]}, "'b' in the column 'x' is not of the type ordered"),
+        ({"x": [1.5, 2]}, {"x": "integer"}, "1.5 in the column 'x' is not of the type integer"),
+        ({"size": [1, 2]}, {"sise": "real"}, "did you mean 'size'?"),
+        ({"x": [1, 2]}, {"x": "number"}, "gives the column 'x' the type 'number'"),
+        ({"x": [1, 1], "y": ["a", "a"]}, {}, "is constant in all columns"),
+    ],
+)
+def test_columns_without_a_usable_type_are_named(frame, kinds, message):
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        Table.of(pd.DataFrame(frame), "data", kinds)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"job": "judge"}, "has 'judge' in 'job', which the training data lacks, in 2000 of 2000"),
+        ({"job": None}, "has a missing value in 'job'"),
+        ({"age": np.nan}, "has missing values in 'age', where the training data has none"),
+        ({"age": "old"}, "'old' in the column 'age' is not of the type integer"),
+    ],
+)
+def test_other_data_must_fit_the_training_data(change, message):
+    table = Table.of(people(), "data")
+    with pytest.raises(UserError, match=re.escape(message)):
+        table.encode(people().assign(**change), "--test_data_dir=x")
+    with pytest.raises(UserError, match="lacks the column 'job'"):
+        table.encode(people().drop(columns="job"), "--test_data_dir=x")
+    beyond = table.encode(people().assign(age=1000))  # is the largest age
+    assert (table.restore(beyond)["age"] == people()["age"].max()).all()
+
+
+def test_numbers_that_are_held_out_do_not_determine_levels():
+    frame = pd.DataFrame({"x": np.arange(1000.0) + 0.123456789, "c": list("ab") * 500})
+    trained_on = np.arange(1000) < 500
+    table = Table.of(frame, "data", trained_on=trained_on)
+    assert table.encoders[0].high[-1] < 500
+    assert table.encoders[1].counts == (250, 250)
+
+
+def test_associations_are_those_of_other_libraries():
+    random = np.random.default_rng(0)
+    a, b = random.integers(0, 3, 3000), random.integers(0, 4, 3000)
+    b = np.where(random.random(3000) < 0.3, a, b)
+    x = random.normal(a, 1.0)
+    frame = pd.DataFrame({"a": a, "b": b, "x": x, "y": x + random.normal(size=3000)})
+    table = Table.of(frame.astype({"a": str, "b": str}), "data")
+    examples = table.encode(frame.astype({"a": str, "b": str}))
+    found = table.associations(examples)
+    cramer = scipy.stats.contingency.association(pd.crosstab(a, b).to_numpy(), method="cramer")
+    assert found[0, 1] == pytest.approx(cramer, abs=1e-5)
+    pearson = np.corrcoef(examples[:, -2], examples[:, -1])[0, 1]
+    assert found[2, 3] == pytest.approx(abs(pearson), abs=1e-5)
+    scores = examples[:, -2].astype(np.float64)  # the correlation ratio, from its definition
+    between = sum((a == k).mean() * (scores[a == k].mean() - scores.mean()) ** 2 for k in range(3))
+    assert found[0, 2] == pytest.approx(np.sqrt(between / scores.var()), abs=1e-5)
+    np.testing.assert_array_equal(found, found.T)
+
+
+# Constraints
+
+CONSTRAINTS = [
+    {"at_most": ["a", "b"]},
+    {"one_of": ["car", "bus", "walk"]},
+    {"at_most": ["start", "end"]},
+    {"at_most": ["p", "q"]},
+]
+
+
+def trips(count=1500):
+    random = np.random.default_rng(3)
+    a, p, way = random.integers(0, 900, count), random.random(count), random.integers(0, 3, count)
+    start = pd.to_datetime("2020-01-01") + pd.to_timedelta(random.integers(0, 900, count), unit="D")
+    end = start + pd.to_timedelta(random.integers(0, 90, count), unit="D")
+    return pd.DataFrame(
+        {
+            "b": a + random.integers(0, 50, count),
+            "car": (way == 0).astype("int8"),
+            "a": a,
+            "bus": (way == 1).astype("int8"),
+            "walk": (way == 2).astype("int8"),
+            "start": start.strftime("%Y-%m-%d"),
+            "end": end.strftime("%Y-%m-%d"),
+            "p": np.round(p, 2),
+            "q": np.round(np.round(p, 2) + random.random(count), 2),
+        }
+    )
+
+
+def test_all_samples_meet_the_constraints():
+    table = saved(Table.of(trips(), "data", constraints=constraints_of(CONSTRAINTS)))
+    pd.testing.assert_frame_equal(table.restore(table.encode(trips())), trips())
+    noise = np.random.default_rng(0).normal(size=[5000, table.size]).astype(np.float32)
+    found = table.restore(noise)
+    assert (found["a"] <= found["b"]).all() and (found["p"] <= found["q"]).all()
+    assert (found["start"] <= found["end"]).all()
+    assert (found[["car", "bus", "walk"]].sum(axis=1) == 1).all()
+    assert found.dtypes.equals(trips().dtypes) and list(found) == list(trips())
+
+
+@pytest.mark.parametrize(
+    ("change", "constraints", "message"),
+    [
+        ({"b": -1}, CONSTRAINTS, "1500 of 1500 rows, the first of them row 0, do not meet"),
+        ({"b": np.nan}, CONSTRAINTS, "do not meet the constraint at_most of a, b"),
+        ({"car": 1}, CONSTRAINTS, "do not meet the constraint one_of of car, bus, walk"),
+        ({"b": "x"}, CONSTRAINTS, "are no numbers, and no dates of one format"),
+        ({}, [{"at_most": ["a", "c"]}], "a constraint of the column 'c', which data lacks"),
+        ({}, [CONSTRAINTS[0]] * 2, "two constraints of the column 'a'"),
+    ],
+)
+def test_constraints_that_the_data_do_not_meet_are_named(change, constraints, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        Table.of(trips().assign(**change), "data", constraints=constraints_of(constraints))
+
+
+@pytest.mark.parametrize(
+    "entry", [[], {}, "a <= b", {"at_most": ["a"]}, {"at_most": ["a", "b", "c"]}, {"one_of": "ab"}]
+)
+def test_other_constraints_are_refused(entry):
+    with pytest.raises(ValueError, match="is no constraint"):
+        constraints_of([entry])
+
+
+# Selections
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("job=nurse", lambda rows: rows["job"] == "nurse"),
+        ("job!=nurse, age>40", lambda rows: (rows["job"] != "nurse") & (rows["age"] > 40)),
+        ("income>=30000", lambda rows: rows["income"] >= 30000),
+        ("income<=30000.5,debt=0", lambda rows: (rows["income"] <= 30000.5) & (rows["debt"] == 0)),
+        ("since<2021-06-01", lambda rows: rows["since"] < "2021-06-01"),
+        ({"job": "pilot"}, lambda rows: rows["job"] == "pilot"),
+    ],
+)
+def test_conditions_select_rows(text, expected):
+    table = Table.of(people(), "data")
+    selected = Selection.of(text, table, "--x").holds(people())
+    np.testing.assert_array_equal(selected, expected(people()).to_numpy())
+    assert selected.any() and not selected.all()
+
+
+def test_conditions_have_the_order_of_their_column():
+    frame = pd.DataFrame({"size": list("smlsml"), "few": [1, 2, 3, 1, 2, 3]})
+    table = Table.of(frame, "data", {"size": ["s", "m", "l"]})
+    holds = lambda text: Selection.of(text, table, "--x").holds(frame).tolist()  # noqa: E731
+    assert holds("size>s") == [False, True, True] * 2
+    assert holds("few>=1.5") == [False, True, True] * 2
+    assert holds("few=2") == [False, True, False] * 2
+
+
+def test_conditions_may_be_on_the_columns_of_constraints():
+    table = Table.of(trips(), "data", constraints=constraints_of(CONSTRAINTS))
+    for text, expected in (
+        ("bus=1", trips()["bus"] == 1),
+        ("b>=500", trips()["b"] >= 500),
+        ("end<2021-01-01", trips()["end"] < "2021-01-01"),
+    ):
+        selection = Selection.of(text, table, "--x")
+        np.testing.assert_array_equal(selection.holds(trips()), expected.to_numpy())
+        assert selection.label is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("job=judge", "the column 'job' has no value 'judge' — use one of clerk, nurse, pilot"),
+        ("jop=nurse", "there is no column 'jop' — did you mean 'job'?"),
+        ("age>old", "'old' is no number, which the column 'age' contains"),
+        ("job>nurse", "the values of the column 'job' have no order — use = or !="),
+        ("since>never", "'never' is no date"),
+        ("nurse", "is no list of conditions"),
+        ("age=1;job=nurse", "is no number"),
+    ],
+)
+def test_conditions_that_no_row_can_meet_are_one_line(text, message):
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        Selection.of(text, Table.of(people(), "data"), "--sample_conditions=x")
+    assert str(error.value).startswith("--sample_conditions=x")
+
+
+# Runs
+
+SETTINGS = {"dataset": "array", "column_types": "auto", "sample_interval": 0}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("people") / "people.csv"
+    people(300).to_csv(path, index=False)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(path, tmp_path_factory):
+    """Returns the directory of a conditional run with packs."""
+    folder = tmp_path_factory.mktemp("trained")
+    conditional = {"conditioning": "concatenation", "pack": 4, "label_column": "job"}
+    train_tiny(folder, **SETTINGS, **conditional, data_dir=path, train_steps=5)
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "xlsx", "csv.gz", "tsv"])
+def test_files_have_the_types_of_their_columns(tmp_path, ending):
+    frame = people(40)
+    path = f"{tmp_path}/people.{ending}"
+    if ending.startswith("csv"):
+        frame.to_csv(path, index=False)
+    elif ending == "tsv":
+        frame.to_csv(path, index=False, sep="\t")
+    elif ending == "xlsx":
+        frame.to_excel(path, index=False)
+    else:
+        getattr(frame, f"to_{ending}")(path)
+    table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).table
+    assert [kind.describe() for kind in table.types] == [
+        "integer",
+        "category",
+        "real, 2 decimals",
+        "integer",
+        "date",
+    ]
+    assert table.encoders[2].has_missing
+
+
+def test_whole_numbers_with_missing_values_stay_whole_in_text_files(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n1,?,a\n,7,b\n" + "3,9,a\n" * 30)
+    data = find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.csv", column_types="auto"))
+    frame = data.table.restore(data.open(batch_size=1).examples.numpy())
+    assert frame.iloc[:3].to_csv(index=False) == "x,y,z\n1,,a\n,7,b\n3,9,a\n"
+
+
+def test_a_run_samples_rows_with_the_types_of_the_data(trained, path, tmp_path):
+    run = f"--model_dir={trained}"
+    for ending, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet)):
+        output = f"{tmp_path}/samples.{ending}"
+        assert call_main("--mode=sample", run, f"--output={output}", "--num_samples=50") == 0
+        found, expected = read(output), pd.read_csv(path)
+        assert list(found) == list(expected) and len(found) == 50
+        assert found.dtypes.equals(expected.dtypes)
+        assert set(found["job"]) <= {"clerk", "nurse", "pilot"}
+        assert (found["income"].dropna() == found["income"].dropna().round(2)).all()
+
+
+def test_samples_meet_conditions(trained, tmp_path, capsys):
+    run, output = f"--model_dir={trained}", f"--output={tmp_path}/some.csv"
+    conditions = "--sample_conditions=job=pilot,age>40"
+    assert call_main("--mode=sample", run, output, "--num_samples=20", conditions) == 0
+    assert re.search(r"note: [\d.]+% of the samples that were dr", capsys.readouterr().err)
+    found = pd.read_csv(tmp_path / "some.csv")
+    assert len(found) == 20 and (found["job"] == "pilot").all() and (found["age"] > 40).all()
+    assert call_main("--mode=sample", run, conditions) == 2
+    assert "add --sample_format=csv or parquet" in capsys.readouterr().err
+    none = "--sample_conditions=age>40,age<30"
+    assert call_main("--mode=sample", run, "--sample_format=csv", none) == 2
+    assert "of 1000000 samples meet the conditions" in capsys.readouterr().err
+
+
+def test_a_conditional_generator_meets_its_label(trained):
+    assert call_main("--mode=export", f"--model_dir={trained}") == 0
+    model = wgan_gp.load(str(trained / "exported"))
+    names = model.spec.class_names
+    assert names == ("job=clerk", "job=nurse", "job=pilot")
+    for label, name in enumerate(names):
+        assert set(model.sample(40, label)["job"]) == {name.partition("=")[2]}
+    assert (model.sample(30, conditions={"job": "nurse"})["job"] == "nurse").all()
+    shares = model.sample(4000)["job"].value_counts(normalize=True)
+    expected = people(300)["job"].value_counts(normalize=True)
+    assert (shares - expected).abs().max() < 0.03
+
+
+def test_every_metric_of_a_typed_table_is_explained(trained, path, capsys):
+    data = [f"--data_dir={path}", "--dataset=array", "--column_types=auto"]
+    assert call_main("--mode=evaluate", f"--model_dir={trained}", *data) == 0
+    lines = capsys.readouterr().out
+    for name in ("total variation", "missing error", "association error", "two sample accuracy"):
+        assert f"  {name}  " in lines
+    assert "synthetic trained accuracy" in lines and "farthest" not in lines
+
+
+def test_metrics_of_the_data_itself_are_those_of_the_floor(path):
+    dataset = find_dataset(Config(dataset="array", data_dir=path, column_types="auto"))
+    from wgan_gp.evaluation.tables import TypedTableEvaluator, transfer  # noqa: PLC0415
+
+    table = dataset.table
+    examples = table.encode(people(300))
+    evaluator = TypedTableEvaluator.__new__(TypedTableEvaluator)
+    evaluator._table = table
+    evaluator._scale = examples.std(axis=0)
+    assert set(evaluator.compare(examples, examples).values()) == {0.0}
+    changed = people(300).assign(job="clerk", income=1.0)
+    values = evaluator.compare(table.encode(changed), examples)
+    shares = people(300)["job"].value_counts(normalize=True)
+    assert values["total_variation"] == pytest.approx(1 - shares["clerk"], abs=1e-6)
+    assert values["missing_error"] == pytest.approx(people(300)["income"].isna().mean(), abs=1e-6)
+    assert values["association_error"] > 0.02
+    named = Table(**{**vars(table), "target": "job"})
+    name, accuracy = transfer(named, examples, examples)
+    assert name == "accuracy" and accuracy > 0.95
+
+
+def test_a_dataframe_in_gives_a_dataframe_out(tmp_path):
+    frame = people(100).rename(columns={"age": 7})
+    config = Config(
+        model_dir=str(tmp_path / "run"),
+        column_types="auto",
+        train_steps=2,
+        steps_per_loop=1,
+        batch_size=16,
+        model_width=4,
+        sample_interval=0,
+    )
+    result = wgan_gp.train(config, data=frame)
+    found = result.sample(30)
+    assert list(found) == list(frame) and found.dtypes.equals(frame.dtypes)
+    assert (result.sample(30, conditions="job=nurse")["job"] == "nurse").all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--column_types=missing.json"], "--column_types=missing.json cannot be read"),
+        (["--condition_columns=age"], "--condition_columns=age does not apply to a table with"),
+        (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains points"),
+        (["--pack=3"], "--pack=3 does not divide the 16 examples that each replica has"),
+        (["--pack=4", "--minibatch_stddev=4"], "--pack=4 does not combine with --minibatch_std"),
+        (["--drop_columns=nothing"], "has no column 'nothing'"),
+        (
+            ["--keep_best=fid", "--evaluate_interval=1"],
+            "evaluations of --dataset=array have no metric",
+        ),
+        (["--conditioning=acgan"], "--conditioning=acgan"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_line(path, tmp_path, arguments, message, capsys):
+    given = ["--dataset=array", f"--data_dir={path}", "--batch_size=16", "--train_steps=1"]
+    given += ["--column_types=auto", f"--model_dir={tmp_path}/run"]
+    assert call_main(*given, *arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("error: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is no JSON file"),
+        ("[1]", "does not contain columns and constraints"),
+        ('{"kinds": {}}', "does not contain columns and constraints"),
+        ('{"constraints": ["a"]}', "is no constraint"),
+        ('{"columns": {"jop": "category"}}', "did you mean 'job'?"),
+    ],
+)
+def test_a_file_of_types_that_cannot_be_used_is_named(path, tmp_path, content, message):
+    (tmp_path / "types.json").write_text(content)
+    with pytest.raises(UserError, match=re.escape(message)):
+        find_dataset(Config(dataset="array", data_dir=path, column_types=f"{tmp_path}/types.json"))
+
+
+def test_tables_need_no_types_unless_they_are_asked_for(path, tmp_path):
+    with pytest.raises(UserError, match="--column_types=auto"):
+        find_dataset(Config(dataset="array", data_dir=path))
+    np.save(tmp_path / "a.npy", np.zeros([4, 2]))
+    with pytest.raises(UserError, match="is no table, but --column_types=auto is given"):
+        find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.npy", column_types="auto"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("names", ["age", "age", "income", "debt", "since"]),
+        ("target", "nothing"),
+        ("given", [["age", "object; import os"]] * 5),
+        ("constraints", [{"at_most": ["age", "nothing"]}]),
+        ("types", []),
+        ("columns", [{"kind": "constant", "value": None}] * 5),
+    ],
+)
+def test_an_edited_record_is_refused(entry, value):
+    record = json.loads(json.dumps(Table.of(people(), "data").to_dict()))
+    Table.from_dict(record)
+    with pytest.raises(ValueError):  # noqa: PT011
+        Table.from_dict({**record, entry: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [0.0, 0.7, 0.6, 1.0]},
+        {"levels": [0.0, 0.5, 1.0]},
+        {"low": [1, 3, 2]},
+        {"low": [1, 2, True]},
+        {"low": [1, 2, 2**70]},
+        {"kind": "category"},
+    ],
+)
+def test_an_edited_column_is_refused(change):
+    column = {"kind": "number", "levels": [0.0, 0.2, 0.6, 1.0], "has_missing": False}
+    column |= {"low": [1, 2, 3], "high": [1, 2, 3]}
+    columns.from_dict(column)
+    with pytest.raises(ValueError, match="a column has other entries"):
+        columns.from_dict({**column, **change})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conditioning", ["none", "concatenation"])
+def test_replicas_and_resumes_train_the_same_weights(path, tmp_path, conditioning):
+    from tests.fuzz.results import tensors  # noqa: PLC0415
+
+    choices = {**SETTINGS, "data_dir": path, "conditioning": conditioning, "pack": 4}
+    choices |= {"activation": "tanh", "train_steps": 6, "batch_size": 32, "steps_per_loop": 2}
+    for name, more in (
+        ("one", {}),
+        ("two", {"cpu_replicas": 2}),
+        ("four", {"cpu_replicas": 4}),
+        ("cut", {"stop_step": 2}),
+    ):
+        train_tiny(tmp_path / name, **choices, **more)
+    train_tiny(tmp_path / "cut", **choices)
+    found = {name: tensors(str(tmp_path / name)) for name in ("one", "two", "four", "cut")}
+    for key, value in found["one"].items():
+        np.testing.assert_array_equal(found["cut"][key], value, err_msg=key)
+        for name in ("two", "four"):
+            np.testing.assert_allclose(found[name][key], value, rtol=2e-3, atol=2e-5, err_msg=key)
+
+
+@pytest.mark.slow
+def test_a_rare_category_a_mode_and_a_dependence_are_learned(tmp_path):
+    people(4000).to_csv(tmp_path / "people.csv", index=False)
+    flags = ["--flagfile=configs/tables.flags", f"--data_dir={tmp_path}/people.csv"]
+    run = f"--model_dir={tmp_path}/run"
+    assert call_main(*flags, run, "--train_steps=600", "--sample_interval=0") == 0
+    output = f"--output={tmp_path}/samples.csv"
+    assert call_main("--mode=sample", run, output, "--num_samples=20000") == 0
+    found, real = pd.read_csv(tmp_path / "samples.csv"), people(4000)
+    assert 0.002 < (found["job"] == "pilot").mean() < 0.01
+    assert abs((found["debt"] == 0).mean() - 0.8) < 0.04
+    assert abs(found["income"].isna().mean() - 0.1) < 0.03
+    for job in ("nurse", "clerk"):
+        medians = [each.loc[each["job"] == job, "income"].median() for each in (found, real)]
+        assert medians[0] == pytest.approx(medians[1], rel=0.15)
