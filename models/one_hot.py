@@ -9,6 +9,9 @@ import tensorflow as tf
 from .design import Design
 
 _NEVER = -1e9  # the logit of a category that does not exist
+# The coefficients of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2).
+_ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806)
+_ERFC += (0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277)
 TEMPERATURE = 0.2  # of the softmax whose gradient is used, as in CTGAN (arXiv:1907.00503)
 
 
@@ -121,7 +124,15 @@ class OneHotGroups(tf.keras.layers.Layer):
 
 def _gumbel(noise: tf.Tensor) -> tf.Tensor:
     """Returns standard Gumbel numbers for standard normal ones: -log(-log(F(noise)))."""
-    # In both tails, the logarithm of F is computed from the smaller of F and 1 - F.
-    tail = 0.5 * tf.math.erfc(tf.abs(noise) / math.sqrt(2.0))
-    log_level = tf.where(noise < 0, tf.math.log(tail), tf.math.log1p(-tail))
-    return -tf.math.log(-log_level)
+    # The logarithm of the smaller of F and 1 - F, by a polynomial with a relative error of 1.2e-7
+    # (Press et al., Numerical Recipes, section 6.2). Formats of exports lack erfc and log1p.
+    x = tf.abs(noise) / math.sqrt(2.0)
+    t = 1.0 / (1.0 + 0.5 * x)
+    polynomial = tf.zeros_like(t)
+    for coefficient in reversed(_ERFC):
+        polynomial = polynomial * t + coefficient
+    log_tail = tf.math.log(0.5 * t) - x * x + polynomial
+    tail = tf.exp(log_tail)
+    series = tail * (1.0 + tail * (0.5 + tail * (1.0 / 3.0 + tail / 4.0)))  # of -log(1 - tail)
+    upper = tf.where(tail < 0.01, series, -tf.math.log(1.0 - tail))
+    return -tf.math.log(tf.where(noise < 0, -log_tail, upper))

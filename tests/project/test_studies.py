@@ -8,6 +8,7 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -15,48 +16,67 @@ import losses
 from benchmarks import outcome
 from studies import (
     critic_layers,
-    ctgan_comparison,
     few_images,
     mnist_quality,
     synthetic,
+    tables,
     thousand_modes,
 )
 from studies.baselines import mnist_keras
 from studies.baselines.turns import Turns, to_levels
-from studies.ctgan_comparison import Table
 
-# The comparison with CTGAN, without CTGAN.
-
-
-def test_the_halves_of_a_table_have_the_same_shares_of_classes():
-    train, test = ctgan_comparison.split("wine", seed=0)
-    rows = {tuple(row) for part in (train, test) for row in part.examples}
-    assert len(train.labels) == len(test.labels) == 89 and len(rows) == 178
-    assert np.abs(np.bincount(train.labels) - np.bincount(test.labels)).max() <= 1
-    other, _ = ctgan_comparison.split("wine", seed=1)
-    assert not np.array_equal(train.examples, other.examples)
+# The comparison with CTGAN and TVAE, without them.
 
 
-def test_the_judge_sees_wrong_samples_and_wrong_labels():
-    train, test = ctgan_comparison.split("wine", seed=0)
-    data = ctgan_comparison.judge(train, test)
-    noisy = ctgan_comparison.judge(Table(2 * train.examples, train.labels), test)
-    mixed = ctgan_comparison.judge(Table(train.examples, (train.labels + 1) % 3), test)
-    assert data["two-sample accuracy"] < 0.65
-    assert noisy["two-sample accuracy"] > 0.95
-    assert data["trained on it"] > 0.85 and mixed["trained on it"] < 0.15
+def people(count=3000, seed=0):
+    random = np.random.default_rng(seed)
+    group = random.choice(["a", "b", "c"], count)
+    income = np.where(group == "a", 1.0, 3.0) + random.normal(size=count)
+    return pd.DataFrame(
+        {
+            "group": group,
+            "income": np.where(random.random(count) < 0.1, np.nan, income),
+            "tax": income / 2 + random.normal(0, 0.1, count),
+            "member": np.where(random.random(count) < 0.3, 1, 0),
+        }
+    )
+
+
+def test_the_halves_of_a_table_are_all_of_its_rows():
+    first, second = tables.halves(people(101), seed=0)
+    assert (len(first), len(second)) == (50, 51)
+    both = pd.concat([first, second]).sort_values("tax", ignore_index=True)
+    pd.testing.assert_frame_equal(both, people(101).sort_values("tax", ignore_index=True))
+    assert not tables.halves(people(101), seed=1)[0].equals(first)
+
+
+def test_the_judge_sees_what_is_wrong_with_samples():
+    train, test = tables.halves(people(), seed=0)
+    data = tables.judge(train, train, test, "member")
+    assert data["two-sample accuracy"] < 0.54 and data["association error"] < 0.03
+    independent = tables.judge(tables.independent(train, 0), train, test, "tax")
+    assert independent["two-sample accuracy"] > 0.7 and independent["association error"] > 0.15
+    assert (
+        independent["trained on it"]
+        < 0.05
+        < tables.judge(train, train, test, "tax")["trained on it"]
+    )
+    whole = train.assign(income=train["income"].fillna(0))
+    assert tables.judge(whole, train, test, "tax")["two-sample accuracy"] > 0.53
+    spelled = train.assign(member=train["member"].astype(float))
+    assert tables.judge(spelled, train, test, "tax") == tables.judge(train, train, test, "tax")
 
 
 @pytest.mark.slow
-def test_samples_have_the_classes_of_the_table(tmp_path, monkeypatch):
-    train, _ = ctgan_comparison.split("wine", seed=0)
-    settings = {**ctgan_comparison.SETTINGS, "model_width": 4, "n_critic": 1}
-    monkeypatch.setattr(ctgan_comparison, "SETTINGS", settings)
-    samples, seconds = ctgan_comparison.train_ours(train, 1, 0, str(tmp_path))
-    assert samples.examples.shape == train.examples.shape and seconds > 0
-    np.testing.assert_array_equal(samples.labels, train.labels)
-    # Samples are in the units of the table.
-    assert np.abs(samples.examples.mean(0) / train.examples.mean(0) - 1).max() < 5
+def test_samples_have_the_columns_of_the_table(tmp_path):
+    train = people(600)
+    train.to_csv(tmp_path / "train.csv", index=False)
+    flags = ["--train_steps=1", "--model_width=4"]
+    source, output = f"{tmp_path}/train.csv", f"{tmp_path}/samples.csv"
+    assert tables.train_ours(source, output, 70, 0, flags) > 0
+    samples = pd.read_csv(output)
+    assert list(samples) == list(train) and len(samples) == 70
+    assert samples.dtypes.equals(train.dtypes)
 
 
 # Datasets with known truth.

@@ -14,12 +14,13 @@ from typing import Any
 
 from absl import logging
 
-from ..config import CODE_SETTINGS, EXTRACTORS, PYTHON, Config, settings_of_run, settings_with
+from ..config import CODE_SETTINGS, PYTHON, Config, settings_of_run, settings_with
 from ..data.datasets import BUILT_IN, FILE_DATASETS
 from ..errors import UserError
 from .library import Registry
 from .user_code import loading
 
+_FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 _OPTIONAL = "test_data_dir"  # an evaluation without it has fewer or other metrics
 # The names of tensorflow-datasets, without a namespace, which may name a server.
 _PREPARED_NAME = re.compile(r"[A-Za-z]\w*(/\w[\w.+-]*)?(:[\d.*]+)?", re.ASCII)
@@ -120,8 +121,9 @@ class SavedConfig:
         value = self.content.get(name)
         if value is None or (name == "generator_model" and value == self.content.get("model")):
             return False
-        if name == "feature_extractor":
-            return value not in EXTRACTORS
+        harmless = _FIELDS[name].metadata["of_run"]
+        if isinstance(harmless, tuple):
+            return value not in harmless
         if name not in CODE_SETTINGS:
             return True  # a path
         if loading.is_user_code(name, value, self.models):

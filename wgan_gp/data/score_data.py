@@ -22,6 +22,7 @@ from .sources.arrays.npy_files import chunks
 from .sources.labels import numbered_like
 from .sources.pictures.folder import find_source
 from .sources.python.user_arrays import as_arrays
+from .sources.tables.tables import is_table, open_frame
 from .spec import DataSpec, names_of_numbers
 from .store.reading import Reading
 from .store.store import Record
@@ -101,8 +102,16 @@ def read_path(
     Raises:
       UserError: If the examples cannot be read or do not fit the run.
     """
+    flag = f"--score_data={path}"
+    if spec.table is not None:
+        if not is_table(path):
+            raise UserError(
+                f"{flag} is no table", "give a CSV or Parquet file like the training data"
+            )
+        examples = spec.table.encode(open_frame(path, flag)[0], flag)
+        labels = spec.table.labels_of(examples)
+        return _split(examples, labels, batch_size, np.arange(len(examples)))
     if spec.scaling is not None:
-        flag = f"--score_data={path}"
         data = open_arrays(path, flag, settings, required=False)
         return _read_scaled(data, flag, spec, batch_size, spec.scaling)
     if tf.io.gfile.isdir(path):

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 
 from ...config import DataSettings, DeviceSettings
@@ -100,17 +99,7 @@ class TableReader:
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)
-        return StoredData(settings.seed, self._format, examples, self._labels(examples))
-
-    def _labels(self, examples: np.ndarray) -> np.ndarray:
-        """Returns a label of each row: the category of a random column, `[N]` int32."""
-        features = list(self.table.label_features)
-        if not features:
-            return np.zeros([len(examples)], np.int32)
-        # Each row has one label of each column of categories.
-        labels = examples[:, features].nonzero()[1].reshape(len(examples), -1)
-        chosen = np.random.default_rng(0).integers(labels.shape[1], size=len(examples))
-        return labels[np.arange(len(examples)), chosen].astype(np.int32)
+        return StoredData(settings.seed, self._format, examples, self.table.labels_of(examples))
 
     def balanced(self, data: StoredData) -> StoredData:
         """Returns the rows on which a conditional run trains, with their labels.

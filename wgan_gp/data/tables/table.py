@@ -180,6 +180,20 @@ class Table:
             first += encoder.size
         return labels
 
+    def labels_of(self, examples: np.ndarray) -> np.ndarray:
+        """Returns a label of each row, the category of a random column, `[N]` int32.
+
+        Args:
+          examples: The rows, `[N, D]`.
+        """
+        features = list(self.label_features)
+        if not features:
+            return np.zeros([len(examples)], np.int32)
+        # Each row has one label of each column of categories.
+        labels = examples[:, features].nonzero()[1].reshape(len(examples), -1)
+        chosen = np.random.default_rng(0).integers(labels.shape[1], size=len(examples))
+        return labels[np.arange(len(examples)), chosen].astype(np.int32)
+
     def draw_rows(self, examples: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
         """Returns for each label the index of a random row that has its category.
 
