@@ -10,8 +10,10 @@ from .design import Design
 
 _NEVER = -1e9  # the logit of a category that does not exist
 # The coefficients of log(erfc(x) / t) + x^2 as a polynomial of t = 1 / (1 + x / 2).
-_ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806)
-_ERFC += (0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277)
+_ERFC = (
+    *(-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806),
+    *(0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277),
+)
 TEMPERATURE = 0.2  # of the softmax whose gradient is used, as in CTGAN (arXiv:1907.00503)
 
 

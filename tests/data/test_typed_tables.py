@@ -155,6 +155,7 @@ def test_samples_have_the_decimals_and_the_values_of_the_data():
         (["2024-01-31", "2024-02-01", "2023-12-24"], "date"),
         (["31.01.2024", "01.02.2024", "24.12.2023"], "date"),
         (["2024-01-31 10:00", "2024-02-01 11:30", "2023-12-24 00:00"], "date"),
+        (["2024-01-31T10:00:00Z", "2024-02-01T11:30:59Z", "2023-12-24T00:00:00Z"], "date"),
         (["2024-01-31", "soon", "2023-12-24"], "category"),
         (["1-2", "2-3", "1-2"], "category"),
         (pd.Categorical(["s", "m", "l"], ["s", "m", "l"], ordered=True), "ordered"),
@@ -181,6 +182,7 @@ def test_types_can_be_given():
     ("frame", "kinds", "message"),
     [
         ({"name": [f"n{i}" for i in range(80)]}, {}, "80 different values in 80 rows"),
+        ({"a,b": [f"n{i}" for i in range(80)]}, {}, 'leave it out with --drop_columns="a,b"'),
         ({"x": [1.0, np.inf, 2.0]}, {}, "the column 'x' contains infinity in 1 rows"),
         ({"x": [1, "a", 2.5]}, {}, "the column 'x' contains float and int and str"),
         ({"x": [1j, 2j]}, {}, "the column 'x' contains complex"),

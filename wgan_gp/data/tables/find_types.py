@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UserError, shorten
+from ..sources.tables.columns import quoted
 from .columns import MOST_CATEGORIES
 from .types import (
     MOST_DECIMALS,
@@ -139,7 +140,7 @@ class _Finder:
         if distinct > MOST_CATEGORIES or (distinct > _NAMES and distinct > count / 2):
             raise self._error(
                 f"contains free text or names: {distinct} different values in {count} rows",
-                f"leave it out with --drop_columns={self._name}",
+                f"leave it out with --drop_columns={quoted(self._name)}",
             )
 
     def _number(self, kind: str) -> ColumnType:
@@ -182,6 +183,8 @@ class _Finder:
             return None
         day_first = any(re.match(r"(1[3-9]|2\d|3[01])[./-]", text) for text in texts)
         date_format = guess_datetime_format(texts[0], dayfirst=day_first)
+        if date_format is not None and texts[0].endswith("Z"):  # for UTC
+            date_format = date_format.replace("%z", "Z")
         if date_format is None or "%z" in date_format:
             return None
         try:

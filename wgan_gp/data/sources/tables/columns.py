@@ -65,7 +65,7 @@ class Columns:
             raise UserError(
                 f"{flag} has labels in column {plain[label]}, but --condition_columns="
                 f"{settings.condition_columns} asks for conditions",
-                f"add --drop_columns={_quoted(plain[label])}, or omit --condition_columns: a run "
+                f"add --drop_columns={quoted(plain[label])}, or omit --condition_columns: a run "
                 "has classes or conditions",
             )
         nameless: set[int] = set()
@@ -100,7 +100,7 @@ class Columns:
 
     def flag_value(self, column: int) -> str:
         """Returns what the user gives to a flag to name a column."""
-        return _quoted(self.plain_name(column))
+        return quoted(self.plain_name(column))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +161,8 @@ class _Finder:
         )
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Returns the name of a column as flags of several names take it."""
     return f'"{name}"' if "," in name else name
 
 
