@@ -230,6 +230,14 @@ def test_numbers_that_are_held_out_do_not_determine_levels():
     assert table.encoders[1].counts == (250, 250)
 
 
+def test_labels_have_different_names():
+    frame = pd.DataFrame({"a": ["x" * 40 + "1", "x" * 40 + "2"], "a=b": ["c", "d"]})
+    names = Table.of(frame, "data").label_names
+    assert len(set(names)) == 4 and names[0] == f"a={'x' * 40}1"
+    clashing = pd.DataFrame({"a": ["b=c", "e"], "a=b": ["c", "d"]})
+    assert len(set(Table.of(clashing, "data").label_names)) == 4
+
+
 def test_associations_are_those_of_other_libraries():
     random = np.random.default_rng(0)
     a, b = random.integers(0, 3, 3000), random.integers(0, 4, 3000)

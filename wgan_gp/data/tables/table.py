@@ -136,8 +136,10 @@ class Table:
         """
         names = []
         for _, encoder, name, kind in self._categories:
-            names += [f"{name}={_shown(value, kind)}" for value in encoder.values]
+            names += [f"{name}={_text(value, kind)}" for value in encoder.values]
             names += [f"{name} is missing"] * encoder.has_missing
+        if len(set(names)) < len(names):  # such as a=b=c for the columns a and a=b
+            names = [f"{name} ({number})" for number, name in enumerate(names)]
         return tuple(names)
 
     @property
@@ -406,6 +408,10 @@ def _describe(encoder: Encoder, kind: ColumnType) -> str:
 
 
 def _shown(value: Any, kind: ColumnType) -> str:
+    return shorten(_text(value, kind), 30)
+
+
+def _text(value: Any, kind: ColumnType) -> str:
     """Returns a value as it is in the table."""
     values = np.array([value], object if isinstance(value, str) else None)
-    return shorten(str(kind.to_series(values, np.array([False])).iloc[0]), 30)
+    return str(kind.to_series(values, np.array([False])).iloc[0])
