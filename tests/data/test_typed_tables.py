@@ -85,7 +85,7 @@ def test_rows_become_examples_and_back(frame):
         string=frame["text"].astype("string"),
     )
     if (frame.nunique(dropna=False) < 2).all():
-        with pytest.raises(UserError, match="is constant in all columns"):
+        with pytest.raises(UserError, match="is constant in all columns|contains a single row"):
             Table.of(frame, "data")
         return
     table = saved(Table.of(frame, "data"))
@@ -185,9 +185,9 @@ def test_types_can_be_given():
         ({"a,b": [f"n{i}" for i in range(80)]}, {}, 'leave it out with --drop_columns="a,b"'),
         ({"x": [1.0, np.inf, 2.0]}, {}, "the column 'x' contains infinity in 1 rows"),
         ({"x": [1, "a", 2.5]}, {}, "the column 'x' contains float and int and str"),
-        ({"x": [1j, 2j]}, {}, "the column 'x' contains complex"),
+        ({"x": [1j, 2j]}, {}, "the column 'x' has the type complex128"),
         ({"x": [[1], [2]]}, {}, "the column 'x' contains list"),
-        ({"x": pd.to_timedelta([1, 2], unit="D")}, {}, "the column 'x' contains Timedelta"),
+        ({"x": pd.to_timedelta([1, 2], unit="D")}, {}, "the column 'x' has the type timedelta64"),
         ({"x": ["a", "b"]}, {"x": "real"}, "the column 'x' contains texts that are no numbers"),
         ({"x": ["a", "b"]}, {"x": "date"}, "does not contain dates of one format"),
         ({"x": ["a", "b"]}, {"x": ["a"]}, "'b' in the column 'x' is not of the type ordered"),
@@ -195,6 +195,14 @@ def test_types_can_be_given():
         ({"size": [1, 2]}, {"sise": "real"}, "did you mean 'size'?"),
         ({"x": [1, 2]}, {"x": "number"}, "gives the column 'x' the type 'number'"),
         ({"x": [1, 1], "y": ["a", "a"]}, {}, "is constant in all columns"),
+        ({"x": [1]}, {}, "contains a single row"),
+        ({"x": [1, 2]}, {"x": {"a": 1}}, "gives the column 'x' the type {'a': 1}"),
+        ({"x": [1, 2]}, {"x": []}, "gives the column 'x' the type []"),
+        ({"x": ["x", 1, 2.5]}, {"x": "ordered"}, "the column 'x' contains float and int and str"),
+        ({"x": pd.to_datetime(["2020-01-01", "2021-01-01"])}, {"x": "real"}, "contains dates"),
+        ({"x": ["9999-12-31", "2020-01-01"]}, {}, "has dates before 1678 or after 2261"),
+        ({"x": ["2020-01-01"] * 30 + ["soon"]}, {}, "contains dates, but 'soon' is none"),
+        ({"x": pd.array([1.5, 2.5], "double[pyarrow]")}, {}, "has the type double[pyarrow]"),
     ],
 )
 def test_columns_without_a_usable_type_are_named(frame, kinds, message):
@@ -210,15 +218,19 @@ def test_columns_without_a_usable_type_are_named(frame, kinds, message):
         ({"job": None}, "has a missing value in 'job'"),
         ({"age": np.nan}, "has missing values in 'age', where the training data has none"),
         ({"age": "old"}, "'old' in the column 'age' is not of the type integer"),
+        ({"since": 5}, "5 in the column 'since' is not of the type date"),
+        ({"since": "2020-01-01"}, "'2020-01-01' in the column 'since' is not of the type date"),
+        ({"country": "fr"}, "has other values in 'country', which is constant in the training"),
     ],
 )
 def test_other_data_must_fit_the_training_data(change, message):
-    table = Table.of(people(), "data")
+    frame = people().assign(country="de")
+    table = Table.of(frame, "data")
     with pytest.raises(UserError, match=re.escape(message)):
-        table.encode(people().assign(**change), "--test_data_dir=x")
+        table.encode(frame.assign(**change), "--test_data_dir=x")
     with pytest.raises(UserError, match="lacks the column 'job'"):
-        table.encode(people().drop(columns="job"), "--test_data_dir=x")
-    beyond = table.encode(people().assign(age=1000))  # is the largest age
+        table.encode(frame.drop(columns="job"), "--test_data_dir=x")
+    beyond = table.encode(frame.assign(age=1000))  # is the largest age
     assert (table.restore(beyond)["age"] == people()["age"].max()).all()
 
 
@@ -304,7 +316,7 @@ def test_all_samples_meet_the_constraints():
         ({"b": -1}, CONSTRAINTS, "1500 of 1500 rows, the first of them row 0, do not meet"),
         ({"b": np.nan}, CONSTRAINTS, "do not meet the constraint at_most of a, b"),
         ({"car": 1}, CONSTRAINTS, "do not meet the constraint one_of of car, bus, walk"),
-        ({"b": "x"}, CONSTRAINTS, "are no numbers, and no dates of one format"),
+        ({"b": "x"}, CONSTRAINTS, "are not both numbers, or both dates of one format"),
         ({}, [{"at_most": ["a", "c"]}], "a constraint of the column 'c', which data lacks"),
         ({}, [CONSTRAINTS[0]] * 2, "two constraints of the column 'a'"),
     ],
@@ -312,6 +324,56 @@ def test_all_samples_meet_the_constraints():
 def test_constraints_that_the_data_do_not_meet_are_named(change, constraints, message):
     with pytest.raises(UserError, match=re.escape(message)):
         Table.of(trips().assign(**change), "data", constraints=constraints_of(constraints))
+
+
+_DAYS = pd.Series(pd.to_datetime("2020-01-05") + pd.to_timedelta(np.arange(200), unit="D"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (np.arange(200, dtype=np.uint8), np.arange(200, dtype=np.uint8) + np.uint8(50)),
+        (np.full(200, -100, np.int8) + np.arange(200) % 9, np.full(200, 100, np.int8)),
+        (np.arange(200), 2**62 + np.arange(200)),
+        (np.arange(200) * 1e-11, np.arange(200) * 2e-11),
+        (1e6 + np.arange(200, dtype=np.float32) / 7, 1e6 + np.arange(200, dtype=np.float32)),
+        (_DAYS, _DAYS + pd.to_timedelta(5, unit="h")),
+        (
+            _DAYS.dt.strftime("%d.%m.%Y"),
+            (_DAYS + pd.to_timedelta(9, unit="D")).dt.strftime("%d.%m.%Y"),
+        ),
+        (_DAYS.dt.strftime("%Y-%m-%d"), np.array(["2261-12-30"] * 200)),
+        (np.round(np.arange(200) / 7, 2), np.round(np.arange(200) / 7, 2) + 1.005),
+    ],
+)
+def test_at_most_is_exact_for_all_types(low, high):
+    frame = pd.DataFrame({"low": low, "high": high, "other": np.arange(200.0)})
+    constraints = constraints_of([{"at_most": ["low", "high"]}])
+    table = saved(Table.of(frame, "data", constraints=constraints))
+    pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame, rtol=1e-6)
+    noise = 3 * np.random.default_rng(0).normal(size=[3000, table.size]).astype(np.float32)
+    found = table.restore(noise)
+    kind = constraints[0].fitted(frame, "data").type
+    first, second, largest = (
+        kind.parse(each) for each in (found["low"], found["high"], frame["high"])
+    )
+    assert (first <= second).all() and second.max() <= largest.max()
+    assert found.dtypes.equals(frame.dtypes)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (_DAYS, _DAYS.dt.strftime("%d/%m/%Y")),
+        (_DAYS, np.arange(200)),
+        (np.array(["a", "b"] * 100), np.arange(200)),
+        (_DAYS.dt.tz_localize("UTC"), _DAYS),
+    ],
+)
+def test_columns_of_different_types_cannot_be_compared(low, high):
+    frame = pd.DataFrame({"low": low, "high": high})
+    with pytest.raises(UserError, match="are not both numbers, or both dates of one format"):
+        Table.of(frame, "data", constraints=constraints_of([{"at_most": ["low", "high"]}]))
 
 
 @pytest.mark.parametrize(
@@ -352,6 +414,18 @@ def test_conditions_have_the_order_of_their_column():
     assert holds("few=2") == [False, True, False] * 2
 
 
+def test_conditions_are_exact_and_may_be_on_missing_values():
+    big = pd.DataFrame({"x": 2**60 + np.arange(200), "a<b": ["u ", None] * 100})
+    table = Table.of(big, "data")
+    for text, count in ((f"x={2**60 + 5}", 1), ("a<b=u", 100), ("a<b=", 100), ("a<b!=", 100)):
+        assert Selection.of(text, table, "--x").holds(big).sum() == count, text
+    assert Selection.of("a<b=", table, "--x").label is None
+    few = pd.DataFrame({"k": [1, 2, 3] * 5, "flag": [True, False, True] * 5})
+    table = Table.of(few, "data")
+    for text, count in (("k=1.0", 5), ("k>1.5", 10), ("flag=True", 10)):
+        assert Selection.of(text, table, "--x").holds(few).sum() == count, text
+
+
 def test_conditions_may_be_on_the_columns_of_constraints():
     table = Table.of(trips(), "data", constraints=constraints_of(CONSTRAINTS))
     for text, expected in (
@@ -374,6 +448,10 @@ def test_conditions_may_be_on_the_columns_of_constraints():
         ("since>never", "'never' is no date"),
         ("nurse", "is no list of conditions"),
         ("age=1;job=nurse", "is no number"),
+        ("age>nan", "'nan' is no number"),
+        ("since>", "'' is no date"),
+        ("since>NaT", "'NaT' is no date"),
+        ("age=1\nk=2", "is no list of conditions"),
     ],
 )
 def test_conditions_that_no_row_can_meet_are_one_line(text, message):
@@ -431,6 +509,41 @@ def test_whole_numbers_with_missing_values_stay_whole_in_text_files(tmp_path):
     data = find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.csv", column_types="auto"))
     frame = data.table.restore(data.open(batch_size=1).examples.numpy())
     assert frame.iloc[:3].to_csv(index=False) == "x,y,z\n1,,a\n,7,b\n3,9,a\n"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "written"),
+    [
+        ([10**18, None, 10**18 + 1], "integer", ["1000000000000000000", "", "1000000000000000001"]),
+        ([2**64 - 1, None, 2**64 - 2], "integer", [str(2**64 - 1), "", str(2**64 - 2)]),
+        (["True", None, "False"], "category", ["True", "", "False"]),
+        (["01000", "02000", "01000"], "category", ["01000", "02000", "01000"]),
+        (["0,5", "1,25", "2,0"], "real, 2 decimals", ["0.5", "1.25", "2.0"]),
+    ],
+)
+def test_texts_of_a_file_keep_their_values(tmp_path, cells, kind, written):
+    few = [cells[place % 3] for place in range(33)]
+    if kind == "integer":
+        few = [None if cell is None else cell - 5 * n for n, cell in enumerate(few)]
+        few[:3] = cells
+    pd.DataFrame({"x": few, "y": range(33)}).to_csv(tmp_path / "a.csv", index=False, sep=";")
+    path = f"{tmp_path}/a.csv"
+    data = find_dataset(Config(dataset="array", data_dir=path, column_types="auto"))
+    assert data.table.types[0].describe() == kind
+    frame = data.table.restore(data.open(batch_size=1).examples.numpy())
+    assert [line.split(",")[0] for line in frame.to_csv(index=False).split()[1:4]] == written
+
+
+def test_parquet_files_may_have_dates_and_decimal_numbers(tmp_path):
+    import datetime  # noqa: PLC0415
+    import decimal  # noqa: PLC0415
+
+    days = [datetime.date(2020, 1, 1 + n % 28) for n in range(40)]
+    prices = [decimal.Decimal(n) / 4 for n in range(40)]
+    pd.DataFrame({"day": days, "price": prices}).to_parquet(tmp_path / "a.parquet")
+    path = f"{tmp_path}/a.parquet"
+    table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).table
+    assert [kind.describe() for kind in table.types] == ["date", "real, 2 decimals"]
 
 
 def test_a_run_samples_rows_with_the_types_of_the_data(trained, path, tmp_path):

@@ -88,13 +88,19 @@ class Dataset:
         devices: DeviceSettings,
     ):
         has_conditions = getattr(reader, "conditions", None) is not None
+        is_typed = getattr(reader, "table", None) is not None
+        if is_typed and conditioning != "none" and not reader.class_names:
+            raise UserError(
+                f"--conditioning={conditioning} needs columns of categories, but "
+                f"--dataset={settings.dataset} has none",
+                "omit it",
+            )
         if conditioning != "none" and not (reader.class_names or has_conditions):
             raise UserError(
                 f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
                 "none",
                 _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
             )
-        is_typed = getattr(reader, "table", None) is not None
         if is_typed and conditioning not in ("none", "concatenation"):
             raise UserError(
                 f"--conditioning={conditioning} does not apply to a table with --column_types",
@@ -177,9 +183,8 @@ class Dataset:
             notes.append(f"{held_out} held out (--holdout={settings.holdout:g})")
         if self._unused_classes:
             notes.append(f"no example of {shorten(', '.join(self._unused_classes))} to train on")
-        found = self.spec.describe(
-            size, getattr(reader, "label_column", None), getattr(reader, "condition_names", ())
-        )
+        columns = getattr(reader, "label_column", None), getattr(reader, "condition_names", ())
+        found = self.spec.describe(getattr(reader, "rows", size), *columns)
         return f"{origin}: {'; '.join([found, *notes])}"
 
     @property

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ...errors import UserError, shorten
-from ...run_directory.schema import list_of
+from ...run_directory.schema import list_of, number
 from ...run_directory.schema import text as is_text
 from .find_types import find_types
-from .types import UNITS, DateType, type_from_dict
+from .types import UNITS, ColumnType, DateType, IntegerType, RealType, type_from_dict
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_DECIMALS = 9  # of differences, whose last digits are rounding errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +51,11 @@ class Constraint(abc.ABC):
     def invert(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Returns rows with the columns of the table, in any order."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """Is True if `apply` and `invert` can be called."""
+        return True
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON object that describes it; see `constraints_of`."""
         return {self.kind: list(self.columns)}
@@ -72,53 +75,89 @@ class AtMost(Constraint):
     """The first number or date is at most the second one; neither is missing.
 
     Attributes:
-      date: The type of both columns, if they contain dates.
+      type: The type of both columns.
+      largest: The largest value of the second column, an integer unless the type is one of real
+        numbers without decimals. Samples are not larger.
     """
 
     kind = "at_most"
 
-    date: DateType | None = None
+    type: ColumnType | None = None
+    largest: float | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        return self.type is not None
 
     def fitted(self, frame: pd.DataFrame, flag: str) -> AtMost:
-        types = find_types(frame[list(self.columns)], flag, {})
-        dates = [kind for kind in types.values() if isinstance(kind, DateType)]
-        if len(dates) < len(types):
-            return self
-        # The finer of the two units, so that both are whole numbers of it.
-        return dataclasses.replace(self, date=min(dates, key=lambda kind: UNITS[kind.unit]))
+        low, high = self.columns
+        types = find_types(frame[[low, high]], flag, {}, are_numbers=True)
+        if len({_form(kind) for kind in types.values()}) > 1 or None in map(_form, types.values()):
+            raise UserError(
+                f"{flag}: the columns {shorten(low)!r} and {shorten(high)!r} are not both numbers, "
+                "or both dates of one format",
+                "convert them, or omit the constraint at_most from --column_types",
+            )
+        # The finer of two types of dates or decimals, so that it holds the values of both.
+        kind = max(types.values(), key=_fineness)
+        fitted = dataclasses.replace(self, type=kind)
+        present = frame[frame[[low, high]].notna().all(axis=1)]
+        self._check(np.full([len(frame)], len(present) == len(frame)), flag)
+        return dataclasses.replace(fitted, largest=fitted._values(present, high).max().item())
 
     def apply(self, frame: pd.DataFrame, flag: str) -> pd.DataFrame:
         low, high = self.columns
-        present = frame[[low, high]].notna().all(axis=1).to_numpy(bool)
-        self._check(present, flag)
+        self._check(frame[[low, high]].notna().all(axis=1).to_numpy(bool), flag)
         try:
-            first, second = self._numbers(frame[low]), self._numbers(frame[high])
-            above = (second - first).round(_DECIMALS)
-        except (TypeError, ValueError):
+            first, second = self._values(frame, low), self._values(frame, high)
+        except (TypeError, ValueError, OverflowError):
             raise UserError(
-                f"{flag}: the columns {shorten(low)!r} and {shorten(high)!r} are no numbers, and "
-                "no dates of one format",
-                "convert them, or omit the constraint at_most from --column_types",
+                f"{flag}: the columns {shorten(low)!r} and {shorten(high)!r} have other types than "
+                "in the training data",
+                "correct them",
             ) from None
-        self._check((above >= 0).to_numpy(bool), flag)
+        self._check(first <= second, flag)
+        above = second - first
+        if (above < 0).any():  # beyond int64
+            raise UserError(
+                f"{flag}: the differences of {shorten(low)!r} and {shorten(high)!r} are too large",
+                "omit the constraint at_most from --column_types",
+            )
         return frame.assign(**{high: above})
 
     def invert(self, frame: pd.DataFrame) -> pd.DataFrame:
         low, high = self.columns
-        second = (self._numbers(frame[low]) + frame[high]).round(_DECIMALS)
-        if self.date is not None:
-            second = self.date.to_series(second.to_numpy(np.int64), np.zeros([len(frame)], bool))
-        return frame.assign(**{high: second})
+        first = self._values(frame, low)
+        above = frame[high].to_numpy(first.dtype)
+        assert self.type is not None and self.largest is not None, "the constraint is fitted"
+        # The comparison is exact, and has no overflow.
+        second = np.where(above >= self.largest - first, self.largest, first + above)
+        series = self.type.to_series(second.astype(first.dtype), np.zeros([len(frame)], bool))
+        return frame.assign(**{high: series})
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "date": None if self.date is None else self.date.to_dict()}
+        kind = None if self.type is None else self.type.to_dict()
+        return {**super().to_dict(), "type": kind, "largest": self.largest}
 
-    def _numbers(self, series: pd.Series) -> pd.Series:
-        import pandas as pd  # noqa: PLC0415
+    def _values(self, frame: pd.DataFrame, name: str) -> np.ndarray:
+        """Returns a column as numbers, int64 or float64."""
+        assert self.type is not None, "the constraint is fitted"
+        return self.type.parse(frame[name])
 
-        if self.date is not None:
-            return pd.Series(self.date.parse(series))
-        return pd.to_numeric(series)
+
+def _form(kind: ColumnType) -> tuple[Any, ...] | None:
+    """Returns what two columns must have in common to be compared, or None for other types."""
+    if isinstance(kind, DateType):
+        return ("date", kind.date_format, ", " in kind.dtype)
+    return ("number",) if isinstance(kind, IntegerType | RealType) else None
+
+
+def _fineness(kind: ColumnType) -> float:
+    if isinstance(kind, DateType):
+        return -UNITS[kind.unit]
+    if isinstance(kind, RealType):
+        return 1 + (float("inf") if kind.decimals is None else kind.decimals)
+    return 0
 
 
 class OneOf(Constraint):
@@ -132,8 +171,9 @@ class OneOf(Constraint):
 
     def apply(self, frame: pd.DataFrame, flag: str) -> pd.DataFrame:
         values = frame[list(self.columns)]
-        is_indicator = values.isin([0, 1]).all(axis=1) & (values.sum(axis=1) == 1)
+        is_indicator = values.isin([0, 1]).all(axis=1)
         self._check(is_indicator.to_numpy(bool), flag)
+        self._check((values.astype(int).sum(axis=1) == 1).to_numpy(bool), flag)
         chosen = np.array(self.columns, object)[values.to_numpy(float).argmax(axis=1)]
         return frame.drop(columns=list(self.columns)).assign(**{self._name: chosen})
 
@@ -167,11 +207,12 @@ def constraints_of(given: Any) -> tuple[Constraint, ...]:
         if kinds[0] == OneOf.kind:
             found.append(OneOf(tuple(columns)))
             continue
-        date = entry.get("date")
-        kind = None if date is None else type_from_dict(date)
-        if not isinstance(kind, DateType | None):
-            raise ValueError("a constraint of dates has no type of dates")
-        found.append(AtMost(tuple(columns), kind))
+        kind = None if entry.get("type") is None else type_from_dict(entry["type"])
+        largest = entry.get("largest")
+        is_fitted = kind is not None and _form(kind) is not None and number()(largest)
+        if not is_fitted and (kind, largest) != (None, None):
+            raise ValueError("a constraint has another type, or no largest value")
+        found.append(AtMost(tuple(columns), kind, largest))
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ from .types import (
     IntegerType,
     OrderedType,
     RealType,
+    is_dtype,
     nanoseconds,
     native,
 )
@@ -30,18 +31,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FEW = 10  # integers of at most as many different values are categories
+_MOSTLY = 0.9  # of the texts of a column of dates are dates, if some are wrong
 _NAMES = 50  # more different texts than this, and in most rows, are names
 _REMEDY = "convert it, or leave it out with --drop_columns"
 _LARGEST_EXACT = 2**53
 
 
-def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict[str, ColumnType]:
+def find_types(
+    frame: pd.DataFrame, flag: str, given: Mapping[str, Any], *, are_numbers: bool = False
+) -> dict[str, ColumnType]:
     """Returns the type of each column.
 
     Args:
       frame: The table.
       flag: The name of the data, for messages.
       given: By column, its kind, a key of TYPES, or the list of the values of an ordered one.
+      are_numbers: Whether integers of few values are numbers, and not categories.
 
     Raises:
       UserError: If a column has no usable type, or does not exist.
@@ -53,13 +58,18 @@ def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
                 f"--column_types names the column {shorten(name)!r}, which {flag} lacks",
                 f"did you mean {close[0]!r}?" if close else "give the names of the table",
             )
-        is_order = isinstance(kind, list) and 0 < len(set(map(str, kind))) == len(kind)
-        if not is_order and kind not in TYPES:
+        is_order = (
+            isinstance(kind, list)
+            and 0 < len(set(map(str, kind))) == len(kind) <= MOST_CATEGORIES
+            and all(isinstance(value, str | int | float) for value in kind)
+        )
+        if not is_order and not (isinstance(kind, str) and kind in TYPES):
             raise UserError(
                 f"--column_types gives the column {shorten(name)!r} the type {shorten(repr(kind))}",
                 f"use {', '.join(TYPES)}, or a list of its values in their order",
             )
-    return {name: _Finder(frame[name], name, flag).find(given.get(name)) for name in frame}
+    few = 0 if are_numbers else _FEW
+    return {name: _Finder(frame[name], name, flag, few).find(given.get(name)) for name in frame}
 
 
 class _Finder:
@@ -68,10 +78,11 @@ class _Finder:
     Args:
       series: The column.
       name, flag: The names of the column and of the data, for messages.
+      few: The most values of integers that are categories.
     """
 
-    def __init__(self, series: pd.Series, name: str, flag: str):
-        self._series, self._name, self._flag = series, name, flag
+    def __init__(self, series: pd.Series, name: str, flag: str, few: int = _FEW):
+        self._series, self._name, self._flag, self._few = series, name, flag, few
         self._present = series[series.notna()]
         self._dtype = str(series.dtype)
 
@@ -79,6 +90,8 @@ class _Finder:
         """Returns the type of the column, of the kind or with the order that is given, if any."""
         import pandas as pd  # noqa: PLC0415
 
+        if not is_dtype(self._dtype):
+            raise self._error(f"has the type {shorten(self._dtype)}")
         if isinstance(given, list):
             return OrderedType(self._dtype, values=tuple(given))
         if isinstance(self._series.dtype, pd.CategoricalDtype):
@@ -88,8 +101,8 @@ class _Finder:
         if given == "category":
             return self._category()
         if given == "ordered":
-            values = [native(value) for value in self._present.unique().tolist()]
-            self._check_count(len(values))
+            self._category()  # the same values can be ordered
+            values = {native(value) for value in self._present.tolist()}
             return OrderedType(self._dtype, values=tuple(sorted(values)) or ("",))
         if given == "date":
             return self._date()
@@ -103,7 +116,7 @@ class _Finder:
         if types.is_bool_dtype(dtype):
             return "category"
         if types.is_integer_dtype(dtype):
-            return "category" if self._present.nunique() <= _FEW else "integer"
+            return "category" if self._present.nunique() <= self._few else "integer"
         if types.is_float_dtype(dtype):
             return "real"
         if types.is_datetime64_any_dtype(dtype):
@@ -139,13 +152,16 @@ class _Finder:
         count = len(self._series)
         if distinct > MOST_CATEGORIES or (distinct > _NAMES and distinct > count / 2):
             raise self._error(
-                f"contains free text or names: {distinct} different values in {count} rows",
+                f"contains free text, names, or dates of several formats: {distinct} different "
+                f"values in {count} rows",
                 f"leave it out with --drop_columns={quoted(self._name)}",
             )
 
     def _number(self, kind: str) -> ColumnType:
         import pandas as pd  # noqa: PLC0415
 
+        if pd.api.types.is_datetime64_any_dtype(self._series.dtype):
+            raise self._error("contains dates", "omit its type from --column_types")
         if kind == "integer":
             return IntegerType(self._dtype)
         try:
@@ -167,7 +183,12 @@ class _Finder:
                     "does not contain dates of one format", "write them as 2024-01-31"
                 )
             dates = pd.to_datetime(dates, format=date_format)
-        whole = nanoseconds(dates)
+        try:
+            whole = nanoseconds(dates)
+        except (ValueError, OverflowError):
+            raise self._error(
+                "has dates before 1678 or after 2261", "write them as missing, or as numbers"
+            ) from None
         unit = next(unit for unit, size in UNITS.items() if (whole % size == 0).all())
         return DateType(self._dtype, unit=unit, date_format=date_format)
 
@@ -187,11 +208,16 @@ class _Finder:
             date_format = date_format.replace("%z", "Z")
         if date_format is None or "%z" in date_format:
             return None
-        try:
-            dates = pd.to_datetime(self._present, format=date_format)
-        except (ValueError, TypeError, OverflowError):
-            return None
-        return date_format if (dates.dt.strftime(date_format) == self._present).all() else None
+        dates = pd.to_datetime(self._present, format=date_format, errors="coerce")
+        share = dates.notna().mean()
+        if _MOSTLY < share < 1:
+            wrong = self._present[dates.isna()].iloc[0]
+            raise self._error(
+                f"contains dates, but {shorten(repr(wrong))} is none",
+                "correct it, or give the column the type category with --column_types",
+            )
+        is_same = share == 1 and (dates.dt.strftime(date_format) == self._present).all()
+        return date_format if is_same else None
 
 
 def _decimals(values: np.ndarray, dtype: str) -> int | None:

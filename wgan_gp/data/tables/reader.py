@@ -71,7 +71,7 @@ class TableReader:
             raise UserError(f"{flag} contains no examples", "give a row for each example")
         self.notes = [*notes, *columns.notes]
         target = None if columns.label is None else columns.names[columns.label]
-        trained_on = ~is_held_out(len(self._frame), settings.holdout)
+        self._trained_on = ~is_held_out(len(self._frame), settings.holdout)
         kinds, constraints = read_column_types(settings.column_types)
         self.table = Table.of(
             self._frame,
@@ -79,8 +79,13 @@ class TableReader:
             kinds,
             constraints=constraints,
             target=target,
-            trained_on=trained_on,
+            trained_on=self._trained_on,
         )
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that are trained on, of which a conditional run draws many twice."""
+        return int(self._trained_on.sum())
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import difflib
+import math
 import operator
 import re
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ _COMPARISONS = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_CONDITION = re.compile(r"(.+?)\s*(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
+_CONDITION = re.compile(r"\s*(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
 _REMEDY = 'give conditions such as "job=nurse,age>40"'
 
 
@@ -40,7 +41,7 @@ class Condition:
     Attributes:
       column: The name of the column.
       comparison: A key of _COMPARISONS.
-      value: The value, as in the table.
+      value: The value, as in the table; None for a missing value.
     """
 
     column: str
@@ -76,11 +77,13 @@ class Selection:
         if isinstance(given, Mapping):
             triples = [(str(name), "=", str(value)) for name, value in given.items()]
         else:
-            cells = next(csv.reader([given], skipinitialspace=True), [])
-            matches = [_CONDITION.fullmatch(cell.strip()) for cell in cells]
-            if not matches or None in matches:
+            try:
+                cells = next(csv.reader([given], skipinitialspace=True), [])
+            except csv.Error:
+                raise UserError(f"{flag} is no list of conditions", _REMEDY) from None
+            triples = [_split(cell.strip(), table, flag) for cell in cells]
+            if not triples:
                 raise UserError(f"{flag} is no list of conditions", _REMEDY)
-            triples = [(match[1], match[2], match[3]) for match in matches if match]
         return cls(table, tuple(_condition(table, flag, *triple) for triple in triples))
 
     @property
@@ -89,8 +92,9 @@ class Selection:
         for condition in self.conditions:
             encoder, kind = _column(self.table, condition.column)
             is_seen = condition.column not in _constrained(self.table)
-            if is_seen and condition.comparison == "=" and isinstance(encoder, Category):
-                value = condition.value
+            value = condition.value
+            is_given = condition.comparison == "=" and value is not None
+            if is_seen and is_given and isinstance(encoder, Category):
                 if isinstance(kind, CategoryType) and kind.values is not None:
                     value = kind.values.index(value)
                 return self.table.label_of(condition.column, value)
@@ -102,6 +106,9 @@ class Selection:
         for condition in self.conditions:
             series = frame[condition.column]
             present, value = series.notna().to_numpy(bool), condition.value
+            if value is None:
+                selected &= present if condition.comparison == "!=" else ~present
+                continue
             values: Any = series[present]
             _, kind = _column(self.table, condition.column)
             if isinstance(kind, OrderedType):
@@ -117,34 +124,35 @@ class Selection:
         return selected
 
 
+def _split(cell: str, table: Table, flag: str) -> tuple[str, str, str]:
+    """Returns the column, the comparison and the value of a condition."""
+    names = [name for name, _ in table.given]
+    for name in sorted(names, key=len, reverse=True):  # a name may contain a comparison
+        match = _CONDITION.fullmatch(cell[len(name) :]) if cell.startswith(name) else None
+        if match:
+            return name, match[1], match[2]
+    found = re.fullmatch(r"(.+?)\s*(?:>=|<=|!=|=|>|<).*", cell, re.DOTALL)
+    if found is None:
+        raise UserError(f"{flag} is no list of conditions", _REMEDY)
+    close = difflib.get_close_matches(found[1], names, n=1)
+    raise UserError(
+        f"{flag}: there is no column {shorten(found[1])!r}",
+        f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(names))}",
+    )
+
+
 def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -> Condition:
     """Returns a condition whose value is one of its column."""
-    name, text = name.strip(), text.strip()
-    names = [each for each, _ in table.given]
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        raise UserError(
-            f"{flag}: there is no column {shorten(name)!r}",
-            f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(names))}",
-        )
+    text, is_equality = text.strip(), comparison in ("=", "!=")
+    if name not in dict(table.given):
+        raise UserError(f"{flag}: there is no column {shorten(name)!r}", _REMEDY)
+    if not text and is_equality:
+        return Condition(name, comparison, None)
     encoder, kind = _column(table, name)
     if isinstance(kind, CategoryType):
-        known = encoder.values if isinstance(encoder, Category) else [getattr(encoder, "value", 0)]
-        values = {str(value): value for value in (known if kind.values is None else kind.values)}
-        is_order = comparison not in ("=", "!=")
-        are_numbers = not any(isinstance(value, str | bool) for value in values.values())
-        if is_order and not (are_numbers or isinstance(kind, OrderedType)):
-            raise UserError(
-                f"{flag}: the values of the column {shorten(name)!r} have no order",
-                "use = or !=",
-            )
-        if text in values:
-            return Condition(name, comparison, values[text])
-        if isinstance(kind, OrderedType) or not (is_order and are_numbers):
-            raise UserError(
-                f"{flag}: the column {shorten(name)!r} has no value {shorten(text)!r}",
-                f"use one of {shorten(', '.join(values), 300)}",
-            )
+        found = _category(flag, name, comparison, text, encoder, kind)
+        if found is not None:
+            return Condition(name, comparison, found)
     if isinstance(kind, DateType):
         try:
             _dates(kind, _series([text]))
@@ -153,13 +161,52 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
                 f"{flag}: {shorten(text)!r} is no date", "write it as in the data"
             ) from None
         return Condition(name, comparison, text)
-    try:
-        return Condition(name, comparison, float(text))
-    except ValueError:
+    value = _number_of(text)
+    if value is None:
         raise UserError(
             f"{flag}: {shorten(text)!r} is no number, which the column {shorten(name)!r} contains",
             _REMEDY,
-        ) from None
+        )
+    return Condition(name, comparison, value)
+
+
+def _category(
+    flag: str, name: str, comparison: str, text: str, encoder: Any, kind: CategoryType
+) -> Any:
+    """Returns the value of a column of categories, or None for a number between them."""
+    known = encoder.values if isinstance(encoder, Category) else [getattr(encoder, "value", 0)]
+    known = known if kind.values is None else kind.values
+    are_numbers = not any(isinstance(value, str | bool) for value in known)
+    is_equality, is_ordered = comparison in ("=", "!="), isinstance(kind, OrderedType)
+    if not (is_equality or are_numbers or is_ordered):
+        raise UserError(
+            f"{flag}: the values of the column {shorten(name)!r} have no order", "use = or !="
+        )
+    values = {str(value).strip(): value for value in known}
+    if text in values:
+        return values[text]
+    number = _number_of(text) if are_numbers else None
+    if number in known:
+        return known[list(known).index(number)]
+    if number is None or is_equality or is_ordered:
+        raise UserError(
+            f"{flag}: the column {shorten(name)!r} has no value {shorten(text)!r}",
+            f"use one of {shorten(', '.join(values), 300)}",
+        )
+    return None
+
+
+def _number_of(text: str) -> int | float | None:
+    """Returns a finite number, exactly if it is an integer, or None."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _column(table: Table, name: str) -> tuple[Any, Any]:
@@ -194,5 +241,7 @@ def _dates(kind: DateType, values: pd.Series) -> np.ndarray:
     import pandas as pd  # noqa: PLC0415
 
     if kind.date_format is None and not pd.api.types.is_datetime64_any_dtype(values.dtype):
-        values = pd.to_datetime(values, utc=", " in kind.dtype)
+        values = pd.to_datetime(values, utc=", " in kind.dtype, format="ISO8601")
+    if values.isna().any():
+        raise ValueError
     return kind.parse(values)

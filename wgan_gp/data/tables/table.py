@@ -14,7 +14,7 @@ from ...run_directory.schema import text as is_text
 from . import columns
 from .association import associations
 from .columns import Category, Constant, Encoder, Number
-from .constraints import Constraint, check_columns, constraints_of
+from .constraints import AtMost, Constraint, check_columns, constraints_of
 from .find_types import find_types
 from .types import ColumnType, is_dtype, type_from_dict
 
@@ -86,7 +86,8 @@ class Table:
             tuple(types), tuple(types.values()), tuple(encoders), target, constraints, given
         )
         if not table.size:
-            raise UserError(f"{flag} is constant in all columns", "give data that vary")
+            what = "is constant in all columns" if len(frame) > 1 else "contains a single row"
+            raise UserError(f"{flag} {what}", "give data that vary")
         return table
 
     @property
@@ -243,13 +244,22 @@ class Table:
         for name, kind, encoder, place in columns_of:
             values, missing = kind.to_values(frame[name], name, flag)
             features = encoder.encode(values, missing, place)
+            if isinstance(encoder, Constant):
+                expected = np.full([len(frame)], encoder.value, object)
+                same = missing if encoder.value is None else ~missing & (values == expected)
+                if not same.all():
+                    raise UserError(
+                        f"{flag} has other values in {shorten(name)!r}, which is constant in the "
+                        "training data",
+                        "leave these rows out, or train a new run on data that contain them",
+                    )
             if isinstance(encoder, Category) and (unknown := features.sum(axis=1) == 0).any():
                 index = int(unknown.argmax())
                 what = "a missing value" if missing[index] else repr(values[index])
                 raise UserError(
                     f"{flag} has {shorten(what)} in {shorten(name)!r}, which the training data "
                     f"lacks, in {unknown.sum()} of {len(frame)} rows",
-                    "leave these rows out, or train on data that contain it",
+                    "leave these rows out, or train a new run on data that contain it",
                 )
             if isinstance(encoder, Number) and missing.any() and not encoder.has_missing:
                 raise UserError(
@@ -308,8 +318,14 @@ class Table:
     def describe(self) -> str:
         """Returns a line for each column: its name, its type, and what the networks see of it."""
         rows = [("column", "type", "values")]
+        differences = {
+            constraint.columns[1]: f"{constraint.columns[1]} - {constraint.columns[0]}"
+            for constraint in self.constraints
+            if isinstance(constraint, AtMost)
+        }
         for name, kind, encoder in zip(self.names, self.types, self.encoders, strict=True):
-            rows.append((shorten(name, 30), kind.describe(), _describe(encoder, kind)))
+            shown = shorten(differences.get(name, name), 30)
+            rows.append((shown, kind.describe(), _describe(encoder, kind)))
         widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
         return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
 
@@ -349,6 +365,8 @@ class Table:
                 raise ValueError("the type of a column does not fit its values")
         if not table.size or table.target not in (None, *names):
             raise ValueError("the table has no features, or another target")
+        if not all(constraint.is_fitted for constraint in table.constraints):
+            raise ValueError("a constraint lacks its type")
         if not all(is_dtype(dtype) for _, dtype in table.given):
             raise ValueError("the rows have a type that pandas has not")
         try:

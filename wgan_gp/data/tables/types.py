@@ -169,7 +169,11 @@ class IntegerType(ColumnType):
     def parse(self, present: pd.Series) -> np.ndarray:
         import pandas as pd  # noqa: PLC0415
 
+        if pd.api.types.is_datetime64_any_dtype(present.dtype):
+            raise TypeError
         if self.dtype.lower() == "uint64":  # as int64 of the same order
+            if (present < 0).any():
+                raise OverflowError
             return (present.to_numpy(np.uint64) ^ np.uint64(2**63)).view(np.int64)
         if pd.api.types.is_integer_dtype(present.dtype) or self.dtype == "bool":
             return present.to_numpy(np.int64)
@@ -206,6 +210,8 @@ class RealType(ColumnType):
     def parse(self, present: pd.Series) -> np.ndarray:
         import pandas as pd  # noqa: PLC0415
 
+        if pd.api.types.is_datetime64_any_dtype(present.dtype):
+            raise TypeError
         numbers = pd.to_numeric(present).to_numpy(np.float64)
         if not np.isfinite(numbers).all():
             raise ValueError
@@ -244,6 +250,10 @@ class DateType(ColumnType):
 
         if self.date_format is not None:
             present = pd.to_datetime(present.astype(str), format=self.date_format)
+        elif not pd.api.types.is_datetime64_any_dtype(present.dtype):
+            raise TypeError
+        elif (getattr(present.dtype, "tz", None) is None) == (", " in self.dtype):
+            raise TypeError  # one has a time zone
         return nanoseconds(present) // UNITS[self.unit]
 
     def to_series(self, values: np.ndarray, missing: np.ndarray) -> pd.Series:

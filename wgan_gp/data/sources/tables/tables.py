@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import decimal
 import io
 import re
 import zipfile
@@ -34,6 +35,8 @@ _PARQUET, _FEATHER, _EXCEL = (".parquet", ".pq"), (".feather", ".arrow"), (".xls
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), *_PARQUET, *_FEATHER, *_EXCEL)
 _NO_NUMBER = "is not a number"
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}:\d{2}(:\d{2}.*)?")
+_CODE = re.compile(r"[+-]?0\d")
+_WHOLE = re.compile(r"-?\d{1,20}")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,'’ \xa0\u202f]\d{3})+([.,]\d*)?")
 
 
@@ -114,7 +117,7 @@ def open_frame(path: str, flag: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
         frame, header, notes = _read_excel(path, flag)
         return _named(frame.reset_index(drop=True).infer_objects(), header), notes
     if name.endswith((*_PARQUET, *_FEATHER)):
-        return _read_arrow(path, flag, is_parquet=name.endswith(_PARQUET)), ()
+        return _plain(_read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))), ()
     table = text_tables.find_table(path, flag)
     try:
         return _named(_typed_rows(table), table.names), table.notes
@@ -136,37 +139,56 @@ def _typed_rows(table: text_tables.TextTable) -> pd.DataFrame:
     """Returns the rows of a text file; a column has the type of all of its cells together."""
     import pandas as pd  # noqa: PLC0415
 
-    parts = list(table.frames([]))
-    types = [{part.dtypes.iloc[place] for part in parts} for place in range(table.width)]
-    mixed = [place for place, found in enumerate(types) if len(found) > 1]
-    if any(
-        pd.api.types.is_object_dtype(each) or pd.api.types.is_string_dtype(each)
-        for place in mixed
-        for each in types[place]
-    ):
-        parts = list(table.frames(mixed))
+    parts = list(table.frames(range(table.width)))
     if not parts:
         raise text_tables.no_examples(table.origin)
     frame = pd.concat(parts, ignore_index=True)
-    return pd.DataFrame({name: _typed_column(frame[name]) for name in frame})
+    has_commas = table.separator != ","
+    return pd.DataFrame({name: _typed_column(frame[name], has_commas) for name in frame})
 
 
-def _typed_column(column: pd.Series) -> pd.Series:
-    """Returns a column of a text file with texts as numbers, and whole numbers as integers."""
+def _typed_column(column: pd.Series, has_decimal_commas: bool) -> pd.Series:
+    """Returns a column of texts as integers, real numbers or booleans if all of them are.
+
+    Texts of digits with leading zeros are codes, which stay texts.
+    """
     import pandas as pd  # noqa: PLC0415
 
-    if not pd.api.types.is_numeric_dtype(column):
-        cells = column.astype("object")
-        known = cells.map(lambda cell: str(cell).strip().lower() not in MISSING) & cells.notna()
-        numbers = pd.to_numeric(cells.where(known), errors="coerce")
-        if not known.any() or numbers[known].isna().any():
-            return column
-        column = numbers
-    has_missing = column.isna().any()
-    if has_missing and column.dtype == float and (column.dropna() % 1 == 0).all():
-        with contextlib.suppress(TypeError, ValueError):  # too large
-            return column.astype("Int64")
-    return column
+    cells = column.astype("object").map(lambda cell: cell.strip(), na_action="ignore")
+    if cells.dropna().isin(["True", "False"]).all() and cells.notna().any():
+        values = cells.map({"True": True, "False": False})
+        return values.astype("bool" if cells.notna().all() else "boolean")
+    known = cells.notna() & cells.map(lambda cell: str(cell).lower() not in MISSING)
+    texts = cells[known]
+    if not len(texts) or texts.map(lambda text: _CODE.match(text) is not None).any():
+        return cells
+    if texts.map(lambda text: _WHOLE.fullmatch(text) is not None).all():
+        whole = [int(text) for text in texts]
+        for dtype, low, high in (("Int64", -(2**63), 2**63), ("UInt64", 0, 2**64)):
+            if low <= min(whole) and max(whole) < high:
+                values = pd.Series(pd.NA, cells.index, dtype)
+                values[known] = pd.array(whole, dtype)
+                return values.astype(dtype.lower()) if known.all() else values
+        return cells
+    numbers = pd.to_numeric(cells.where(known), errors="coerce")
+    if has_decimal_commas and numbers[known].isna().any():
+        points = texts.map(lambda text: text.replace(",", "."))
+        if texts.map(lambda text: text.count(",") <= 1 and "." not in text).all():
+            numbers = pd.to_numeric(points.reindex(cells.index), errors="coerce")
+    return cells if numbers[known].isna().any() else numbers.astype(float)
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table of a file with dates and decimal numbers in the types of pandas."""
+    import pandas as pd  # noqa: PLC0415
+
+    types = {datetime.date: "datetime64[s]", decimal.Decimal: "float64"}
+    found = {}
+    for name, column in frame.items():
+        kinds = set(map(type, column.dropna())) if column.dtype == object else set()
+        kind = kinds.pop() if len(kinds) == 1 else None
+        found[name] = column.astype(types[kind]) if kind in types else column
+    return pd.DataFrame(found)
 
 
 class _DecimalCommaError(Exception):
