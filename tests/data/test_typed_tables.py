@@ -616,6 +616,14 @@ def test_metrics_of_the_data_itself_are_those_of_the_floor(path):
     assert name == "accuracy" and accuracy > 0.95
 
 
+def test_samples_have_the_index_of_the_columns_of_the_data():
+    frame = people(60)[["age", "income"]]
+    frame.columns = pd.MultiIndex.from_tuples([("a", "age"), ("b", "income")])
+    dataset = find_dataset(Config(dataset="python", column_types="auto"), function=lambda: frame)
+    rows = dataset.table.restore(dataset.open(batch_size=1).examples.numpy())
+    pd.testing.assert_frame_equal(dataset.with_given_columns(rows), frame)
+
+
 def test_a_dataframe_in_gives_a_dataframe_out(tmp_path):
     frame = people(100).rename(columns={"age": 7})
     config = Config(

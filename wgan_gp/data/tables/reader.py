@@ -64,7 +64,7 @@ class TableReader:
         columns = Columns.of(names, len(names), flag, settings, required=True)
         kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
         self._frame = frame.iloc[:, kept]
-        self._labels_of_columns = list(self._frame.columns)
+        self._labels_of_columns = self._frame.columns
         self._frame = self._frame.set_axis([columns.names[place] for place in kept], axis=1)
         self._frame = self._frame.reset_index(drop=True)
         if not len(self._frame):
