@@ -221,7 +221,11 @@ def test_defaults_that_depend_on_others_are_resolved():
 def test_every_experiment_parses(path, tmp_path):
     """Each into a directory of its own, so that none is refused for another's sake."""
     np.savez(tmp_path / "x.npz", examples=np.eye(6)[..., None], conditions=np.arange(6.0))
-    data = [f"--data_dir={tmp_path}/x.npz"] if "--dataset=array" in path.read_text() else []
+    (tmp_path / "x.csv").write_text("a,b\n1,x\n2,y\n" * 300)
+    data, flags = [], path.read_text()
+    if "--dataset=array" in flags:
+        name = "x.csv" if "--column_types" in flags else "x.npz"
+        data = [f"--data_dir={tmp_path}/{name}"]
     assert parse(f"--flagfile={path}", *data).run_directory == f"runs/{path.stem}"
 
 
