@@ -162,10 +162,17 @@ def test_samples_have_the_decimals_and_the_values_of_the_data():
     ],
 )
 def test_types_are_found(values, kind):
-    frame = pd.DataFrame({"x": values})
+    frame = pd.DataFrame({"x": values, "more": np.arange(len(values)) % 2})
     table = saved(Table.of(frame, "data"))
     assert table.types[0].describe() == kind
     pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame)
+
+
+def test_a_categorical_without_any_value_stays_one():
+    frame = pd.DataFrame({"x": pd.Categorical([None] * 3), "y": [1.5, 2.5, 4.0]})
+    table = saved(Table.of(frame, "data"))
+    found = table.restore(table.encode(frame))
+    assert str(found["x"].dtype) == "category" and found["x"].isna().all()
 
 
 def test_types_can_be_given():
@@ -196,6 +203,8 @@ def test_types_can_be_given():
         ({"x": [1, 2]}, {"x": "number"}, "gives the column 'x' the type 'number'"),
         ({"x": [1, 1], "y": ["a", "a"]}, {}, "is constant in all columns"),
         ({"x": [1]}, {}, "contains a single row"),
+        ({"x": [10**30, 1, 1]}, {}, "contains infinity, or integers of more than 64 bits"),
+        ({"x": [np.inf, 1.0]}, {"x": "category"}, "contains infinity, or integers of more"),
         ({"x": [1, 2]}, {"x": {"a": 1}}, "gives the column 'x' the type {'a': 1}"),
         ({"x": [1, 2]}, {"x": []}, "gives the column 'x' the type []"),
         ({"x": ["x", 1, 2.5]}, {"x": "ordered"}, "the column 'x' contains float and int and str"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,9 @@ class _Finder:
         """Returns the type of a Categorical of pandas."""
         values = tuple(map(native, self._series.dtype.categories.tolist()))
         is_ordered = bool(self._series.dtype.ordered)
-        if given not in (None, "category", "ordered") or not values:
+        if not values:  # all are missing
+            return CategoryType("category", is_ordered=is_ordered)
+        if given not in (None, "category", "ordered"):
             plain = self._series.astype(self._series.dtype.categories.dtype)
             return _Finder(plain, self._name, self._flag).find(given)
         if not all(isinstance(value, str | int | float) for value in values):
@@ -145,6 +148,13 @@ class _Finder:
         if not set(kinds) <= {"str", "bool", "int", "float"} or len(kinds) > 1:
             raise self._error(f"contains {' and '.join(kinds)}")
         self._check_count(len(set(values)))
+        is_large = [
+            not math.isfinite(value) or (isinstance(value, int) and not -(2**63) <= value < 2**64)
+            for value in values
+            if not isinstance(value, str)
+        ]
+        if any(is_large):
+            raise self._error("contains infinity, or integers of more than 64 bits")
         return CategoryType(self._dtype)
 
     def _check_count(self, distinct: int) -> None:
