@@ -48,7 +48,6 @@ class Model:
         pooling; None if it never does.
       starts_linear: Whether the critic is linear before its first update.
       has_packs: Whether the critic scores packs of Design.pack examples.
-      has_one_hot: Whether the generator has the outputs of Design.one_hot.
     """
 
     module: Any
@@ -63,7 +62,6 @@ class Model:
     pooling_size: int | None = None
     starts_linear: bool = False
     has_packs: bool = False
-    has_one_hot: bool = False
 
     @property
     def of_user(self) -> bool:
@@ -446,7 +444,6 @@ MODELS = Registry(
             depth=3,
             labels_in_normalization=False,
             has_packs=True,
-            has_one_hot=True,
             # Instance normalization requires feature maps.
             critic_normalizations=("none", "layer", "group", "spectral"),
         ),

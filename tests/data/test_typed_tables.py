@@ -204,6 +204,7 @@ def test_types_can_be_given():
         ({"x": [1, 1], "y": ["a", "a"]}, {}, "is constant in all columns"),
         ({"x": [1]}, {}, "contains a single row"),
         ({"x": [10**30, 1, 1]}, {}, "contains infinity, or integers of more than 64 bits"),
+        ({"x": [10**400, 1, 1]}, {}, "contains infinity, or integers of more than 64 bits"),
         ({"x": [np.inf, 1.0]}, {"x": "category"}, "contains infinity, or integers of more"),
         ({"x": [1, 2]}, {"x": {"a": 1}}, "gives the column 'x' the type {'a': 1}"),
         ({"x": [1, 2]}, {"x": []}, "gives the column 'x' the type []"),

@@ -99,7 +99,7 @@ def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
         "condition_size": spec.condition_size,
         "fused_resampling": devices.use_fused_resampling(config.fused_resampling),
         **config.design,
-        "latent_size": config.latent_size + spec.noise_size,
+        "latent_size": spec.latent_size(config.latent_size),
         **({} if table is None else _columns(table)),
     }
 
@@ -119,7 +119,7 @@ def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpe
     return Sampler(
         generator,
         devices.strategy,
-        latent_size=config.latent_size + spec.noise_size,
+        latent_size=spec.latent_size(config.latent_size),
         seed=config.sampling_seed,
         classes=spec.classes,
         conditions=spec.conditions if labels is None else labels,
@@ -270,7 +270,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         objective=objective,
         global_mean=library.losses.global_mean,
         optimization=config,
-        latent_size=config.latent_size + spec.noise_size,
+        latent_size=spec.latent_size(config.latent_size),
         classes=spec.classes,
         critic_takes_labels=config.critic_takes_labels,
         conditions=conditions,

@@ -85,7 +85,7 @@ def _network(saved: SavedRun, run: RestoredRun) -> str:
     origin = "code of the author" if is_own else f"`{config.generator_model or config.model}`"
     average = run.state.generator_average
     weights = sum(math.prod(weight.shape) for weight in run.state.sampling_generator.weights)
-    size = config.latent_size + spec.noise_size
+    size = spec.latent_size(config.latent_size)
     inputs = [f"latent vectors of length {size}, drawn from N(0, I),"]
     if spec.conditions is not None:
         inputs.append(f"and conditions of {count_of(spec.conditions.size, 'number')}")

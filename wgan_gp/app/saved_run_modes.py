@@ -140,7 +140,7 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
         folder,
         state.sampling_generator,
         state.critic,
-        latent_size=config.latent_size + saved.spec.noise_size,
+        latent_size=saved.spec.latent_size(config.latent_size),
         spec=saved.spec,
         score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,

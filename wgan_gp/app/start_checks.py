@@ -81,7 +81,7 @@ def check_user_code(
         return
     if "critic" in user:
         _check_critic(critic, config, library, examples, labels, finite_differences=True)
-    latent_size = config.latent_size + spec.noise_size
+    latent_size = spec.latent_size(config.latent_size)
     latents = tf.random.stateless_normal([len(examples), latent_size], seed=[0, 0])
     is_conditional = spec.classes or spec.condition_size
     check_objective(

@@ -75,10 +75,13 @@ class DataSpec:
             return None
         return self.table.draw_labels(_LABELS, 0, is_balanced=is_balanced)
 
-    @property
-    def noise_size(self) -> int:
-        """The number of latents, after those of --latent_size, that draw categories of a table."""
-        return 0 if self.table is None else self.table.noise_size
+    def latent_size(self, size: int) -> int:
+        """Returns the length of a latent vector: `size`, and the noise of a table's categories.
+
+        Args:
+          size: The value of --latent_size.
+        """
+        return size if self.table is None else size + self.table.noise_size
 
     def describe(
         self,

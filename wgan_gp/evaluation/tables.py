@@ -33,14 +33,15 @@ class TypedTableEvaluator(TableEvaluator):
         """Returns the distances between two sets of equal size, `[N, D]`."""
         values = super().compare(samples, real)
         del values["correlation_error"]
-        variations, missing, begin = [], [], 0
-        for encoder in self._table.encoders:
-            difference = np.abs(_means(samples, begin, encoder) - _means(real, begin, encoder))
+        variations, missing = [], []
+        means = [each.mean(axis=0, dtype=np.float64) for each in (samples, real)]
+        errors = np.abs(means[0] - means[1])  # of one-hot features, those of their shares
+        for begin, encoder in self._table.parts():
+            difference = errors[begin : begin + encoder.size]
             if isinstance(encoder, Category):
                 variations.append(difference.sum() / 2)
             if not isinstance(encoder, Constant) and encoder.has_missing:
                 missing.append(difference[-1])
-            begin += encoder.size
         if variations:
             values["total_variation"] = float(np.mean(variations))
             values["total_variation_largest"] = max(variations)
@@ -53,7 +54,7 @@ class TypedTableEvaluator(TableEvaluator):
         return values
 
     def _classified(self, examples: np.ndarray) -> np.ndarray:
-        return classified(self._table, examples)
+        return _classified(self._table.numbers(examples))
 
     def _closeness(self, samples: np.ndarray) -> dict[str, float]:
         return self._closeness_of_rows(samples, lambda sets: sets)
@@ -74,13 +75,12 @@ class TypedTableEvaluator(TableEvaluator):
         return found
 
     def _name(self, place: tuple[Any, ...]) -> str:
-        begins = np.cumsum([encoder.size for encoder in self._table.encoders])
-        return self._table.names[int(np.searchsorted(begins, place[0], side="right"))]
+        begins = [begin for begin, _ in self._table.parts()]
+        return self._table.names[int(np.searchsorted(begins, place[0], side="right")) - 1]
 
 
-def classified(table: Table, examples: np.ndarray) -> np.ndarray:
+def _classified(numbers: np.ndarray) -> np.ndarray:
     """Returns rows as classifiers see them, `[N, K]` float64: a number for each column."""
-    numbers = table.numbers(examples)
     if numbers.shape[1] <= learned.MAX_FEATURES:
         return numbers  # the trees have a branch for missing values
     return np.nan_to_num(numbers)
@@ -99,18 +99,12 @@ def transfer(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, fl
     place = table.names.index(str(table.target))
     sets = []
     for examples in (train, test):
-        rows = classified(table, examples)
-        truth = table.numbers(examples)[:, place]
-        kept = np.isfinite(truth)
-        sets.append((np.delete(rows, place, axis=1)[kept], truth[kept]))
+        numbers = table.numbers(examples)
+        numbers = numbers[np.isfinite(numbers[:, place])]
+        sets.append((np.delete(_classified(numbers), place, axis=1), numbers[:, place]))
     (rows, truth), (test_rows, test_truth) = sets
     if isinstance(table.encoders[place], Number):
         truth, test_truth = truth[:, None], test_truth[:, None]
         return "r2", learned.transfer_accuracy(rows, truth, test_rows, test_truth)
     truth, test_truth = truth.astype(int), test_truth.astype(int)
     return "accuracy", learned.transfer_accuracy(rows, truth, test_rows, test_truth)
-
-
-def _means(examples: np.ndarray, begin: int, encoder: Any) -> np.ndarray:
-    """Returns the mean of each feature of a column: of one-hot features, their shares."""
-    return examples[:, begin : begin + encoder.size].mean(axis=0, dtype=np.float64)

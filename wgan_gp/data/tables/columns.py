@@ -135,11 +135,12 @@ class Number:
         alone = counts >= len(values) / segments
         if len(unique) <= _MOST_EXACT and is_repeated:
             alone[:] = True
+        none_missing = np.zeros([len(unique)], bool)
         while True:
             column = cls._divided(unique, counts, alone, segments, has_missing)
             wrong = np.zeros([len(unique)], bool)
             for place in (0.0, 1.0):
-                features = column.encode(unique, wrong & False, np.full(len(unique), place))
+                features = column.encode(unique, none_missing, np.full(len(unique), place))
                 error = np.abs(_half(column.decode(features)[0]) - _half(unique))
                 wrong |= error > (0 if exact else _TOLERANCE * np.abs(_half(unique)))
             # A segment may be too wide for float32.
@@ -299,11 +300,15 @@ def from_dict(saved: Any) -> Encoder:
 
 def _is_value(value: Any) -> bool:
     is_integer = type(value) is int and _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER
-    return is_integer or boolean(value) or is_text(value) or (type(value) is float and _is(value))
+    is_real = type(value) is float and _is_finite(value)
+    return is_integer or is_real or boolean(value) or is_text(value)
 
 
-_is = number()
-_is_numeric = lambda value: type(value) is not bool and _is_value(value) and _is(value)  # noqa: E731
+def _is_numeric(value: Any) -> bool:
+    return type(value) in (int, float) and _is_value(value)
+
+
+_is_finite = number()
 _is_category = object_of(
     {
         "kind": one_of("category"),

@@ -14,6 +14,7 @@ from ...errors import UserError, shorten
 from ..sources.tables.columns import quoted
 from .columns import MOST_CATEGORIES
 from .types import (
+    LARGEST_EXACT,
     MOST_DECIMALS,
     TYPES,
     UNITS,
@@ -35,7 +36,6 @@ _FEW = 10  # integers of at most as many different values are categories
 _MOSTLY = 0.9  # of the texts of a column of dates are dates, if some are wrong
 _NAMES = 50  # more different texts than this, and in most rows, are names
 _REMEDY = "convert it, or leave it out with --drop_columns"
-_LARGEST_EXACT = 2**53
 
 
 def find_types(
@@ -148,12 +148,12 @@ class _Finder:
         if not set(kinds) <= {"str", "bool", "int", "float"} or len(kinds) > 1:
             raise self._error(f"contains {' and '.join(kinds)}")
         self._check_count(len(set(values)))
-        is_large = [
-            not math.isfinite(value) or (isinstance(value, int) and not -(2**63) <= value < 2**64)
+        # Integers are compared first: those of hundreds of digits have no float.
+        if any(
+            not -(2**63) <= value < 2**64 if isinstance(value, int) else not math.isfinite(value)
             for value in values
             if not isinstance(value, str)
-        ]
-        if any(is_large):
+        ):
             raise self._error("contains infinity, or integers of more than 64 bits")
         return CategoryType(self._dtype)
 
@@ -237,7 +237,7 @@ def _decimals(values: np.ndarray, dtype: str) -> int | None:
     # Numbers of 32 bits have the decimals with which they were written, and an error.
     kind = np.float32 if dtype.endswith("32") else np.float16 if dtype.endswith("16") else float
     for decimals in range(MOST_DECIMALS + 1):
-        if largest * 10**decimals > _LARGEST_EXACT:
+        if largest * 10**decimals > LARGEST_EXACT:
             return None
         whole = np.round(unique * 10**decimals)
         if ((whole / 10**decimals).astype(kind) == unique.astype(kind)).all():

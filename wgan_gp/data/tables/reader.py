@@ -15,7 +15,7 @@ from ..holdout import is_held_out
 from ..opened_data import ExampleFormat, OpenedData, StoredData, UnreadData
 from ..sources.listing import check_path
 from ..sources.tables.columns import Columns
-from ..sources.tables.tables import SUFFIXES, is_table, open_frame
+from ..sources.tables.tables import SUFFIXES, column_names, is_table, open_frame
 from ..spec import DataSpec
 from .constraints import Constraint, constraints_of
 from .table import Table
@@ -58,9 +58,7 @@ class TableReader:
             )
         self._flag, self._given, self._given_notes = flag, frame, notes
         self._seed = settings.seed
-        names = [
-            " ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in frame
-        ]
+        names = column_names(frame)
         columns = Columns.of(names, len(names), flag, settings, required=True)
         kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
         self._frame = frame.iloc[:, kept]

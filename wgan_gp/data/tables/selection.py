@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import UserError, shorten
 from .columns import Category
-from .constraints import AtMost, Constraint, OneOf
+from .constraints import AtMost, Constraint
 from .table import Table
 from .types import CategoryType, DateType, IntegerType, OrderedType
 
@@ -212,11 +212,8 @@ def _number_of(text: str) -> int | float | None:
 def _column(table: Table, name: str) -> tuple[Any, Any]:
     """Returns the encoder and the type of a column of the rows."""
     if (constraint := _constrained(table).get(name)) is not None:
-        if isinstance(constraint, OneOf):
-            return None, IntegerType("int64")
-        name = constraint.columns[0]  # both have one type
-        kind = table.types[table.names.index(name)]
-        return None, IntegerType(kind.dtype) if isinstance(kind, CategoryType) else kind
+        kind = constraint.type if isinstance(constraint, AtMost) else None
+        return None, kind or IntegerType("int64")  # that of indicators
     place = table.names.index(name)
     return table.encoders[place], table.types[place]
 

@@ -100,7 +100,7 @@ class Table:
         """The one-hot features, as pairs of the first one and their number."""
         return tuple(
             (begin + first, count)
-            for begin, encoder in self._parts()
+            for begin, encoder in self.parts()
             for first, count in encoder.groups
         )
 
@@ -109,7 +109,7 @@ class Table:
         """Pairs of a feature that is 0 unless another one is 1, and that other one."""
         return tuple(
             (begin + feature, begin + present)
-            for begin, encoder in self._parts()
+            for begin, encoder in self.parts()
             for feature, present in encoder.masked
         )
 
@@ -121,7 +121,7 @@ class Table:
     @property
     def _categories(self) -> list[tuple[int, Category, str, ColumnType]]:
         """The columns of categories: the first feature, the encoder, the name and the type."""
-        columns = zip(self._parts(), self.names, self.types, strict=True)
+        columns = zip(self.parts(), self.names, self.types, strict=True)
         return [
             (begin, encoder, name, kind)
             for (begin, encoder), name, kind in columns
@@ -213,7 +213,7 @@ class Table:
                 rows[chosen] = random.choice(having, chosen.sum())
         return rows
 
-    def _parts(self) -> list[tuple[int, Encoder]]:
+    def parts(self) -> list[tuple[int, Encoder]]:
         """Returns the columns, each with its first feature."""
         sizes = [encoder.size for encoder in self.encoders]
         begins = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -279,7 +279,7 @@ class Table:
         import pandas as pd  # noqa: PLC0415
 
         found = {}
-        parts = zip(self.names, self.types, self._parts(), strict=True)
+        parts = zip(self.names, self.types, self.parts(), strict=True)
         for name, kind, (begin, encoder) in parts:
             values, missing = encoder.decode(examples[:, begin : begin + encoder.size])
             found[name] = kind.to_series(values, missing)
@@ -300,7 +300,7 @@ class Table:
           examples: `[N, D]`, as for `restore`.
         """
         found = []
-        for begin, encoder in self._parts():
+        for begin, encoder in self.parts():
             features = examples[:, begin : begin + encoder.size]
             if isinstance(encoder, Category):
                 values, missing = features.argmax(axis=1), encoder.decode(features)[1]

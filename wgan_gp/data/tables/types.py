@@ -21,7 +21,7 @@ MOST_DECIMALS = 6
 # The units of dates, with their sizes in nanoseconds.
 UNITS = {"D": 86_400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, "s": 10**9}
 UNITS |= {"ms": 10**6, "us": 10**3, "ns": 1}
-_LARGEST_EXACT = 2**53  # of the integers that float64 holds
+LARGEST_EXACT = 2**53  # of the integers that float64 holds
 # The types of pandas that a column of samples may have; a file cannot ask for others.
 _DTYPE = re.compile(
     r"object|str|string|category|bool|boolean|u?int(8|16|32|64)|U?Int(8|16|32|64)"
@@ -178,7 +178,7 @@ class IntegerType(ColumnType):
         if pd.api.types.is_integer_dtype(present.dtype) or self.dtype == "bool":
             return present.to_numpy(np.int64)
         numbers = pd.to_numeric(present).to_numpy(np.float64)
-        if (numbers != np.floor(numbers)).any() or np.abs(numbers).max(initial=0) > _LARGEST_EXACT:
+        if (numbers != np.floor(numbers)).any() or np.abs(numbers).max(initial=0) > LARGEST_EXACT:
             raise ValueError
         return numbers.astype(np.int64)
 
@@ -218,7 +218,7 @@ class RealType(ColumnType):
         if self.decimals is None:
             return numbers
         whole = np.round(numbers * 10**self.decimals)
-        if np.abs(whole).max(initial=0) > _LARGEST_EXACT:
+        if np.abs(whole).max(initial=0) > LARGEST_EXACT:
             raise OverflowError
         return whole.astype(np.int64)
 

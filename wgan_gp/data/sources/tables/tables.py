@@ -89,11 +89,16 @@ def open_table(path: str, flag: str, settings: DataSettings, *, required: bool =
             table = dataclasses.replace(table, decimal=",", notes=notes)
 
 
+def column_names(frame: pd.DataFrame) -> list[str]:
+    """Returns the names of the columns of a DataFrame as texts, also those of several levels."""
+    return [" ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in frame]
+
+
 def from_frame(
     frame: pd.DataFrame, flag: str, settings: DataSettings, *, required: bool = True
 ) -> ArrayData:
     """Returns the examples of a DataFrame, whose index is not a feature; see `open_table`."""
-    names = [" ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in frame]
+    names = column_names(frame)
     columns = Columns.of(names, len(names), flag, settings, required)
     builder = _Builder(columns, flag, lambda index: f"row {index}")
     builder.add(frame)
