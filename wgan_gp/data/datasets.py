@@ -246,6 +246,8 @@ class Dataset:
             data = self._reader.open_unread(self.settings, devices=self._devices)
         data = self._training_part(data)
         self._check_batch_size(batch_size, data)
+        if self._classes and hasattr(self._reader, "balanced_size"):
+            data = dataclasses.replace(data, size=self._reader.balanced_size(data.size))
         return data
 
     @property

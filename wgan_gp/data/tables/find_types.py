@@ -27,6 +27,7 @@ from .types import (
     is_dtype,
     nanoseconds,
     native,
+    parse_dates,
 )
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class _Finder:
                 raise self._error(
                     "does not contain dates of one format", "write them as 2024-01-31"
                 )
-            dates = pd.to_datetime(dates, format=date_format)
+            dates = parse_dates(dates, date_format)
         try:
             whole = nanoseconds(dates)
         except (ValueError, OverflowError):
@@ -226,8 +227,14 @@ class _Finder:
                 f"contains dates, but {shorten(repr(wrong))} is none",
                 "correct it, or give the column the type category with --column_types",
             )
-        is_same = share == 1 and (dates.dt.strftime(date_format) == self._present).all()
-        return date_format if is_same else None
+        if share < 1:
+            return None
+        # Numbers may be written without a leading zero: all, those of the day, or the hour.
+        for unpadded in ("", "mdHI", "md", "HI"):
+            written = re.sub(f"%([{unpadded}])", r"%-\1", date_format) if unpadded else date_format
+            if (dates.dt.strftime(written) == self._present).all():
+                return written
+        return None
 
 
 def _decimals(values: np.ndarray, dtype: str) -> int | None:

@@ -111,10 +111,15 @@ class TableReader:
         for each (training by sampling, arXiv:1907.00503, section 4.3).
         """
         seed, examples = self._seed, data.examples.numpy()
-        count = min(max(_MOST_REPEATED * len(examples), _FEWEST_DRAWN), _MOST_DRAWN)
+        count = self.balanced_size(len(examples))
         labels = self.table.draw_labels(count, seed, is_balanced=True)
         rows = self.table.draw_rows(examples, labels, seed)
         return StoredData(seed, self._format, examples[rows], labels)
+
+    @staticmethod
+    def balanced_size(size: int) -> int:
+        """Returns the number of rows that `balanced` draws from a number of rows."""
+        return min(max(_MOST_REPEATED * size, _FEWEST_DRAWN), _MOST_DRAWN)
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         return UnreadData(self._format, len(self._frame), True)

@@ -237,7 +237,8 @@ class DateType(ColumnType):
 
     Attributes:
       unit: A key of UNITS.
-      date_format: The format of dates that are texts, as in `strftime`; else None.
+      date_format: The format of dates that are texts, as in `strftime`, where `%-d` is a day without
+        a leading zero; else None.
     """
 
     kind: ClassVar[str] = "date"
@@ -249,7 +250,7 @@ class DateType(ColumnType):
         import pandas as pd  # noqa: PLC0415
 
         if self.date_format is not None:
-            present = pd.to_datetime(present.astype(str), format=self.date_format)
+            present = parse_dates(present.astype(str), self.date_format)
         elif not pd.api.types.is_datetime64_any_dtype(present.dtype):
             raise TypeError
         elif (getattr(present.dtype, "tz", None) is None) == (", " in self.dtype):
@@ -305,6 +306,18 @@ def type_from_dict(saved: Any) -> ColumnType:
 def is_dtype(name: str) -> bool:
     """Returns whether a text names a type of pandas that a column may have."""
     return _DTYPE.fullmatch(name) is not None
+
+
+def parse_dates(texts: pd.Series, date_format: str) -> pd.Series:
+    """Returns the dates of texts in a format as in `strftime`.
+
+    Raises:
+      ValueError: If a text has another format.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    # Parsers read numbers with and without a leading zero, and have no `%-d`.
+    return pd.to_datetime(texts, format=date_format.replace("%-", "%"))
 
 
 def nanoseconds(dates: pd.Series) -> np.ndarray:
