@@ -24,7 +24,7 @@ test-slow test-all: TESTERS := $(shell expr $(TESTERS) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=worksteal
 BENCHMARKS ?= step_time memory loop_overhead compilers start scale input_rate tpu_cycles tpu_loop
 
-.PHONY: help setup setup-tpu setup-gpu setup-tensorflow-tpu setup-compile setup-bench train doctor tensorboard test test-slow test-all lint format docs sample-quality judge bench clean
+.PHONY: help setup setup-tpu setup-gpu setup-tensorflow-tpu setup-compile setup-bench train doctor tensorboard test test-slow test-all lint format flags docs sample-quality judge bench clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 22
@@ -79,6 +79,9 @@ sample-quality: $(NEEDED)  ## checks the samples of the runs under runs/ (train 
 	$(RUN)/bin/python -m benchmarks.sample_quality $(ARGS)
 
 judge: sample-quality
+
+flags: .venv/.development  ## writes docs/flags.md
+	$(BIN)/python -c "import flags; print(flags.reference(), end='')" > docs/flags.md
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/.development  ## writes the documentation as a site to build/site/index.html

@@ -17,7 +17,7 @@ from absl import flags
 
 import wgan_gp
 from wgan_gp.config import GROUPS, Config, has_flag, registered_names, value_type
-from wgan_gp.config.settings import KINDS, expand_home, largest
+from wgan_gp.config.settings import KINDS, expand_home, largest, words
 from wgan_gp.errors import UserError, shorten
 
 _DEFINE: dict[type, Callable] = {
@@ -53,8 +53,11 @@ def define(values: flags.FlagValues = flags.FLAGS) -> None:
 
 def _section(field: dataclasses.Field) -> str:
     """Returns the title of the section of --help that lists a setting."""
-    if field.metadata["common"]:
-        return COMMON
+    return COMMON if field.metadata["common"] else _topic(field)
+
+
+def _topic(field: dataclasses.Field) -> str:
+    """Returns what a setting is about."""
     owner = next(kind for kind in reversed(Config.__mro__) if field.name in _names(kind))
     return str(owner.__doc__).partition("\n")[0].rstrip(".")
 
@@ -76,7 +79,7 @@ def _definition(field: dataclasses.Field) -> Callable:
     if kind is bool:
         return functools.partial(flags.DEFINE, _Switch(), boolean=True)
     if _is_closed(field):
-        return functools.partial(flags.DEFINE_enum, enum_values=field.metadata["choices"])
+        return functools.partial(flags.DEFINE_enum, enum_values=words(field.metadata))
     return _DEFINE[kind]
 
 
@@ -176,6 +179,35 @@ def _help_text(values: flags.FlagValues) -> str:
     )
 
 
+def reference() -> str:
+    """Returns the page of the documentation that lists all flags, as Markdown."""
+    lines = [
+        "# Flags",
+        "",
+        "    python train.py --help",
+        "",
+        "This page lists the same flags by topic; `make flags` writes it. Flags in bold are those",
+        "that most runs need. A run can be resumed with other values of the flags marked with *.",
+    ]
+    for topic in dict.fromkeys(map(_topic, _FIELDS)):
+        lines += ["", f"## {topic}", "", "| flag | default | meaning |", "|---|---|---|"]
+        lines += [_row(field) for field in _FIELDS if _topic(field) == topic]
+    return "\n".join(lines) + "\n"
+
+
+def _row(field: dataclasses.Field) -> str:
+    """Returns the row of `reference` for a flag."""
+    limits = field.metadata
+    name = f"**`--{field.name}`**" if limits["common"] else f"`--{field.name}`"
+    star = r" \*" if limits["changeable_on_resume"] else ""
+    is_bool = value_type(field) is bool
+    default = str(field.default).lower() if is_bool else field.default
+    shown = "" if default in (None, "") else f"`{default}`"
+    text = re.sub(r"([|<>*])", r"\\\1", _help(field))
+    text = re.sub(r"docs/(\w+\.md)", r"[\1](\1)", text)
+    return f"| {name}{star} | {shown} | {text} |"
+
+
 def _versions() -> str:
     """Returns the versions of this program and of the packages that it computes with."""
     packages = ("tensorflow", "tensorflow-tpu", "keras", "jax", "libtpu", "numpy")
@@ -223,7 +255,7 @@ def _completion(shell: str) -> str:
     """
     if shell not in ("bash", "zsh"):
         raise UserError(f"--completion={shorten(shell)} is unknown", "use bash or zsh")
-    named = {field.name: field.metadata["choices"] for field in _FIELDS}
+    named = {field.name: tuple(words(field.metadata)) for field in _FIELDS}
     named |= {name: tuple(entries) for name, entries in _named_values().items()}
     named["model"] = named["generator_model"] = tuple(wgan_gp.models.MODELS)
     named |= {field.name: ("true", "false") for field in _FIELDS if value_type(field) is bool}
@@ -296,6 +328,10 @@ def _illegal_value(message: str) -> UserError:
             Config(**setting)  # knows more than absl: why a choice is impossible
         except UserError as error:
             return error
+        remedy = f"use one of {', '.join(words(settings[name].metadata))}"
+        return UserError(
+            f"{shorten(flag)} stands for objects that are passed to wgan_gp.train", remedy
+        )
     kind = value_type(settings[name])
     remedy = f"use --{name} or --no{name}" if kind is bool else f"give {KINDS[kind]}"
     return UserError(f"{shorten(flag)} is not {KINDS[kind]}", remedy)

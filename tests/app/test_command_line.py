@@ -272,6 +272,22 @@ def test_help_names_every_flag_with_its_meaning():
     assert set(listed[:20]) == common
 
 
+def test_the_page_of_all_flags_is_up_to_date():
+    """`make flags` writes it."""
+    page = (ROOT / "docs" / "flags.md").read_text()
+    assert page == flags.reference()
+    listed = re.findall(r"^\| (?:\*\*)?`--(\w+)`", page, re.MULTILINE)
+    assert listed == [field.name for field in filter(has_flag, dataclasses.fields(Config))]
+
+
+def test_what_stands_for_objects_of_python_is_no_choice_of_the_command_line():
+    assert "<adam|adamw|rmsprop|lion>" in run_program("--help").stdout
+    for value in ("python", "adan"):
+        done = run_program(f"--optimizer={value}")
+        assert done.returncode == 2 and done.stderr.startswith(f"error: --optimizer={value} ")
+        assert done.stderr.endswith(" — use one of adam, adamw, rmsprop, lion\n")
+
+
 def test_the_version_is_that_of_the_package():
     done = run_program("--version")
     assert done.returncode == 0 and done.stderr == ""

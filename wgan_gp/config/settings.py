@@ -220,15 +220,18 @@ def check_value(name: str, value: Any, kind: type, limits: Mapping[str, Any]) ->
         )
     flag = f"--{name}={printable(shorten(str(value)))}"
     if limits["choices"] and value not in limits["choices"]:
-        raise UserError(
-            f"{flag} is unknown", f"use one of {', '.join(map(str, limits['choices']))}"
-        )
+        raise UserError(f"{flag} is unknown", f"use one of {', '.join(words(limits))}")
     if kind is str:
         _check_text(flag, value)
     elif kind is int:
         _check_range(flag, value, {**limits, "maximum": largest(limits)})
     elif kind is float:
         _check_range(flag, _as_float32(flag, value, limits), limits)
+
+
+def words(limits: Mapping[str, Any]) -> list[str]:
+    """Returns the choices of a setting that can be written on the command line."""
+    return [str(choice) for choice in limits["choices"] if choice != PYTHON]
 
 
 def largest(limits: Mapping[str, Any]) -> int:

@@ -237,8 +237,8 @@ class DateType(ColumnType):
 
     Attributes:
       unit: A key of UNITS.
-      date_format: The format of dates that are texts, as in `strftime`, where `%-d` is a day without
-        a leading zero; else None.
+      date_format: The format of dates that are texts, as in `strftime`, where `%-d` is a day
+        without a leading zero; else None.
     """
 
     kind: ClassVar[str] = "date"
