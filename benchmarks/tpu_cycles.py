@@ -2,11 +2,13 @@
 
   python -m benchmarks.tpu_cycles                         v3-8, v5e-8 and v5e-256
   python -m benchmarks.tpu_cycles --topologies=v5e-8 --all_forms
+  python -m benchmarks.tpu_cycles --check                 fails if a step has become slower
 
 A critic step has 64 images per core, draws its fakes and updates with Adam; a generator step has
 128 images per core. An iteration is five critic steps and a generator step. Needs `make
 setup-compile`; each variant takes three to six minutes on two cores. docs/compile.md explains the
-estimates.
+estimates. `--check` compiles this project's program for v5e-8 with 8 and 16 images per core, in two
+thirds of the time, and compares it with the figures of this version.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import sys
 import tempfile
 import types
 from typing import Any
@@ -39,6 +42,16 @@ VARIANTS = {
     "ours, --fused_resampling=off": dataclasses.replace(OURS, fused_resampling="off"),
     "ours, --precision=mixed_bfloat16": dataclasses.replace(OURS, precision="mixed_bfloat16"),
 }
+
+
+# The figures of --check: those of the program as it is, and the limit of its temporaries.
+CHECKED = {
+    "critic_step, cycles per image": 100_372,
+    "generator_step, cycles per image": 58_452,
+    "iteration, cycles": 4_954_103,
+    "loop, bytes of temporaries": 22_000_000,
+}
+TOLERANCE = 1.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,15 +131,37 @@ def make_row(topology: str, variant: str, report: dict[str, Any]) -> dict[str, A
     }
 
 
-def main() -> None:
+def check() -> int:
+    """Prints the figures of CHECKED, and returns 1 if one is larger than it was, else 0."""
+    config = dataclasses.replace(OURS, batch_size=8, generator_batch_size=16)
+    report = compile_report(config, topologies.find("v5e-8"), usual=False)
+    critic, generator = (report["programs"][f"{name}_step"] for name in ("critic", "generator"))
+    found = (
+        critic["cycles_per_example"],
+        generator["cycles_per_example"],
+        report["iteration"]["estimated_cycles"],
+        report["loop"]["temp_bytes"],
+    )
+    rows = [
+        {"": name, "found": value, "before": before, "ratio": value / before}
+        for (name, before), value in zip(CHECKED.items(), found, strict=True)
+    ]
+    print(outcome.table(rows))
+    return int(any(row["ratio"] >= TOLERANCE for row in rows))
+
+
+def main() -> int:
     """Prints each row when it is known, and then the whole table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--topologies", default="v3-8,v5e-8,v5e-256", help="TPU slices")
     parser.add_argument(
         "--all_forms", action="store_true", help="compile all variants of this project"
     )
+    parser.add_argument("--check", action="store_true", help="compare with recorded figures")
     arguments = parser.parse_args()
     tpu.check_installed()
+    if arguments.check:
+        return check()
     rows: list[dict[str, Any]] = []
     for topology in map(topologies.find, arguments.topologies.split(",")):
         usual = make_row(
@@ -141,7 +176,8 @@ def main() -> None:
             print(outcome.table(rows[-1:]), flush=True)
     print(outcome.table(rows))
     outcome.save("tpu_cycles", rows)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
