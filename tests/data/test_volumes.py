@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import models
-from tests.fuzz.results import differences, tensors
+from tests.fuzz.results import tensors
 from tests.helpers.runs import call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
@@ -196,22 +196,13 @@ def test_a_picture_has_a_strip_of_slices_for_each_volume(channels, planes):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(path, tmp_path):
-    settings = {**SETTINGS, "data_dir": path, "train_steps": 8, "steps_per_loop": 4}
-    train_tiny(tmp_path / "whole", **settings)
-    train_tiny(tmp_path / "parts", **settings, stop_step=4)
-    train_tiny(tmp_path / "parts", **settings)
-    assert differences(tmp_path / "whole", tmp_path / "parts", 8) == []
-
-
-@pytest.mark.slow
-def test_four_replicas_train_the_weights_of_one(path, tmp_path):
+def test_two_replicas_train_the_weights_of_one(path, tmp_path):
     def weights(name, **settings):
-        settings = {"train_steps": 5, "critic_normalization": "layer", **settings}
+        settings = {"train_steps": 2, "critic_normalization": "layer", **settings}
         train_tiny(tmp_path / name, **SETTINGS, data_dir=path, conditioning="acgan", **settings)
-        return tensors(tmp_path / name / "checkpoints" / "ckpt-5")
+        return tensors(tmp_path / name / "checkpoints" / "ckpt-2")
 
-    one, four = weights("one", jit_compile="off"), weights("four", cpu_replicas=4)
+    one, two = weights("one", jit_compile="off"), weights("two", cpu_replicas=2)
     for name, value in one.items():
-        change = np.linalg.norm(np.asarray(four[name], np.float64) - value)
+        change = np.linalg.norm(np.asarray(two[name], np.float64) - value)
         assert change <= 1e-4 * np.linalg.norm(value), name

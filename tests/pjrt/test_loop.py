@@ -47,7 +47,16 @@ def assert_close(one, other, tolerance):
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
-    settings = COMMON | MLP | {"runtime": "pjrt", "cpu_replicas": 4}
+    schedules = {
+        "learning_rate_schedule": "cosine",
+        "learning_rate_end": 0.25,
+        "beta_2_end": 0.99,
+        "penalty_weight_end": 0.1,
+        "schedule_steps": 9,
+        "generator_ema_half_life": 100,
+        "generator_ema_ramp": 0.5,
+    }
+    settings = COMMON | MLP | schedules | {"runtime": "pjrt", "cpu_replicas": 4}
     whole, _ = train_tiny(tmp_path / "whole", **settings)
     train_tiny(tmp_path / "resumed", **settings | {"stop_step": 3})
     resumed, _ = train_tiny(tmp_path / "resumed", **settings)

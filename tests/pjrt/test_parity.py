@@ -49,43 +49,26 @@ RUNS = {
             "accumulate": 2,
         },
     ),
-    "one_sided": (
+    "one_sided,r1": (
         4,
         {
-            "penalty": "one_sided",
+            "penalty": "one_sided,r1",
             "adversarial_loss": "logistic",
             "conditioning": "acgan",
             "generator_ema_half_life": 500,
             "optimizer": "adamw",
             "weight_decay": 0.1,
             "gradient_clip_norm": 0.5,
-        },
-    ),
-    "zero_centred": (
-        2,
-        {
-            "penalty": "zero_centred",
-            "adversarial_loss": "hinge",
-            "conditioning": "projection",
-            "cache": "off",
-            "optimizer": "rmsprop",
-        },
-    ),
-    "r1": (
-        8,
-        {
-            "penalty": "r1",
-            "adversarial_loss": "least_squares",
-            "conditioning": "concatenation",
             "accumulate": 2,
         },
     ),
-    "r2": (
+    "zero_centred,r2": (
         1,
         {
-            "penalty": "r2",
+            "penalty": "zero_centred,r2",
             "adversarial_loss": "relativistic",
             "conditioning": "projection",
+            "cache": "off",
             "accumulate": 2,
             "generator_ema_decay": 0.9,
         },
@@ -104,7 +87,13 @@ RUNS = {
     ),
     "none": (
         8,
-        {"penalty": "none", "adversarial_loss": "hinge", "minibatch_stddev": 2, "batch_size": 32},
+        {
+            "penalty": "none",
+            "adversarial_loss": "hinge",
+            "minibatch_stddev": 2,
+            "batch_size": 32,
+            "optimizer": "rmsprop",
+        },
     ),
     "conv1d": (
         8,
@@ -119,7 +108,7 @@ RUNS = {
         },
     ),
     "conv3d": (
-        8,
+        2,
         {
             "model": "conv3d",
             "adversarial_loss": "hinge",
@@ -129,7 +118,7 @@ RUNS = {
         },
     ),
     "diffaugment": (
-        8,
+        2,
         {
             "model": "dcgan",
             "augment": "diffaugment",
@@ -153,7 +142,7 @@ RUNS = {
         },
     ),
     "ada": (
-        8,
+        2,
         {
             "model": "dcgan",
             "augment": "ada",
@@ -168,7 +157,7 @@ RUNS = {
         },
     ),
     "bcr": (
-        8,
+        2,
         {
             "model": "dcgan",
             "augment": "bcr",
@@ -181,11 +170,11 @@ RUNS = {
     ),
     "bfloat16": (8, {"precision": "mixed_bfloat16"}),
     "resnet": (
-        8,
+        2,
         {"model": "resnet", "conditioning": "projection", "penalty": "one_sided", "attention": 8},
     ),
     "r3gan": (
-        8,
+        2,
         {
             "model": "r3gan",
             "penalty": "r1,r2",

@@ -30,6 +30,7 @@ SMALL = {
     "n_critic": 1,
     "train_steps": 1,
     "steps_per_loop": 1,
+    "evaluate_samples": 20,
 }
 # One experiment draws samples. The tests of sampling have every kind of network.
 SAMPLED = ("digits_acgan",)

@@ -1,4 +1,4 @@
-"""The installations of docs/tpu.md, the Makefile's environments, and the variables of a TPU."""
+"""The installations of the pages on TPUs, environments of make, and variables of a TPU."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ from wgan_gp.errors import UserError
 from wgan_gp.runtime import tpu_machine
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tpu.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("tpu.md", "tpu_tensorflow.md"))
 PROJECT = (ROOT / "pyproject.toml").read_text()
 TENSORFLOW_TPU = "requirements-tensorflow-tpu.txt"
 TPU_REQUIREMENTS = (ROOT / TENSORFLOW_TPU).read_text()

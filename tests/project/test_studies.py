@@ -24,6 +24,7 @@ from studies import (
 )
 from studies.baselines import mnist_keras
 from studies.baselines.turns import Turns, to_levels
+from tests.helpers.runs import call_main
 
 # The comparison with CTGAN and TVAE, without them.
 
@@ -68,7 +69,12 @@ def test_the_judge_sees_what_is_wrong_with_samples():
 
 
 @pytest.mark.slow
-def test_samples_have_the_columns_of_the_table(tmp_path):
+def test_samples_have_the_columns_of_the_table(tmp_path, monkeypatch):
+    def run(command):
+        assert command[:2] == [sys.executable, "train.py"]
+        assert call_main(*command[2:]) == 0
+
+    monkeypatch.setattr(tables, "_run", run)  # in this process, which has imported TensorFlow
     train = people(600)
     train.to_csv(tmp_path / "train.csv", index=False)
     flags = ["--train_steps=1", "--model_width=4"]

@@ -1,7 +1,7 @@
 """Tests of training under the real TPUStrategy, without a TPU; see tpu_strategy.py.
 
-docs/tpu.md says what they prove. They are about the function that the host executes and the
-programs that `strategy.run` traces, whatever the form of the device loop.
+docs/tpu_tensorflow.md says what they prove. They are about the function that the host executes and
+the programs that `strategy.run` traces, whatever the form of the device loop.
 """
 
 import collections

@@ -146,11 +146,6 @@ RECIPE = {
             id="dcgan",
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            {**SCHEDULED, **HALF_LIFE, "dataset": "digits", "runtime": "pjrt", "cpu_replicas": 2},
-            id="pjrt",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, settings):
@@ -625,7 +620,7 @@ CLASSES = {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9
 @pytest.mark.parametrize(
     ("settings", "several"),
     [
-        pytest.param(POINTS, 8, id="points", marks=pytest.mark.slow),
+        pytest.param(POINTS, 4, id="points", marks=pytest.mark.slow),
         pytest.param({**DCGAN, **CLASSES}, 2, id="dcgan", marks=pytest.mark.slow),
     ],
 )

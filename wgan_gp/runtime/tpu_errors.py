@@ -127,7 +127,7 @@ _NO_LOCAL_TPU = _Cause(
     r"|No ba16c7433 device|Couldn't open device|(Cannot|Could not) find any TPU",
     "{flag}: TensorFlow finds no TPU on this machine",
     f"run `sudo rm -f {tpu_machine.LOCK_FILE}`, check the logs in /tmp/tpu_logs, and see "
-    "docs/tpu.md for the variables that a TPU v5e or newer requires",
+    "docs/tpu_tensorflow.md for the variables that a TPU v5e or newer requires",
 )
 
 
