@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -11,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.cloud_storage import cloud_storage
-from tests.helpers.runs import lean_path
+from tests.helpers.runs import call_main, lean_path
 
 ROOT = pathlib.Path(__file__).parents[2]
-RUNS = ("first", "second")
 SETTINGS = ["--steps_per_loop=5", "--summary_interval=5", "--batch_size=16", "--n_critic=2"]
+SETTINGS += ["--dataset=image_folder", "--image_size=8", "--model=dcgan", "--model_width=4"]
 
 
 @pytest.fixture
@@ -41,38 +42,35 @@ def weights(path):
 
 
 @pytest.mark.slow  # programs are started
-def test_a_run_in_a_bucket_resumes_to_the_weights_of_a_local_one(tmp_path, program):
-    steps = ["--dataset=gaussians_25", "--train_steps=10"]
-    program(*steps, f"--model_dir={tmp_path}/local")
-    program(*steps, "--model_dir=gs://bucket/run", "--stop_step=5")
-    program(*steps, "--model_dir=gs://bucket/run")
-    names = sorted(path.name for path in (tmp_path / "bucket").iterdir())
-    assert "run%2Fmetrics.jsonl" in names and "run%2Fconfig.json" in names
-    for path in (tmp_path / "bucket").glob("run%2Fcheckpoints%2Fckpt-10.*"):
-        (tmp_path / path.name.rpartition("%2F")[2]).write_bytes(path.read_bytes())
-    local = weights(tmp_path / "local" / "checkpoints" / "ckpt-10")
-    bucket = weights(tmp_path / "ckpt-10")
-    assert local.keys() == bucket.keys()
-    for name, value in local.items():
-        np.testing.assert_array_equal(bucket[name], value, name)
-
-
-@pytest.mark.slow  # programs are started
-def test_pictures_and_their_store_may_be_in_buckets(tmp_path, program):
+def test_a_run_with_pictures_and_their_store_in_buckets_is_a_local_run(tmp_path, program):
+    """The run in a bucket is resumed, and has the weights of an uninterrupted local run."""
     random = np.random.default_rng(0)
-    (tmp_path / "pictures").mkdir()
     for name in ("a", "b"):
+        (tmp_path / "local_pictures" / name).mkdir(parents=True)
         for index in range(16):
             picture = PIL.Image.fromarray(random.integers(0, 256, [8, 8, 3], np.uint8))
-            picture.save(tmp_path / "pictures" / f"{name}%2F{index}.png")
-    arguments = ["--dataset=image_folder", "--data_dir=gs://pictures", "--image_size=8"]
-    arguments += ["--model=dcgan", "--model_width=4", "--data_cache=gs://stores/here"]
-    first = program(*arguments, "--train_steps=5", f"--model_dir={tmp_path}/first")
+            picture.save(tmp_path / "local_pictures" / name / f"{index}.png")
+    (tmp_path / "pictures").mkdir()
+    for path in (tmp_path / "local_pictures").glob("*/*.png"):
+        shutil.copy(path, tmp_path / "pictures" / f"{path.parent.name}%2F{path.name}")
+
+    steps = ["--train_steps=10", "--model_dir=gs://bucket/run"]
+    in_buckets = ["--data_dir=gs://pictures", "--data_cache=gs://stores/here", *steps]
+    first = program(*in_buckets, "--stop_step=5")
     assert "32 examples" in first.stderr and "2 classes (a, b)" in first.stderr
     names = [path.name for path in (tmp_path / "stores").iterdir()]
     assert any(name.endswith("examples-00000.npy") for name in names)
-    second = program(*arguments, "--train_steps=5", f"--model_dir={tmp_path}/second")
-    one, other = (weights(tmp_path / run / "checkpoints" / "ckpt-5") for run in RUNS)
-    for name, value in one.items():
-        np.testing.assert_array_equal(other[name], value, name)
+    second = program(*in_buckets)
     assert "decoding" in first.stderr and "decoding" not in second.stderr
+    names = sorted(path.name for path in (tmp_path / "bucket").iterdir())
+    assert "run%2Fmetrics.jsonl" in names and "run%2Fconfig.json" in names
+
+    local = [f"--data_dir={tmp_path}/local_pictures", f"--model_dir={tmp_path}/local"]
+    assert call_main(*SETTINGS, *local, "--train_steps=10", "--sample_interval=0") == 0
+    for path in (tmp_path / "bucket").glob("run%2Fcheckpoints%2Fckpt-10.*"):
+        (tmp_path / path.name.rpartition("%2F")[2]).write_bytes(path.read_bytes())
+    expected = weights(tmp_path / "local" / "checkpoints" / "ckpt-10")
+    bucket = weights(tmp_path / "ckpt-10")
+    assert expected.keys() == bucket.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(bucket[name], value, name)

@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -485,6 +486,7 @@ def test_the_sweep_itself_leaves_the_tpu_to_its_children(tmp_path, monkeypatch, 
     given["limit"], arguments[1] = 0, f"--model_dir={tmp_path}/other"
     assert call_main("--mode=sweep", *arguments, "--sweep_parallel=2") == 128 + signal.SIGTERM
     assert "the same command continues the sweep" in capsys.readouterr().err
+    assert given["parallel"] == 2
     assert given["environment"]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
 
 
@@ -513,39 +515,57 @@ REAL = {
 REAL["flags"].pop("n_critic")
 
 
-def start(path, folder, *arguments, stderr=subprocess.DEVNULL):
+class TrainedProcesses(FakeProcesses):
+    """Trains runs by copying those of a folder; two candidates wait for each other.
+
+    The program cannot train in the threads of a sweep, because only the main thread of a process
+    can handle signals.
+    """
+
+    parallel = 2
+
+    def __init__(self, trained):
+        super().__init__(None)
+        self._trained, self._both = trained, threading.Barrier(2)
+
+    def train(self, name, arguments):
+        self._both.wait(60)
+        flags_of_run = dict(each.split("=", 1) for each in arguments)
+        shutil.copytree(self._trained / name, flags_of_run["--model_dir"])
+
+
+def start(path, folder, log):
     """Starts the program; all its processes compute with one thread and without jax."""
     command = [sys.executable, "train.py", "--mode=sweep", f"--sweep={path}"]
-    command += [f"--model_dir={folder}", *arguments]
     single = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
     return subprocess.Popen(
-        command,
+        [*command, f"--model_dir={folder}"],
         cwd=ROOT,
         env={**os.environ, **single, "PYTHONPATH": lean_path()},
         stdout=subprocess.PIPE,
-        stderr=stderr,
+        stderr=log,
         text=True,
     )
 
 
 @pytest.fixture(scope="module")
 def whole_sweep(tmp_path_factory):
-    """Returns the folder of a sweep of real runs, its file, its output and its error output."""
+    """Returns the folder of a sweep of real runs, which this process trains, and its file."""
     parent = tmp_path_factory.mktemp("real")
-    path, folder = write(parent, REAL), parent / "sweep"
-    with start(path, folder, "--sweep_parallel=2", stderr=subprocess.PIPE) as sweeping:
-        printed, log = sweeping.communicate()
-        assert sweeping.returncode == 0, log
-    return folder, path, printed, log
+    plan = read(parent, REAL)
+    for (seed_run,) in (candidate.runs for candidate in plan.candidates):
+        arguments = seed_run.arguments(REAL["flags"]["train_steps"])
+        assert call_main(*arguments, f"--model_dir={parent}/trained/{seed_run.name}") == 0
+    trained = TrainedProcesses(parent / "trained")
+    assert SweepStudy(plan, str(parent / "sweep"), trained).run() is None
+    return parent / "sweep", parent / "sweep.json"
 
 
 @pytest.mark.slow
 def test_a_sweep_of_real_runs(whole_sweep):
-    folder, _, printed, log = whole_sweep
-    rows, table = results_of(folder)
+    folder, _ = whole_sweep
+    rows, _ = results_of(folder)
     assert {row["status"] for row in rows.values()} == {"finished"}
-    assert printed == f"{table}the table and the runs are in {folder}\n"
-    assert "optuna" not in log.lower() and "[I 2" not in log
     # TensorBoard's HParams has the varied settings and the metric.
     experiment, session, tags = hparams_of(folder / "penalty_weight=10,n_critic=1,seed=0")
     assert {"n_critic", "penalty_weight"} <= {each.name for each in experiment.hparam_infos}
@@ -555,26 +575,27 @@ def test_a_sweep_of_real_runs(whole_sweep):
 
 @pytest.mark.slow
 def test_the_program_continues_a_sweep_whose_processes_were_killed(whole_sweep, tmp_path):
-    """A child is killed, the program is told to stop, and killed; the table is that of a whole."""
-    whole, path, *_ = whole_sweep
-    folder, (first, second) = (
+    """A child is killed, and later the program; the table is that of a whole sweep."""
+    whole, path = whole_sweep
+    folder, first, second = (
         tmp_path / "killed",
-        ("penalty_weight=10,n_critic=1", "penalty_weight=1"),
+        "penalty_weight=10,n_critic=1",
+        "penalty_weight=1",
     )
-    with start(path, folder) as sweeping:
-        child = wait_for_run(folder / f"{first},seed=0", sweeping)
-        os.kill(child, signal.SIGKILL)
-        wait_for_run(folder / f"{first},seed=0", sweeping, other_than=child)
-        sweeping.send_signal(signal.SIGTERM)
-        assert sweeping.wait(timeout=120) == 143
-    with start(path, folder) as sweeping:
-        wait_for_run(folder / f"{second},seed=0", sweeping)
-        sweeping.kill()
-    with start(path, folder) as sweeping:
-        printed = sweeping.stdout.read()
-        assert sweeping.wait(timeout=300) == 0
+    with open(tmp_path / "log.txt", "w") as log:
+        with start(path, folder, log) as sweeping:
+            child = wait_for_run(folder / f"{first},seed=0", sweeping)
+            os.kill(child, signal.SIGKILL)
+            wait_for_run(folder / f"{first},seed=0", sweeping, other_than=child)
+            wait_for_run(folder / f"{second},seed=0", sweeping)
+            sweeping.kill()
+        with start(path, folder, log) as sweeping:
+            printed = sweeping.stdout.read()
+            assert sweeping.wait(timeout=300) == 0
     table = results_of(whole)[1]
     assert printed == f"{table}the table and the runs are in {folder}\n"
+    log = (tmp_path / "log.txt").read_text()
+    assert "finished" in log and "optuna" not in log.lower() and "[I 2" not in log
 
 
 def wait_for_run(folder, sweeping, other_than=None):

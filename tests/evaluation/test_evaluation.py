@@ -812,36 +812,51 @@ def as_if_encrypted(content):
     return bytes(changed)
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
-    """Returns a folder with the cache of one evaluation, and the metrics."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    return folder, tiny_evaluator(folder=str(folder)).evaluate()
+def damage(path, kind):
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(
+        {
+            "cut": content[:middle],
+            "changed": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+            "emptied": b"",
+            "encrypted": as_if_encrypted(content),
+        }[kind]
+    )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["cut", "changed", "emptied", "encrypted"])
-def test_damaged_files_are_computed_again(tmp_path, evaluated, counted, capsys, damage):
-    folder, values = evaluated
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+@pytest.mark.parametrize("kind", ["cut", "changed", "emptied", "encrypted"])
+def test_damaged_arrays_are_computed_again(tmp_path, capsys, kind):
+    computed = []
+
+    def compute():
+        computed.append(True)
+        return {"values": np.arange(1000)}
+
+    def read():
+        cache = examples.ArrayCache(str(tmp_path))
+        arrays = cache.get_or_compute("numbers", compute, lambda: "hash of the examples")
+        cache.write()
+        np.testing.assert_array_equal(arrays["values"], np.arange(1000))
+        return len(computed)
+
+    assert [read(), read()] == [1, 1]
+    damage(tmp_path / "numbers.npz", kind)
+    assert [read(), read()] == [2, 2]
+    assert capsys.readouterr().err.count("is damaged; it will be computed again") == 1
+
+
+def test_damaged_files_of_an_evaluation_are_computed_again(tmp_path, counted, capsys):
+    values = tiny_evaluator(folder=str(tmp_path)).evaluate()
     paths = sorted(tmp_path.glob("*.npz"))
     assert [path.name.partition("-")[0] for path in paths] == ["classifier", "features"]
-    contents = [path.read_bytes() for path in paths]
-    for path, content in zip(paths, contents, strict=True):
-        middle = len(content) // 2
-        path.write_bytes(
-            {
-                "cut": content[:middle],
-                "changed": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-                "emptied": b"",
-                "encrypted": as_if_encrypted(content),
-            }[damage]
-        )
+    for path in paths:
+        damage(path, "cut")
     assert tiny_evaluator(folder=str(tmp_path)).evaluate() == values
-    assert counted == {"fitted": 1, "read": 2}
+    assert counted == {"fitted": 2, "read": 4}
     assert capsys.readouterr().err.count("is damaged; it will be computed again") == 2
     tiny_evaluator(folder=str(tmp_path)).evaluate()
-    assert counted == {"fitted": 1, "read": 4}
+    assert counted == {"fitted": 2, "read": 6}
 
 
 def test_an_evaluation_succeeds_if_the_cache_cannot_be_written(tmp_path, capsys):

@@ -62,7 +62,8 @@ def installed(wheel, tmp_path_factory):
 
     def run(program, *arguments):
         # --mode=compile requires jax.
-        path = {} if "--mode=compile" in arguments else {"PYTHONPATH": lean_path()}
+        needs_jax = "--mode=compile" in " ".join([program, *arguments])
+        path = {} if needs_jax else {"PYTHONPATH": lean_path()}
         command = [program, *arguments] if arguments else ["python", "-c", program]
         command[0] = home / "env" / "bin" / command[0]
         done = subprocess.run(
@@ -220,6 +221,23 @@ def test_the_checks_print_what_the_documentation_shows(capsys):
     assert shown and capsys.readouterr().out.splitlines() == shown
 
 
+# Runs the installed program with several command lines, and then a program of the documentation.
+# Each prints a line at its end. The flags of a command line are defined again by the next one.
+ONE_PROCESS = """
+import sys
+from absl import flags
+from wgan_gp.__main__ import main
+others = set(flags.FLAGS)
+for arguments in {commands!r}:
+    sys.argv = ["wgan-gp", *arguments]
+    assert main() == 0, arguments
+    for name in set(flags.FLAGS) - others:
+        delattr(flags.FLAGS, name)
+    print("end of a program")
+exec({program!r}, {{"__name__": "__main__"}})
+"""
+
+
 @pytest.mark.slow
 def test_the_wheel_alone_trains_compiles_and_exports_the_files_of_custom_md(installed, tmp_path):
     """Runs all programs of docs/user_code.md; the last one prints what the page shows."""
@@ -234,14 +252,18 @@ def test_the_wheel_alone_trains_compiles_and_exports_the_files_of_custom_md(inst
     flags += [f"--objective={paths['my_losses.py']}:SmallWeights"]
     flags += ["--steps_per_loop=5", "--sample_interval=0", "--learning_rate_schedule=constant"]
     run = f"--model_dir={tmp_path}/run"
-    # tests/app/test_user_code.py resumes such a run.
-    installed("wgan-gp", *flags, run, "--train_steps=5")
+    commands = [
+        [*flags, run, "--train_steps=5"],  # tests/app/test_user_code.py resumes such a run
+        ["--mode=export", run, flags[0]],
+        ["--mode=evaluate", run, *flags[:2], "--evaluate_samples=200"],
+        ["--mode=compile", *flags, f"--model_dir={tmp_path}/compiled"],
+    ]
+    # One process, because TensorFlow takes seconds to import.
+    printed = installed(ONE_PROCESS.format(commands=commands, program=program))
+    _, _, table, report, last = printed.split("end of a program\n")
     assert [path.stem for path in (tmp_path / "run" / "checkpoints").glob("*.json")] == ["ckpt-5"]
-    installed("wgan-gp", "--mode=export", run, flags[0])
     assert (tmp_path / "run" / "exported" / "generator.keras").exists()
-    table = installed("wgan-gp", "--mode=evaluate", run, *flags[:2], "--evaluate_samples=200")
     assert "fid" in table
-    report = installed("wgan-gp", "--mode=compile", *flags, f"--model_dir={tmp_path}/compiled")
     assert "generator_step" in report
-    assert "[100 200] (5, 3)" in installed(program)
+    assert "[100 200] (5, 3)" in last
     assert "prints `[100 200] (5, 3)`" in page

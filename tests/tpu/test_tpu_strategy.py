@@ -196,8 +196,9 @@ def differences(on_tpu, compiled) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALL_RUNS)
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "r3gan"])
 def test_the_compiled_programs_are_those_of_a_tpu(name, tmp_path):
+    """Omits the R3GAN, which has no operations between replicas that the others lack."""
     _, function = traced_loop(name)
     on_tpu = operations(function.graph, only_replicated=True)
     compiled = compiled_operations(tmp_path, **{**SHORT, **RUNS[name]})

@@ -16,7 +16,15 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from tests.helpers.runs import TINY, lean_path, resolved, train_config, train_tiny
+from tests.helpers.runs import (
+    TINY,
+    lean_path,
+    open_run,
+    resolved,
+    train_config,
+    train_tiny,
+    without_tracing,
+)
 from tests.training.worker import weights_of
 from wgan_gp.app import training
 from wgan_gp.app.run_errors import explain_error
@@ -155,11 +163,11 @@ def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path
 def test_a_run_of_jax_continues_bit_for_bit_with_fewer_processes(tmp_path):
     settings = streamed_pictures(tmp_path) | {"runtime": "pjrt"}
     assert finish(start(tmp_path, 4, stop_step=2, **settings)) == [(0, []), (0, [])]
-    settings["cpu_replicas"] = 2
-    assert finish(start(tmp_path, 4, ["run"], **settings)) == [(0, [])]
-    resumed = load(tmp_path / "weights-1-0.npz")
-    assert finish(start(tmp_path, 4, ["alone"], **settings)) == [(0, [])]
-    for mine, expected in zip(resumed, load(tmp_path / "weights-1-0.npz"), strict=True):
+    assert checkpoints(tmp_path / "run") == ["ckpt-2"]
+    settings |= {"cpu_replicas": 2, "steps_per_loop": 2, "checkpoint_interval": 2}
+    settings |= {"learning_rate_schedule": "constant", "train_steps": 4}
+    resumed, alone = (train_tiny(tmp_path / name, **settings)[0] for name in ("run", "alone"))
+    for mine, expected in zip(weights_of(resumed.state), weights_of(alone.state), strict=True):
         np.testing.assert_array_equal(mine, expected)
 
 
@@ -184,21 +192,6 @@ def test_both_roll_back_together(tmp_path, runtime):
     assert chiefs == others and len(chiefs) == 1
     assert "after 3 rollbacks again: iteration 1: the critic's loss or gradient" in chiefs[0]
     assert checkpoints(tmp_path / "run") == ["ckpt-0"]
-
-
-@pytest.mark.slow
-def test_processes_with_different_directories_are_refused(tmp_path):
-    settings = {name: TINY[name] for name in ("dataset", "model", "model_depth")}
-    train_tiny(
-        tmp_path / "alone",
-        train_steps=2,
-        steps_per_loop=2,
-        learning_rate_schedule="constant",
-        **settings,
-    )
-    for status, errors in finish(start(tmp_path, 4, ["alone", "other"], **settings)):
-        assert status == 2
-        assert "the processes start at different iterations [0, 2]" in errors[0]
 
 
 @pytest.mark.parametrize(
@@ -324,6 +317,19 @@ def test_processes_of_different_runs_are_refused(column, message):
     peers = FakePeers(lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
     with pytest.raises(UserError, match=message):
         workers.check_same_run(peers, 100, {"names": "a", "classes": "b"}, False, 5)
+
+
+def test_processes_with_different_directories_are_refused(tmp_path):
+    """The other process finds no checkpoint."""
+    settings = {"steps_per_loop": 2, "learning_rate_schedule": "constant"}
+    with without_tracing():
+        train_tiny(tmp_path / "run", train_steps=2, **settings)
+    config = Config(model_dir=str(tmp_path / "run"), train_steps=4, **{**TINY, **settings})
+    run = open_run(config)
+    peers = FakePeers(lambda numbers: [*numbers[:3], 0])
+    run = dataclasses.replace(run, devices=dataclasses.replace(run.devices, peers=peers))
+    with pytest.raises(UserError, match=r"the processes start at different iterations \[0, 2\]"):
+        training.make_trainer(run)
 
 
 def gathered_numbers(config):
