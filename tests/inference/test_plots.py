@@ -9,6 +9,7 @@ import warnings
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from matplotlib.colors import to_hex
@@ -19,6 +20,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.datasets import DataSpec
 from wgan_gp.data.opened_data import ExampleFormat, StoredData
 from wgan_gp.data.scaling.scaling import Scaling
+from wgan_gp.data.tables.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.inference import images, plots, sample_files
 from wgan_gp.inference.pictures import make_sample_images, overview, real_images
@@ -212,6 +214,18 @@ def test_names_and_units_are_those_of_the_data(figures):
     assert {"channel 0", "and 28 more"} <= texts_of(figures.pop())
     overview(real, 8)
     assert {"feature 0", "-1 to 1"} <= texts_of(figures.pop())
+
+
+def test_a_typed_table_has_the_categories_and_dates_of_its_columns(figures):
+    dates = pd.date_range("2020-01-01", periods=90).repeat(2)
+    jobs = ["nurse", "clerk"] * 90
+    table = Table.of(pd.DataFrame({"since": dates, "job": jobs}), "data")
+    examples = table.encode(pd.DataFrame({"since": dates, "job": jobs}))
+    overview(examples, 8, real=examples, units=table)
+    expected = {"since", "2020-01-01 to 2020-03-30", "job", "2: clerk, nurse", "associations: real"}
+    assert expected <= texts_of(figures.pop())
+    overview(examples, 8, units=table)  # the samples determine the ranges
+    assert "0 to 1" in texts_of(figures.pop())
 
 
 def test_images_are_drawn_without_matplotlib(monkeypatch):

@@ -172,7 +172,7 @@ def _draw_legend(figure: Figure, names: Sequence[str]) -> None:
         text.set_text(label)  # a label that is given to a legend must not begin with "_"
 
 
-_HISTOGRAM_WIDTH, _HISTOGRAM_HEIGHT = 150, 104  # with the name, the range and a gap
+_HISTOGRAM_WIDTH, _HISTOGRAM_HEIGHT = 172, 104  # with the name, the range and a gap
 _MIN_HEATMAP, _MAX_HEATMAP = 180, 560  # sides in pixels
 
 
@@ -181,6 +181,7 @@ def plot_table(
     real: np.ndarray | None,
     names: Sequence[str],
     *,
+    ranges: Sequence[str] | None = None,
     heatmaps: Sequence[np.ndarray] | None = None,
     title: str = "correlations",
 ) -> Figure:
@@ -195,6 +196,7 @@ def plot_table(
       samples: `[N, D]`. Values that are not finite are left out.
       real: Examples of the dataset, `[M, D]`. Without them, the samples set the ranges.
       names: The names of the features.
+      ranges: The text above each histogram, in the place of the range of the numbers.
       heatmaps: Matrices `[D, D]` from -1 to 1 in the place of the correlations, of the samples and
         of the real examples.
       title: What the heatmaps show.
@@ -215,7 +217,9 @@ def plot_table(
         place = (column * _HISTOGRAM_WIDTH + 10, row * _HISTOGRAM_HEIGHT + 4 * _LINE)
         size = (_HISTOGRAM_WIDTH - 14, _HISTOGRAM_HEIGHT - 2 * _LINE - 10)
         axes = _add_axes(figure, (*place, *size))
-        _draw_histogram(axes, _fit(names[index], size[0]), [each[:, index] for each in tables])
+        values = [each[:, index] for each in tables]
+        given = range_text(*value_range(values[-1])) if ranges is None else ranges[index]
+        _draw_histogram(axes, _fit(names[index], size[0]), values, _fit(given, size[0]))
     heatmaps = heatmaps or [correlations(table[:, :MAX_CORRELATED]) for table in tables]
     for number, matrix in enumerate(heatmaps):
         top = 2 * _LINE + number * (side + heatmap)
@@ -237,13 +241,14 @@ def plot_table(
     return figure
 
 
-def _draw_histogram(axes: Axes, name: str, tables: Sequence[np.ndarray]) -> None:
+def _draw_histogram(axes: Axes, name: str, tables: Sequence[np.ndarray], given: str) -> None:
     """Draws the histogram of the samples and, behind it, of the real examples, if any.
 
     Args:
       axes: The axes of the panel.
       name: The name of the feature.
       tables: The values of the samples, `[N]`, and of real examples, `[M]`, if there are any.
+      given: The range of the values, as a text.
     """
     low, high = value_range(tables[-1])
     edges = np.linspace(0, 1, BINS + 1)  # whatever the range, which is written above
@@ -252,7 +257,7 @@ def _draw_histogram(axes: Axes, name: str, tables: Sequence[np.ndarray]) -> None
     axes.stairs(shares(tables[0], low, high), edges, color=BLUE)
     axes.set(xlim=(0, 1), ylim=(0, None), xticks=[], yticks=[])
     axes.spines[["left", "right", "top"]].set_visible(False)
-    axes.set_title(f"{name}\n{range_text(low, high)}", loc="left", y=1, linespacing=1.1)
+    axes.set_title(f"{name}\n{given}", loc="left", y=1, linespacing=1.1)
 
 
 def shares(values: np.ndarray, low: float, high: float) -> np.ndarray:

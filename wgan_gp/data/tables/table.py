@@ -323,11 +323,17 @@ class Table:
             for constraint in self.constraints
             if isinstance(constraint, AtMost)
         }
-        for name, kind, encoder in zip(self.names, self.types, self.encoders, strict=True):
-            shown = shorten(differences.get(name, name), 30)
-            rows.append((shown, kind.describe(), _describe(encoder, kind)))
+        for name, kind, values in zip(self.names, self.types, self.describe_values(), strict=True):
+            rows.append((shorten(differences.get(name, name), 30), kind.describe(), values))
         widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
         return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
+
+    def describe_values(self) -> list[str]:
+        """Returns the range or the categories of each column, as a text."""
+        return [
+            _describe(encoder, kind)
+            for kind, encoder in zip(self.types, self.encoders, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a JSON object; see `from_dict`."""
@@ -426,7 +432,7 @@ def _describe(encoder: Encoder, kind: ColumnType) -> str:
 
 
 def _shown(value: Any, kind: ColumnType) -> str:
-    return shorten(_text(value, kind), 30)
+    return shorten(_text(value, kind).removesuffix(" 00:00:00"), 30)
 
 
 def _text(value: Any, kind: ColumnType) -> str:
