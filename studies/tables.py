@@ -108,7 +108,9 @@ def train_ours(
 
 
 def _run(command: list[str]) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)  # errors are printed
+    done.check_returncode()
+    return done.stdout
 
 
 def independent(table: pd.DataFrame, seed: int) -> pd.DataFrame:

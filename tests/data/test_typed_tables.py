@@ -14,14 +14,18 @@ from hypothesis.extra import pandas as pandas_of
 
 import wgan_gp
 from tests.fuzz.results import differences, tensors
-from tests.helpers.runs import call_main, train_tiny
+from tests.helpers.runs import TINY, call_main, open_run, resolved, train_tiny
+from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
+from wgan_gp.data import score_data
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.tables import columns
 from wgan_gp.data.tables.constraints import constraints_of
 from wgan_gp.data.tables.selection import Selection
 from wgan_gp.data.tables.table import Table
 from wgan_gp.errors import UserError
+from wgan_gp.inference import sampling
+from wgan_gp.writers.writer import MemoryWriter
 
 RANDOM = np.random.default_rng(0)
 REALS = ["real", "single", "price"]
@@ -215,6 +219,9 @@ def test_types_can_be_given():
         ({"x": pd.to_datetime(["2020-01-01", "2021-01-01"])}, {"x": "real"}, "contains dates"),
         ({"x": ["9999-12-31", "2020-01-01"]}, {}, "has dates before 1678 or after 2261"),
         ({"x": ["2020-01-01"] * 30 + ["soon"]}, {}, "contains dates, but 'soon' is none"),
+        ({"x": ["2020-01-01T10:00:00.125"] * 3}, {}, "an offset from UTC, or with parts of"),
+        ({"x": ["2020-01-01T10:00:00+02:00"] * 3}, {}, "an offset from UTC, or with parts of"),
+        ({"x": pd.Categorical([0, 1], list(range(600)))}, {}, "remove_unused_categories"),
         ({"x": pd.array([1.5, 2.5], "double[pyarrow]")}, {}, "has the type double[pyarrow]"),
     ],
 )
@@ -253,6 +260,21 @@ def test_numbers_that_are_held_out_do_not_determine_levels():
     table = Table.of(frame, "data", trained_on=trained_on)
     assert table.encoders[0].high[-1] < 500
     assert table.encoders[1].counts == (250, 250)
+
+
+def test_numbers_that_vary_only_among_held_out_rows_are_numbers():
+    frame = pd.DataFrame({"x": [5] * 900 + list(range(100)), "y": np.arange(1000.0)})
+    table = saved(Table.of(frame, "data", trained_on=np.arange(1000) < 900))
+    assert table.size == 2
+    pd.testing.assert_series_equal(table.restore(table.encode(frame))["x"], frame["x"])
+
+
+def test_values_of_at_most_that_are_held_out_have_no_effect():
+    frame = trips().assign(b=lambda rows: rows["b"].where(rows.index != 0, 10**6))
+    trained_on = frame.index != 0
+    table = Table.of(frame, "data", constraints=constraints_of(CONSTRAINTS), trained_on=trained_on)
+    noise = 3 * np.random.default_rng(0).normal(size=[2000, table.size]).astype(np.float32)
+    assert table.restore(noise)["b"].max() <= frame["b"][1:].max()
 
 
 def test_labels_have_different_names():
@@ -327,7 +349,7 @@ def test_all_samples_meet_the_constraints():
     ("change", "constraints", "message"),
     [
         ({"b": -1}, CONSTRAINTS, "1500 of 1500 rows, the first of them row 0, do not meet"),
-        ({"b": np.nan}, CONSTRAINTS, "do not meet the constraint at_most of a, b"),
+        ({"b": np.nan}, CONSTRAINTS, "have missing values, against the constraint at_most of a, b"),
         ({"car": 1}, CONSTRAINTS, "do not meet the constraint one_of of car, bus, walk"),
         ({"b": "x"}, CONSTRAINTS, "are not both numbers, or both dates of one format"),
         ({}, [{"at_most": ["a", "c"]}], "a constraint of the column 'c', which data lacks"),
@@ -357,6 +379,11 @@ _DAYS = pd.Series(pd.to_datetime("2020-01-05") + pd.to_timedelta(np.arange(200),
         ),
         (_DAYS.dt.strftime("%Y-%m-%d"), np.array(["2261-12-30"] * 200)),
         (np.round(np.arange(200) / 7, 2), np.round(np.arange(200) / 7, 2) + 1.005),
+        # The second column has fewer decimals, or a larger unit, than the first one.
+        (np.round(np.arange(200) / 7, 2), np.ceil(np.arange(200) / 7).astype(int) + 90),
+        (np.arange(200) / 7, np.arange(200) + 90),
+        (np.arange(200) / 7, np.round(np.arange(200) / 7 + 0.1, 1)),
+        (_DAYS + pd.to_timedelta(np.arange(200) % 24, unit="h"), _DAYS + pd.Timedelta("2D")),
     ],
 )
 def test_at_most_is_exact_for_all_types(low, high):
@@ -366,12 +393,17 @@ def test_at_most_is_exact_for_all_types(low, high):
     pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame, rtol=1e-6)
     noise = 3 * np.random.default_rng(0).normal(size=[3000, table.size]).astype(np.float32)
     found = table.restore(noise)
-    kind = constraints[0].fitted(frame, "data").type
-    first, second, largest = (
+    kind = table.constraints[0].type
+    first, second, data = (
         kind.parse(each) for each in (found["low"], found["high"], frame["high"])
     )
-    assert (first <= second).all() and second.max() <= largest.max()
+    assert (first <= second).all()
+    assert data.min() <= second.min() <= second.max() <= data.max()
     assert found.dtypes.equals(frame.dtypes)
+    if found["high"].dtype.kind == "M" and (frame["high"] == frame["high"].dt.normalize()).all():
+        assert (found["high"] == found["high"].dt.normalize()).all()
+    if table.constraints[0].second.describe() == "real, 1 decimal":
+        assert (found["high"] == found["high"].round(1)).all()
 
 
 @pytest.mark.parametrize(
@@ -390,7 +422,16 @@ def test_columns_of_different_types_cannot_be_compared(low, high):
 
 
 @pytest.mark.parametrize(
-    "entry", [[], {}, "a <= b", {"at_most": ["a"]}, {"at_most": ["a", "b", "c"]}, {"one_of": "ab"}]
+    "entry",
+    [
+        [],
+        {},
+        "a <= b",
+        {"at_most": ["a"]},
+        {"at_most": ["a", "b", "c"]},
+        {"one_of": "ab"},
+        {"at_most": ["a", "b"], "one_of": ["c", "d"]},
+    ],
 )
 def test_other_constraints_are_refused(entry):
     with pytest.raises(ValueError, match="is no constraint"):
@@ -437,6 +478,48 @@ def test_conditions_are_exact_and_may_be_on_missing_values():
     table = Table.of(few, "data")
     for text, count in (("k=1.0", 5), ("k>1.5", 10), ("flag=True", 10)):
         assert Selection.of(text, table, "--x").holds(few).sum() == count, text
+
+
+def test_conditions_on_dates_are_not_rounded_to_the_unit_of_the_column():
+    days = pd.DataFrame({"d": pd.date_range("2020-01-05", periods=20)})
+    zoned = pd.DataFrame(
+        {"d": pd.date_range("2020-01-01 20:00", periods=48, freq="h", tz="Europe/Berlin")}
+    )
+    for frame, text in (
+        (days, "d=2020-01-10T12:00"),
+        (days, "d>=2020-01-10T12:00"),
+        (days, "d<2020-01-10T12:00"),
+        (zoned, "d>=2020-01-02"),
+        (zoned, "d<2020-01-02T00:00+00:00"),
+    ):
+        _, comparison, value = re.fullmatch("(d)([<>=]+)(.*)", text).groups()
+        value = pd.Timestamp(value)
+        if frame is zoned and value.tz is None:
+            value = value.tz_localize("Europe/Berlin")
+        expected = frame.query("d == @value" if comparison == "=" else f"d {comparison} @value")
+        found = Selection.of(text, Table.of(frame, "data"), "--x").holds(frame)
+        np.testing.assert_array_equal(np.flatnonzero(found), expected.index)
+
+
+def test_days_in_a_time_zone_stay_midnight_there():
+    days = pd.date_range("2020-01-01", periods=300, tz="Europe/Berlin")
+    frame = pd.DataFrame({"d": days, "x": np.arange(300)})
+    table = saved(Table.of(frame, "data"))
+    pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame)
+    noise = np.random.default_rng(0).normal(size=[2000, table.size]).astype(np.float32)
+    found = table.restore(noise)["d"]
+    assert (found == found.dt.normalize()).all()
+
+
+def test_conditions_by_column_may_be_missing_values_and_booleans():
+    frame = trips().assign(**{name: trips()[name] == 1 for name in ("car", "bus", "walk")})
+    table = Table.of(frame, "data", constraints=constraints_of(CONSTRAINTS))
+    found = Selection.of({"car": True}, table, "--x").holds(frame)
+    np.testing.assert_array_equal(found, frame["car"])
+    table = Table.of(people(), "data")
+    for missing in (None, np.nan, pd.NA):
+        found = Selection.of({"income": missing}, table, "--x").holds(people())
+        np.testing.assert_array_equal(found, people()["income"].isna())
 
 
 def test_conditions_may_be_on_the_columns_of_constraints():
@@ -563,7 +646,7 @@ def test_parquet_files_may_have_dates_and_decimal_numbers(tmp_path):
 @pytest.mark.parametrize("conditioning", ["none", "concatenation"])
 def test_the_number_of_examples_is_known_before_they_are_read(path, conditioning):
     settings = {"dataset": "array", "data_dir": path, "column_types": "auto"}
-    data = find_dataset(Config(**settings, conditioning=conditioning))
+    data = find_dataset(Config(**settings), conditioning=conditioning)
     assert data.open_unread(batch_size=1).size == data.open(batch_size=1).size
 
 
@@ -588,6 +671,9 @@ def test_samples_meet_conditions(trained, tmp_path, capsys):
     assert len(found) == 20 and (found["job"] == "pilot").all() and (found["age"] > 40).all()
     assert call_main("--mode=sample", run, conditions) == 2
     assert "add --sample_format=csv or parquet" in capsys.readouterr().err
+    both = ["--sample_format=csv", "--sample_class=1", conditions]
+    assert call_main("--mode=sample", run, *both) == 2
+    assert "--sample_class and --sample_conditions are given" in capsys.readouterr().err
     none = "--sample_conditions=age>40,age<30"
     assert call_main("--mode=sample", run, "--sample_format=csv", none) == 2
     assert "of 1000000 samples meet the conditions" in capsys.readouterr().err
@@ -601,9 +687,57 @@ def test_a_conditional_generator_meets_its_label(trained):
     for label, name in enumerate(names):
         assert set(model.sample(40, label)["job"]) == {name.partition("=")[2]}
     assert (model.sample(30, conditions={"job": "nurse"})["job"] == "nurse").all()
+    with pytest.raises(UserError, match="label and conditions are given"):
+        model.sample(30, 1, conditions={"job": "nurse"})
     shares = model.sample(4000)["job"].value_counts(normalize=True)
     expected = people(300)["job"].value_counts(normalize=True)
     assert (shares - expected).abs().max() < 0.03
+
+
+def test_as_many_rows_are_drawn_as_frequent_conditions_need(trained, monkeypatch, tmp_path):
+    monkeypatch.setattr(sampling, "_MOST_DRAWN", 10)
+    flags = ["--sample_conditions=age>0,age<55", "--num_samples=40", f"--output={tmp_path}/a.csv"]
+    assert call_main("--mode=sample", f"--model_dir={trained}", *flags) == 0
+    assert len(pd.read_csv(tmp_path / "a.csv")) == 40
+
+
+def test_rows_are_not_scored_in_packs(trained, path, capsys):
+    assert call_main("--mode=score", f"--model_dir={trained}", f"--score_data={path}") == 2
+    assert "scores 4 examples together" in capsys.readouterr().err
+
+
+def test_pictures_of_a_conditional_run_show_the_data_as_it_is(path, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(run_hooks, "make_sample_images", lambda _, data, units: shown.append(data))
+    choices = {**TINY, **SETTINGS, "conditioning": "concatenation", "data_dir": path}
+    run = open_run(Config(**choices, model_dir=str(tmp_path)))
+    run_hooks.SampleHook(run, MemoryWriter())
+    assert run.data.size > 300 == shown[0].size
+    jobs = run.dataset.table.restore(shown[0].examples.numpy())["job"]
+    assert jobs.value_counts().to_dict() == people(300)["job"].value_counts().to_dict()
+
+
+def test_held_out_rows_need_not_be_a_table_of_their_own(tmp_path):
+    train = pd.DataFrame({"zip": [f"z{n % 300}" for n in range(5000)], "x": np.arange(5000)})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    for count in (1, 100):
+        train[:count].to_csv(tmp_path / "test.csv", index=False)
+        paths = {"data_dir": f"{tmp_path}/train.csv", "test_data_dir": f"{tmp_path}/test.csv"}
+        data = find_dataset(Config(dataset="array", column_types="auto", **paths))
+        assert data.open_held_out().size == count
+    train[:1].to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(UserError, match="contains a single row"):
+        resolved(Config(dataset="array", column_types="auto", data_dir=f"{tmp_path}/one.csv"))
+
+
+def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "x,x,y\n" + "".join(f"{n},a{n % 2},{n / 2}\n" for n in range(40))
+    )
+    settings = Config(dataset="array", column_types="auto", data_dir=f"{tmp_path}/a.csv")
+    spec = find_dataset(settings).spec
+    (batch,) = score_data.read_path(f"{tmp_path}/a.csv", spec, 40, settings)
+    assert batch.examples.shape == (40, spec.table.size)
 
 
 def test_every_metric_of_a_typed_table_is_explained(trained, path, capsys):
@@ -634,6 +768,25 @@ def test_metrics_of_the_data_itself_are_those_of_the_floor(path):
     named = Table(**{**vars(table), "target": "job"})
     name, accuracy = transfer(named, examples, examples)
     assert name == "accuracy" and accuracy > 0.95
+
+
+def test_the_target_may_be_a_column_of_a_constraint():
+    """What is predicted is the column, and not its difference to another one."""
+    from wgan_gp.evaluation.tables import transfer  # noqa: PLC0415
+
+    given = constraints_of(CONSTRAINTS)
+    for target, metric, least in (("b", "r2", 0.9), ("car", "accuracy", 0.6)):
+        table = saved(Table.of(trips(3000), "data", constraints=given, target=target))
+        examples = table.encode(trips(3000))
+        name, value = transfer(table, examples[:1500], examples[1500:])
+        assert name == metric and value > least, target
+
+
+def test_copies_of_rows_have_no_distance_whatever_their_places():
+    table = Table.of(people(), "data")
+    one, other = (table.encode(people(), seed=seed) for seed in (1, 2))
+    assert np.abs(one - other).max() > 0.5  # the zeros of debt
+    np.testing.assert_allclose(table.canonical(one), table.canonical(other), atol=1e-3)
 
 
 def test_samples_have_the_index_of_the_columns_of_the_data():

@@ -184,12 +184,16 @@ class SampleHook(WritingHook):
     def __init__(self, run: Run, writer: Writer):
         super().__init__(run, run.config.sample_interval)
         self._writer = writer
-        self._sample_images = make_sample_images(run.sampler, run.data, run.dataset.spec.units)
+        self._data = run.data
+        if run.dataset.table is not None and run.sampler.classes:
+            # A conditional run is trained on rows with rare categories more often.
+            self._data = run.dataset.open(batch_size=run.config.batch_size, plain=True)
+        self._sample_images = make_sample_images(run.sampler, self._data, run.dataset.spec.units)
         self._has_begun = False
 
     def begin(self, iteration: int) -> None:
         if iteration == 0 and not self._has_begun:
-            self._write(0, real_images(self._run.data, self._run.dataset.spec.units))
+            self._write(0, real_images(self._data, self._run.dataset.spec.units))
         self._has_begun = True
 
     def act(self, loop: LoopResult) -> None:

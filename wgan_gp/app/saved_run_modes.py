@@ -14,7 +14,7 @@ from absl import logging
 
 from ..data import score_data
 from ..data.data_record import warn_of_other_data
-from ..errors import reason
+from ..errors import UserError, reason
 from ..inference import export, sample_files, scoring
 from ..inference.sampling import Sampler
 from ..run_directory.files import (
@@ -152,6 +152,12 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
 def _score(saved: SavedRun) -> None:
     """Writes the scores of examples to a CSV file and prints its path."""
     config, directory = saved.config, saved.directory
+    if config.pack > 1:
+        raise UserError(
+            f"the critic of the run in --model_dir={directory.path} scores {config.pack} examples "
+            "together",
+            "score examples with a run without --pack",
+        )
     if config.output is not None:
         scoring.check_output(config.output)
     else:

@@ -22,7 +22,8 @@ from .sources.arrays.npy_files import chunks
 from .sources.labels import numbered_like
 from .sources.pictures.folder import find_source
 from .sources.python.user_arrays import as_arrays
-from .sources.tables.tables import is_table, open_frame
+from .sources.tables.columns import Columns
+from .sources.tables.tables import column_names, is_table, open_frame
 from .spec import DataSpec, names_of_numbers
 from .store.reading import Reading
 from .store.store import Record
@@ -108,7 +109,11 @@ def read_path(
             raise UserError(
                 f"{flag} is no table", "give a CSV or Parquet file like the training data"
             )
-        examples = spec.table.encode(open_frame(path, flag)[0], flag)
+        frame = open_frame(path, flag)[0]
+        used = Columns.of(
+            column_names(frame), frame.shape[1], flag, settings or DataSettings(), required=False
+        )
+        examples = spec.table.encode(frame.set_axis(list(used.names), axis=1), flag)
         labels = spec.table.labels_of(examples)
         return _split(examples, labels, batch_size, np.arange(len(examples)))
     if spec.scaling is not None:

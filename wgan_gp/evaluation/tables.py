@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.tables.columns import Category, Constant, Number
+from ..data.tables.columns import Category, Constant
 from ..data.tables.table import Table
 from ..inference.sampling import Sampler
 from . import learned
@@ -57,7 +57,7 @@ class TypedTableEvaluator(TableEvaluator):
         return _classified(self._table.numbers(examples))
 
     def _closeness(self, samples: np.ndarray) -> dict[str, float]:
-        return self._closeness_of_rows(samples, lambda sets: sets)
+        return self._closeness_of_rows(samples, lambda sets: list(map(self._table.canonical, sets)))
 
     def _transfer(self, samples: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
         """Predicts the target column from the others; see `transfer`."""
@@ -96,14 +96,13 @@ def transfer(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, fl
     Returns:
       "accuracy" for a category or "r2" for a number, and its value.
     """
-    place = table.names.index(str(table.target))
     sets = []
     for examples in (train, test):
-        numbers = table.numbers(examples)
-        numbers = numbers[np.isfinite(numbers[:, place])]
-        sets.append((np.delete(_classified(numbers), place, axis=1), numbers[:, place]))
+        values, place, is_number = table.target_of(examples)
+        numbers, known = table.numbers(examples), np.isfinite(values)
+        sets.append((np.delete(_classified(numbers[known]), place, axis=1), values[known]))
     (rows, truth), (test_rows, test_truth) = sets
-    if isinstance(table.encoders[place], Number):
+    if is_number:
         truth, test_truth = truth[:, None], test_truth[:, None]
         return "r2", learned.transfer_accuracy(rows, truth, test_rows, test_truth)
     truth, test_truth = truth.astype(int), test_truth.astype(int)

@@ -84,7 +84,7 @@ def _table_plot(table: Table, samples: np.ndarray, real: np.ndarray | None) -> n
         numbers[0],
         None if real is None else numbers[1],
         list(table.names),
-        ranges=None if real is None else table.describe_values(),
+        ranges=table.describe_ranges(numbers[-1]),
         heatmaps=heatmaps,
         title="associations",
     )

@@ -41,18 +41,11 @@ ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv", "parquet": ".parquet"}
 
 
-def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
-    """Checks the settings of --mode=sample, before anything is restored.
-
-    Args:
-      settings: The settings of the samples.
-      spec: The shape and the number of classes of the run's data.
-      directory: The directory of the run.
-
-    Raises:
-      UserError: If the class does not exist, the format does not fit the data, or --output
-        cannot be written or exists already.
-    """
+def _check_class(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
+    if spec.table is not None and None not in (settings.sample_class, settings.sample_conditions):
+        raise UserError(
+            "--sample_class and --sample_conditions are given", "give one of them, such as a=b"
+        )
     if settings.sample_class is not None and settings.sample_class >= spec.classes:
         asked = f"--sample_class={settings.sample_class}"
         if spec.conditions is not None:
@@ -70,6 +63,21 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             f"{asked} is beyond the {spec.classes} classes of the run",
             f"give 0 to {spec.classes - 1}",
         )
+
+
+def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
+    """Checks the settings of --mode=sample, before anything is restored.
+
+    Args:
+      settings: The settings of the samples.
+      spec: The shape and the number of classes of the run's data.
+      directory: The directory of the run.
+
+    Raises:
+      UserError: If the class does not exist, the format does not fit the data, or --output
+        cannot be written or exists already.
+    """
+    _check_class(settings, spec, directory)
     if settings.format_of_samples == "png" and spec.example_shape[2:] not in ((1,), (3,)):
         kind = KINDS[len(spec.example_shape)]
         if kind == "images":

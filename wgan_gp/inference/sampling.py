@@ -22,7 +22,8 @@ from ..training.networks import bind_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_DRAWN = 1_000_000  # samples, of which some meet conditions
+# The most samples that are drawn to find those that meet conditions: in all, and for each.
+_MOST_DRAWN, _MOST_FOR_EACH = 1_000_000, 20
 
 
 class Sampler:
@@ -256,6 +257,8 @@ def samples_in_units(
     if not (_is_integer(count) and count > 0):
         raise UserError(f"count={shorten(repr(count))}", "give a positive integer")
     if isinstance(units, Table) and conditions is not None:
+        if label is not None:
+            raise UserError("label and conditions are given", "give one of them")
         selection = Selection.of(conditions, units, "conditions")
         return selected_samples(sampler, selection, count)[0]
     if label is not None and not (_is_integer(label) and 0 <= label < sampler.classes):
@@ -287,7 +290,7 @@ def selected_samples(
       UserError: If too few samples meet the conditions.
     """
     label = selection.label if sampler.classes else None
-    drawn = count
+    drawn, most = count, max(_MOST_DRAWN, _MOST_FOR_EACH * count)
     while True:
         samples = sampler.sample(drawn, label, show_progress=show_progress)
         check_finite(samples)
@@ -296,13 +299,13 @@ def selected_samples(
         if len(chosen) >= count:
             share = count / (chosen[count - 1] + 1)
             return rows.iloc[chosen[:count]].reset_index(drop=True), float(share)
-        if drawn >= max(_MOST_DRAWN, count):
+        if drawn >= most:
             raise UserError(
                 f"only {len(chosen)} of {drawn} samples meet the conditions",
                 "ask for fewer, or for conditions that are more frequent in the data",
             )
         needed = 1.2 * drawn * count / max(1, len(chosen))
-        drawn = int(min(max(2 * drawn, needed), max(_MOST_DRAWN, count)))
+        drawn = int(min(max(2 * drawn, needed), most))
 
 
 def _is_integer(value: Any) -> bool:

@@ -35,8 +35,14 @@ class Constraint(abc.ABC):
 
     columns: tuple[str, ...]
 
-    def fitted(self, frame: pd.DataFrame, flag: str) -> Constraint:
-        """Returns the constraint with what it has to know of the columns of a table."""
+    def fitted(self, frame: pd.DataFrame, flag: str, trained_on: np.ndarray) -> Constraint:
+        """Returns the constraint with what it has to know of the columns of a table.
+
+        Args:
+          frame: The rows, `[N, K]`.
+          flag: The name of the data, for messages.
+          trained_on: `[N]` bool, the rows whose numbers may be used.
+        """
         return self
 
     @abc.abstractmethod
@@ -60,12 +66,12 @@ class Constraint(abc.ABC):
         """Returns the JSON object that describes it; see `constraints_of`."""
         return {self.kind: list(self.columns)}
 
-    def _check(self, meets: np.ndarray, flag: str) -> None:
+    def _check(self, meets: np.ndarray, flag: str, what: str = "do not meet") -> None:
         if not meets.all():
             names = ", ".join(shorten(name, 30) for name in self.columns)
             raise UserError(
                 f"{flag}: {(~meets).sum()} of {len(meets)} rows, the first of them row "
-                f"{int((~meets).argmax())}, do not meet the constraint {self.kind} of {names}",
+                f"{int((~meets).argmax())}, {what} the constraint {self.kind} of {names}",
                 "correct the rows, or omit the constraint from --column_types",
             )
 
@@ -75,21 +81,24 @@ class AtMost(Constraint):
     """The first number or date is at most the second one; neither is missing.
 
     Attributes:
-      type: The type of both columns.
-      largest: The largest value of the second column, an integer unless the type is one of real
-        numbers without decimals. Samples are not larger.
+      type: The finer type of both columns, in whose units they are compared.
+      second: The type of the second column.
+      smallest, largest: The range of the second column, which samples do not leave: integers unless
+        `type` is one of real numbers without decimals.
     """
 
     kind = "at_most"
 
     type: ColumnType | None = None
+    second: ColumnType | None = None
+    smallest: float | None = None
     largest: float | None = None
 
     @property
     def is_fitted(self) -> bool:
         return self.type is not None
 
-    def fitted(self, frame: pd.DataFrame, flag: str) -> AtMost:
+    def fitted(self, frame: pd.DataFrame, flag: str, trained_on: np.ndarray) -> AtMost:
         low, high = self.columns
         types = find_types(frame[[low, high]], flag, {}, are_numbers=True)
         if len({_form(kind) for kind in types.values()}) > 1 or None in map(_form, types.values()):
@@ -100,14 +109,16 @@ class AtMost(Constraint):
             )
         # The finer of two types of dates or decimals, so that it holds the values of both.
         kind = max(types.values(), key=_fineness)
-        fitted = dataclasses.replace(self, type=kind)
-        present = frame[frame[[low, high]].notna().all(axis=1)]
-        self._check(np.full([len(frame)], len(present) == len(frame)), flag)
-        return dataclasses.replace(fitted, largest=fitted._values(present, high).max().item())
+        fitted = dataclasses.replace(self, type=kind, second=types[high])
+        self._check_present(frame, flag)
+        values = fitted._values(frame[trained_on], high)
+        return dataclasses.replace(
+            fitted, smallest=values.min().item(), largest=values.max().item()
+        )
 
     def apply(self, frame: pd.DataFrame, flag: str) -> pd.DataFrame:
         low, high = self.columns
-        self._check(frame[[low, high]].notna().all(axis=1).to_numpy(bool), flag)
+        self._check_present(frame, flag)
         try:
             first, second = self._values(frame, low), self._values(frame, high)
         except (TypeError, ValueError, OverflowError):
@@ -129,15 +140,40 @@ class AtMost(Constraint):
         low, high = self.columns
         first = self._values(frame, low)
         above = frame[high].to_numpy(first.dtype)
-        assert self.type is not None and self.largest is not None, "the constraint is fitted"
+        assert self.type is not None, "the constraint is fitted"
+        assert self.smallest is not None and self.largest is not None, "the constraint is fitted"
         # The comparison is exact, and has no overflow.
         second = np.where(above >= self.largest - first, self.largest, first + above)
-        series = self.type.to_series(second.astype(first.dtype), np.zeros([len(frame)], bool))
-        return frame.assign(**{high: series})
+        second = np.maximum(second.astype(first.dtype), self.smallest)
+        second = np.minimum(self._on_grid(second, first), self.largest).astype(first.dtype)
+        return frame.assign(**{high: self.type.to_series(second, np.zeros([len(frame)], bool))})
+
+    def _on_grid(self, values: np.ndarray, least: np.ndarray) -> np.ndarray:
+        """Returns values that the second column can have, which are not less than `least`."""
+        fine, own = self.type, self.second
+        if isinstance(fine, DateType) and isinstance(own, DateType):
+            step = UNITS[own.unit] // UNITS[fine.unit]
+            return -(-values // step) * step
+        places = _decimals(own)
+        if places is None:
+            return values
+        if (finest := _decimals(fine)) is not None:
+            step = 10 ** (finest - places)
+            return -(-values // step) * step
+        nearest = np.round(values, places)  # real numbers are not exact
+        return np.where(nearest < least, np.round(nearest + 10.0**-places, places), nearest)
+
+    def _check_present(self, frame: pd.DataFrame, flag: str) -> None:
+        present = frame[list(self.columns)].notna().all(axis=1).to_numpy(bool)
+        self._check(present, flag, "have missing values, against")
 
     def to_dict(self) -> dict[str, Any]:
-        kind = None if self.type is None else self.type.to_dict()
-        return {**super().to_dict(), "type": kind, "largest": self.largest}
+        types = {
+            name: None if kind is None else kind.to_dict()
+            for name, kind in (("type", self.type), ("second", self.second))
+        }
+        limits = {"smallest": self.smallest, "largest": self.largest}
+        return {**super().to_dict(), **types, **limits}
 
     def _values(self, frame: pd.DataFrame, name: str) -> np.ndarray:
         """Returns a column as numbers, int64 or float64."""
@@ -150,6 +186,11 @@ def _form(kind: ColumnType) -> tuple[Any, ...] | None:
     if isinstance(kind, DateType):
         return ("date", kind.date_format, ", " in kind.dtype)
     return ("number",) if isinstance(kind, IntegerType | RealType) else None
+
+
+def _decimals(kind: ColumnType | None) -> int | None:
+    """Returns the number of decimals of numbers, or None for more than can be kept."""
+    return kind.decimals if isinstance(kind, RealType) else 0
 
 
 def _fineness(kind: ColumnType) -> float:
@@ -166,7 +207,8 @@ class OneOf(Constraint):
     kind = "one_of"
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The name of the column of the category that stands for the others."""
         return f"one of {', '.join(self.columns)}"
 
     def apply(self, frame: pd.DataFrame, flag: str) -> pd.DataFrame:
@@ -175,12 +217,12 @@ class OneOf(Constraint):
         self._check(is_indicator.to_numpy(bool), flag)
         self._check((values.astype(int).sum(axis=1) == 1).to_numpy(bool), flag)
         chosen = np.array(self.columns, object)[values.to_numpy(float).argmax(axis=1)]
-        return frame.drop(columns=list(self.columns)).assign(**{self._name: chosen})
+        return frame.drop(columns=list(self.columns)).assign(**{self.name: chosen})
 
     def invert(self, frame: pd.DataFrame) -> pd.DataFrame:
-        chosen = frame[self._name]
+        chosen = frame[self.name]
         found = {name: (chosen == name).to_numpy(np.int64) for name in self.columns}
-        return frame.drop(columns=self._name).assign(**found)
+        return frame.drop(columns=self.name).assign(**found)
 
 
 _KINDS = (AtMost.kind, OneOf.kind)
@@ -200,20 +242,27 @@ def constraints_of(given: Any) -> tuple[Constraint, ...]:
     found: list[Constraint] = []
     for entry in given:
         kinds = [kind for kind in _KINDS if isinstance(entry, Mapping) and kind in entry]
-        columns: Any = entry[kinds[0]] if kinds else None
+        columns: Any = entry[kinds[0]] if len(kinds) == 1 else None
         is_usable = _are_names(columns) and len(set(columns)) == len(columns)
         if not is_usable or (AtMost.kind in kinds and len(columns) != 2):
             raise ValueError(f"{shorten(repr(entry))} is no constraint")
-        if kinds[0] == OneOf.kind:
-            found.append(OneOf(tuple(columns)))
-            continue
-        kind = None if entry.get("type") is None else type_from_dict(entry["type"])
-        largest = entry.get("largest")
-        is_fitted = kind is not None and _form(kind) is not None and number()(largest)
-        if not is_fitted and (kind, largest) != (None, None):
-            raise ValueError("a constraint has another type, or no largest value")
-        found.append(AtMost(tuple(columns), kind, largest))
+        is_one_of = kinds[0] == OneOf.kind
+        found.append(OneOf(tuple(columns)) if is_one_of else _at_most(tuple(columns), entry))
     return tuple(found)
+
+
+def _at_most(columns: tuple[str, ...], entry: Mapping[str, Any]) -> AtMost:
+    given: list[Any] = [entry.get(name) for name in ("type", "second", "smallest", "largest")]
+    if given == [None] * 4:
+        return AtMost(columns)
+    kind, second = map(type_from_dict, given[:2])
+    smallest, largest = given[2:]
+    forms = {_form(kind), _form(second)}
+    if None in forms or len(forms) > 1 or not all(map(number(), (smallest, largest))):
+        raise ValueError("a constraint has other types, or no range")
+    if _fineness(second) > _fineness(kind) or smallest > largest:
+        raise ValueError("the types or the range of a constraint do not fit")
+    return AtMost(columns, kind, second, smallest, largest)
 
 
 def check_columns(constraints: Sequence[Constraint], names: Sequence[str], flag: str) -> None:

@@ -25,6 +25,7 @@ from .types import (
     OrderedType,
     RealType,
     is_dtype,
+    local,
     nanoseconds,
     native,
     parse_dates,
@@ -139,7 +140,12 @@ class _Finder:
             return _Finder(plain, self._name, self._flag).find(given)
         if not all(isinstance(value, str | int | float) for value in values):
             raise self._error(f"has categories of the type {type(values[0]).__name__}")
-        self._check_count(len(values))
+        self._check_count(self._present.nunique())
+        if len(values) > MOST_CATEGORIES:
+            raise self._error(
+                f"has {len(values)} categories, most of which do not occur",
+                "call cat.remove_unused_categories()",
+            )
         kind = OrderedType if given == "ordered" or (is_ordered and given is None) else CategoryType
         return kind("category", values=values, is_ordered=is_ordered)
 
@@ -200,7 +206,13 @@ class _Finder:
             raise self._error(
                 "has dates before 1678 or after 2261", "write them as missing, or as numbers"
             ) from None
-        unit = next(unit for unit, size in UNITS.items() if (whole % size == 0).all())
+        # Days are those of the time zone of the column.
+        days = nanoseconds(local(dates))
+        unit = next(
+            unit
+            for unit, size in UNITS.items()
+            if ((days if unit == "D" else whole) % size == 0).all()
+        )
         return DateType(self._dtype, unit=unit, date_format=date_format)
 
     def _date_format(self) -> str | None:
@@ -217,7 +229,7 @@ class _Finder:
         date_format = guess_datetime_format(texts[0], dayfirst=day_first)
         if date_format is not None and texts[0].endswith("Z"):  # for UTC
             date_format = date_format.replace("%z", "Z")
-        if date_format is None or "%z" in date_format:
+        if date_format is None:
             return None
         dates = pd.to_datetime(self._present, format=date_format, errors="coerce")
         share = dates.notna().mean()
@@ -229,6 +241,11 @@ class _Finder:
             )
         if share < 1:
             return None
+        if "%z" in date_format or "%f" in date_format:
+            raise self._error(
+                "contains times with an offset from UTC, or with parts of a second",
+                "write them as 2024-01-31 10:00:00, or use a file with types, such as Parquet",
+            )
         # Numbers may be written without a leading zero: all, those of the day, or the hour.
         for unpadded in ("", "mdHI", "md", "HI"):
             written = re.sub(f"%([{unpadded}])", r"%-\1", date_format) if unpadded else date_format

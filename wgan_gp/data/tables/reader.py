@@ -37,11 +37,8 @@ class TableReader:
       frame: The rows.
       notes: What was guessed of a file, in a few words each.
 
-    Attributes:
-      table: The columns; those of the training data after `use_spec`.
-
     Raises:
-      UserError: If the table cannot be trained on.
+      UserError: If the table cannot be read.
     """
 
     resizable = False  # see `Dataset.resizable`
@@ -68,17 +65,29 @@ class TableReader:
         if not len(self._frame):
             raise UserError(f"{flag} contains no examples", "give a row for each example")
         self.notes = [*notes, *columns.notes]
-        target = None if columns.label is None else columns.names[columns.label]
+        self._target = None if columns.label is None else columns.names[columns.label]
         self._trained_on = ~is_held_out(len(self._frame), settings.holdout)
-        kinds, constraints = read_column_types(settings.column_types)
-        self.table = Table.of(
-            self._frame,
-            flag,
-            kinds,
-            constraints=constraints,
-            target=target,
-            trained_on=self._trained_on,
-        )
+        self._given_types = read_column_types(settings.column_types)
+        self._table: Table | None = None
+
+    @property
+    def table(self) -> Table:
+        """The columns: those that `use_spec` gives, else those of these rows.
+
+        Raises:
+          UserError: If the rows cannot be trained on.
+        """
+        if self._table is None:
+            kinds, constraints = self._given_types
+            self._table = Table.of(
+                self._frame,
+                self._flag,
+                kinds,
+                constraints=constraints,
+                target=self._target,
+                trained_on=self._trained_on,
+            )
+        return self._table
 
     @property
     def rows(self) -> int:
@@ -98,7 +107,7 @@ class TableReader:
     def use_spec(self, spec: DataSpec) -> None:
         """Maps rows to features as in the training data, or as at the beginning of the run."""
         assert spec.table is not None, "the training data is a typed table"
-        self.table = spec.table
+        self._table = spec.table
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)

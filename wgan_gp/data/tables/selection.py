@@ -15,9 +15,18 @@ import numpy as np
 
 from ...errors import UserError, shorten
 from .columns import Category
-from .constraints import AtMost, Constraint
+from .constraints import AtMost, Constraint, OneOf
 from .table import Table
-from .types import CategoryType, DateType, IntegerType, OrderedType
+from .types import (
+    CategoryType,
+    DateType,
+    IntegerType,
+    OrderedType,
+    nanoseconds,
+    native,
+    parse_dates,
+    zone_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +84,7 @@ class Selection:
           UserError: If a condition cannot be read, or a column does not have such values.
         """
         if isinstance(given, Mapping):
-            triples = [(str(name), "=", str(value)) for name, value in given.items()]
+            triples = [(str(name), "=", _text_of(value)) for name, value in given.items()]
         else:
             try:
                 cells = next(csv.reader([given], skipinitialspace=True), [])
@@ -162,6 +171,8 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
             ) from None
         return Condition(name, comparison, text)
     value = _number_of(text)
+    if isinstance(_constrained(table).get(name), OneOf):
+        value = {"true": 1, "false": 0}.get(text.lower(), value)
     if value is None:
         raise UserError(
             f"{flag}: {shorten(text)!r} is no number, which the column {shorten(name)!r} contains",
@@ -194,6 +205,13 @@ def _category(
             f"use one of {shorten(', '.join(values), 300)}",
         )
     return None
+
+
+def _text_of(value: Any) -> str:
+    """Returns a value as the text of a condition; that of a missing value is empty."""
+    import pandas as pd  # noqa: PLC0415
+
+    return "" if pd.api.types.is_scalar(value) and pd.isna(value) else str(native(value))
 
 
 def _number_of(text: str) -> int | float | None:
@@ -234,11 +252,23 @@ def _series(values: list[Any]) -> pd.Series:
 
 
 def _dates(kind: DateType, values: pd.Series) -> np.ndarray:
-    """Returns dates, or texts of dates, as numbers."""
+    """Returns dates, or texts of dates, as nanoseconds since 1970."""
     import pandas as pd  # noqa: PLC0415
 
-    if kind.date_format is None and not pd.api.types.is_datetime64_any_dtype(values.dtype):
-        values = pd.to_datetime(values, utc=", " in kind.dtype, format="ISO8601")
+    if kind.date_format is not None:
+        values = parse_dates(values.astype(str), kind.date_format)
+    elif not pd.api.types.is_datetime64_any_dtype(values.dtype):
+        values = pd.Series(
+            [_with_zone(pd.to_datetime(text, format="ISO8601"), kind) for text in values]
+        )
     if values.isna().any():
         raise ValueError
-    return kind.parse(values)
+    return nanoseconds(values)
+
+
+def _with_zone(date: pd.Timestamp, kind: DateType) -> pd.Timestamp:
+    """Returns a date in UTC, or without a zone, as the column has it."""
+    zone = zone_of(kind.dtype)
+    if not zone:
+        return date
+    return (date.tz_localize(zone) if date.tz is None else date).tz_convert("UTC")

@@ -14,7 +14,7 @@ from ...run_directory.schema import text as is_text
 from . import columns
 from .association import associations
 from .columns import Category, Constant, Encoder, Number
-from .constraints import AtMost, Constraint, check_columns, constraints_of
+from .constraints import AtMost, Constraint, OneOf, check_columns, constraints_of
 from .find_types import find_types
 from .types import ColumnType, is_dtype, type_from_dict
 
@@ -32,7 +32,8 @@ class Table:
       names: The names of the columns, all different.
       types: The types of the columns.
       encoders: The columns as features.
-      target: The column that others are used to predict, for judging; None if none is named.
+      target: The column of the rows that others are used to predict, for judging; None if none is
+        named.
       constraints: The constraints of the rows, whose columns differ from `names`.
       given: The names and the types in pandas of the columns of the rows, in their order.
     """
@@ -69,19 +70,24 @@ class Table:
         Raises:
           UserError: If a column has no usable type.
         """
+        kinds = kinds or {}
         given = tuple((name, str(dtype)) for name, dtype in frame.dtypes.items())
         check_columns(constraints, list(frame), flag)
-        constraints = tuple(constraint.fitted(frame, flag) for constraint in constraints)
+        used = np.ones([len(frame)], bool) if trained_on is None else trained_on
+        constraints = tuple(each.fitted(frame, flag, used) for each in constraints)
+        for name in (name for each in constraints for name in each.columns if name in kinds):
+            raise UserError(
+                f"--column_types gives a type to the column {shorten(name)!r}, whose constraint "
+                "determines it",
+                "omit one",
+            )
         for constraint in constraints:
             frame = constraint.apply(frame, flag)
-        types = find_types(frame, flag, kinds or {})
+        types = find_types(frame, flag, kinds)
         encoders = []
         for name, kind in types.items():
             values, missing = kind.to_values(frame[name], name, flag)
-            used = np.ones([len(frame)], bool) if trained_on is None else trained_on
             encoders.append(_encoder(kind, values, missing, used))
-        if target not in types:  # it is a part of a constraint
-            target = None
         table = cls(
             tuple(types), tuple(types.values()), tuple(encoders), target, constraints, given
         )
@@ -311,6 +317,55 @@ class Table:
             found.append(np.where(missing, np.nan, values.astype(np.float64)))
         return np.stack(found, axis=1)
 
+    def target_of(self, examples: np.ndarray) -> tuple[np.ndarray, int, bool]:
+        """Returns what is to be predicted of rows, and from what.
+
+        Args:
+          examples: `[N, D]`, as for `restore`. The table has a target.
+
+        Returns:
+          The values of the target as numbers, `[N]` float64 with NaN for missing ones; the column
+          of `numbers` from which it must not be predicted; and whether it is a number and no
+          category.
+        """
+        target = str(self.target)
+        for constraint in self.constraints:
+            if isinstance(constraint, AtMost) and target == constraint.columns[1]:
+                assert constraint.type is not None, "the constraint is fitted"
+                values = constraint.type.parse(self.restore(examples)[target])
+                return values.astype(np.float64), self.names.index(target), True
+            if isinstance(constraint, OneOf) and target in constraint.columns:
+                values = self.restore(examples)[target].to_numpy(np.float64)
+                return values, self.names.index(constraint.name), False
+        place = self.names.index(target)
+        return self.numbers(examples)[:, place], place, isinstance(self.encoders[place], Number)
+
+    def canonical(self, examples: np.ndarray) -> np.ndarray:
+        """Returns examples in which equal values have equal features, `[N, D]` float32.
+
+        A value that occurs often has a random place in an interval of levels; here, it is the
+        middle.
+        """
+        found = [np.zeros([len(examples), 0], np.float32)]
+        for begin, encoder in self.parts():
+            values, missing = encoder.decode(examples[:, begin : begin + encoder.size])
+            found.append(encoder.encode(values, missing, np.full([len(examples)], 0.5)))
+        return np.concatenate(found, axis=1)
+
+    def describe_ranges(self, numbers: np.ndarray) -> list[str]:
+        """Returns the categories of each column, or the range of its numbers, as a text.
+
+        Args:
+          numbers: Rows as numbers, `[N, K]`; see `numbers`.
+        """
+        texts = self.describe_values()
+        for place, (kind, encoder) in enumerate(zip(self.types, self.encoders, strict=True)):
+            values = numbers[np.isfinite(numbers[:, place]), place]
+            if isinstance(encoder, Number) and len(values):
+                ends = [type(encoder.low[0])(end) for end in (values.min(), values.max())]
+                texts[place] = " to ".join(_shown(end, kind) for end in ends)
+        return texts
+
     def associations(self, examples: np.ndarray) -> np.ndarray:
         """Returns the association of all pairs of columns, `[K, K]`; see `association`."""
         return associations(examples, [encoder.size for encoder in self.encoders])
@@ -369,7 +424,7 @@ class Table:
         for kind, encoder in zip(table.types, table.encoders, strict=True):
             if not kind.fits(encoder):
                 raise ValueError("the type of a column does not fit its values")
-        if not table.size or table.target not in (None, *names):
+        if not table.size or table.target not in (None, *dict(table.given)):
             raise ValueError("the table has no features, or another target")
         if not all(constraint.is_fitted for constraint in table.constraints):
             raise ValueError("a constraint lacks its type")
@@ -406,9 +461,12 @@ def _encoder(
       missing: Which are missing, bool.
       trained_on: The rows that are trained on, bool.
     """
-    used = values[trained_on & ~missing]
-    if kind.is_number and len(np.unique(used)) > 1:
-        return Number.of(used, bool(missing.any()), exact=kind.is_exact)
+    if kind.is_number:
+        used = values[trained_on & ~missing]
+        if len(np.unique(used)) < 2:
+            used = values[~missing]  # the training data is constant, but not all data
+        if len(np.unique(used)) > 1:
+            return Number.of(used, bool(missing.any()), exact=kind.is_exact)
     if missing.all():
         return Constant(None)
     unique = set(values[~missing].tolist())

@@ -235,6 +235,8 @@ class RealType(ColumnType):
 class DateType(ColumnType):
     """Dates and times, as whole numbers of a unit since 1970.
 
+    Days are those of the time zone of the column, if it has one, and other units are in UTC.
+
     Attributes:
       unit: A key of UNITS.
       date_format: The format of dates that are texts, as in `strftime`, where `%-d` is a day
@@ -255,6 +257,8 @@ class DateType(ColumnType):
             raise TypeError
         elif (getattr(present.dtype, "tz", None) is None) == (", " in self.dtype):
             raise TypeError  # one has a time zone
+        if self.unit == "D":
+            present = local(present)
         return nanoseconds(present) // UNITS[self.unit]
 
     def to_series(self, values: np.ndarray, missing: np.ndarray) -> pd.Series:
@@ -266,7 +270,9 @@ class DateType(ColumnType):
             return typed(dates.dt.strftime(self.date_format).to_numpy(), missing, self.dtype)
         dates[missing] = pd.NaT
         if ", " in self.dtype:
-            dates = dates.dt.tz_localize("UTC")
+            zone = zone_of(self.dtype) if self.unit == "D" else "UTC"
+            first = np.ones([len(dates)], bool)  # of two equal times when clocks are set back
+            dates = dates.dt.tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
         return dates.astype(self.dtype)
 
 
@@ -320,6 +326,16 @@ def parse_dates(texts: pd.Series, date_format: str) -> pd.Series:
     return pd.to_datetime(texts, format=date_format.replace("%-", "%"))
 
 
+def zone_of(dtype: str) -> str:
+    """Returns the time zone of a type of pandas, or an empty text."""
+    return dtype.partition(", ")[2].rstrip("]")
+
+
+def local(dates: pd.Series) -> pd.Series:
+    """Returns dates without their time zone, at the time that clocks show there."""
+    return dates.dt.tz_localize(None)
+
+
 def nanoseconds(dates: pd.Series) -> np.ndarray:
     """Returns dates as nanoseconds since 1970, in UTC if they have a time zone, int64."""
     if getattr(dates.dtype, "tz", None) is not None:
@@ -337,6 +353,8 @@ def typed(values: np.ndarray, missing: np.ndarray, dtype: str) -> pd.Series:
     import pandas as pd  # noqa: PLC0415
 
     series = pd.Series(values)
+    if dtype == "str" and pd.Series(["a"]).dtype == "object":
+        dtype = "object"  # this pandas is older than 3, and has no such type
     if not missing.any():
         return series.astype(dtype)
     if re.match("u?int|bool$", dtype):  # these types have no missing values
