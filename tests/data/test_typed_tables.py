@@ -771,7 +771,7 @@ def test_metrics_of_the_data_itself_are_those_of_the_floor(path):
 
 
 def test_the_target_may_be_a_column_of_a_constraint():
-    """What is predicted is the column, and not its difference to another one."""
+    """Predicts the column itself, and not its difference to another one."""
     from wgan_gp.evaluation.tables import transfer  # noqa: PLC0415
 
     given = constraints_of(CONSTRAINTS)

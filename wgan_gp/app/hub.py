@@ -28,7 +28,7 @@ def check_installed(purpose: str) -> None:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UserError(
             f"{purpose} needs the package huggingface_hub, which is not installed",
-            'pip install "wgan-gp[hub]", in a checkout pip install -r requirements-extras.txt',
+            'pip install "huggingface_hub>=1"',
         )
 
 

@@ -125,7 +125,7 @@ def run_sweep(config: Config, given: Mapping[str, Any], models: Registry) -> int
     if importlib.util.find_spec("optuna") is None:
         raise UserError(
             "--mode=sweep needs the package optuna, which is not installed",
-            'pip install "wgan-gp[sweep]", in a checkout pip install -r requirements-extras.txt',
+            'pip install "optuna>=5,<6"',
         )
     environment = dict(os.environ)  # of the runs; this process leaves the TPU to them
     if config.sweep_parallel > 1:  # by default, the first one would take all memory of a GPU

@@ -29,7 +29,7 @@ def check_installed(formats: Sequence[str]) -> None:
     if "onnx" in formats and missing:
         raise UserError(
             f"--export_format=onnx needs packages that are not installed: {', '.join(missing)}",
-            'pip install "wgan-gp[onnx]", in a checkout pip install -r requirements-extras.txt',
+            "pip install tf2onnx onnx onnxruntime",
         )
 
 

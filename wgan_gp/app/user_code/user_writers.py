@@ -88,7 +88,7 @@ def check(value: str | None) -> None:
             if spec is None or spec.origin is None:
                 raise UserError(
                     f"--writers={name} needs the package {name}, which is not installed",
-                    f'pip install "wgan-gp[{name}]"',
+                    f"pip install {name}",
                 )
         elif not loading.is_reference(name):
             raise UserError(

@@ -16,7 +16,7 @@ from .association import associations
 from .columns import Category, Constant, Encoder, Number
 from .constraints import AtMost, Constraint, OneOf, check_columns, constraints_of
 from .find_types import find_types
-from .types import ColumnType, is_dtype, type_from_dict
+from .types import ColumnType, RealType, is_dtype, type_from_dict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -490,7 +490,11 @@ def _describe(encoder: Encoder, kind: ColumnType) -> str:
 
 
 def _shown(value: Any, kind: ColumnType) -> str:
-    return shorten(_text(value, kind).removesuffix(" 00:00:00"), 30)
+    """Returns a value in at most 30 characters."""
+    text = _text(value, kind)
+    if isinstance(kind, RealType):
+        return f"{float(text):.7g}"
+    return shorten(text.removesuffix(" 00:00:00"), 30)
 
 
 def _text(value: Any, kind: ColumnType) -> str:
