@@ -172,8 +172,7 @@ def test_a_missing_package_is_named(tmp_path, capsys, monkeypatch, spec):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     assert run(tmp_path, "wandb") == 2
     assert error_of(capsys) == (
-        "--writers=wandb needs the package wandb, which is not installed — "
-        "pip install wandb"
+        "--writers=wandb needs the package wandb, which is not installed — pip install wandb"
     )
     assert not (tmp_path / "run").exists()
 

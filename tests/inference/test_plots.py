@@ -224,8 +224,8 @@ def test_a_typed_table_has_the_categories_and_dates_of_its_columns(figures):
     overview(examples, 8, real=examples, units=table)
     expected = {"since", "2020-01-01 to 2020-03-30", "job", "2: clerk, nurse", "associations: real"}
     assert expected <= texts_of(figures.pop())
-    overview(examples, 8, units=table)  # the samples determine the ranges
-    assert "0 to 1" in texts_of(figures.pop())
+    overview(examples[:90], 8, units=table)  # the samples determine the ranges
+    assert {"2020-01-01 to 2020-02-14", "2: clerk, nurse"} <= texts_of(figures.pop())
 
 
 def test_images_are_drawn_without_matplotlib(monkeypatch):
