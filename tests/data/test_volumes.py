@@ -163,6 +163,16 @@ def test_volumes_with_the_channels_first_cause_a_warning(tmp_path, caplog):
     assert "volumes of 1x5x6 voxels and 7 channels; if they are [N, C, D, H, W]" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("shape", "is_named"), [((28, 28), True), ((16, 12), True), ((64, 3), False), ((200, 8), False)]
+)
+def test_signals_that_may_be_gray_images_are_named(tmp_path, caplog, shape, is_named):
+    caplog.set_level("INFO")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=[20, *shape]))
+    resolved(Config(dataset="array", data_dir=str(tmp_path / "x.npy"), batch_size=4))
+    assert ("if they are gray images [N, H, W], save examples" in caplog.text) == is_named
+
+
 def test_flips_mirror_the_width():
     config = Config(random_flips=True)
     given = tf.constant(volumes(40, (2, 3, 4, 1)))

@@ -26,6 +26,8 @@ _SCALED = (1e-150, 1e150)
 _MOST_NORMALIZED = 1e18
 # Data whose range differs by a larger factor from that of the training data is in another unit.
 _MOST_RATIO = 30
+# Signals of at least as many steps and channels, in similar numbers, may be gray images.
+_FEWEST_PIXELS = 8
 
 
 def check_scaling(flag: str, data: ArrayData, settings: DataSettings) -> None:
@@ -160,7 +162,16 @@ def check_shape(flag: str, shape: tuple[int, ...], spec: DataSpec) -> None:
 
 
 def warn_of_channels(flag: str, shape: tuple[int, ...]) -> None:
-    """Warns of images or volumes with the channels first, the order of PyTorch."""
+    """Names what axes may mean instead: channels first, as in PyTorch, or gray images."""
+    if (
+        len(shape) == 3
+        and min(shape[1:]) >= _FEWEST_PIXELS
+        and max(shape[1:]) <= 2 * min(shape[1:])
+    ):
+        logging.info(
+            f"note: {flag} contains signals of {shape[1]} steps and {shape[2]} channels; if they "
+            "are gray images [N, H, W], save examples[..., None]"
+        )
     if len(shape) >= 4 and shape[1] <= 4 < min(shape[2:]):
         _, *sides, channels = shape
         what, axes = ("images", "H, W") if len(sides) == 2 else ("volumes", "D, H, W")
