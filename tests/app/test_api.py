@@ -85,6 +85,7 @@ def test_importing_the_package_does_not_import_tensorflow():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_cpu_replicas_after_tensorflow_was_used_are_a_one_line_error():
     program = (
         "import tensorflow as tf, wgan_gp\n"
@@ -122,6 +123,7 @@ def test_train_trains_as_the_program_does_and_returns_the_networks(trained, tmp_
     assert files >= {"config.json", "data.json", "metrics.jsonl", "checkpoints", "samples", "train"}
 
 
+@pytest.mark.slow
 def test_train_resumes_a_run(trained, tmp_path):
     shutil.copytree(trained[0].run.directory.path, tmp_path / "run")
     hook = Recorder()
@@ -160,6 +162,7 @@ def test_an_interval_hook_acts_when_its_interval_is_crossed_and_at_the_end(train
     assert acted == [(12,), (5, 10, 12), (10, 12), (10, 12), (12,)]
 
 
+@pytest.mark.slow
 def test_a_hook_that_fails_ends_the_run_and_all_hooks_are_closed(tmp_path):
     class Fail(wgan_gp.Hook):
         def after_loop(self, loop):
@@ -172,6 +175,7 @@ def test_a_hook_that_fails_ends_the_run_and_all_hooks_are_closed(tmp_path):
     assert not (tmp_path / "owner.json").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_training_after_the_loop_and_saves(tmp_path):
     class Stop(wgan_gp.Hook):
         def after_loop(self, loop):

@@ -105,6 +105,7 @@ def trained(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "path"), [("train", "gs://b/run"), ("sample", "gs://b/run/checkpoints/ckpt-5")]
 )

@@ -414,6 +414,7 @@ def saved(path):
     return list((path / "checkpoints").glob("ckpt-*.json"))
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_with_143_and_sighup_under_nohup_stops_nothing(tmp_path):
     with start_training(tmp_path, "nohup", stdout=subprocess.DEVNULL) as program:
         program.send_signal(signal.SIGHUP)

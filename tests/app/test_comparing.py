@@ -78,6 +78,7 @@ def test_two_folders_have_the_distance_of_the_formula(files, capsys):
     assert fid_in(same) == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_pictures_of_a_run_have_its_metrics(files, capsys, tmp_path):
     data = ["--dataset=image_folder", f"--data_dir={files}/b", "--image_channels=1"]
     size = ["--image_size=12x10", "--model=mlp", "--model_width=4", "--batch_size=8"]

@@ -463,6 +463,7 @@ def test_the_plain_tensorflow_is_inspected_in_a_process_of_its_own():
     assert found.error == "" and not found.supports_tpu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "error"),
     [

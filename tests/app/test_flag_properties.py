@@ -107,6 +107,7 @@ def arguments(draw, bad):
     return line
 
 
+@pytest.mark.slow
 @settings(repeatable, max_examples=100)
 @given(line=arguments(bad=True))
 def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, monkeypatch):
@@ -120,6 +121,7 @@ def test_a_bad_command_line_is_one_line_and_status_2(line, tmp_path, capsys, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @settings(repeatable, max_examples=150)
 @given(line=arguments(bad=False))
 def test_any_command_line_is_a_configuration_or_one_line(line):
@@ -182,12 +184,12 @@ def is_trained(combination, path):
     return True
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.usefixtures("untraced")
-def test_accepted_combinations_train(tmp_path_factory, count):
+def test_accepted_combinations_train(tmp_path_factory):
     trained = []
 
-    @settings(repeatable, max_examples=count)
+    @settings(repeatable, max_examples=8)
     @COMBINATIONS
     def train_each(combination):
         trained.append(is_trained(combination, str(tmp_path_factory.mktemp("run"))))

@@ -47,6 +47,7 @@ def values(network):
     return [np.array(value) for value in network.get_weights()]
 
 
+@pytest.mark.slow
 def test_fit_has_the_losses_of_train(tmp_path):
     """Both read the same batches: `train` in its own order, of which `fit` gets a copy."""
     config = dataclasses.replace(
@@ -118,6 +119,7 @@ def test_a_saved_model_predicts_the_same(tmp_path):
     fit(loaded)
 
 
+@pytest.mark.slow
 def test_labels_reach_a_conditional_generator_and_critic():
     config = dataclasses.replace(CONFIG, conditioning="projection")
     latents, label = tf.keras.Input([4]), tf.keras.Input([], dtype="int32")
@@ -264,6 +266,7 @@ class Batches(tf.keras.utils.PyDataset):
         return POINTS[32 * index : 32 * index + 32]
 
 
+@pytest.mark.slow
 def test_all_forms_of_data_are_the_same_examples():
     frame = pandas.DataFrame(POINTS, columns=["a", "b"])
     forms = [
@@ -283,6 +286,7 @@ def test_all_forms_of_data_are_the_same_examples():
             np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untraced")
 def test_several_arrays_are_no_examples():
     with pytest.raises(wgan_gp.UserError, match="x is a list of arrays"):

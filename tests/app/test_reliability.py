@@ -140,6 +140,7 @@ def test_a_run_directory_does_not_match_its_neighbors(saved, tmp_path):
     assert sorted(file.name for file in (tmp_path / "star_a").iterdir()) == names
 
 
+@pytest.mark.slow
 def test_files_are_flushed_to_the_disk_in_order(tmp_path, monkeypatch):
     """The manifest of a checkpoint reaches the disk after its files and before its directory."""
     synced, fsync = [], os.fsync
@@ -296,6 +297,7 @@ def test_a_read_only_directory_is_a_one_line_error(tmp_path, monkeypatch):
         train_config(config)
 
 
+@pytest.mark.slow
 def test_a_disk_that_becomes_read_only_is_a_one_line_error(tmp_path, monkeypatch):
     """Errors in closing do not replace the first error."""
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
@@ -409,6 +411,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_skipped_silently(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_run_that_starts_with_all_its_iterations_can_be_sampled(saved, tmp_path, capsys):
     """It needs no training, but a checkpoint of its own."""
     settings = {**TINY, **EVERY_5, "train_steps": 10}

@@ -260,6 +260,7 @@ def test_a_line_without_a_line_break_is_kept_and_a_repeated_step_is_damaged(tmp_
     assert (tmp_path / "metrics.jsonl.damaged").read_text() == '{"step": 5}\n'
 
 
+@pytest.mark.slow
 def test_a_renamed_checkpoint_is_refused(run, capsys):
     for file in sorted((run / "checkpoints").glob("ckpt-5.*")):
         file.rename(file.with_name(file.name.replace("ckpt-5", "ckpt-18")))
@@ -463,6 +464,7 @@ def test_a_damaged_lock_file_does_not_block_a_run(tmp_path, pid):
     lock.acquire()
 
 
+@pytest.mark.slow
 def test_existing_output_is_not_replaced(run, tmp_path, capsys):
     sample = ["--mode=sample", f"--model_dir={run}", f"--output={tmp_path}/a.png"]
     exports = [["--mode=export", f"--model_dir={run}"]]

@@ -137,6 +137,7 @@ def test_a_file_of_networks_data_and_losses_resumes_exactly(trained, tmp_path):
     assert_same_checkpoints(trained / "once", tmp_path)
 
 
+@pytest.mark.slow
 def test_config_json_records_the_files(trained):
     saved = json.loads((trained / "once" / "config.json").read_text())
     for name, file in (("model", "networks.py"), ("dataset", "data.py")):
@@ -147,6 +148,7 @@ def test_config_json_records_the_files(trained):
     assert any("held_out" in name for name in terms)
 
 
+@pytest.mark.slow
 def test_modes_use_the_files_only_if_they_are_named(trained, capsys):
     run, (model, data, *_) = f"--model_dir={trained}/once", flags_of(trained)
     saved = json.loads((trained / "once" / "config.json").read_text())
@@ -210,6 +212,7 @@ def test_a_changed_or_moved_file_is_reported_on_a_resume(write, tmp_path, capsys
     assert f"give --generator_model={moved} --model={moved}" in error or f"--model={moved}" in error
 
 
+@pytest.mark.slow
 def test_python_objects_train_and_the_result_samples_evaluates_and_exports(tmp_path):
     random = np.random.default_rng(0)
     points = random.normal(size=(64, 2)).astype(np.float32)

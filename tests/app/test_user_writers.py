@@ -90,6 +90,7 @@ def calls(tmp_path):
     return [json.loads(line) for line in (tmp_path / "run.log").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_an_own_writer_receives_what_a_run_writes(tmp_path, own):
     assert run(tmp_path, f"{own}:Log") == 0
     found = calls(tmp_path)

@@ -86,6 +86,7 @@ def sorted_rows(examples):
     return rows[np.lexsort(rows.T)]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 4), min_size=1, max_size=3),
@@ -297,6 +298,7 @@ def test_statistics_are_those_of_all_examples():
 TABLE = "length,empty,width\n1,5,0.5\n2,5,0.25\n3,5,nan\n4,5,0.125\n" + "5,5,1\n" * 8
 
 
+@pytest.mark.slow
 def test_invalid_examples_and_constant_features_are_left_out_by_choice(tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_text(TABLE)
@@ -568,6 +570,7 @@ def test_signatures_have_float64_where_float32_is_too_coarse(column, dtype):
     assert len(np.unique(restored)) == len(np.unique(column))
 
 
+@pytest.mark.slow
 def test_exports_and_tables_keep_the_precision_of_a_large_offset(tmp_path):
     """Exports draw the samples of --mode=sample, also those of a constant integer."""
     times = 1.7e9 + RANDOM.uniform(0, 50, (200, 1))
@@ -663,6 +666,7 @@ def test_held_out_rows_with_nan_are_left_out_for_integer_training_data(tmp_path)
     np.testing.assert_allclose(raw, [4.0, 49.96], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_continued_run_and_scores_keep_the_values_of_another_dtype(tmp_path):
     levels = np.arange(40, dtype=np.uint8).reshape(-1, 1)
     run = train_run(
@@ -712,6 +716,7 @@ def test_columns_that_are_rounded_by_their_dtype_are_named(
     assert message in shown and ("x.npy is rounded in feature 1: the" in shown) == bool(message)
 
 
+@pytest.mark.slow
 def test_a_table_of_another_shape_or_with_nan_is_not_scored(tmp_path, capsys):
     path = save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))
     train_run(tmp_path / "run", dataset="array", data_dir=path, **SMALL)
@@ -725,6 +730,7 @@ def test_a_table_of_another_shape_or_with_nan_is_not_scored(tmp_path, capsys):
     assert "z.npy contains NaN or infinity in feature 0, feature 1, " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_names_of_classes_have_the_numbers_of_the_training_data(tmp_path):
     def write(name, labels):
         rows = [f"{i},{i % 7},{label}" for i, label in enumerate(labels)]

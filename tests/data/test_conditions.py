@@ -166,6 +166,7 @@ def test_held_out_conditions_are_standardized_like_the_training_data(file, tmp_p
         find_data(Config(test_data_dir=other, **settings)).open_held_out()
 
 
+@pytest.mark.slow
 def test_a_continued_run_keeps_its_standardization(trained, tmp_path):
     path = str(tmp_path / "other.npz")
     np.savez(path, examples=POINTS, conditions=3 * CONDITIONS)
@@ -197,6 +198,7 @@ def test_bad_conditions_give_one_line(tmp_path, conditions, settings, message):
         train(tmp_path, data=(POINTS, conditions), **settings)
 
 
+@pytest.mark.slow
 def test_unconditional_runs_ignore_conditions(file, tmp_path):
     result = train(tmp_path, data_dir=file, conditioning="none", train_steps=1)
     assert result.run.dataset.spec.condition_size == 0
@@ -307,6 +309,7 @@ def test_examples_that_float32_cannot_hold_are_not_called_nan(tmp_path, capsys):
     assert "float32 numbers are 4 apart" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_with_conditions_of_a_large_offset(tmp_path, capsys):
     """Samples, archives, scores and exports distinguish seconds of a clock."""
     result = train(tmp_path / "run", data_dir=write_conditions(tmp_path / "x.npz", SECONDS))
@@ -384,6 +387,7 @@ def test_the_generator_draws_conditions_of_the_data():
     np.testing.assert_array_equal(drawn, table[[0, 0, 1, 1, 2, 2]])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_streams_the_conditions_of_an_uninterrupted_one(file, tmp_path, trained):
     """The uninterrupted run has them in memory."""
     choices = {"device_loop": "off", "cache": "off", "steps_per_loop": 1, "data_dir": file}
@@ -506,6 +510,7 @@ def test_restored_runs_sample_the_same_conditions(trained, tmp_path):
             np.testing.assert_allclose(known, [[900, 1000], [1100, 1000]] * 4, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample_format", ["grid", "interpolation"])
 def test_pictures_of_conditions(trained, tmp_path, sample_format):
     np.save(tmp_path / "given.npy", CONDITIONS[:3])
@@ -555,6 +560,7 @@ def test_errors_name_the_conditions_of_the_run(trained, capsys, flag, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_sample_conditions_need_a_run_with_conditions(tmp_path, capsys):
     train(tmp_path, data=POINTS, conditioning="none", train_steps=1)
     assert call_main("--mode=sample", f"--model_dir={tmp_path}", "--sample_conditions=1") == 2
@@ -581,6 +587,7 @@ def test_export_takes_conditions_in_the_units_of_the_data(trained, tmp_path):
     assert scores.shape == (4,) and np.abs(scores - others).max() > 1e-5
 
 
+@pytest.mark.slow
 def test_scores_depend_on_conditions(trained, file, tmp_path, capsys):
     def score(name, **arrays):
         path, output = str(tmp_path / f"{name}.npz"), str(tmp_path / f"{name}.csv")
@@ -610,6 +617,7 @@ def test_evaluations_draw_samples_for_the_conditions_of_the_data(trained):
     assert {"evaluation/synthetic_trained_r2", "evaluation/real_trained_r2"} <= set(values)
 
 
+@pytest.mark.slow
 def test_own_networks_get_the_size_of_a_condition(tmp_path):
     def joined(*sizes):
         inputs = [tf.keras.Input([size]) for size in sizes]

@@ -266,6 +266,7 @@ def test_a_part_has_the_chosen_examples(tmp_path, build_as):
     assert {int(label) for _, labels in read_batches(part) for label in labels} == {1}
 
 
+@pytest.mark.slow
 def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, build_as):
     build_as("png")
     data = open_streamed(Pictures(), tmp_path)

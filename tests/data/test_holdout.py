@@ -153,6 +153,7 @@ def test_conditions_are_standardized_without_the_held_out_examples():
     assert dataset.conditions.mean == pytest.approx(conditions[~held_out].mean())
 
 
+@pytest.mark.slow
 def test_a_restart_and_other_machines_read_the_same_part(tmp_path):
     settings = {"dataset": "image_folder", "data_dir": write_pictures(tmp_path / "x")}
     for cache in ("on", "off"):

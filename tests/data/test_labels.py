@@ -219,6 +219,7 @@ def test_a_file_that_changes_while_it_is_read_is_one_line(tmp_path, change):
     assert "x.npy was changed, cut or deleted" in str(user_error_of(caught.value))
 
 
+@pytest.mark.slow
 def test_labels_keep_their_names_in_samples_and_scores(tmp_path):
     path, run = tmp_path / "x.npz", f"--model_dir={tmp_path}/run"
     np.savez(path, examples=EXAMPLES, labels=NUMBERS)
@@ -267,6 +268,7 @@ def test_dictionaries_of_python_name_conditions():
         assert dataset.spec.classes == 0 and dataset.spec.conditions.size == 1
 
 
+@pytest.mark.slow
 def test_streams_have_numbers_of_classes():
     def find(labels, **flags):
         data = tf.data.Dataset.from_tensor_slices((EXAMPLES, labels)).repeat()

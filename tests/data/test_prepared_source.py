@@ -261,6 +261,7 @@ def test_a_label_without_a_class_is_refused(tmp_path):
         numbers_of(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_batches_do_not_depend_on_replicas_hosts_or_restarts(shades, tmp_path, cache):
     def read(steps, first_step=0, hosts=1, replicas=1):

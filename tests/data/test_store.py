@@ -332,6 +332,7 @@ def read_batches(data, steps=20, first_step=3, hosts=1, host=0):
     return [[each.numpy() for each in next(batches)] for _ in range(steps)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_each_way_of_reading_yields_the_same_batches(tmp_path, monkeypatch, dtype):
     """From memory, from files by Python, and from files by TensorFlow alone, in a bucket."""

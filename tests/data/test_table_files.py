@@ -186,6 +186,7 @@ def test_columns_are_chosen_by_name(tmp_path):
     assert read(tmp_path / "x.csv", **both, invalid="drop").names == ("a,b", "label")
 
 
+@pytest.mark.slow
 def test_the_first_line_says_what_was_understood(tmp_path, capsys):
     rows = "".join(f"{i % 7 / 7},{i % 5},{'mb'[i % 2]}\n" for i in range(20))
     (tmp_path / "x.csv").write_text(f"radius,size,diagnosis\n{rows},1,m\n")

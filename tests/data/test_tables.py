@@ -115,6 +115,7 @@ def test_autocorrelation_of_an_autoregressive_process():
 # Classifiers and nearest neighbors.
 
 
+@pytest.mark.slow
 def test_a_missing_mode_raises_the_two_sample_accuracy():
     real = mixture(400)
     found = {
@@ -315,6 +316,7 @@ def test_planted_copies_are_found_with_and_without_held_out_data():
         assert abs(values["closer_than_real_floor"] - 0.5) < 0.15
 
 
+@pytest.mark.slow
 def test_samples_are_drawn_for_the_labels_of_the_data():
     """Checks data of two classes of different size, and continuous conditions."""
     labels = (np.arange(240) % 4 == 0).astype(np.int32)
@@ -446,6 +448,7 @@ def test_arrays_of_images_need_a_network_only_if_it_is_a_classifier(
     assert isinstance(made, arrays.TableEvaluator) == found
 
 
+@pytest.mark.slow
 def test_values_are_compared_in_the_units_of_the_data():
     """Checks integers, which only rounding makes like the data."""
     real = np.random.default_rng(0).integers(0, 5, (200, 2)).astype(float)

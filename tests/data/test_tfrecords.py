@@ -395,6 +395,7 @@ def test_another_time_size_or_flag_makes_another_store(tmp_path):
     assert json.dumps(source(path).identity()) not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["auto", "off"])
 def test_each_epoch_has_every_record_once_from_any_position(tmp_path, cache):
     for number in range(3):

@@ -145,6 +145,7 @@ def test_settings_of_images_are_refused_in_one_line(path, tmp_path, arguments, m
     assert message in error and error.count("error:") == 1
 
 
+@pytest.mark.slow
 def test_png_files_of_volumes_are_refused(trained, capsys):
     given = ["--mode=sample", f"--model_dir={trained}", "--sample_format=png"]
     assert call_main(*given) == 2

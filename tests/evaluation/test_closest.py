@@ -72,6 +72,7 @@ def test_other_data_gives_one_line(spec):
         closest.check(spec, "--closest=4")
 
 
+@pytest.mark.slow
 def test_an_evaluation_writes_the_picture(tmp_path, capsys):
     digits = {"dataset": "digits", "model": "mlp", "holdout": 0.1, "train_steps": 5}
     train_tiny(tmp_path / "run", **digits)

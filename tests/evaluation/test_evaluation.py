@@ -785,6 +785,7 @@ def counted(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_the_classifier_and_the_real_features_are_cached(tmp_path, counted, capsys):
     first = tiny_evaluator(folder=str(tmp_path))
     values = first.evaluate()
@@ -846,6 +847,7 @@ def test_damaged_arrays_are_computed_again(tmp_path, capsys, kind):
     assert capsys.readouterr().err.count("is damaged; it will be computed again") == 1
 
 
+@pytest.mark.slow
 def test_damaged_files_of_an_evaluation_are_computed_again(tmp_path, counted, capsys):
     values = tiny_evaluator(folder=str(tmp_path)).evaluate()
     paths = sorted(tmp_path.glob("*.npz"))

@@ -107,6 +107,7 @@ def test_samples_have_the_units_of_the_data(name, tmp_path):
     check(name, path, write(name, path, generator, spec), 0, None, tolerance=1e-3)
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_as_tflite(runs, tmp_path):
     folder = tmp_path / "out"
     flags = [f"--model_dir={runs['classes']}", f"--output={folder}"]
@@ -142,6 +143,7 @@ def test_a_file_that_computes_other_samples_is_refused(monkeypatch):
     assert converted.convert("tflite", traced(linear), traced(linear), inputs)
 
 
+@pytest.mark.slow
 def test_an_operation_that_a_format_lacks_gives_one_line(runs, tmp_path, monkeypatch, capsys):
     def unknown(function):
         raise RuntimeError("no operation Fft\nand more lines")

@@ -68,6 +68,7 @@ def elsewhere(program, tmp_path, *arguments):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classes", "points"])
 def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
     """Tests both signatures and the Keras file of an export that two replicas wrote."""
@@ -198,6 +199,7 @@ def test_labels_change_samples_after_a_short_run(runs):
     assert np.abs(zeros - ones).reshape(16, -1).max(axis=1).min() > 1e-5
 
 
+@pytest.mark.slow
 def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
     """docs/sampling.md: one call is one batch, where this program draws 128 at a time."""
     of_batch = "--sampling_statistics=batch"
@@ -282,6 +284,7 @@ def test_another_seed_gives_other_samples_and_its_own_by_default(runs, tmp_path)
     np.testing.assert_array_equal(of_run, zero)
 
 
+@pytest.mark.slow
 def test_replicas_share_the_work_and_change_nothing(runs, tmp_path):
     one, two = (
         draw(runs["classes"], tmp_path, "--num_samples=150", f"--cpu_replicas={replicas}")
@@ -320,6 +323,7 @@ def test_the_grid_by_default_is_in_the_run_and_named_last(name, runs, capsys):
         assert 80 < is_blue.sum() <= 80 * 9  # a dot touches up to nine pixels
 
 
+@pytest.mark.slow
 def test_an_interpolation_goes_from_samples_to_samples(runs, tmp_path):
     options = ["--sample_format=interpolation", "--num_samples=20", "--sample_class=4"]
     path = use("sample", runs["classes"], tmp_path / "between.png", *options)
@@ -434,6 +438,7 @@ def test_a_directory_without_a_saved_run_is_one_line(mode, files, message, runs,
     assert {path.name for path in tmp_path.iterdir()} == files.keys()
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_on_is_left_as_it_is(runs, tmp_path, capsys):
     """Not its files, nor the marker of the process that writes them; its data need not be there."""
     shutil.copytree(runs["digits"], tmp_path, dirs_exist_ok=True)
@@ -471,6 +476,7 @@ def test_the_data_is_not_asked_for(runs, tmp_path, monkeypatch):
     use("export", run, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_run_need_not_be_on_this_machine(runs, tmp_path):
     """ram:// stands for gs://: what only TensorFlow can open."""
     run = f"ram://{tmp_path.name}/run"
@@ -498,6 +504,7 @@ def test_a_run_need_not_be_on_this_machine(runs, tmp_path):
         assert file.read(2) == b"PK"  # an archive, as Keras writes it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["LOCAL/out", "ram://exports/out"])
 def test_a_failed_export_is_not_in_the_way_of_the_next(runs, tmp_path, monkeypatch, folder):
     """Also one that was killed, and in an empty folder that existed before."""

@@ -80,6 +80,7 @@ def test_samples_are_those_of_the_program_bit_for_bit(name, runs, tmp_path):
     assert isinstance(model.generator, tf.keras.Model)
 
 
+@pytest.mark.slow
 def test_tables_with_conditions_have_the_units_of_the_data(tmp_path):
     random = np.random.default_rng(0)
     np.savez(
@@ -104,6 +105,7 @@ def test_tables_with_conditions_have_the_units_of_the_data(tmp_path):
     assert model.spec.scaling == run.dataset.spec.scaling
 
 
+@pytest.mark.slow
 def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(OWN)
     name = f"{tmp_path}/mine.py"
@@ -297,6 +299,7 @@ def test_statistics_that_no_data_have_are_refused(entry, changes, measured, tmp_
         wgan_gp.load(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

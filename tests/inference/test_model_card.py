@@ -126,6 +126,7 @@ def test_a_run_of_an_earlier_version_has_no_number_of_examples(runs, tmp_path):
     assert "digits: examples of 8x8 pixels" in card
 
 
+@pytest.mark.slow
 def test_arrays_of_a_program_have_no_name_in_a_card(tmp_path):
     settings = {**TINY, "dataset": "python", "train_steps": 1, "model_dir": str(tmp_path / "run")}
     data = np.random.default_rng(0).uniform(-1, 1, [16, 4, 5, 4, 1]).astype(np.float32)

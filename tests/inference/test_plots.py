@@ -147,6 +147,7 @@ def test_a_plot_has_as_many_signals_as_fit():
     assert len(figure.axes) == 2 * 14 and figure.bbox.height <= images.MAX_SIDE
 
 
+@pytest.mark.slow
 def test_texts_do_not_change_the_size_of_a_picture():
     """TensorBoard compares the pictures of a run."""
     for shape in ((40, 2), (40, 3), (2, 30, 3)):

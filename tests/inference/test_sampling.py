@@ -27,6 +27,7 @@ def make_sampler(replicas, batch_size=8, classes=0, **choices):
     )
 
 
+@pytest.mark.slow
 def test_samples_do_not_depend_on_count_batch_or_replicas():
     expected = make_sampler(1).sample(40)
     assert expected.shape == (40, 8, 8, 1)
@@ -36,6 +37,7 @@ def test_samples_do_not_depend_on_count_batch_or_replicas():
     np.testing.assert_allclose(make_sampler(4).sample(37), expected[:37], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_those_of_the_batch_on_any_number_of_replicas():
     choices = {"sampling_statistics": "batch"}
     expected = make_sampler(1, **choices).sample(16)
@@ -48,6 +50,7 @@ def test_batch_statistics_are_those_of_the_batch_on_any_number_of_replicas():
     np.testing.assert_array_equal(sampler.sample(16), sampler.sample(16))
 
 
+@pytest.mark.slow
 def test_classes_come_in_turn_or_as_asked_for():
     sampler = make_sampler(1, classes=3, conditioning="acgan")
     in_turn = sampler.sample(12)

@@ -60,6 +60,7 @@ def test_the_search_finds_the_nearest_sample_of_a_linear_generator():
     np.testing.assert_allclose(found["distance"], [2.0, 0.5, 0.0], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_replicas(runs, tmp_path):
     folder = runs["points"]
     saved = saved_run.find_run(str(folder), {}, LIBRARY)
@@ -85,6 +86,7 @@ def test_the_dataset_of_the_run_is_scored_in_its_order(digits, tmp_path):
     assert found["label"][:10] == [str(digit) for digit in range(10)]
 
 
+@pytest.mark.slow
 def test_images_of_a_folder_are_named(digits, tmp_path):
     for label in range(10):
         (tmp_path / "images" / str(label)).mkdir(parents=True)
@@ -118,6 +120,7 @@ def test_mistakes_are_one_line(runs, digits, tmp_path, capsys):
     assert "needs a label of one of 10 classes for each example" in labels_missing
 
 
+@pytest.mark.slow
 def test_the_critic_is_exported(digits, tmp_path):
     assert call_main("--mode=export", f"--model_dir={digits}", f"--output={tmp_path}/out") == 0
     signature = tf.saved_model.load(f"{tmp_path}/out/saved_model").signatures["critic"]

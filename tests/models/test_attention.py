@@ -46,6 +46,7 @@ def test_attention_is_at_the_size_of_the_features_in_both_networks(size):
         assert [layer.name for layer in network.layers].count("attention_add") == 1
 
 
+@pytest.mark.slow
 def test_networks_are_initially_those_without_attention():
     inputs = random(2, 6), random(2, 32, 32, 3)
     pairs = zip(build(attention=8), build(attention=0), inputs, strict=True)
@@ -58,6 +59,7 @@ def test_networks_are_initially_those_without_attention():
         assert np.abs(network(x) - plain(x)).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalization", ["layer", "none"])
 def test_scores_do_not_depend_on_other_examples_and_have_second_derivatives(normalization):
     _, critic = build(attention=8, critic_normalization=normalization, activation="tanh")
@@ -93,6 +95,7 @@ def test_bfloat16_keeps_the_softmax_and_the_scale_in_float32():
     assert critic(random(2, 32, 32, 3)).dtype == tf.float32
 
 
+@pytest.mark.slow
 def test_gradients_on_four_replicas_are_those_on_one():
     images = random(8, 32, 32, 3)
 

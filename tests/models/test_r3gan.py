@@ -79,6 +79,7 @@ def test_shapes(shape, fused):
     assert critic(samples).shape == (3, 1)
 
 
+@pytest.mark.slow
 def test_the_number_of_weights():
     width, latents, colors, depth = 16, 6, 3, 2
     channels = [width, 2 * width, 4 * width, 8 * width]
@@ -91,6 +92,7 @@ def test_the_number_of_weights():
     assert critic.count_params() == shared + channels[-1] + 1
 
 
+@pytest.mark.slow
 def test_residual_branches_are_initially_zero_and_the_critic_linear():
     _, critic = build(width=16)
     first, second = random(2, 32, 32, 3), random(2, 32, 32, 3, seed=1)
@@ -131,6 +133,7 @@ def test_critic_normalization_is_an_error():
         build(critic_normalization="layer")
 
 
+@pytest.mark.slow
 def test_a_network_is_restored_from_a_keras_file(tmp_path):
     for model, inputs in zip(build(width=16), (random(2, 6), random(2, 32, 32, 3)), strict=True):
         path = str(tmp_path / f"{model.name}.keras")

@@ -272,6 +272,7 @@ def test_fused_networks_equal_plain_networks(size):
             assert relative(ours, theirs) < 1e-4
 
 
+@pytest.mark.slow
 def test_fused_and_plain_networks_share_checkpoints(tmp_path):
     plain, fused = build(fused_resampling=False), build(fused_resampling=True)
     for model in plain:

@@ -53,6 +53,7 @@ def test_the_program_continues_the_run(tmp_path, capsys):
         assert len(state) >= len(terms["replaced"]) > 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_empty_is_refused(tmp_path, capsys):
     train_tiny(tmp_path / "run", **SETTINGS, train_steps=5)
     (tmp_path / "loop").mkdir()
@@ -63,6 +64,7 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path, capsys):
     assert [path.name for path in (tmp_path / "loop").iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.slow
 def test_without_jax_it_is_one_line(tmp_path, capsys, monkeypatch):
     train_tiny(tmp_path, **SETTINGS, train_steps=5)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

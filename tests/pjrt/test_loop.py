@@ -46,6 +46,7 @@ def assert_close(one, other, tolerance):
         assert np.linalg.norm(theirs - ours) <= tolerance * np.linalg.norm(ours), part
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     schedules = {
         "learning_rate_schedule": "cosine",
@@ -109,6 +110,7 @@ class Spoiler(Hook):
             self.weight.assign(tf.fill(self.weight.shape, float("nan")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reaction", ["rollback", "stop"])
 def test_a_loop_that_is_not_finite_goes_back_or_stops(tmp_path, reaction):
     settings = TINY | COMMON | {"train_steps": 20, "checkpoint_interval": 5, "cpu_replicas": 2}
@@ -126,6 +128,7 @@ def test_a_loop_that_is_not_finite_goes_back_or_stops(tmp_path, reaction):
         assert not run.state.not_finite()
 
 
+@pytest.mark.slow
 def test_an_error_of_a_device_is_one_line(tmp_path, monkeypatch):
     def fail(program, arguments):
         raise client.RuntimeFailure("RESOURCE_EXHAUSTED: Out of memory")
@@ -135,6 +138,7 @@ def test_an_error_of_a_device_is_one_line(tmp_path, monkeypatch):
         train_tiny(tmp_path, runtime="pjrt", train_steps=5)
 
 
+@pytest.mark.slow
 def test_a_program_that_is_rejected_is_one_line(tmp_path, monkeypatch):
     def fail(*arguments):
         raise client.RuntimeFailure("INVALID_ARGUMENT: it is too large")
@@ -144,6 +148,7 @@ def test_a_program_that_is_rejected_is_one_line(tmp_path, monkeypatch):
         train_tiny(tmp_path, runtime="pjrt", train_steps=5)
 
 
+@pytest.mark.slow
 def test_state_that_differs_between_devices_is_named(tmp_path, monkeypatch, caplog):
     original = PjrtLoop._warn_of_differences
 
@@ -166,6 +171,7 @@ def test_state_that_differs_between_devices_is_named(tmp_path, monkeypatch, capl
     assert caplog.text.count("is not the same on all devices") == 1
 
 
+@pytest.mark.slow
 def test_a_profile_is_written_for_tensorboard(tmp_path):
     train_tiny(tmp_path, runtime="pjrt", train_steps=10, profile_steps="3,4")
     (profile,) = tmp_path.glob("train/plugins/profile/*/*.xplane.pb")
@@ -188,6 +194,7 @@ class Recorder(Hook):
             self.weight.assign(tf.zeros_like(self.weight))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", [True, False])
 def test_hooks_see_and_change_the_state_if_they_say_so(tmp_path, reads):
     config = Config(

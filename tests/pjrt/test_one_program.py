@@ -56,6 +56,7 @@ def text_of(hlo):
     return re.sub(r"(?<=[a-z])_[0-9]+", "", client.hlo_text(hlo)).splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

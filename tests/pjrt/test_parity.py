@@ -237,6 +237,7 @@ def assert_close(ours, theirs, tolerance, without=()):
         assert np.linalg.norm(other - one) <= tolerance * np.linalg.norm(one), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in RUNS]
 )

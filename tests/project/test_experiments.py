@@ -102,6 +102,7 @@ def test_a_hard_network_of_the_paper_trains(path, tmp_path, monkeypatch):
     assert values["step"] == 1 and np.isfinite([*values.values()]).all()
 
 
+@pytest.mark.slow
 def test_the_file_of_the_paper_has_networks_of_101_layers():
     resnet101 = loading.load_code("model", str(ROOT / "examples" / "paper" / "resnet101.py")).module
     design = Design(

@@ -39,6 +39,7 @@ def test_runs_that_cannot_be_checked_are_reported(tmp_path, capsys):
     assert all(message in line for message, line in zip(expected, found, strict=True))
 
 
+@pytest.mark.slow
 def test_a_run_is_checked_at_its_newest_checkpoint(tmp_path, capsys):
     train_tiny(tmp_path, dataset="gaussians_8", train_steps=5)
     assert main([str(tmp_path)]) == 0

@@ -30,6 +30,7 @@ def build(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_site_has_every_page_and_every_public_name(tmp_path):
     """Every link and every anchor is checked, because mkdocs.yml says `strict`."""
     done = build(ROOT, "--site-dir", tmp_path)

@@ -51,6 +51,7 @@ def test_the_halves_of_a_table_are_all_of_its_rows():
     assert not tables.halves(people(101), seed=1)[0].equals(first)
 
 
+@pytest.mark.slow
 def test_the_judge_sees_what_is_wrong_with_samples():
     train, test = tables.halves(people(), seed=0)
     data = tables.judge(train, train, test, "member")
@@ -170,6 +171,7 @@ def test_the_program_writes_reads_and_compares(tmp_path, monkeypatch, capsys):
 # The toy of 1,000 modes.
 
 
+@pytest.mark.slow
 def test_examples_have_equally_frequent_triples_that_the_classifier_finds():
     examples = thousand_modes.make_examples(10_000, seed=0)
     assert examples.shape == (10_000, 8, 8, 3) and examples.max() == 16

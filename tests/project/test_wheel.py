@@ -97,6 +97,7 @@ def test_the_wheel_holds_wgan_gp_and_nothing_of_a_generic_name(wheel):
     assert not packaged
 
 
+@pytest.mark.slow
 def test_installed_names(installed):
     output = installed(
         "import importlib.util\n"

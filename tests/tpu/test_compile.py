@@ -115,6 +115,7 @@ def plain(tmp_path_factory):
     return compile_report(folder, "v5e-1", **TOY, batch_size=256, n_critic=1)["programs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_critic", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_every_critic_step_of_a_loss_that_pairs_samples_is_counted(tmp_path, plain, n_critic):
     """Such a generator step needs the real examples of the last critic step."""
@@ -178,6 +179,7 @@ def test_a_wider_network_has_higher_estimates(tmp_path, toy):
     assert updates == {("update of weights", "update")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["resident", pytest.param("sent", marks=pytest.mark.slow)])
 def test_the_loop_of_a_slice_computes_the_updates_of_one_replica(data):
     """Runs 10 iterations on 8 virtual CPU devices, with gradient descent and the same batches."""
@@ -204,6 +206,7 @@ def lower(library=LIBRARY, **settings):
     return program, program.lower()
 
 
+@pytest.mark.slow
 def test_launches_and_bytes_are_counted(monkeypatch):
     """Five iterations have two critic steps each, with two points for each of 8 replicas."""
     _, loop = lower()
@@ -232,6 +235,7 @@ class Table(tf.keras.layers.Layer):
         return x + tf.reduce_mean(self.table)
 
 
+@pytest.mark.slow
 def test_tensors_that_a_program_captures_are_sent_with_each_launch():
     """Such a tensor is a mistake, which the report shows."""
     _, plain = lower()
@@ -239,6 +243,7 @@ def test_tensors_that_a_program_captures_are_sent_with_each_launch():
     assert captured.launch_bytes - plain.launch_bytes == 4 * 1000
 
 
+@pytest.mark.slow
 def test_images_are_sent_as_levels_and_resident_images_as_indices(tmp_path):
     """cifar10 is not prepared here, so its number of images is assumed."""
     images = {"dataset": "cifar10", "data_dir": str(tmp_path), "random_flips": True}
@@ -539,6 +544,7 @@ def test_errors_name_the_layer_that_a_tpu_does_not_support(tmp_path, layer, mess
         assert "troublesome" in text.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("arguments", marks=pytest.mark.slow), "temporaries"])
 def test_the_error_for_a_large_batch_contains_a_batch_size_that_fits(tmp_path, kind):
     """Compiles a program that requires 8 MiB per example, but little memory to compile."""

@@ -138,6 +138,7 @@ def check_programs(function) -> collections.Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_RUNS)
 def test_the_training_loop_passes_the_bridge(name):
     run, function = traced_loop(name)
@@ -358,6 +359,7 @@ def test_a_run_is_resumed_exactly_and_moved_between_strategies(tmp_path):
     assert largest_difference(after_10, resumed.run()) < 1e-5
 
 
+@pytest.mark.slow
 def test_the_loop_on_four_cores_equals_the_host_loop_on_one_device(tmp_path):
     """Ten iterations; the examples are held in the memory of each core."""
     # Adam amplifies the rounding errors of ReLU; see docs/numerics.md.
@@ -371,6 +373,7 @@ def test_the_loop_on_four_cores_equals_the_host_loop_on_one_device(tmp_path):
         assert np.linalg.norm(ours - others) <= 1e-4 * np.linalg.norm(others) + 1e-6
 
 
+@pytest.mark.slow
 def test_a_loss_scaled_by_the_batch_of_a_replica_is_found(tmp_path):
     """The optimizer sums such gradients to twice the right value."""
 

@@ -66,6 +66,7 @@ def test_micro_batches_have_the_gradient_of_the_batch(network, settings):
         assert terms_found == pytest.approx(terms, rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_a_critic_step_has_the_samples_of_the_whole_batch():
     """Batch normalization in the generator does not change a critic step, to 1e-6 of its norm."""
     config = dataclasses.replace(IMAGES, generator_normalization="batch")

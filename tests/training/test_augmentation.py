@@ -152,6 +152,7 @@ def second_order(compute, *policy):
     return differentiate(IMAGES)
 
 
+@pytest.mark.slow
 def test_transformations_are_differentiable_twice(compute):
     """dD/dx is c T'T x, of norm c |T x| if T'T is a projection."""
     gradient, _, transformed = second_order(compute, "translation", "cutout")

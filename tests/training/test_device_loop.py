@@ -120,6 +120,7 @@ def test_a_resumed_device_loop_continues_exactly(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_xla_runs_the_device_loop_with_the_same_result(tmp_path):
     # Adam amplifies the rounding errors of ReLU; see docs/numerics.md.
     settings = {**DIGITS, "activation": "tanh", "train_steps": 10, "steps_per_loop": 5}
@@ -145,6 +146,7 @@ def make_device_loop(config, reduce_over_replicas=losses.reduce_over_replicas):
     return loop, elements, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "launches"), [(2**25, 1), (2 * 16 * 4, 6)])
 def test_means_are_reduced_once_per_launch(limit, launches, monkeypatch):
     monkeypatch.setattr(loop_input, "MAX_ELEMENT_BYTES", limit)
@@ -161,6 +163,7 @@ def test_means_are_reduced_once_per_launch(limit, launches, monkeypatch):
     assert int(state.iteration) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["critic", "generator"])
 def test_the_first_iteration_that_is_not_finite_is_reported(place):
     """The loop runs to its end, and no weight is updated after that iteration."""

@@ -199,6 +199,7 @@ def test_the_probe_does_not_change_the_run(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_diagnostics_are_the_same_on_any_number_of_replicas(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "EXAMPLES", PROBED_EXAMPLES)
     results = []

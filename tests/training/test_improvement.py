@@ -73,6 +73,7 @@ def train(path, *hooks, **settings):
     return training.make_trainer(open_run(config), hooks=hooks).run()
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_training_ends_without_improvement(tmp_path, caplog):
     assert train(tmp_path, **BEST) is None
     assert numbers(tmp_path / "checkpoints") == [6, 7]
@@ -87,6 +88,7 @@ def test_the_best_checkpoint_is_kept_and_training_ends_without_improvement(tmp_p
     assert numbers(tmp_path / "checkpoints/best") == [8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_at", [4, 6, 7])
 def test_a_killed_run_ends_like_an_uninterrupted_one(tmp_path, killed_at):
     """The checkpoint of every second evaluation is lost with the process."""
@@ -101,6 +103,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(tmp_path, killed_at):
     assert differences(tmp_path / "whole", tmp_path / "killed", 7) == []
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_of_a_later_time_is_replaced(tmp_path, monkeypatch):
     """The run goes on from an older state, because its newer checkpoints were lost."""
     train(tmp_path, stop_step=3, keep_best="wasserstein", keep_checkpoints=5)
@@ -115,6 +118,7 @@ def test_the_best_checkpoint_of_a_later_time_is_replaced(tmp_path, monkeypatch):
     assert numbers(tmp_path / "checkpoints/best") == [4]
 
 
+@pytest.mark.slow
 def test_a_metric_whose_large_values_are_best(tmp_path, monkeypatch):
     monkeypatch.setattr(
         run.Run,
@@ -136,6 +140,7 @@ def test_a_metric_whose_large_values_are_best(tmp_path, monkeypatch):
         train(tmp_path / "other", keep_best="wasserstein")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["6", "best", "latest"])
 def test_modes_use_the_checkpoint_that_the_command_line_names(tmp_path, capsys, given):
     train(tmp_path / "run", **BEST)

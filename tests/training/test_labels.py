@@ -91,6 +91,7 @@ def assert_labels_were_correct(terms):
         assert np.mean(value) > 0 if name.endswith("labels") else np.max(value) < 1e-4, name
 
 
+@pytest.mark.slow
 def test_subclassed_networks_get_labels_in_both_steps():
     strategy = strategy_over(2)
     loop = make_loop(make_step(strategy), strategy, n_critic=2)

@@ -57,6 +57,7 @@ def events(tmp_path_factory):
     return events_of(path)
 
 
+@pytest.mark.slow
 def test_every_chart_of_the_layout_has_curves(events):
     (value,) = [value for tag, value in events if tag == "custom_scalars__config__"]
     layout = layout_pb2.Layout.FromString(tf.make_ndarray(value.tensor).item())
@@ -108,6 +109,7 @@ class LossesOnly:
         losses.clip_weights(weights, 0.1)
 
 
+@pytest.mark.slow
 def test_an_objective_with_losses_only_can_be_trained(tmp_path):
     losses = types.SimpleNamespace(
         **{**vars(LIBRARY.losses), "GanObjective": lambda **settings: LossesOnly()}

@@ -174,6 +174,7 @@ def config_of(path, **settings):
     return resolved(Config(model_dir=str(path), **settings))
 
 
+@pytest.mark.slow
 def test_the_run_stops_and_names_the_last_checkpoint(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=99)
     for _ in range(2):  # a restarted run continues from there and fails in the same way
@@ -192,6 +193,7 @@ def test_the_run_stops_and_names_the_last_checkpoint(tmp_path, spoiled):
     assert not (tmp_path / "owner.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic_step", [1, pytest.param(CRITIC_STEP, marks=pytest.mark.slow)])
 def test_a_rollback_continues_from_the_last_checkpoint_with_different_noise(
     tmp_path, spoiled, capsys, critic_step
@@ -217,6 +219,7 @@ def test_a_rollback_continues_from_the_last_checkpoint_with_different_noise(
     assert run.checkpoints.rollbacks == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_its_lock_does_not_roll_back(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=1)
     newcomer, lines = RunLock(f"{tmp_path}/owner.json"), []

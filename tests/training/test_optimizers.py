@@ -144,6 +144,7 @@ def test_features_that_training_has_itself_are_refused(optimizer, message):
 RUN = {"train_steps": 3, "steps_per_loop": 1, "checkpoint_interval": 1, "sample_interval": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamw", "rmsprop", "lion"])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, name):
     settings = {**SETTINGS[name][0], **RUN, "optimizer": name, "gradient_clip_norm": 0.5}
@@ -156,6 +157,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, name):
     assert differences(tmp_path / "whole", tmp_path / "adam", 3)
 
 
+@pytest.mark.slow
 def test_a_run_with_optimizers_of_python(tmp_path, capsys):
     def train(path, **settings):
         config = Config(model_dir=str(path), **{**TINY, **RUN, **settings})

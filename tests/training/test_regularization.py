@@ -285,6 +285,7 @@ def test_a_layer_keeps_its_regularizer_and_its_method():
     assert len(network.network.losses) == 1  # Keras's own list
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

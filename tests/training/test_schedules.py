@@ -67,6 +67,7 @@ def test_the_default_is_linear_to_zero(jit_compile):
         assert float(schedule(update)) == float(before(update))
 
 
+@pytest.mark.slow
 def test_a_summary_contains_the_rates_of_the_schedule(tmp_path):
     settings = {"learning_rate_schedule": "cosine", "schedule_steps": 5}
     settings |= {"learning_rate_end": 0.5, "summary_interval": 5}

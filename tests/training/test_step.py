@@ -114,6 +114,7 @@ RESNET_ACGAN = {**RESNET, **ACGAN}
 RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "layer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "settings"),
     [
@@ -148,6 +149,7 @@ R3GAN_AUGMENTED = {**R3GAN, "augment": "diffaugment", "accumulate": 2}
 ORIGINAL = {"augment": "diffaugment", "augment_penalty": "original", "accumulate": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "settings"),
     [
@@ -215,6 +217,7 @@ def with_a_gather(generator):
     return tf.keras.Model(latents, generator(latents) + Gathered()(latents))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["projection", "own"])
 def test_three_conditional_iterations_are_those_of_an_independent_adam(kind):
     """Class batch-norm gathers its scales, and so may a user's network: rows that repeat add up."""
@@ -292,6 +295,7 @@ class Recorder:
             tf.py_function(lambda x, name=name: self.seen[name].append(x.numpy()), [tensor], [])
 
 
+@pytest.mark.slow
 def test_an_iteration_is_n_critic_fresh_batches_and_one_generator_step():
     replicas = 2
     # So few relu may all be zero, for several latents.
@@ -383,6 +387,7 @@ def test_weight_clipping_holds_after_an_update():
     assert max(np.abs(weight).max() for weight in weights(step.state.generator)) > 0.02
 
 
+@pytest.mark.slow
 def test_compiled_steps_compute_the_same():
     """Tests one objective; tests/losses/test_xla.py tests the others."""
 

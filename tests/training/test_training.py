@@ -87,6 +87,7 @@ def read_metrics(path):
         return [json.loads(line) for line in file]
 
 
+@pytest.mark.slow
 def test_run_directory(tmp_path):
     path = f"ram:/{tmp_path}/run"
     _, writer = train_tiny(path, train_steps=12, dataset="digits", **EVERY_5)
@@ -136,6 +137,7 @@ RECIPE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -213,6 +215,7 @@ class StopAt(Writer):
             os.kill(os.getpid(), self._number)
 
 
+@pytest.mark.slow
 def test_a_signal_stops_after_the_loop_and_saves(tmp_path):
     settings = {**TINY, "checkpoint_interval": 0, "summary_interval": 0, "sample_interval": 0}
     config = Config(model_dir=str(tmp_path), train_steps=50, **settings)
@@ -243,6 +246,7 @@ def copied(finished, tmp_path):
     return shutil.copytree(finished[0].directory.path, tmp_path / "copied")
 
 
+@pytest.mark.slow
 def test_a_finished_run_stays_as_it_is(finished):
     path = pathlib.Path(finished[0].directory.path)
     before = snapshot_files(path)
@@ -402,6 +406,7 @@ def test_console_says_where_it_begins(step, line):
 TOY = {"train_steps": 2, "steps_per_loop": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -523,6 +528,7 @@ def test_intervals_trigger_on_crossing():
     assert not crossed(0, 0, 100)
 
 
+@pytest.mark.slow
 def test_a_profile_is_written_of_the_iterations_asked_for(tmp_path):
     settings = {"sample_interval": 0, "summary_interval": 0}
     train_tiny(tmp_path, train_steps=15, profile_steps="7,8", **settings)
@@ -585,6 +591,7 @@ def test_waiting_for_data_is_seen():
     assert waited.dtype == tf.float64 and waited > 0.05
 
 
+@pytest.mark.slow
 def test_steps_depend_on_the_clock_that_is_read_when_their_batch_arrives():
     """Otherwise a single core reads it after the step, which then counts as waiting."""
     config = Config(**{**TINY, "dataset": "digits"})

@@ -63,6 +63,7 @@ def transferred(folder, source, **settings):
     return opened
 
 
+@pytest.mark.slow
 def test_ten_classes_are_transferred_to_five(ten_classes, five_classes, tmp_path, capsys):
     source, trained = ten_classes
     new = transferred(tmp_path, source, **five_classes, generator_ema_decay=0.5, cpu_replicas=2)

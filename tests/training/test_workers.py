@@ -319,6 +319,7 @@ def test_processes_of_different_runs_are_refused(column, message):
         workers.check_same_run(peers, 100, {"names": "a", "classes": "b"}, False, 5)
 
 
+@pytest.mark.slow
 def test_processes_with_different_directories_are_refused(tmp_path):
     """The other process finds no checkpoint."""
     settings = {"steps_per_loop": 2, "learning_rate_schedule": "constant"}
