@@ -384,6 +384,10 @@ _DAYS = pd.Series(pd.to_datetime("2020-01-05") + pd.to_timedelta(np.arange(200),
         (np.arange(200) / 7, np.arange(200) + 90),
         (np.arange(200) / 7, np.round(np.arange(200) / 7 + 0.1, 1)),
         (_DAYS + pd.to_timedelta(np.arange(200) % 24, unit="h"), _DAYS + pd.Timedelta("2D")),
+        (
+            (_DAYS + pd.to_timedelta(np.arange(200) % 24, unit="h")).dt.tz_localize("Asia/Tokyo"),
+            (_DAYS + pd.Timedelta("2D")).dt.tz_localize("Asia/Tokyo"),
+        ),
     ],
 )
 def test_at_most_is_exact_for_all_types(low, high):

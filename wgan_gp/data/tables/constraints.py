@@ -152,8 +152,7 @@ class AtMost(Constraint):
         """Returns values that the second column can have, which are not less than `least`."""
         fine, own = self.type, self.second
         if isinstance(fine, DateType) and isinstance(own, DateType):
-            step = UNITS[own.unit] // UNITS[fine.unit]
-            return -(-values // step) * step
+            return values if fine.unit == own.unit else self._next_dates(values)
         places = _decimals(own)
         if places is None:
             return values
@@ -162,6 +161,21 @@ class AtMost(Constraint):
             return -(-values // step) * step
         nearest = np.round(values, places)  # real numbers are not exact
         return np.where(nearest < least, np.round(nearest + 10.0**-places, places), nearest)
+
+    def _next_dates(self, values: np.ndarray) -> np.ndarray:
+        """Returns the first dates of the second column's unit that are not before `values`.
+
+        The types convert, because days are those of a time zone, which are not 24 hours of UTC.
+        """
+        fine, own = self.type, self.second
+        assert fine is not None and own is not None, "the constraint is fitted"
+        none_missing = np.zeros([len(values)], bool)
+
+        def dates(units: np.ndarray) -> np.ndarray:
+            return fine.parse(own.to_series(units, none_missing))
+
+        units = own.parse(fine.to_series(values, none_missing).astype(own.dtype))
+        return np.where(dates(units) < values, dates(units + 1), values)
 
     def _check_present(self, frame: pd.DataFrame, flag: str) -> None:
         present = frame[list(self.columns)].notna().all(axis=1).to_numpy(bool)
