@@ -42,6 +42,7 @@ ENDINGS |= {"npy": ".npy", "csv": ".csv", "parquet": ".parquet"}
 
 
 def _check_class(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
+    """Raises UserError if --sample_class is no class of the run; see `check`."""
     if spec.table is not None and None not in (settings.sample_class, settings.sample_conditions):
         raise UserError(
             "--sample_class and --sample_conditions are given", "give one of them, such as a=b"
