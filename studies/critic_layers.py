@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 import losses
-from tests.fuzz.forks import run_in_fork
+from tests.helpers.forks import run_in_fork
 
 KERNELS = pathlib.Path(__file__).parents[1] / "tests" / "tpu" / "tpu_kernels.txt"
 # What a finding of check_critic means for the table; other findings do not concern the layer.

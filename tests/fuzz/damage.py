@@ -23,15 +23,15 @@ import shutil
 import sys
 import tempfile
 import unittest.mock
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 import tqdm
 
 import train
+from tests.helpers.forks import Main, ProcessResult, run_in_fork
 
 from .corruptions import corrupt
-from .forks import ProcessResult, run_in_fork
 from .results import (
     READ_VALUES,
     SUMMARY_INTERVAL,
@@ -149,15 +149,15 @@ class Fuzz:
         path: pathlib.Path,
         dataset: str,
         *arguments: str,
-        target: Callable[[list[str]], int] | None = None,
+        main: Main = train.main,
     ) -> ProcessResult:
         flags = [flag.replace("RUN", str(path)) for flag in (*USES[use], *arguments)]
-        return run_in_fork([f"--model_dir={path}", f"--dataset={dataset}", *flags], target)
+        return run_in_fork([f"--model_dir={path}", f"--dataset={dataset}", *flags], main)
 
     def _prepare(self, dataset: str) -> None:
         """Trains a run that is killed, uses it in every way, and resumes a copy to its end."""
         original, resumed = self._folder / dataset, self._folder / f"{dataset}-resumed"
-        result = self._use("resume", original, dataset, target=_train_until_killed)
+        result = self._use("resume", original, dataset, main=_train_until_killed)
         if result.status != KILLED_STATUS:
             raise RuntimeError(f"the run ended with status {result.status}: {result.err}")
         for use in USES:

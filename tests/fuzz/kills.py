@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing.process
-import os
 import pathlib
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,8 +22,8 @@ from collections.abc import Sequence
 import tqdm
 
 import train
+from tests.helpers.forks import Fork
 
-from .forks import forkserver
 from .results import differences
 
 # The run writes after every loop, so that many kills interrupt a write.
@@ -66,40 +65,30 @@ def survive(
         # One kill in four may come before the process has saved anything.
         early = kill % 4 == 0 and number == signal.SIGKILL
         deadline = time.monotonic() + (rng.uniform(0, 4) if early else math.inf)
-        while run.is_alive() and newest(killed) == before and time.monotonic() < deadline:
+        while run.poll() is None and newest(killed) == before and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.1))
-        os.kill(run.pid, number)
-        run.join()
+        run.send_signal(number)
+        status = run.wait()
         expected = -number if number == signal.SIGKILL else 128 + number
-        if run.exitcode != expected:
-            return [f"the run ended with status {run.exitcode} after {kill} kills"]
+        if status != expected:
+            return [f"the run ended with status {status} after {kill} kills"]
     if not 0 < newest(killed) < train_steps:
         return [f"the run was killed last after {newest(killed)} of {train_steps} iterations"]
     finish(killed, flags)
     return differences(reference, killed, train_steps)
 
 
-def start(model_dir: pathlib.Path, arguments: list[str]) -> multiprocessing.process.BaseProcess:
+def start(model_dir: pathlib.Path, arguments: list[str]) -> Fork:
     """Starts the program in a process that has already imported TensorFlow."""
-    run = forkserver().Process(target=_run, args=([f"--model_dir={model_dir}", *arguments],))
-    run.start()
-    return run
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return Fork(train.main, [f"--model_dir={model_dir}", *arguments], **silent)
 
 
 def finish(model_dir: pathlib.Path, arguments: list[str]) -> None:
     """Runs the program to its end."""
-    run = start(model_dir, arguments)
-    run.join()
-    if run.exitcode:
-        raise RuntimeError(f"the run ended with status {run.exitcode}")
-
-
-def _run(arguments: list[str]) -> None:
-    with open(os.devnull, "w") as null:
-        os.dup2(null.fileno(), 1)
-        os.dup2(null.fileno(), 2)
-    sys.exit(train.main(["train.py", *arguments]))
+    if status := start(model_dir, arguments).wait():
+        raise RuntimeError(f"the run ended with status {status}")
 
 
 def newest(model_dir: pathlib.Path) -> int:

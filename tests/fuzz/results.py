@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from .forks import ProcessResult
+from tests.helpers.forks import ProcessResult
 
 ROOT = pathlib.Path(__file__).parents[2]
 SUMMARY_INTERVAL = 5  # iterations between summaries and between checkpoints

@@ -7,7 +7,9 @@ import signal
 
 import pytest
 
-from . import corruptions, damage, forks, kills, results
+from tests.helpers import forks
+
+from . import corruptions, damage, kills, results
 
 
 @pytest.mark.slow

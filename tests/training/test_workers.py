@@ -4,27 +4,25 @@ import contextlib
 import dataclasses
 import json
 import os
-import pathlib
 import re
 import signal
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
 
+from tests.helpers.forks import Fork, start_program
 from tests.helpers.runs import (
     TINY,
-    lean_path,
     open_run,
     resolved,
     train_config,
     train_tiny,
     without_tracing,
 )
+from tests.training import worker
 from tests.training.worker import weights_of
 from wgan_gp.app import training
 from wgan_gp.app.run_errors import explain_error
@@ -33,8 +31,6 @@ from wgan_gp.errors import UserError
 from wgan_gp.runtime import cluster as workers
 from wgan_gp.runtime import devices as runtime_devices
 from wgan_gp.runtime.devices import connect
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def free_addresses(count):
@@ -56,29 +52,13 @@ def start(tmp_path, train_steps, directories=("run", "run"), **settings):
     addresses = free_addresses(len(directories))
     processes = []
     for index, directory in enumerate(directories):
-        path = [str(ROOT)] if settings.get("runtime") == "pjrt" else [lean_path(), str(ROOT)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         if len(directories) > 1:
             environment["TF_CONFIG"] = tf_config(addresses, index)
         weights = tmp_path / f"weights-{len(directories)}-{index}.npz"
-        command = [
-            sys.executable,
-            "-m",
-            "tests.training.worker",
-            str(tmp_path / directory),
-            str(weights),
-        ]
-        processes.append(
-            subprocess.Popen(
-                [*command, str(train_steps), json.dumps(settings)],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        arguments = [str(tmp_path / directory), str(weights), str(train_steps)]
+        arguments.append(json.dumps(settings))
+        processes.append(Fork(worker.main, arguments, environment=environment))
     return processes
 
 
@@ -383,16 +363,11 @@ def test_another_program_at_the_port_of_a_peer_causes_a_timeout(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         addresses = [*free_addresses(1), f"127.0.0.1:{stranger.getsockname()[1]}"]
         environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0)}
-        result = subprocess.run(
-            [sys.executable, "train.py", "--start_timeout=8", f"--model_dir={tmp_path}/run"],
-            cwd=ROOT,
-            env={**environment, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": lean_path()},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    assert result.returncode == -signal.SIGKILL
-    assert f"{addresses[1]}) responded as this program within --start_timeout=8" in result.stderr
+        arguments = ["--start_timeout=8", f"--model_dir={tmp_path}/run"]
+        with start_program(*arguments, environment=environment) as program:
+            _, error = program.communicate(timeout=120)
+            assert program.returncode == -signal.SIGKILL
+    assert f"{addresses[1]}) responded as this program within --start_timeout=8" in error
 
 
 def test_an_error_of_this_machine_is_not_reported_as_a_lost_peer():

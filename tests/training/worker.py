@@ -1,12 +1,12 @@
 """One of several processes that train together, for test_workers.py; saves its weights."""
 
 import json
-import sys
 
 import numpy as np
 import tensorflow as tf
 
 import wgan_gp
+from tests.helpers.forks import end_interpreter
 from wgan_gp.app import program
 from wgan_gp.config import Config
 from wgan_gp.writers.writer import Writer
@@ -28,7 +28,7 @@ def weights_of(state):
 
 @program.with_exit_status
 def main(argv):
-    model_dir, weights, train_steps, more = argv
+    _, model_dir, weights, train_steps, more = argv
     settings = {
         "model_width": 4,
         "model_depth": 1,
@@ -45,8 +45,4 @@ def main(argv):
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     np.savez(weights, *weights_of(result.run.state))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return end_interpreter(0)  # the servers of gRPC and jax end here, too
