@@ -16,7 +16,8 @@ from absl import flags as absl_flags
 import flags
 import losses
 import wgan_gp
-from tests.helpers.runs import call_main, lean_path, resolved
+from tests.helpers.forks import Fork, main_program, start_program
+from tests.helpers.runs import call_main, lean_path, resolved, without_tracing
 from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
@@ -391,17 +392,13 @@ def test_run_directory_that_cannot_be_written(tmp_path, capsys):
 
 TINY_RUN = ["--dataset=swiss_roll", "--model_width=4", "--batch_size=8", "--steps_per_loop=5"]
 TINY_RUN += ["--model_depth=1", "--n_critic=1", "--sample_interval=0"]
+SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
-def start_training(tmp_path, *arguments, **options):
+def start_training(tmp_path, start=start_program, **streams):
     """A program that has begun to train, and would for long."""
     settings = [f"--model_dir={tmp_path}", "--train_steps=100000000", "--summary_interval=5"]
-    program = subprocess.Popen(
-        [*arguments, sys.executable, "train.py", *settings, *TINY_RUN],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": lean_path()},
-        **{"stderr": subprocess.DEVNULL, **options},
-    )
+    program = start(*settings, *TINY_RUN, **{**SILENT, **streams})
     metrics = tmp_path / "metrics.jsonl"
     deadline = time.monotonic() + 300
     while not (metrics.exists() and metrics.read_text()):
@@ -410,13 +407,23 @@ def start_training(tmp_path, *arguments, **options):
     return program
 
 
+def start_under_nohup(*arguments, **options):
+    return Fork(ignoring_hangups, arguments, **options)
+
+
+def ignoring_hangups(argv):
+    """Runs the program with what it inherits from nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return main_program(argv)
+
+
 def saved(path):
     return list((path / "checkpoints").glob("ckpt-*.json"))
 
 
 @pytest.mark.slow
 def test_sigterm_saves_and_exits_with_143_and_sighup_under_nohup_stops_nothing(tmp_path):
-    with start_training(tmp_path, "nohup", stdout=subprocess.DEVNULL) as program:
+    with start_training(tmp_path, start_under_nohup) as program:
         program.send_signal(signal.SIGHUP)
         size = len((tmp_path / "metrics.jsonl").read_text())
         while len((tmp_path / "metrics.jsonl").read_text()) <= size + 1000:
@@ -511,34 +518,48 @@ def test_output_that_cannot_be_written_is_lost(arguments, status, told):
     assert (done.returncode, done.stderr) == (status, told)
 
 
+def arguments_of_short_run(path):
+    return [f"--model_dir={path}", *TINY_RUN, "--train_steps=20", "--summary_interval=5"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("redirection", "told"),
-    [
-        (">&- 2>&-", ""),
-        (">/dev/full 2>{err}", "warning: stdout cannot be written (No space left on device)"),
-        ("2>&1 | head -n 1", ""),
-    ],
-)
-def test_output_that_cannot_be_written_costs_no_training(tmp_path, redirection, told):
-    err = tmp_path / "err"
-    err.touch()
-    arguments = [*TINY_RUN, "--train_steps=20", "--summary_interval=5"]
-    command = f"{sys.executable} train.py --model_dir={tmp_path}/run {' '.join(arguments)}"
-    done = in_shell(f"{command} {redirection.format(err=err)}")
+@pytest.mark.parametrize("redirection", [">&- 2>&-", "2>&1 | head -n 1"])
+def test_streams_that_are_closed_cost_no_training(tmp_path, redirection):
+    """Modules keep the streams that they find on import, which a fork has behind it."""
+    arguments = " ".join(arguments_of_short_run(tmp_path))
+    done = in_shell(f"{sys.executable} train.py {arguments} {redirection}")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [path.name for path in saved(tmp_path / "run")] == ["ckpt-20.json"]
-    assert told in err.read_text() and "Traceback" not in err.read_text()
+    assert [path.name for path in saved(tmp_path)] == ["ckpt-20.json"]
+
+
+@pytest.mark.slow
+def test_output_to_a_full_disk_costs_no_training(tmp_path):
+    with (
+        open("/dev/full", "w") as full,
+        start_program(*arguments_of_short_run(tmp_path), stdout=full.fileno()) as program,
+    ):
+        _, error = program.communicate(timeout=300)
+        assert program.returncode == 0
+    assert "warning: stdout cannot be written (No space left on device)" in error
+    assert "Traceback" not in error
+    assert [path.name for path in saved(tmp_path)] == ["ckpt-20.json"]
 
 
 @pytest.mark.slow
 def test_a_result_that_cannot_be_printed_is_no_success(tmp_path):
-    assert call_main(f"--model_dir={tmp_path}", *TINY_RUN, "--train_steps=5") == 0
-    command = f"{sys.executable} train.py --mode=sample --model_dir={tmp_path}"
-    done = in_shell(f"{command} >/dev/full")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("warning: stdout cannot be written (No space left on device)\n")
-    assert in_shell(f"{command} --output={tmp_path}/a.png | true").returncode == 0
+    with without_tracing():
+        assert call_main(f"--model_dir={tmp_path}", *TINY_RUN, "--train_steps=5") == 0
+    arguments = ["--mode=sample", f"--model_dir={tmp_path}"]
+    with open("/dev/full", "w") as full, start_program(*arguments, stdout=full.fileno()) as program:
+        _, error = program.communicate(timeout=300)
+        assert program.returncode == 2
+    assert error.endswith("warning: stdout cannot be written (No space left on device)\n")
+    unread, pipe = os.pipe()
+    os.close(unread)  # as of a program that has ended
+    with start_program(*arguments, f"--output={tmp_path}/a.png", stdout=pipe) as program:
+        os.close(pipe)
+        program.communicate(timeout=300)
+        assert program.returncode == 0
 
 
 def test_keras_2_is_refused(monkeypatch, capsys, tmp_path):

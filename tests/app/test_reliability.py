@@ -20,10 +20,10 @@ import pytest
 import tensorflow as tf
 
 from tests.fuzz import results
+from tests.helpers.forks import start_program
 from tests.helpers.runs import (
     TINY,
     call_main,
-    lean_path,
     open_run,
     resolved,
     train_config,
@@ -51,17 +51,6 @@ def tiny(model_dir, *arguments):
     """Returns the flags of a tiny run."""
     flags = [f"--model_dir={model_dir}", "--model=mlp", "--model_width=4", "--model_depth=1"]
     return [*flags, "--latent_size=8", "--batch_size=16", "--n_critic=2", *arguments]
-
-
-def program(model_dir, *arguments, runtime="tensorflow", **options):
-    """Starts the real program on a tiny run."""
-    flags = tiny(model_dir, *arguments, f"--runtime={runtime}")
-    command = [sys.executable, "train.py", *flags]
-    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, **options}
-    environment = dict(os.environ)
-    if runtime == "tensorflow":
-        environment["PYTHONPATH"] = lean_path()
-    return subprocess.Popen(command, cwd=ROOT, env=environment, **options)
 
 
 @pytest.fixture(scope="module")
@@ -471,7 +460,7 @@ def test_a_second_signal_ends_a_long_loop_immediately(saved, tmp_path, runtime):
     shutil.copytree(saved[1].parent, tmp_path / "run")
     settings = {**TINY, **CONSTANT, "train_steps": 1_000_000, "steps_per_loop": 1_000_000}
     flags = [f"--{name}={value}" for name, value in settings.items()]
-    with program(tmp_path / "run", *flags, runtime=runtime) as run:
+    with start_program(*tiny(tmp_path / "run", *flags, f"--runtime={runtime}")) as run:
         while "training on" not in run.stderr.readline():
             assert run.poll() is None
         time.sleep(3)  # into the loop

@@ -148,7 +148,10 @@ def start_program(*arguments: str, **options) -> Fork:
 
 
 def main_program(argv: list[str]) -> int:
-    """Runs train.py from its first line on, and returns its exit status."""
+    """Runs train.py from its first line on, and returns its exit status.
+
+    The modules are imported already, so that those that keep sys.stderr have one that can fail.
+    """
     streams.ignore_output_errors()
     signals.exit_on_interrupt()
     return train.main(argv)

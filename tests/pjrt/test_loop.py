@@ -1,9 +1,6 @@
 """The loop on devices of jax: resumes, hooks, errors and profiles. See also test_parity.py."""
 
 import dataclasses
-import pathlib
-import subprocess
-import sys
 import threading
 
 import jax
@@ -11,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.helpers.forks import start_program
 from tests.helpers.runs import TINY, open_run, train_tiny
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
@@ -179,8 +177,9 @@ def test_a_profile_is_written_for_tensorboard(tmp_path):
     """Trains in a process of its own: jax's profiler crashes where libtpu has compiled."""
     settings = {**TINY, "runtime": "pjrt", "train_steps": 10, "profile_steps": "3,4"}
     flags = [f"--{name}={value}" for name, value in settings.items()]
-    program = [sys.executable, "train.py", *flags, f"--model_dir={tmp_path}"]
-    subprocess.run(program, cwd=pathlib.Path(__file__).parents[2], check=True)
+    with start_program(*flags, f"--model_dir={tmp_path}") as program:
+        _, error = program.communicate()
+        assert program.returncode == 0, error
     (profile,) = tmp_path.glob("train/plugins/profile/*/*.xplane.pb")
     assert b"xla" in profile.read_bytes().lower()
 
