@@ -185,7 +185,7 @@ RUNS = {
         8,
         {
             "model": "r3gan",
-            "penalty": "r1,r2",
+            "penalty": "r1",
             "adversarial_loss": "relativistic",
             "penalty_weight_end": 0.1,
         },
