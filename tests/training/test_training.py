@@ -141,12 +141,10 @@ RECIPE = {
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({**SCHEDULED, **HALF_LIFE, "dataset": "digits"}, id="schedules"),
-        pytest.param({**SCHEDULED, **HALF_LIFE, **RECIPE}, id="recipe", marks=pytest.mark.slow),
+        pytest.param({**SCHEDULED, **HALF_LIFE, **RECIPE}, id="recipe"),
         pytest.param(
             {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant", "augment": "diffaugment"},
             id="dcgan",
-            marks=pytest.mark.slow,
         ),
     ],
 )
