@@ -745,6 +745,23 @@ def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
     assert batch.examples.shape == (40, spec.table.size)
 
 
+@pytest.mark.parametrize("rare", ["other", "09", "1.5 m", "True"])
+def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, rare):
+    """As in the grades 9 to 12, of which a few rows of the training data have "other"."""
+    cells = [rare, *["9", "10", "11.50"] * 13]
+    for name, grades in (("train", cells), ("test", cells[1:]), ("twice", ["9", "10"] * 20)):
+        rows = "".join(f"{grade},{n / 2},x{n % 2}\n" for n, grade in enumerate(grades))
+        (tmp_path / f"{name}.csv").write_text(f"grade,size,size\n{rows}")
+    config = {"dataset": "array", "column_types": "auto", "data_dir": f"{tmp_path}/train.csv"}
+    settings = Config(**config, test_data_dir=f"{tmp_path}/test.csv")
+    data = find_dataset(settings)
+    held_out = data.open_held_out()
+    grades = data.spec.table.restore(held_out.examples.numpy())["grade"]
+    assert grades.tolist() == cells[1:]
+    (batch,) = score_data.read_path(f"{tmp_path}/twice.csv", data.spec, 40, settings)
+    assert data.spec.table.restore(batch.examples)["grade"].tolist() == ["9", "10"] * 20
+
+
 def test_every_metric_of_a_typed_table_is_explained(trained, path, capsys):
     data = [f"--data_dir={path}", "--dataset=array", "--column_types=auto"]
     assert call_main("--mode=evaluate", f"--model_dir={trained}", *data) == 0

@@ -109,7 +109,7 @@ def read_path(
             raise UserError(
                 f"{flag} is no table", "give a CSV or Parquet file like the training data"
             )
-        frame = open_frame(path, flag)[0]
+        frame = open_frame(path, flag, spec.table.texts)[0]
         used = Columns.of(
             column_names(frame), frame.shape[1], flag, settings or DataSettings(), required=False
         )

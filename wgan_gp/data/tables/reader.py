@@ -18,7 +18,7 @@ from ..sources.tables.columns import Columns
 from ..sources.tables.tables import SUFFIXES, column_names, is_table, open_frame
 from ..spec import DataSpec
 from .constraints import Constraint, constraints_of
-from .table import Table
+from .table import TEXT_TYPES, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +36,7 @@ class TableReader:
       flag: The name of the data for messages.
       frame: The rows.
       notes: What was guessed of a file, in a few words each.
+      path: The file, if it is one.
 
     Raises:
       UserError: If the table cannot be read.
@@ -45,7 +46,12 @@ class TableReader:
     bounded = False
 
     def __init__(
-        self, settings: DataSettings, flag: str, frame: pd.DataFrame, notes: tuple[str, ...] = ()
+        self,
+        settings: DataSettings,
+        flag: str,
+        frame: pd.DataFrame,
+        notes: tuple[str, ...] = (),
+        path: str | None = None,
     ):
         if settings.condition_columns is not None:
             raise UserError(
@@ -53,9 +59,15 @@ class TableReader:
                 "--column_types",
                 "omit it",
             )
-        self._flag, self._given, self._given_notes = flag, frame, notes
+        self._settings, self._flag, self._path = settings, flag, path
         self._seed = settings.seed
-        names = column_names(frame)
+        self._given_types = read_column_types(settings.column_types)
+        self._table: Table | None = None
+        self._use_rows(frame, notes)
+
+    def _use_rows(self, frame: pd.DataFrame, notes: tuple[str, ...]) -> None:
+        self._given, self._given_notes = frame, notes
+        settings, flag, names = self._settings, self._flag, column_names(frame)
         columns = Columns.of(names, len(names), flag, settings, required=True)
         kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
         self._frame = frame.iloc[:, kept]
@@ -67,8 +79,6 @@ class TableReader:
         self.notes = [*notes, *columns.notes]
         self._target = None if columns.label is None else columns.names[columns.label]
         self._trained_on = ~is_held_out(len(self._frame), settings.holdout)
-        self._given_types = read_column_types(settings.column_types)
-        self._table: Table | None = None
 
     @property
     def table(self) -> Table:
@@ -107,6 +117,12 @@ class TableReader:
     def use_spec(self, spec: DataSpec) -> None:
         """Maps rows to features as in the training data, or as at the beginning of the run."""
         assert spec.table is not None, "the training data is a typed table"
+        others = {
+            name for name, dtype in self._frame.dtypes.items() if str(dtype) not in TEXT_TYPES
+        }
+        if self._path is not None and spec.table.texts & others:
+            # Such as the grades 9 to 12, if "other" is only in the training data.
+            self._use_rows(*open_frame(self._path, self._flag, spec.table.texts))
         self._table = spec.table
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
@@ -134,7 +150,7 @@ class TableReader:
         return UnreadData(self._format, len(self._frame), True)
 
     def with_settings(self, settings: DataSettings) -> TableReader:
-        return TableReader(settings, self._flag, self._given, self._given_notes)
+        return TableReader(settings, self._flag, self._given, self._given_notes, self._path)
 
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         content = hashlib.sha256(self._frame.to_csv(index=False).encode())
@@ -204,7 +220,7 @@ def read_table(settings: DataSettings, flag: str) -> TableReader:
     if not tf.io.gfile.exists(path):
         raise UserError(f"{flag} does not exist", "check the path")
     frame, notes = open_frame(path, flag)
-    return TableReader(settings, flag, frame, notes)
+    return TableReader(settings, flag, frame, notes, path)
 
 
 def read_column_types(value: str | None) -> tuple[Mapping[str, Any], tuple[Constraint, ...]]:

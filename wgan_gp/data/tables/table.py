@@ -21,6 +21,7 @@ from .types import ColumnType, RealType, is_dtype, type_from_dict
 if TYPE_CHECKING:
     import pandas as pd
 
+TEXT_TYPES = ("object", "str", "string")  # of pandas, for columns of texts
 _MOST_COLUMNS = 2**12
 
 
@@ -100,6 +101,11 @@ class Table:
     def size(self) -> int:
         """The number of features D of an example."""
         return sum(encoder.size for encoder in self.encoders)
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """The names of the columns of the data that contained texts."""
+        return frozenset(name for name, dtype in self.given if dtype in TEXT_TYPES)
 
     @property
     def one_hot(self) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,7 @@ import decimal
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,11 +105,14 @@ def from_frame(
     return builder.finish(settings)
 
 
-def open_frame(path: str, flag: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def open_frame(
+    path: str, flag: str, texts: Collection[str] = ()
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Opens a table in a file with all of its types: numbers, texts, dates and missing values.
 
     Args:
       path, flag: See `open_table`.
+      texts: The names of columns of a text file whose cells are texts, even if all are numbers.
 
     Returns:
       The rows, with the names of the columns, and what was guessed, in a few words each.
@@ -125,23 +128,32 @@ def open_frame(path: str, flag: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
         return _plain(_read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))), ()
     table = text_tables.find_table(path, flag)
     try:
-        return _named(_typed_rows(table), table.names), table.notes
+        return _named(_typed_rows(table, texts), table.names), table.notes
     except UnicodeDecodeError:
         if table.encoding != "utf-8":
             raise text_tables.not_text(flag) from None
         table = dataclasses.replace(table, encoding="cp1252")
-        return _named(_typed_rows(table), table.names), table.notes
+        return _named(_typed_rows(table, texts), table.names), table.notes
 
 
 def _named(frame: pd.DataFrame, names: Sequence[str] | None) -> pd.DataFrame:
     """Returns a table with names, or with "column 1", "column 2", ... if there are none."""
+    return frame.set_axis(_names_of(names, frame.shape[1]), axis=1)
+
+
+def _names_of(names: Sequence[str] | None, width: int) -> list[str]:
     if names is None:
-        names = [f"column {place + 1}" for place in range(frame.shape[1])]
-    return frame.set_axis([name.strip() for name in names], axis=1)
+        return [f"column {place + 1}" for place in range(width)]
+    return [name.strip() for name in names]
 
 
-def _typed_rows(table: text_tables.TextTable) -> pd.DataFrame:
-    """Returns the rows of a text file; a column has the type of all of its cells together."""
+def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.DataFrame:
+    """Returns the rows of a text file; a column has the type of all of its cells together.
+
+    Args:
+      table: The file.
+      texts: See `open_frame`.
+    """
     import pandas as pd  # noqa: PLC0415
 
     parts = list(table.frames(range(table.width)))
@@ -149,17 +161,21 @@ def _typed_rows(table: text_tables.TextTable) -> pd.DataFrame:
         raise text_tables.no_examples(table.origin)
     frame = pd.concat(parts, ignore_index=True)
     has_commas = table.separator != ","
-    return pd.DataFrame({name: _typed_column(frame[name], has_commas) for name in frame})
+    columns, names = {}, _names_of(table.names, table.width)
+    for place, name in zip(frame, names, strict=True):
+        cells = frame[place].astype("object").map(lambda cell: cell.strip(), na_action="ignore")
+        is_text = name in texts and names.count(name) == 1
+        columns[place] = cells if is_text else _typed_column(cells, has_commas)
+    return pd.DataFrame(columns)
 
 
-def _typed_column(column: pd.Series, has_decimal_commas: bool) -> pd.Series:
+def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
     """Returns a column of texts as integers, real numbers or booleans if all of them are.
 
     Texts of digits with leading zeros are codes, which stay texts.
     """
     import pandas as pd  # noqa: PLC0415
 
-    cells = column.astype("object").map(lambda cell: cell.strip(), na_action="ignore")
     if cells.dropna().isin(["True", "False"]).all() and cells.notna().any():
         values = cells.map({"True": True, "False": False})
         return values.astype("bool" if cells.notna().all() else "boolean")
