@@ -63,8 +63,9 @@ table.drop(columns="rownames", errors="ignore").to_csv(sys.argv[3], index=False)
 _QUALITY = """
 import json, sys, pandas, sdmetrics.reports.single_table
 report = sdmetrics.reports.single_table.QualityReport()
-real, samples = (pandas.read_csv(path) for path in sys.argv[1:3])
-report.generate(real, samples, json.loads(sys.argv[3]), verbose=False)
+columns, texts = map(json.loads, sys.argv[3:5])
+real, samples = (pandas.read_csv(path, dtype=dict.fromkeys(texts, str)) for path in sys.argv[1:3])
+report.generate(real, samples, {"columns": columns}, verbose=False)
 print(report.get_score())
 """
 
@@ -74,6 +75,20 @@ def halves(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = table.sample(frac=1, random_state=seed)[:MOST_ROWS].reset_index(drop=True)
     middle = len(rows) // 2
     return rows[:middle].reset_index(drop=True), rows[middle:].reset_index(drop=True)
+
+
+def read_like(path: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Reads a table whose columns of texts are those of another one.
+
+    Without the rare text among numbers, such as the grades 9 to 12 and "other", pandas would read
+    numbers.
+    """
+    return pd.read_csv(path, dtype=dict.fromkeys(texts_of(table), str))
+
+
+def texts_of(table: pd.DataFrame) -> list[str]:
+    """Returns the names of the columns that contain no numbers."""
+    return [name for name, column in table.items() if not pd.api.types.is_numeric_dtype(column)]
 
 
 def train_ours(
@@ -217,7 +232,8 @@ def quality(samples: str, test: str, train: pd.DataFrame, python: str) -> float:
         name: {"sdtype": "categorical" if is_category(column) else "numerical"}
         for name, column in train.items()
     }
-    return float(_run([python, "-c", _QUALITY, test, samples, json.dumps({"columns": columns})]))
+    arguments = [test, samples, json.dumps(columns), json.dumps(texts_of(train))]
+    return float(_run([python, "-c", _QUALITY, *arguments]))
 
 
 def compare(
@@ -233,7 +249,7 @@ def compare(
 
         def judged(program: str) -> None:
             found[program] = {
-                **judge(pd.read_csv(output), train, test, target),
+                **judge(read_like(output, train), train, test, target),
                 "SDMetrics": quality(output, other, train, python),
             }
 

@@ -19,6 +19,7 @@ from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
 from wgan_gp.data import score_data
 from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.data.tables import columns
 from wgan_gp.data.tables.constraints import constraints_of
 from wgan_gp.data.tables.selection import Selection
@@ -666,6 +667,7 @@ def test_a_run_samples_rows_with_the_types_of_the_data(trained, path, tmp_path):
         assert (found["income"].dropna() == found["income"].dropna().round(2)).all()
 
 
+@pytest.mark.slow
 def test_samples_meet_conditions(trained, tmp_path, capsys, monkeypatch):
     run, output = f"--model_dir={trained}", f"--output={tmp_path}/some.csv"
     conditions = "--sample_conditions=job=pilot,age>40"
@@ -684,6 +686,7 @@ def test_samples_meet_conditions(trained, tmp_path, capsys, monkeypatch):
     assert "only 0 of 5000 samples meet the conditions" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_conditional_generator_meets_its_label(trained):
     assert call_main("--mode=export", f"--model_dir={trained}") == 0
     model = wgan_gp.load(str(trained / "exported"))
@@ -747,7 +750,7 @@ def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
 
 @pytest.mark.parametrize("rare", ["other", "09", "1.5 m", "True"])
 def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, rare):
-    """As in the grades 9 to 12, of which a few rows of the training data have "other"."""
+    """An example: grades from 9 to 12, or "other" in a few rows of the training data."""
     cells = [rare, *["9", "10", "11.50"] * 13]
     for name, grades in (("train", cells), ("test", cells[1:]), ("twice", ["9", "10"] * 20)):
         rows = "".join(f"{grade},{n / 2},x{n % 2}\n" for n, grade in enumerate(grades))
@@ -760,6 +763,25 @@ def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, rar
     assert grades.tolist() == cells[1:]
     (batch,) = score_data.read_path(f"{tmp_path}/twice.csv", data.spec, 40, settings)
     assert data.spec.table.restore(batch.examples)["grade"].tolist() == ["9", "10"] * 20
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "cells"),
+    [
+        (np.array([True, False, None] * 14, object), "category", ["True", "False", ""] * 14),
+        (np.array([1, 2, 3] * 14, object), "category", ["1", "2", "3"] * 14),
+        (["09", "10", None] * 14, "integer", ["9", "10", "?"] * 14),
+    ],
+)
+def test_only_texts_of_other_files_are_read_as_texts(tmp_path, values, kind, cells):
+    """Columns of any objects have the type of texts in pandas."""
+    table = Table.of(pd.DataFrame({"a": values, "x": np.arange(42) / 2}), "it", {"a": kind})
+    (tmp_path / "a.csv").write_text(
+        "a,x\n" + "".join(f"{cell},{n / 2}\n" for n, cell in enumerate(cells))
+    )
+    spec = DataSpec((table.size,), 0, False, table=table)
+    (batch,) = score_data.read_path(f"{tmp_path}/a.csv", spec, 42)
+    assert batch.examples.shape == (42, table.size)
 
 
 def test_every_metric_of_a_typed_table_is_explained(trained, path, capsys):

@@ -18,11 +18,12 @@ from ..sources.tables.columns import Columns
 from ..sources.tables.tables import SUFFIXES, column_names, is_table, open_frame
 from ..spec import DataSpec
 from .constraints import Constraint, constraints_of
-from .table import TEXT_TYPES, Table
+from .table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_TEXTS = ("object", "str", "string")  # the types of columns of texts in pandas
 AUTO = "auto"  # the value of --column_types without a file
 # The number of rows that are drawn for a conditional run.
 _MOST_REPEATED, _FEWEST_DRAWN, _MOST_DRAWN = 4, 2**15, 2**20
@@ -117,9 +118,7 @@ class TableReader:
     def use_spec(self, spec: DataSpec) -> None:
         """Maps rows to features as in the training data, or as at the beginning of the run."""
         assert spec.table is not None, "the training data is a typed table"
-        others = {
-            name for name, dtype in self._frame.dtypes.items() if str(dtype) not in TEXT_TYPES
-        }
+        others = {name for name, dtype in self._frame.dtypes.items() if str(dtype) not in _TEXTS}
         if self._path is not None and spec.table.texts & others:
             # Such as the grades 9 to 12, if "other" is only in the training data.
             self._use_rows(*open_frame(self._path, self._flag, spec.table.texts))

@@ -16,12 +16,11 @@ from .association import associations
 from .columns import Category, Constant, Encoder, Number
 from .constraints import AtMost, Constraint, OneOf, check_columns, constraints_of
 from .find_types import find_types
-from .types import ColumnType, RealType, is_dtype, type_from_dict
+from .types import ColumnType, DateType, RealType, is_dtype, type_from_dict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT_TYPES = ("object", "str", "string")  # of pandas, for columns of texts
 _MOST_COLUMNS = 2**12
 
 
@@ -104,8 +103,9 @@ class Table:
 
     @property
     def texts(self) -> frozenset[str]:
-        """The names of the columns of the data that contained texts."""
-        return frozenset(name for name, dtype in self.given if dtype in TEXT_TYPES)
+        """The names of the columns whose values are texts."""
+        columns_of = zip(self.names, self.types, self.encoders, strict=True)
+        return frozenset(name for name, kind, encoder in columns_of if _has_texts(kind, encoder))
 
     @property
     def one_hot(self) -> tuple[tuple[int, int], ...]:
@@ -442,6 +442,17 @@ class Table:
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise ValueError("the constraints do not fit the columns") from error
         return table
+
+
+def _has_texts(kind: ColumnType, encoder: Encoder) -> bool:
+    if isinstance(kind, DateType):
+        return kind.date_format is not None
+    values: Sequence[Any] | None = getattr(kind, "values", None)  # those of a Categorical
+    if values is None and isinstance(encoder, Constant):
+        values = (encoder.value,)
+    if values is None and isinstance(encoder, Category):
+        values = encoder.values
+    return bool(values) and all(isinstance(value, str) for value in values or ())
 
 
 _is_entry = object_of(
