@@ -1,6 +1,7 @@
 """Writes datasets with known truth, and measures the truth in samples.
 
   python -m studies.synthetic make sines sines.npy
+  python -m studies.synthetic make noisy_sines noisy_sines.npy
   python -m studies.synthetic make ar2 ar2.npy
   python -m studies.synthetic make detector detector.npz --count=20000
   python -m studies.synthetic measure sines SAMPLES.npz
@@ -10,10 +11,10 @@ They must be in the units of the data. Each measure is printed for the samples a
 draws of the data, which have the best value that this number of examples allows.
 
 sines: signals `[N, 128, 1]`, exp(-decay t) sin(2 pi frequency t + phase), t = 0 ... 127, with
-uniform frequency, decay and phase. ar2: signals `[N, 128, 1]` of a stationary process
-x(t) = a x(t - 1) + b x(t - 2) + e(t). detector: sparse images `[N, 24, 12, 3]` of a particle shower
-and conditions `[N, 1]`, the energy of the particle. The mean response, which is the sum of an
-image, equals the energy.
+uniform frequency, decay and phase. noisy_sines: the same with white noise of deviation 0.1. ar2:
+signals `[N, 128, 1]` of a stationary process x(t) = a x(t - 1) + b x(t - 2) + e(t). detector:
+sparse images `[N, 24, 12, 3]` of a particle shower and conditions `[N, 1]`, the energy of the
+particle. The mean response, which is the sum of an image, equals the energy.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from benchmarks import outcome
 
 LENGTH = 128
 FREQUENCIES, DECAYS = (0.03, 0.15), (0.01, 0.05)  # cycles, and e-folds, per time step
+NOISE = 0.1  # the deviation of the noise of noisy_sines
 MODULUS, PERIOD = 0.9, 12  # of the roots of the autoregressive process
 AR2 = (2 * MODULUS * np.cos(2 * np.pi / PERIOD), -(MODULUS**2))  # a, b
 LAGS = 40
@@ -43,15 +45,32 @@ _FIT_ROWS = 1000  # signals whose frequencies are fitted
 Arrays = dict[str, np.ndarray]
 
 
-def make_sines(count: int, seed: int) -> Arrays:
-    """Draws damped sines, "examples" `[count, 128, 1]` float32."""
+def draw_parameters(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws the frequencies, decays and phases of damped sines, `[count, 1]` each."""
     random = np.random.default_rng(seed)
-    frequency, decay, phase = (
-        random.uniform(low, high, (count, 1)) for low, high in (FREQUENCIES, DECAYS, (0, 2 * np.pi))
-    )
-    times = np.arange(LENGTH)
-    signals = np.exp(-decay * times) * np.sin(2 * np.pi * frequency * times + phase)
-    return {"examples": signals[..., None].astype(np.float32)}
+    ranges = (FREQUENCIES, DECAYS, (0, 2 * np.pi))
+    frequency, decay, phase = (random.uniform(*each, (count, 1)) for each in ranges)
+    return frequency, decay, phase
+
+
+def damped_sines(frequency: np.ndarray, decay: np.ndarray, phase: np.ndarray) -> np.ndarray:
+    """Returns the signals of parameters `[N, 1]`, `[N, 128, 1]`, in the dtype of these."""
+    times = np.arange(LENGTH, dtype=frequency.dtype)
+    waves = np.sin(frequency.dtype.type(2 * np.pi) * frequency * times + phase)
+    return (np.exp(-decay * times) * waves)[..., None]
+
+
+def make_sines(count: int, seed: int) -> Arrays:
+    """Draws damped sines, "examples" `[count, 128, 1]` float32, which are computed in float64."""
+    return {"examples": damped_sines(*draw_parameters(count, seed)).astype(np.float32)}
+
+
+def make_noisy_sines(count: int, seed: int) -> Arrays:
+    """Draws damped sines with white noise, "examples" `[count, 128, 1]` float32."""
+    signals = damped_sines(*draw_parameters(count, seed))
+    # The seed of the parameters would draw noise that depends on them.
+    noise = np.random.default_rng([seed, 1]).normal(scale=NOISE, size=signals.shape)
+    return {"examples": (signals + noise).astype(np.float32)}
 
 
 def make_ar2(count: int, seed: int) -> Arrays:
@@ -250,11 +269,13 @@ def measure_detector(samples: Arrays) -> dict[str, float]:
 
 MAKERS: dict[str, Callable[[int, int], Arrays]] = {
     "sines": make_sines,
+    "noisy_sines": make_noisy_sines,
     "ar2": make_ar2,
     "detector": make_detector,
 }
 MEASURES: dict[str, Callable[[Arrays], dict[str, float]]] = {
     "sines": measure_sines,
+    "noisy_sines": measure_sines,
     "ar2": measure_ar2,
     "detector": measure_detector,
 }
@@ -268,7 +289,7 @@ def write(name: str, path: str, count: int, seed: int) -> None:
     elif path.endswith(".npy") and len(arrays) == 1:
         np.save(path, arrays["examples"])
     else:
-        raise SystemExit(f"error: {path} does not end in .npz, or in .npy for sines and ar2")
+        raise SystemExit(f"error: {path} does not end in .npz, or in .npy for signals")
 
 
 def read(path: str) -> Arrays:

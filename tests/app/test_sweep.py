@@ -310,6 +310,7 @@ def test_damaged_files_are_one_line(tmp_path):
         run(tmp_path, FakeProcesses(by_weight))
 
 
+@pytest.mark.slow
 def test_without_its_database_a_sweep_continues_from_its_runs(tmp_path):
     assert run(tmp_path, FakeProcesses(by_weight)) is None
     before = results_of(tmp_path / "sweep")

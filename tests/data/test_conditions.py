@@ -142,6 +142,7 @@ def test_arrays_have_conditions_in_memory_and_streamed(file):
     )
 
 
+@pytest.mark.slow
 def test_streamed_datasets_of_the_user_have_conditions(tmp_path):
     dataset = tf.data.Dataset.from_tensor_slices((POINTS, CONDITIONS))
     result = train(tmp_path, data=dataset, cache="off", train_steps=1)

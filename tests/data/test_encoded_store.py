@@ -245,6 +245,7 @@ def test_data_in_memory_are_not_kept_with_a_loss(tmp_path, set_free, capsys):
     assert "is decoded at this start only" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_batches_equal_those_of_a_decoded_store(tmp_path, set_free, dtype):
     source = Pictures(dtype=dtype, bad=[7])

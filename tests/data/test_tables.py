@@ -306,6 +306,7 @@ def test_samples_of_the_distribution_reach_the_floors():
     assert evaluate(mixture(400, seed=5), real)[0] == values  # deterministic
 
 
+@pytest.mark.slow
 def test_planted_copies_are_found_with_and_without_held_out_data():
     real = mixture(200)
     copies = np.random.default_rng(2).permutation(real)
@@ -380,6 +381,7 @@ def test_a_rare_value_is_measured_in_deviations_of_all_data():
     assert values["feature_wasserstein_largest"] < 0.3
 
 
+@pytest.mark.slow
 def test_one_sample_far_outside_does_not_hide_the_others():
     real, samples = normal(120, 100), 1.5 * normal(120, 100, seed=1)
     before, _ = evaluate(samples, real)
@@ -389,6 +391,7 @@ def test_one_sample_far_outside_does_not_hide_the_others():
         assert values[name] == pytest.approx(before[name], rel=0.15, abs=0.02)
 
 
+@pytest.mark.slow
 def test_signals_are_compared_by_spectrum_and_autocorrelation():
     times = np.arange(40)[:, None]
 

@@ -253,6 +253,7 @@ def real_digits(count):
     return images.numpy(), labels.numpy()
 
 
+@pytest.mark.slow
 def test_every_example_is_read_once_for_any_batch_size_and_number_of_replicas():
     expected, labels = real_digits(1797)
     for replicas, batch_size, count in ((1, 32, 101), (4, 32, 101), (4, 64, 1797), (1, 48, 9999)):
@@ -278,6 +279,7 @@ def digits_folder(tmp_path_factory):
     return str(tmp_path_factory.mktemp("digits"))
 
 
+@pytest.mark.slow
 def test_metrics_are_the_same_on_one_and_two_replicas(digits_folder):
     one, two = (tiny_evaluator(replicas, digits_folder).evaluate() for replicas in (1, 2))
     assert one.keys() == two.keys() and one["evaluation/fid"] > 1

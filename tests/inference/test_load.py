@@ -62,6 +62,7 @@ def plant(folder, name="config.json", **entries):
     write_object(str(folder / name), {**read_object(str(folder / name)), **entries})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classes", "points"])
 def test_samples_are_those_of_the_program_bit_for_bit(name, runs, tmp_path):
     folder = export(runs[name], tmp_path / "out")

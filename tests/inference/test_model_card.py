@@ -29,6 +29,7 @@ def header_and_body(card):
     return yaml.safe_load(header), body
 
 
+@pytest.mark.slow
 def test_a_card_says_what_the_model_is(runs, tmp_path):
     run, folder = runs["classes"], tmp_path / "out"
     with (run / "evaluation.jsonl").open("w") as file:

@@ -159,6 +159,7 @@ def test_texts_do_not_change_the_size_of_a_picture():
         assert len(sizes) == 1
 
 
+@pytest.mark.slow
 def test_no_setting_of_the_user_changes_a_picture():
     """Neither a matplotlibrc nor a program that draws in its own way, at the same time or not."""
     examples = {shape: normal(*shape) for shape in ((40, 2), (40, 3), (4, 30, 2))}

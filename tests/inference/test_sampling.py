@@ -64,6 +64,7 @@ def test_classes_come_in_turn_or_as_asked_for():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [None, 2])
 def test_given_noise_is_drawn_as_the_same_noise_of_the_seed(label):
     sampler = make_sampler(4, classes=3, conditioning="acgan")

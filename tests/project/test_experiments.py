@@ -10,8 +10,9 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 import flags
-from models.design import Design
+from models.design import Design, DesignError
 from models.normalization import BatchNormalization
+from studies import synthetic
 from tests.helpers.runs import call_main, make_state, open_run, resolved
 from wgan_gp.app import training
 from wgan_gp.app.user_code import loading
@@ -207,3 +208,69 @@ def test_the_settings_of_the_re_implementation_with_a_published_fid():
     # Three blocks of two and one behind them; PyTorch's momentum of 0.1.
     assert [layer.momentum for layer in norms] == [0.9] * 7
     assert {layer.sampling_statistics for layer in norms} == {"accumulated"}
+
+
+SIGNALS = ROOT / "examples" / "signals" / "damped_sines"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_the_generator_of_damped_sines_trains_and_its_samples_are_such(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    path = write_array(tmp_path, (32, 2), 0)
+    settings = {**SMALL, "sample_interval": 0, "data_dir": path, "model_dir": tmp_path / "run"}
+    given = [f"--{name}={value}" for name, value in settings.items()]
+    assert call_main(f"--flagfile={SIGNALS}.flags", *given) == 0
+    given = [f"--generator_model={SIGNALS}.py", f"--model_dir={tmp_path}/run"]
+    output = tmp_path / "samples.npy"
+    assert call_main("--mode=sample", *given, "--num_samples=20", f"--output={output}") == 0
+    samples = np.load(output)
+    assert samples.shape == (20, 32, 2)
+    for channel in range(2):
+        fitted = synthetic.fit_sines(samples[..., channel : channel + 1])
+        assert fitted.residual.max() < 1e-9 and fitted.decay.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "latent_size", "settings", "message"),
+    [
+        ((16,), 8, {}, "damped sines are signals"),
+        ((8, 8, 1), 8, {}, "damped sines are signals"),
+        ((16, 1), 8, {"classes": 2}, "give --conditioning=none"),
+        ((16, 1), 8, {"condition_size": 1}, "give --conditioning=none"),
+        ((16, 1), 16, {}, "--latent_size=16 gives 16 latents for the noise and 0 for the param"),
+        ((16, 2), 35, {}, "give less than 32 for no noise, or at least 36"),
+    ],
+)
+def test_other_examples_than_signals_are_no_damped_sines(shape, latent_size, settings, message):
+    example = loading.load_code("generator_model", f"{SIGNALS}.py").module
+    design = Design(
+        example_shape=shape,
+        latent_size=latent_size,
+        model_width=8,
+        generator_width=8,
+        **settings,
+    )
+    with pytest.raises(DesignError, match=message):
+        example.generator(design)
+
+
+def test_damped_sines_are_those_of_their_parameters_with_learned_noise():
+    example = loading.load_code("generator_model", f"{SIGNALS}.py").module
+    parameters = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    signals = example.DampedSines(16, 2, "float64")(parameters).numpy()
+    for row, signal in zip(parameters.astype(np.float64).reshape(5, 4, 2), signals, strict=True):
+        for channel, (frequency, decay, cosine, sine) in enumerate(row.T):
+            root = np.exp(2j * np.pi * 0.5 / (1 + np.exp(1.4 - frequency)))
+            root *= np.exp(-np.log(1 + np.exp(decay - 3.5)))
+            expected = ((cosine - 1j * sine) * root ** np.arange(16)).real
+            # float32 rounds the result only.
+            np.testing.assert_allclose(signal[:, channel], expected, rtol=2e-7, atol=1e-7)
+    design = Design(
+        example_shape=(16, 2), latent_size=4 + 32, model_width=8, generator_width=8, bounded=False
+    )
+    generator = example.generator(design)
+    latents = np.random.default_rng(1).normal(size=(3, 36)).astype(np.float32)
+    silent = np.concatenate([latents[:, :4], np.zeros([3, 32], np.float32)], axis=1)
+    noise = generator(latents).numpy() - generator(silent).numpy()
+    np.testing.assert_allclose(noise, 0.1 * latents[:, 4:].reshape(3, 16, 2), atol=1e-6)

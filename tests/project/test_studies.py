@@ -16,6 +16,7 @@ import losses
 from benchmarks import outcome
 from studies import (
     critic_layers,
+    damped_sines,
     few_images,
     mnist_quality,
     synthetic,
@@ -49,6 +50,19 @@ def test_the_halves_of_a_table_are_all_of_its_rows():
     both = pd.concat([first, second]).sort_values("tax", ignore_index=True)
     pd.testing.assert_frame_equal(both, people(101).sort_values("tax", ignore_index=True))
     assert not tables.halves(people(101), seed=1)[0].equals(first)
+
+
+def test_texts_of_samples_are_texts_if_all_of_them_are_numbers(tmp_path):
+    """An example: grades from 9 to 12, or "other" in a few rows of the data."""
+    table = pd.DataFrame({"grade": ["9", "10", "other", None] * 4, "age": [15, 16, 17, 18] * 4})
+    pd.DataFrame({"grade": ["9", None, "10"], "age": [15, 16, 15]}).to_csv(
+        tmp_path / "samples.csv", index=False
+    )
+    samples = tables.read_like(f"{tmp_path}/samples.csv", table)
+    np.testing.assert_array_equal(
+        tables.numbers(samples, table),
+        [[1, 0], [np.nan, 1], [0, 0]],  # in the order of the texts
+    )
 
 
 @pytest.mark.slow
@@ -116,6 +130,34 @@ def test_measures_of_sines_see_a_missing_half_of_the_frequencies():
     fitted = synthetic.fit_sines(data["examples"])
     low = {"examples": data["examples"][fitted.frequency < 0.09]}
     assert synthetic.measure_sines(low)["frequency: Kolmogorov-Smirnov"] > 0.4
+
+
+def test_noisy_sines_have_white_noise_of_the_stated_deviation():
+    noise = (
+        synthetic.make_noisy_sines(200, 3)["examples"] - synthetic.make_sines(200, 3)["examples"]
+    )
+    assert noise.std() == pytest.approx(synthetic.NOISE, rel=0.02)
+    assert abs(np.corrcoef(noise[:, 1:, 0].ravel(), noise[:, :-1, 0].ravel())[0, 1]) < 0.03
+
+
+@pytest.mark.slow
+def test_damped_sines_are_told_from_data_by_their_rounding(monkeypatch, capsys):
+    monkeypatch.setattr(damped_sines, "COUNT", 300)
+    monkeypatch.setattr(damped_sines, "ERRORS", (0.1,))
+    monkeypatch.setattr(sys, "argv", ["damped_sines", "--minutes=0.001"])
+    rows = []
+    monkeypatch.setattr(outcome, "save", lambda name, found, **_: rows.extend(found))
+    damped_sines.main()
+    law, in_float32, wrong_frequencies, error, network = rows
+    for accuracy in (
+        *(law["without noise"], law["with noise"], in_float32["with noise"]),
+        *(wrong_frequencies["without noise"], wrong_frequencies["with noise"]),
+    ):
+        assert accuracy == pytest.approx(0.5, abs=0.1)
+    assert float(in_float32["wrong power"]) < 1e-10
+    assert min(row["without noise"] for row in (in_float32, error, network)) > 0.9
+    assert min(error["with noise"], network["with noise"]) > 0.75
+    assert "the true law, in float32" in capsys.readouterr().out
 
 
 def test_the_autoregressive_process_has_its_autocorrelations():

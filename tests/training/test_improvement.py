@@ -159,6 +159,7 @@ def test_modes_use_the_checkpoint_that_the_command_line_names(tmp_path, capsys, 
     assert all(np.array_equal(old[name], new[name]) for name in old)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_exist_is_one_line(tmp_path, capsys):
     train(tmp_path / "run", train_steps=2, evaluate_interval=0)
     sample = ["--mode=sample", f"--model_dir={tmp_path}/run"]
@@ -246,6 +247,7 @@ class Broken(wgan_gp.Hook):
 """
 
 
+@pytest.mark.slow
 def test_a_hook_of_a_file_receives_metrics_and_stops_training(tmp_path, capsys):
     file = tmp_path / "hooks.py"
     file.write_text(HOOKS)

@@ -571,6 +571,7 @@ def test_shares_of_the_time_add_up():
     }
 
 
+@pytest.mark.slow
 def test_waiting_for_data_is_seen():
     """Every batch takes 50 ms to make, and is made before the next is asked for: no prefetch."""
     config = Config(**{**TINY, "dataset": "digits"})
