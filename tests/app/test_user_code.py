@@ -286,6 +286,14 @@ def test_files_that_cannot_be_used(write, tmp_path, capsys, text, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_design_that_is_refused_is_one_line_of_its_flag(write, tmp_path, capsys):
+    text = "from models import DesignError\ndef generator(design):\n"
+    text += "    raise DesignError('signals are too long', 'give shorter ones')\n"
+    flag = f"--generator_model={write('own.py', text)}"
+    error = error_of(capsys, flag, *FLAGS, f"--model_dir={tmp_path}/run")
+    assert error == f"{flag}: signals are too long — give shorter ones"
+
+
 def test_a_missing_file_and_a_missing_module_are_named(capsys):
     assert "--model=none/own.py: there is no such file" in error_of(capsys, "--model=none/own.py")
     error = error_of(capsys, "--model=nothing.like_this")

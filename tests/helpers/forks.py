@@ -108,7 +108,7 @@ class Fork(contextlib.AbstractContextManager):
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Waits for the end of the program, and returns the rest of both texts.
 
-        The text of a stream that is no pipe is empty.
+        The text of a stream that is not a pipe is empty.
 
         Raises:
           TimeoutExpired: If it still ran after the timeout. It was killed, and the error has the
@@ -150,7 +150,7 @@ def start_program(*arguments: str, **options) -> Fork:
 def main_program(argv: list[str]) -> int:
     """Runs train.py from its first line on, and returns its exit status.
 
-    The modules are imported already, so that those that keep sys.stderr have one that can fail.
+    Modules that keep sys.stderr were imported with that of the server of the forks.
     """
     streams.ignore_output_errors()
     signals.exit_on_interrupt()
@@ -235,8 +235,10 @@ def _child(main: Main, argv: list[str], variables: dict[str, str], out: int, err
     gc.disable()  # the process is short
     tempfile.tempdir = None  # that of the variables
     tqdm.tqdm.set_lock(threading.RLock())  # a killed process would leave tqdm's own lock behind
-    status = main(argv)
-    atexit._run_exitfuncs()  # of a fork, multiprocessing does not run them
+    try:
+        status = main(argv)
+    finally:
+        atexit._run_exitfuncs()  # of a fork, multiprocessing does not run them
     sys.exit(status)
 
 

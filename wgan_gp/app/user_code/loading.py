@@ -37,6 +37,7 @@ class UserCode:
       dataset: A function of a split that returns the data; see `data.user_data`.
       objective, optimizers: See `Library`.
       sha256: The hashes of the files, by setting; None for code without a file.
+      flags: The setting that names each of the networks, by its value.
     """
 
     networks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -44,6 +45,7 @@ class UserCode:
     objective: Any = None
     optimizers: tuple[Any, Any] | None = None
     sha256: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def record(self, config: Config) -> Config:
         """Returns the configuration with the hashes of the files."""
@@ -61,7 +63,7 @@ class UserCode:
 
         networks = {
             name: UserNetworks(
-                "wgan_gp.train" if name == PYTHON else f"--model={name}",
+                "wgan_gp.train" if name == PYTHON else f"--{self.flags[name]}={name}",
                 generator=getattr(module, "generator", None),
                 critic=getattr(module, "critic", None),
             )
@@ -130,7 +132,7 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
         for setting in settings
         if (code := _load(setting, getattr(config, setting), models)) is not None
     }
-    networks = {}
+    networks, flags = {}, {}
     for setting in ("model", "generator_model"):
         if setting in codes:
             needed = ("generator", "critic") if setting == "model" else ("generator",)
@@ -139,11 +141,13 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
             for name in needed:
                 codes[setting].get(name)
             networks[codes[setting].reference] = codes[setting].module
+            flags[codes[setting].reference] = setting
     return UserCode(
         networks,
         _dataset_function(codes["dataset"]) if "dataset" in codes else None,
         codes["objective"].get() if "objective" in codes else None,
         sha256={setting: code.sha256 for setting, code in codes.items()},
+        flags=flags,
     )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from models import DesignError
+
 from ...errors import UserError, explaining, shorten
 from ...training.networks import UserNetwork
 
@@ -64,7 +66,10 @@ class UserNetworks:
             if is_network(network):
                 network = _copy(network, f"{self.flag}: the {role}")
             else:
-                network = _call(network, _recording(design, self._read[role]))
+                try:
+                    network = _call(network, _recording(design, self._read[role]))
+                except DesignError as error:
+                    raise UserError(f"{self.flag}: {error.what}", error.remedy) from None
             if not is_network(network):
                 raise UserError(
                     f"{self.flag}: {role}(design) returns {shorten(repr(network))}",
