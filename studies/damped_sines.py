@@ -6,10 +6,10 @@
 Prints the accuracy with which gradient-boosted trees tell 2,000 signals from data, as an evaluation
 does (`two_sample_accuracy`, 0.5 is best), for data without noise and with white noise of deviation
 0.1, and the share of their power in which they differ from the true signals of the same parameters
-("wrong power"). The signals are new draws of the data,
-the same with a given error, and those of a network of the size of configs/signals.flags that is
-fitted to the signal of each parameter by least squares. An adversarial training, which does not
-know the parameters, cannot be expected to be better than it.
+("wrong power"). The signals are new draws of the data, the same with a given error, and those of a
+network of the size of configs/signals.flags that is fitted to the signal of each parameter by least
+squares. An adversarial training, which does not know the parameters, cannot be expected to be
+better than it.
 """
 
 from __future__ import annotations
