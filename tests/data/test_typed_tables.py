@@ -748,21 +748,31 @@ def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
     assert batch.examples.shape == (40, spec.table.size)
 
 
-@pytest.mark.parametrize("rare", ["other", "09", "1.5 m", "True"])
-def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, rare):
+@pytest.mark.parametrize(
+    ("header", "rare"),
+    [
+        ("kind,grade,size", "other"),
+        ("kind,grade,size", "09"),
+        ("kind,grade,size", "1.5 m"),
+        ("kind,grade,size", "True"),
+        ("size,size,size", "other"),
+        ("kind,,size", "other"),
+    ],
+)
+def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, header, rare):
     """An example: grades from 9 to 12, or "other" in a few rows of the training data."""
     cells = [rare, *["9", "10", "11.50"] * 13]
     for name, grades in (("train", cells), ("test", cells[1:]), ("twice", ["9", "10"] * 20)):
-        rows = "".join(f"{grade},{n / 2},x{n % 2}\n" for n, grade in enumerate(grades))
-        (tmp_path / f"{name}.csv").write_text(f"grade,size,size\n{rows}")
+        rows = "".join(f"x{n % 2},{grade},{n / 2}\n" for n, grade in enumerate(grades))
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n{rows}")
     config = {"dataset": "array", "column_types": "auto", "data_dir": f"{tmp_path}/train.csv"}
     settings = Config(**config, test_data_dir=f"{tmp_path}/test.csv")
     data = find_dataset(settings)
     held_out = data.open_held_out()
-    grades = data.spec.table.restore(held_out.examples.numpy())["grade"]
-    assert grades.tolist() == cells[1:]
+    rows = data.spec.table.restore(held_out.examples.numpy())
+    assert rows.iloc[:, 1].tolist() == cells[1:]
     (batch,) = score_data.read_path(f"{tmp_path}/twice.csv", data.spec, 40, settings)
-    assert data.spec.table.restore(batch.examples)["grade"].tolist() == ["9", "10"] * 20
+    assert data.spec.table.restore(batch.examples).iloc[:, 1].tolist() == ["9", "10"] * 20
 
 
 @pytest.mark.parametrize(

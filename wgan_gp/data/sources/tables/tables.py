@@ -162,10 +162,13 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
     frame = pd.concat(parts, ignore_index=True)
     has_commas = table.separator != ","
     columns, names = {}, _names_of(table.names, table.width)
+    if texts:
+        # As the columns of the training data are named; the settings do not change names.
+        named = Columns.of(names, table.width, table.origin, DataSettings(), required=False)
+        names = list(named.names)
     for place, name in zip(frame, names, strict=True):
         cells = frame[place].astype("object").map(lambda cell: cell.strip(), na_action="ignore")
-        is_text = name in texts and names.count(name) == 1
-        columns[place] = cells if is_text else _typed_column(cells, has_commas)
+        columns[place] = cells if name in texts else _typed_column(cells, has_commas)
     return pd.DataFrame(columns)
 
 
