@@ -11,8 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import DesignError
-
 from ...errors import UserError, explaining, shorten
 from ...training.networks import UserNetwork
 
@@ -68,8 +66,11 @@ class UserNetworks:
             else:
                 try:
                     network = _call(network, _recording(design, self._read[role]))
-                except DesignError as error:
-                    raise UserError(f"{self.flag}: {error.what}", error.remedy) from None
+                except ValueError as error:
+                    # A DesignError of `models`, which has another name in an installed package.
+                    if (remedy := getattr(error, "remedy", None)) is None:
+                        raise
+                    raise UserError(f"{self.flag}: {error.args[0]}", remedy) from None
             if not is_network(network):
                 raise UserError(
                     f"{self.flag}: {role}(design) returns {shorten(repr(network))}",
