@@ -22,7 +22,7 @@ from .sources.arrays.npy_files import chunks
 from .sources.labels import numbered_like
 from .sources.pictures.folder import find_source
 from .sources.python.user_arrays import as_arrays
-from .sources.tables.columns import Columns
+from .sources.tables.columns import distinct_names
 from .sources.tables.tables import column_names, is_table, open_frame
 from .spec import DataSpec, names_of_numbers
 from .store.reading import Reading
@@ -110,10 +110,8 @@ def read_path(
                 f"{flag} is no table", "give a CSV or Parquet file like the training data"
             )
         frame = open_frame(path, flag, spec.table.texts)[0]
-        used = Columns.of(
-            column_names(frame), frame.shape[1], flag, settings or DataSettings(), required=False
-        )
-        examples = spec.table.encode(frame.set_axis(list(used.names), axis=1), flag)
+        frame = frame.set_axis(distinct_names(column_names(frame)), axis=1)
+        examples = spec.table.encode(frame, flag)
         labels = spec.table.labels_of(examples)
         return _split(examples, labels, batch_size, np.arange(len(examples)))
     if spec.scaling is not None:

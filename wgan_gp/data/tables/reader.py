@@ -61,7 +61,6 @@ class TableReader:
                 "omit it",
             )
         self._settings, self._flag, self._path = settings, flag, path
-        self._seed = settings.seed
         self._given_types = read_column_types(settings.column_types)
         self._table: Table | None = None
         self._use_rows(frame, notes)
@@ -134,7 +133,7 @@ class TableReader:
         Rare categories are frequent among them: labels are drawn by `Table.draw_labels`, and a row
         for each (training by sampling, arXiv:1907.00503, section 4.3).
         """
-        seed, examples = self._seed, data.examples.numpy()
+        seed, examples = self._settings.seed, data.examples.numpy()
         count = self.balanced_size(len(examples))
         labels = self.table.draw_labels(count, seed, is_balanced=True)
         rows = self.table.draw_rows(examples, labels, seed)

@@ -16,7 +16,7 @@ from .association import associations
 from .columns import Category, Constant, Encoder, Number
 from .constraints import AtMost, Constraint, OneOf, check_columns, constraints_of
 from .find_types import find_types
-from .types import ColumnType, DateType, RealType, is_dtype, type_from_dict
+from .types import CategoryType, ColumnType, DateType, RealType, is_dtype, type_from_dict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -447,12 +447,13 @@ class Table:
 def _has_texts(kind: ColumnType, encoder: Encoder) -> bool:
     if isinstance(kind, DateType):
         return kind.date_format is not None
-    values: Sequence[Any] | None = getattr(kind, "values", None)  # those of a Categorical
-    if values is None and isinstance(encoder, Constant):
-        values = (encoder.value,)
-    if values is None and isinstance(encoder, Category):
+    if isinstance(kind, CategoryType) and kind.values is not None:  # a Categorical
+        values = kind.values
+    elif isinstance(encoder, Category):
         values = encoder.values
-    return bool(values) and all(isinstance(value, str) for value in values or ())
+    else:
+        values = (encoder.value,) if isinstance(encoder, Constant) else ()
+    return bool(values) and all(isinstance(value, str) for value in values)
 
 
 _is_entry = object_of(

@@ -75,7 +75,7 @@ class Columns:
         if 0 in nameless and width > 1 and 0 not in (*dropped, *conditions, label):
             dropped.append(0)
             notes.append("without the first column, an index without a name")
-        names = [f"column {i + 1}" if i in nameless else name for i, name in enumerate(plain)]
+        names = plain if given is None else _filled(plain)
         used = set(dropped) | set(conditions) | {label}
         features = tuple(i for i in range(width) if i not in used)
         if not features:
@@ -164,6 +164,18 @@ class _Finder:
 def quoted(name: str) -> str:
     """Returns the name of a column as flags of several names take it."""
     return f'"{name}"' if "," in name else name
+
+
+def distinct_names(given: Sequence[str]) -> list[str]:
+    """Returns the names that columns with these names have in `Columns`."""
+    return _distinct(_filled([name.strip() for name in given]))
+
+
+def _filled(names: Sequence[str]) -> list[str]:
+    """Returns names of which those that are empty are replaced by "column 1" and so on."""
+    return [
+        f"column {i + 1}" if _NAMELESS.fullmatch(name) else name for i, name in enumerate(names)
+    ]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

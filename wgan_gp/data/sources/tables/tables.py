@@ -24,7 +24,7 @@ from ....errors import UserError, reason, shorten
 from ..arrays.array_data import ArrayData
 from ..labels import number_labels
 from . import text_tables
-from .columns import NO_COLUMN, Columns
+from .columns import NO_COLUMN, Columns, distinct_names
 from .text_tables import BOOLEANS, MISSING
 
 if TYPE_CHECKING:
@@ -161,11 +161,8 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
         raise text_tables.no_examples(table.origin)
     frame = pd.concat(parts, ignore_index=True)
     has_commas = table.separator != ","
-    columns, names = {}, _names_of(table.names, table.width)
-    if texts:
-        # As the columns of the training data are named; the settings do not change names.
-        named = Columns.of(names, table.width, table.origin, DataSettings(), required=False)
-        names = list(named.names)
+    columns = {}
+    names = distinct_names(_names_of(table.names, table.width))
     for place, name in zip(frame, names, strict=True):
         cells = frame[place].astype("object").map(lambda cell: cell.strip(), na_action="ignore")
         columns[place] = cells if name in texts else _typed_column(cells, has_commas)
