@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tests.helpers.forks import Fork, start_program
 from tests.helpers.runs import (
+    LIBRARY,
     TINY,
     open_run,
     resolved,
@@ -25,6 +26,7 @@ from tests.helpers.runs import (
 from tests.training import worker
 from tests.training.worker import weights_of
 from wgan_gp.app import training
+from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run_errors import explain_error
 from wgan_gp.config import Config, as_text
 from wgan_gp.errors import UserError
@@ -100,10 +102,17 @@ def streamed_pictures(tmp_path):
     return settings | {"image_size": 8, "conditioning": "none", "model": "mlp"}
 
 
+def array_in_memory(tmp_path):
+    """Returns the settings of a run on an array, which has another fingerprint than files."""
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(20, 3)))
+    return {"dataset": "array", "data_dir": str(tmp_path / "rows.npy"), "model": "mlp"}
+
+
 @pytest.mark.slow
-def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path):
-    """Streams images. The tests of data show that processes have their parts of other data."""
-    settings = streamed_pictures(tmp_path) | {"sample_interval": 0}
+@pytest.mark.parametrize("settings_of", [streamed_pictures, array_in_memory])
+def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path, settings_of):
+    """The tests of data show that processes have their parts of other data."""
+    settings = settings_of(tmp_path) | {"sample_interval": 0}
     assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
     chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
     settings |= {"steps_per_loop": 2, "learning_rate_schedule": "constant"}
@@ -288,7 +297,7 @@ class FakePeers(workers.Peers):
     ("column", "message"),
     [
         (0, r"find different numbers of images \[100, 101\] in --data_dir"),
-        (1, "find different file names or classes in --data_dir"),
+        (1, "find different file names, classes or examples in their data"),
         (2, "some processes have held-out data, and others do not"),
         (3, r"start at different iterations \[5, 6\]"),
     ],
@@ -297,6 +306,48 @@ def test_processes_of_different_runs_are_refused(column, message):
     peers = FakePeers(lambda numbers: [n + (i == column) for i, n in enumerate(numbers)])
     with pytest.raises(UserError, match=message):
         workers.check_same_run(peers, 100, {"names": "a", "classes": "b"}, False, 5)
+
+
+def pictures_of(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for index in range(4):
+        PIL.Image.new("RGB", (8, 8), (index, 0, 0)).save(folder / f"{index}.png")
+    return {"dataset": "image_folder", "data_dir": str(folder), "image_size": 8}
+
+
+def array_of(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(4, 3))
+    return {"dataset": "array", "data_dir": str(tmp_path / "a.npy")}
+
+
+def typed_table_of(tmp_path):
+    (tmp_path / "a.csv").write_text("age,job\n" + "20,x\n31,y\n42,x\n")
+    return {"dataset": "array", "data_dir": str(tmp_path / "a.csv"), "column_types": "auto"}
+
+
+def points_of(tmp_path):
+    return {"dataset": "swiss_roll"}
+
+
+@pytest.mark.parametrize("settings_of", [pictures_of, array_of, typed_table_of, points_of])
+def test_processes_with_the_same_data_of_any_kind_are_accepted(tmp_path, settings_of):
+    dataset = resolve(Config(batch_size=2, **settings_of(tmp_path)), LIBRARY.models)[1]
+    same = FakePeers(lambda numbers: numbers)
+    workers.check_same_run(same, 4, dataset.fingerprint(), False, 5)
+
+
+def test_processes_with_different_examples_are_refused(tmp_path):
+    found = []
+    for scale in (1.0, 2.0):
+        settings = array_of(tmp_path)
+        np.save(settings["data_dir"], scale * np.load(settings["data_dir"]))
+        dataset = resolve(Config(batch_size=2, **settings), LIBRARY.models)[1]
+        spy = FakePeers(lambda numbers: found.append(numbers) or numbers)
+        workers.check_same_run(spy, 4, dataset.fingerprint(), False, 5)
+    peers = FakePeers(lambda numbers: found[0])
+    with pytest.raises(UserError, match="classes or examples in their data"):
+        workers.check_same_run(peers, 4, dataset.fingerprint(), False, 5)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ class DataRecord:
 
     Attributes:
       spec: The properties on which the networks depend. Of the conditions, it has only a part.
-      fingerprint: The fingerprint of the data's files; see fingerprint.py. None if unknown.
+      fingerprint: The fingerprint of the data. None if unknown.
       size: The number of examples of training. None if unknown, or if the data is generated.
     """
 

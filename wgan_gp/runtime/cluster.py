@@ -274,23 +274,23 @@ def check_same_run(
     Args:
       peers: The other processes.
       examples: The number of examples in this process's dataset. None if they are generated.
-      fingerprint: The fingerprint of the dataset's files; see data/fingerprint.py.
+      fingerprint: The fingerprint of the dataset, or None for a dataset without files.
       held_out: Whether this process has held-out data, which the probe evaluates.
       iteration: The iteration at which this process starts.
     """
     # File sizes are not compared, because they are known for local files only.
-    names_digest = _digest([fingerprint and fingerprint[name] for name in ("names", "classes")])
-    numbers = [examples or 0, names_digest, int(held_out), iteration]
-    sizes, names_digests, held_outs, iterations = peers.gather(numbers).T
+    compared = {name: value for name, value in (fingerprint or {}).items() if name != "sizes"}
+    numbers = [examples or 0, _digest(compared), int(held_out), iteration]
+    sizes, fingerprints, held_outs, iterations = peers.gather(numbers).T
     if _differ(sizes):
         raise UserError(
             f"the processes find different numbers of images {_distinct(sizes)} in --data_dir",
             "provide the same files on all machines",
         )
-    if _differ(names_digests):
+    if _differ(fingerprints):
         raise UserError(
-            "the processes find different file names or classes in --data_dir",
-            "provide the same files on all machines",
+            "the processes find different file names, classes or examples in their data",
+            "provide the same data on all machines",
         )
     if _differ(held_outs):
         raise UserError(

@@ -66,7 +66,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """Returns the fingerprint of the files, the same on every machine; see fingerprint.py."""
+        """Returns the fingerprint of the files, which is the same on every machine."""
 
     @abc.abstractmethod
     def identity(self) -> dict[str, Any]:
