@@ -185,6 +185,7 @@ def test_a_damaged_file_gives_one_line(tmp_path, content):
         ({"samples": "one", "reference": "b"}, "has only one image"),
         ({"samples": "damaged", "reference": "b"}, "cannot be read"),
         ({"samples": "a", "reference": "b", "output": "x.npy"}, "does not end in .npz"),
+        ({"reference": "b", "output": "wide.npz"}, "wide.npz already exists"),
         (
             {"samples": "a", "reference": "b", "feature_extractor": "classifier"},
             "is fitted to the data of a run",

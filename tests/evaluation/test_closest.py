@@ -88,3 +88,9 @@ def test_an_evaluation_writes_the_picture(tmp_path, capsys):
     output = tmp_path / "closest.png"
     assert call_main("--mode=evaluate", *flags, f"--output={output}") == 0
     assert output.read_bytes() == (tmp_path / "run" / path).read_bytes()
+    output.write_bytes(b"a picture of the user")
+    assert call_main("--mode=evaluate", *flags, f"--output={output}") == 2
+    assert "closest.png already exists" in capsys.readouterr().err
+    assert output.read_bytes() == b"a picture of the user"
+    assert call_main("--mode=evaluate", *flags, f"--output={tmp_path}/closest.jpg") == 2
+    assert "does not end in .png, which --closest requires" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from ..evaluation import metrics, results
 from ..evaluation.examples import check_finite, with_progress_bar
 from ..evaluation.extractors import Extractor, load_pretrained, run_on_replicas
 from ..evaluation.reference import Reference, read
+from ..run_directory.files import check_new_file
 from .connection import connect_for_inference
 
 _DECODERS = 4  # threads
@@ -37,6 +38,8 @@ def compare(config: Config) -> None:
             f"--feature_extractor={name} is fitted to the data of a run, or needs none",
             "use inception, or the path of a Keras file or SavedModel",
         )
+    if config.output is not None:
+        check_new_file(config.output, ".npz", "--reference")
     of_file = str(config.reference).lower().endswith(".npz")
     paths = {"--samples": config.samples, "--reference": None if of_file else config.reference}
     sources = {flag: _find(flag, path, config) for flag, path in paths.items() if path}

@@ -20,6 +20,7 @@ from ..inference.sampling import Sampler
 from ..run_directory.files import (
     OUTPUT_REMEDY,
     check_inside,
+    check_new_file,
     convert_file_errors,
     write_atomic,
 )
@@ -159,7 +160,7 @@ def _score(saved: SavedRun) -> None:
             "score examples with a run without --pack",
         )
     if config.output is not None:
-        scoring.check_output(config.output)
+        check_new_file(config.output, ".csv", "--mode=score")
     else:
         check_inside(directory.path, directory.scored)
     if config.score_data is not None:
@@ -212,14 +213,16 @@ def _evaluate(saved: SavedRun) -> None:
     config, directory = saved.config, saved.directory
     for path in (directory.evaluations, directory.evaluation):
         check_inside(directory.path, path)
+    if config.closest:
+        closest.check(saved.spec, f"--closest={config.closest}")
+        if config.output is not None:
+            check_new_file(config.output, ".png", "--closest")
     checkpoint = find_checkpoint(saved)
     devices = connect_for_inference(config)
     run = restore(saved, checkpoint, devices)
     # Without --conditioning: a conditional run may be compared with images that have no labels.
     dataset = saved.find_dataset()
     examples = Examples(dataset, devices.strategy, config.batch_size)
-    if config.closest:
-        closest.check(saved.spec, f"--closest={config.closest}")
     evaluator = open_evaluator(config, devices, run.sampler, examples, directory)
     is_chief = devices.cluster.is_chief
     if is_chief:

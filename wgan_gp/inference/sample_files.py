@@ -24,6 +24,7 @@ from ..run_directory.directory import RunDirectory
 from ..run_directory.files import (
     OUTPUT_REMEDY,
     check_inside,
+    check_new_file,
     check_new_folder,
     convert_file_errors,
     new_folder,
@@ -156,19 +157,12 @@ def _read_file(path: str, flag: str) -> np.ndarray:
 
 
 def _check_output(path: str, sample_format: str) -> None:
-    flag, ending = f"--output={path}", ENDINGS[sample_format]
-    if not path.endswith(ending):
-        raise UserError(
-            f"{flag} does not end in {ending}, which --sample_format={sample_format} requires",
-            f"give a file name that ends in {ending}",
-        )
+    if ending := ENDINGS[sample_format]:
+        check_new_file(path, ending, f"--sample_format={sample_format}")
+        return
+    flag = f"--output={path}"
     with convert_file_errors(flag, "read", OUTPUT_REMEDY):
-        if not ending:  # the folder must not mix images of different runs
-            check_new_folder(flag, path)
-        elif tf.io.gfile.isdir(path):
-            raise UserError(f"{flag} is a folder", "give the name of a file")
-        elif tf.io.gfile.exists(path):
-            raise UserError(f"{flag} already exists", "give another file name, or delete the file")
+        check_new_folder(flag, path)  # a folder must not mix images of different runs
 
 
 def write(

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from ..config import ScoreSettings
 from ..data.score_data import ExampleBatch
-from ..errors import UserError
 from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, write_atomic
 from ..runtime.functions import function_on
 from ..training.networks import bind_labels
@@ -179,21 +178,6 @@ class Scorer:
         )
         best = tf.minimum(best, squares(latents))
         return tf.sqrt(tf.reduce_min(tf.reshape(best, [self._share, count]), axis=1))
-
-
-def check_output(path: str) -> None:
-    """Raises UserError unless the value of --output is a new file whose name ends in .csv."""
-    flag = f"--output={path}"
-    if not path.endswith(".csv"):
-        raise UserError(
-            f"{flag} does not end in .csv, which --mode=score requires",
-            "give a file name that ends in .csv",
-        )
-    with convert_file_errors(flag, "read", OUTPUT_REMEDY):
-        if tf.io.gfile.isdir(path):
-            raise UserError(f"{flag} is a folder", "give the name of a file")
-        if tf.io.gfile.exists(path):
-            raise UserError(f"{flag} already exists", "give another file name, or delete the file")
 
 
 def write(path: str, scored: Iterable[tuple[ExampleBatch, Mapping[str, np.ndarray]]]) -> None:

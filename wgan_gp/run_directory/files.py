@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from ..errors import UserError, reason
+from ..errors import UserError, reason, shorten
 from .buckets import explain_bucket_error
 
 # The way out for a file of --output that cannot be read or written.
@@ -154,6 +154,24 @@ def convert_file_errors(what: str, done: str, remedy: str) -> Iterator[None]:
         if explained := explain_bucket_error(error, what, done):
             raise explained from error
         raise UserError(f"{what} cannot be {done} ({reason(error)})", remedy) from error
+
+
+def check_new_file(path: str, ending: str, requires: str) -> None:
+    """Raises UserError unless `path`, the value of --output, is a new file with this ending.
+
+    `requires` names the flag that requires the ending.
+    """
+    flag = f"--output={path}"
+    if not path.lower().endswith(ending):
+        raise UserError(
+            f"{shorten(flag)} does not end in {ending}, which {requires} requires",
+            f"give a file name that ends in {ending}",
+        )
+    with convert_file_errors(flag, "read", OUTPUT_REMEDY):
+        if tf.io.gfile.isdir(path):
+            raise UserError(f"{flag} is a folder", "give the name of a file")
+        if tf.io.gfile.exists(path):
+            raise UserError(f"{flag} already exists", "give another file name, or delete the file")
 
 
 def check_new_folder(flag: str, path: str) -> None:
