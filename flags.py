@@ -187,9 +187,13 @@ def reference() -> str:
         "    python train.py --help",
         "",
         "This page lists the same flags by topic; `make flags` writes it. Flags in bold are those",
-        "that most runs need. A run can be resumed with other values of the flags marked with *.",
+        "that most runs need. A run can be resumed with other values of the flags marked with *,",
+        "and with another `--train_steps` if the schedules are constant or `--schedule_steps` keeps",
+        "their length ([numerics.md](numerics.md#the-schedule)).",
     ]
-    for topic in dict.fromkeys(map(_topic, _FIELDS)):
+    # The settings of one run, such as --mode, are declared last, but needed first.
+    *topics, last = dict.fromkeys(map(_topic, _FIELDS))
+    for topic in (last, *topics):
         lines += ["", f"## {topic}", "", "| flag | default | meaning |", "|---|---|---|"]
         lines += [_row(field) for field in _FIELDS if _topic(field) == topic]
     return "\n".join(lines) + "\n"

@@ -215,6 +215,7 @@ JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class
     ("name", "text", "labels"),
     [
         ("metadata.csv", HUGGING_FACE, ["dog", "cat", "dog"]),
+        ("metadata.csv", HUGGING_FACE.replace("label", "Target"), ["dog", "cat", "dog"]),
         ("metadata.csv", "\ufeff" + HUGGING_FACE.replace(",", ";"), ["dog", "cat", "dog"]),
         (
             "metadata.csv",

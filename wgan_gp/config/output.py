@@ -413,8 +413,8 @@ class ScoreSettings(Section):
 
     score_data: str | None = setting(
         None,
-        "Examples that --mode=score scores: a folder of images, a .npy file of examples, or a "
-        ".npz file of examples and labels (docs/scoring.md). Default: the run's own dataset.",
+        "Examples that --mode=score scores: a folder of images, or a file of arrays or a table "
+        "(docs/scoring.md). Default: the run's own dataset.",
         path=True,
         affects="nothing",
         on_tpu=True,

@@ -9,6 +9,8 @@ import numpy as np
 
 from ...errors import UserError, shorten
 
+# The columns that contain labels if none is named, in any case.
+LABEL_NAMES = ("label", "labels", "class", "target")
 _REMEDY = (
     "give each example one class: an integer, a text, a boolean, or a row with a single 1; give "
     "other numbers as `conditions` (of a table: --condition_columns)"

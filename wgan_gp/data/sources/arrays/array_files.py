@@ -14,14 +14,13 @@ from absl import logging
 
 from ....config import DataSettings
 from ....errors import UserError
-from ..labels import number_labels
+from ..labels import LABEL_NAMES, number_labels
 from ..listing import check_path
 from ..tables import tables
 from .array_data import ArrayData
 from .named_arrays import NamedArrays, read_named
 from .npy_files import REMEDY, Rows, Shards, open_npy
 
-_LABEL_COLUMNS = ("label", "labels", "class")
 _NAMED = (".npz", ".h5", ".hdf5", ".mat")
 ARRAYS = (".npy", *_NAMED)
 # The files of a folder that belong to all of its examples.
@@ -235,7 +234,7 @@ def _of_fields(rows: np.ndarray, origin: str) -> ArrayData:
     columns = {name: rows[name] for name in rows.dtype.names or ()}
     if any(column.ndim != 1 for column in columns.values()):
         raise UserError(f"{origin} contains fields of several numbers", "give fields of one number")
-    label = next((name for name in columns if name.lower() in _LABEL_COLUMNS), None)
+    label = next((name for name in columns if name.lower() in LABEL_NAMES), None)
     labels = None if label is None else columns.pop(label)
     for name, column in columns.items():
         if column.dtype.kind not in "fiub":

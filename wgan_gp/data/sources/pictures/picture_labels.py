@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from ....errors import UserError, printable, reason, shorten
-from ..labels import is_one_hot, number_labels
+from ..labels import LABEL_NAMES, is_one_hot, number_labels
 from ..source import Unreadable
 from ..tables.text_tables import decode_text
 from .file_trees import FileTree
@@ -22,7 +22,6 @@ from .file_trees import FileTree
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
 LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")
 _FILE_NAME = "file_name"  # the column of the paths, relative to the file of labels
-_LABEL_COLUMNS = ("label", "labels", "class")
 _SPLITS = {  # the names of Hugging Face's datasets
     "train": {"train", "training"},
     "validation": {"validation", "valid", "val", "dev"},
@@ -273,7 +272,7 @@ def _read_column(
             f"{where} has no column {column}", f"give --label_column as one of {', '.join(others)}"
         )
     if column is None:
-        column = next((each for each in others if each.lower() in _LABEL_COLUMNS), None)
+        column = next((each for each in others if each.lower() in LABEL_NAMES), None)
     if column is None:
         if len(others) != 1 or not _are_classes([row.get(others[0]) for row in rows]):
             return None

@@ -14,8 +14,8 @@ from ...opened_data import InMemoryData, StreamedData
 from ...spec import DataSpec
 from ..arrays.array_data import ArrayData
 from ..arrays.arrays import ArrayReader
+from ..labels import LABEL_NAMES
 from ..tables.tables import from_frame
-from ..tables.text_tables import LABEL_NAMES
 from .user_data import call
 
 if TYPE_CHECKING:

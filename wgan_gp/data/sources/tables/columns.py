@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ....config import DataSettings
 from ....errors import UserError, shorten
-from .text_tables import LABEL_NAMES
+from ..labels import LABEL_NAMES
 
 NO_COLUMN = "none"  # the value of --label_column for a table whose columns are all features
 _NAMELESS = re.compile(r"(Unnamed: \d+)?")  # pandas writes this for a name that was empty

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ....errors import UserError
+from ..labels import LABEL_NAMES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LABEL_NAMES = ("label", "labels", "class", "target")  # in any case
 MISSING = frozenset(["", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "?"])
 BOOLEANS = {"true": 1.0, "false": 0.0}
 # Those of MISSING that may not be the name of a class, as programs write them.
