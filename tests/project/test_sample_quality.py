@@ -40,8 +40,18 @@ def test_runs_that_cannot_be_checked_are_reported(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_run_is_checked_at_its_newest_checkpoint(tmp_path, capsys):
-    train_tiny(tmp_path, dataset="gaussians_8", train_steps=5)
-    assert main([str(tmp_path)]) == 0
+def test_a_run_is_checked_at_its_newest_checkpoint(tmp_path, monkeypatch, capsys):
+    run = tmp_path / "runs" / "gaussians"
+    train_tiny(run, dataset="gaussians_8", train_steps=5)
+    assert main([str(run)]) == 0
     out = capsys.readouterr().out
-    assert f"{tmp_path}: 5 iterations\n  " in out and " of 8 modes covered, " in out
+    assert f"{run}: 5 iterations\n  " in out and " of 8 modes covered, " in out
+    # Without arguments, a run that cannot be checked is no error.
+    (run.parent / "other").mkdir()
+    config = resolved(Config(dataset="swiss_roll", model_width=4))
+    write_object(str(run.parent / "other" / "config.json"), config.to_dict())
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0
+    out, errors = capsys.readouterr()
+    assert " of 8 modes covered, " in out
+    assert "left out: runs/other was trained on swiss_roll" in errors
