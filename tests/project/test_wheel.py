@@ -250,7 +250,7 @@ def test_the_wheel_alone_trains_compiles_and_exports_the_files_of_custom_md(inst
         paths[name] = tmp_path / name
         paths[name].write_text(text)
     flags = [f"--model={paths['my_networks.py']}", f"--dataset={paths['my_data.py']}"]
-    flags += [f"--objective={paths['my_losses.py']}:SmallWeights"]
+    flags += [f"--objective={paths['my_losses.py']}:SmallSamples"]
     flags += ["--steps_per_loop=5", "--sample_interval=0", "--learning_rate_schedule=constant"]
     run = f"--model_dir={tmp_path}/run"
     commands = [
