@@ -123,6 +123,7 @@ def main() -> None:
             steps_per_loop=steps_per_loop,
             summary_interval=summary_interval,
             sample_interval=0,
+            jit_compile="off",  # as for the updates alone
             checkpoint_interval=0,
         )
         ours, alone = compare(config)
