@@ -58,6 +58,19 @@ def misspelled(text: str) -> list[tuple[int, str]]:
     return problems
 
 
+def too_long(text: str) -> list[tuple[int, str]]:
+    """Returns (line number, what is wrong) for each line of prose in Markdown that is too long.
+
+    Tables, links, commands and output of programs, which are indented, may be longer.
+    """
+    prose = re.sub(r"(?ms)^```.*?^```", lambda block: "\n" * block[0].count("\n"), text)
+    return [
+        (number, f"{len(line)} characters")
+        for number, line in enumerate(prose.splitlines(), start=1)
+        if len(line) > 100 and " " in line[4:] and not re.match(r" {4}|\||#|!\[", line)
+    ]
+
+
 def misworded(text: str) -> list[tuple[int, str]]:
     """Returns (line number, what is wrong) for each docstring of `text` that breaks a rule."""
     problems = []
@@ -116,8 +129,9 @@ def test_tests_keep_the_rules(path):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_documents_keep_the_rules_of_spelling(path):
-    check(path, misspelled(path.read_text()))
+def test_documents_keep_the_rules(path):
+    text = path.read_text()
+    check(path, misspelled(text) + (too_long(text) if path.suffix == ".md" else []))
 
 
 @pytest.mark.parametrize(
@@ -163,6 +177,12 @@ def test_functions_begin_with_a_verb():
 def test_spelling_is_checked_in_names_comments_and_text(text, found):
     number, problem = misspelled(f"x = 1\n{text}")[0]
     assert number == 2 and problem.endswith(f": {found}")
+
+
+def test_long_lines_of_prose_are_found():
+    long = "word " * 30
+    ignored = f"    {long}\n| {long} |\n# {long}\n```\n{long}\n```\n{'x' * 200}"
+    assert too_long(f"{ignored}\n- {long}") == [(8, "152 characters")]
 
 
 def test_american_spelling_and_public_names_pass():
