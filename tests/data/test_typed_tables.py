@@ -1,6 +1,7 @@
 """Typed tables: texts, dates and missing values as examples, and samples of the same types."""
 
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -53,6 +54,16 @@ _FRAMES = pandas_of.data_frames(
     ],
     index=pandas_of.range_indexes(min_size=1, max_size=12),
 )
+
+
+def test_the_table_of_the_page_is_understood_as_the_page_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "tables.md").read_text()
+    exec(re.search(r"(?ms)^```python\n(.*?)^```", page)[1], {})
+    config = Config(dataset="array", data_dir="customers.csv", column_types="auto")
+    dataset = find_dataset(config)
+    lines = [f"note: {dataset.describe(None)}", *dataset.table.describe().splitlines()]
+    assert "".join(f"    {line}\n" for line in lines) in page
 
 
 def people(count=2000, seed=0):
