@@ -67,6 +67,7 @@ class UsualStep:
     gan: keras_fit.WGANGP
     optimization: OptimizationSettings
     objective = types.SimpleNamespace(critic_term_names=("loss",), generator_term_names=("loss",))
+    generator_needs_real = False
 
     @property
     def state(self) -> Any:

@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import compilers, loop_overhead, outcome, tpu_loop
+from benchmarks import compilers, loop_overhead, outcome, tpu_cycles, tpu_loop
 from benchmarks.baselines import keras_fit, process, worker
 from benchmarks.baselines.work import DCGAN, RESNET
 from benchmarks.step_time import check_losses
 from tests.helpers.runs import without_tracing
 from wgan_gp.config import Config
+from wgan_gp.tpu import topologies
 
 SMALL = {"width": 8, "batch_size": 8, "generator_batch_size": 16, "n_critic": 2, "latent_size": 6}
 WORKS = [dataclasses.replace(work, **SMALL) for work in (DCGAN, RESNET)]
@@ -106,6 +107,25 @@ def test_a_table_and_its_json(tmp_path, monkeypatch, capsys):
 
 def test_a_ratio_is_the_median_over_rounds():
     assert outcome.ratio([2.0, 40.0, 3.0], [1.0, 20.0, 1.0]) == 2.0
+
+
+@pytest.mark.slow
+def test_the_usual_networks_are_compiled_for_a_tpu_like_ours(monkeypatch):
+    """The networks are so small that only the presence of the figures is checked."""
+    small = dataclasses.replace(WORKS[0], image_size=8)
+    monkeypatch.setattr(tpu_cycles, "WORK", small)
+    config = dataclasses.replace(small.config, mode="compile", steps_per_loop=2)
+    usual, ours = (
+        tpu_cycles.make_row(
+            "v5e-1",
+            "",
+            tpu_cycles.compile_report(config, topologies.find("v5e-1"), usual=usual),
+        )
+        for usual in (True, False)
+    )
+    assert usual.keys() == ours.keys()
+    for name in ("critic, cycles per image", "generator", "cycles per iteration, M"):
+        assert 0 < ours[name] < 2 * usual[name]
 
 
 @pytest.mark.slow
