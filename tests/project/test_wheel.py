@@ -201,6 +201,28 @@ def test_every_program_is_run():
     assert set(PROGRAMS) == {*EXPECTED, CHECKS}
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md"])
+def test_the_critic_step_of_the_page_has_the_loss_of_a_linear_critic(page):
+    """Its score is w.x and its gradient norm |w| = 5, so that the penalty is 16."""
+    weights = tf.Variable([3.0, 4.0])
+    given = {
+        "tf": tf,
+        "generator": lambda latents: latents,
+        "critic": lambda x: tf.linalg.matvec(x, weights),
+        "real": tf.ones([6, 2]),
+        "latents": tf.zeros([6, 2]),
+    }
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (ROOT / page).read_text())
+    block = next(block for block in blocks if "losses.gradient_penalty(" in block)
+    exec(block, given)
+    if "critic_step" in given:
+        given["critic"].trainable_variables = [weights]
+        optimizer = tf.keras.optimizers.SGD(0.0)
+        arguments = (given[name] for name in ("generator", "critic"))
+        given["loss"] = given["critic_step"](*arguments, optimizer, given["real"], given["latents"])
+    np.testing.assert_allclose(given["loss"], -7.0 + 10 * 16, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_programs_of_the_documentation_do_what_they_say(installed):
     """One process runs them, as a module each, because TensorFlow takes seconds to import."""
