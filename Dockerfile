@@ -1,5 +1,7 @@
 # The program with what it needs on a CPU, or with --build-arg DEVICE=gpu on NVIDIA GPUs and DEVICE=tpu
-# on TPUs: docker build --build-arg DEVICE=tpu -t IMAGE .
+# on TPUs:
+#   docker build --build-arg DEVICE=cpu -t wgan-gp .
+#   docker run --rm -v "$PWD:/srv" wgan-gp --model_dir=runs/digits    # --gpus=all for GPUs
 FROM python:3.12-slim
 ARG DEVICE=cpu
 WORKDIR /opt/wgan-gp
