@@ -49,14 +49,21 @@ def tf_config(addresses, index, kind="worker"):
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": kind, "index": index}})
 
 
+def environments(count):
+    """Returns the environment of each of the processes that train together."""
+    addresses = free_addresses(count)
+    configs = [{"TF_CONFIG": tf_config(addresses, index)} for index in range(count)]
+    return [
+        {**os.environ, "CUDA_VISIBLE_DEVICES": "", **(config if count > 1 else {})}
+        for config in configs
+    ]
+
+
 def start(tmp_path, train_steps, directories=("run", "run"), **settings):
     """Starts one process for each directory; several processes train together."""
-    addresses = free_addresses(len(directories))
     processes = []
-    for index, directory in enumerate(directories):
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        if len(directories) > 1:
-            environment["TF_CONFIG"] = tf_config(addresses, index)
+    for index, environment in enumerate(environments(len(directories))):
+        directory = directories[index]
         weights = tmp_path / f"weights-{len(directories)}-{index}.npz"
         arguments = [str(tmp_path / directory), str(weights), str(train_steps)]
         arguments.append(json.dumps(settings))
@@ -123,6 +130,12 @@ def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path,
     assert checkpoints(tmp_path / "run") == ["ckpt-2", "ckpt-4"]
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
     assert len(list((tmp_path / "run" / "train").glob("events.*"))) == 1
+
+
+@pytest.mark.slow
+def test_a_process_of_jax_may_end_long_after_the_first_one():
+    processes = [Fork(worker.leave, ["10"], environment=each) for each in environments(2)]
+    assert finish(processes) == [(0, []), (0, [])]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """One of several processes that train together, for test_workers.py; saves its weights."""
 
 import json
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +25,18 @@ def weights_of(state):
         *state.critic_optimizer.variables,
     ]
     return [np.array(tf.convert_to_tensor(variable)) for variable in variables]
+
+
+def leave(argv):
+    """Ends a process that has nothing more to compute, the first one before the other."""
+    from wgan_gp.pjrt import processes  # noqa: PLC0415
+
+    peers = processes.connect(Config(runtime="pjrt", batch_size=2))
+    peers.gather([1])
+    peers.end()
+    if peers.cluster.index:
+        time.sleep(float(argv[1]))
+    return end_interpreter(0)
 
 
 @program.with_exit_status

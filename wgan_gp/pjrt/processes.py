@@ -33,7 +33,8 @@ _REMEDY = (
     "that the port is free"
 )
 _COMMON_FAILURE_SECONDS = 2  # in which the others report their own errors
-_LEAVING_SECONDS = 1  # in which the others leave the service of the first process
+_LATEST_SECONDS = 100  # in which the others end after the first process
+_LEAVING_SECONDS = 1  # in which a process that ends leaves the service of the first one
 
 
 class JaxPeers(Peers):
@@ -94,15 +95,29 @@ class JaxPeers(Peers):
         os._exit(0 if self._is_leaving and self._has_ended else 2)
 
     def _leave(self) -> None:
-        """Leaves when all processes have ended, or soon after an error."""
+        """Leaves when this process has ended, or soon after an error.
+
+        The first process leaves last: the service to which all are connected is a part of it, and
+        jax aborts the others if they lose it.
+        """
         self._is_leaving = True
+        first, *others = range(len(self.cluster.addresses))
         with contextlib.suppress(client.RuntimeFailure):
-            if self._has_ended:
-                self._client.shutdown()
-                if self.cluster.is_chief:
-                    time.sleep(_LEAVING_SECONDS)
-            else:
+            if not self._has_ended:
                 self._client.wait_at_barrier("failed", _COMMON_FAILURE_SECONDS * 1000)
+            elif self.cluster.index == first:
+                for index in others:
+                    self._client.blocking_key_value_get(_ended(index), _LATEST_SECONDS * 1000)
+                time.sleep(_LEAVING_SECONDS)
+                self._client.shutdown()
+            else:
+                self._client.key_value_set(_ended(self.cluster.index), "")
+                self._client.shutdown()
+
+
+def _ended(index: int) -> str:
+    """Returns the key that a process sets in the service when it ends."""
+    return f"ended/{index}"
 
 
 _connected: list[JaxPeers] = []  # at most one, because a process connects once
