@@ -87,7 +87,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/.development  ## writes the documentation as a site to build/site/index.html
 	$(BIN)/python -m mkdocs build $(ARGS)
 
-bench: setup-bench  ## measures speed for an hour; BENCHMARKS=step_time runs one benchmark
+bench: setup-bench  ## measures speed for two hours; BENCHMARKS=step_time runs one benchmark
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 clean:  ## removes the environments and caches, but no runs
