@@ -423,14 +423,17 @@ def saved(path):
 
 @pytest.mark.slow
 def test_sigterm_saves_and_exits_with_143_and_sighup_under_nohup_stops_nothing(tmp_path):
-    with start_training(tmp_path, start_under_nohup) as program:
+    with start_training(tmp_path, start_under_nohup, stdout=subprocess.PIPE) as program:
         program.send_signal(signal.SIGHUP)
         size = len((tmp_path / "metrics.jsonl").read_text())
         while len((tmp_path / "metrics.jsonl").read_text()) <= size + 1000:
             assert program.poll() is None
             time.sleep(0.1)
         program.send_signal(signal.SIGTERM)
-        assert program.wait(timeout=60) == 143
+        printed, _ = program.communicate(timeout=60)
+        assert program.returncode == 143
+    iterations = r"\d+ of 100000000 iterations; the same command continues"
+    assert re.match(f"stopped by SIGTERM after {iterations}\nsamples, curves and", printed)
     assert saved(tmp_path)
 
 

@@ -23,8 +23,10 @@ from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.data.tables import columns
 from wgan_gp.data.tables.constraints import constraints_of
+from wgan_gp.data.tables.find_types import find_types
 from wgan_gp.data.tables.selection import Selection
 from wgan_gp.data.tables.table import Table
+from wgan_gp.data.tables.types import CategoryType
 from wgan_gp.errors import UserError
 from wgan_gp.inference import sampling
 from wgan_gp.writers.writer import MemoryWriter
@@ -64,6 +66,60 @@ def test_the_table_of_the_page_is_understood_as_the_page_says(tmp_path, monkeypa
     dataset = find_dataset(config)
     lines = [f"note: {dataset.describe(None)}", *dataset.table.describe().splitlines()]
     assert "".join(f"    {line}\n" for line in lines) in page
+
+
+_PRICES = [f"{price:,.2f}" for price in np.linspace(900, 9000, 40)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([*map(str, range(20, 60)), "-"], "contains numbers, but '-' is none — correct it, leave"),
+        ([f"1{n},5" for n in range(40)] + ["k.A."], "contains numbers, but 'k.A.' is none"),
+        (_PRICES, "contains numbers in another form, such as '900.00'"),
+        ([f"{n},5 %" for n in range(40)], "contains numbers in another form, such as '0,5 %'"),
+        ([f"{n}.5 EUR" for n in range(40)], "contains numbers in another form, such as '0.5 EUR'"),
+        ([f"{n % 28 + 1:02d}.12.20" for n in range(40)], "contains dates of several formats, or"),
+        (
+            [f"2020-01-{n:02d}" for n in range(10, 30)] + [f"{n}.01.2020" for n in range(10, 30)],
+            "contains dates of several formats, or with years of two digits, such as '2020-01-10'",
+        ),
+    ],
+)
+def test_texts_that_should_be_numbers_or_dates_are_one_line(texts, message):
+    frame = pd.DataFrame({"a column": texts * 20})
+    with pytest.raises(UserError, match=re.escape(f"the column 'a column' {message}")):
+        find_types(frame, "--data_dir=x", {})
+    assert find_types(frame, "--data_dir=x", {"a column": "category"})
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["1", "2", "3", "4", "5+"],  # grades
+        [f"0{n}" for n in range(1000, 1040)] + ["none yet"],  # codes
+        [f"{n} {letter}A" for n in range(10, 30) for letter in "ABC"],
+        [f"1.2.{n}b" for n in range(40)],
+    ],
+)
+def test_other_texts_with_digits_are_categories(texts):
+    found = find_types(pd.DataFrame({"x": texts * 20}), "--data_dir=x", {})
+    assert isinstance(found["x"], CategoryType)
+
+
+def test_columns_of_free_text_are_named_together_as_a_shell_takes_them():
+    names = [f"name {n}" for n in range(200)]
+    frame = pd.DataFrame({"ID x": names, "y": range(200), "remark": names[::-1]})
+    found = "the columns 'ID x', 'remark' contain free text, names, or dates of several formats"
+    with pytest.raises(UserError, match=f"{found} — .* '--drop_columns=ID x,remark'"):
+        find_types(frame, "--data_dir=x", {})
+    with pytest.raises(UserError, match="leave it out with '--drop_columns=ID x'"):
+        find_types(frame[["ID x", "y"]], "--data_dir=x", {})
+
+
+def test_the_first_text_in_a_column_of_numbers_is_named():
+    with pytest.raises(UserError, match=r"'x' contains 'k\.A\.', which is no number"):
+        find_types(pd.DataFrame({"x": ["1.5", "k.A.", "2"]}), "--data_dir=x", {"x": "real"})
 
 
 def people(count=2000, seed=0):
@@ -208,13 +264,13 @@ def test_types_can_be_given():
     ("frame", "kinds", "message"),
     [
         ({"name": [f"n{i}" for i in range(80)]}, {}, "80 different values in 80 rows"),
-        ({"a,b": [f"n{i}" for i in range(80)]}, {}, 'leave it out with --drop_columns="a,b"'),
+        ({"a,b": [f"n{i}" for i in range(80)]}, {}, """out with '--drop_columns="a,b"'"""),
         ({"x": [1.0, np.inf, 2.0]}, {}, "the column 'x' contains infinity in 1 rows"),
         ({"x": [1, "a", 2.5]}, {}, "the column 'x' contains float and int and str"),
         ({"x": [1j, 2j]}, {}, "the column 'x' has the type complex128"),
         ({"x": [[1], [2]]}, {}, "the column 'x' contains list"),
         ({"x": pd.to_timedelta([1, 2], unit="D")}, {}, "the column 'x' has the type timedelta64"),
-        ({"x": ["a", "b"]}, {"x": "real"}, "the column 'x' contains texts that are no numbers"),
+        ({"x": ["a", "b"]}, {"x": "real"}, "the column 'x' contains 'a', which is no number"),
         ({"x": ["a", "b"]}, {"x": "date"}, "does not contain dates of one format"),
         ({"x": ["a", "b"]}, {"x": ["a"]}, "'b' in the column 'x' is not of the type ordered"),
         ({"x": [1.5, 2]}, {"x": "integer"}, "1.5 in the column 'x' is not of the type integer"),

@@ -92,7 +92,12 @@ def train_or_compile(config: Config, library: Library) -> int:
         return 0
     from .training import train  # noqa: PLC0415
 
-    stopped_by = train(config, dataset, library, devices=devices).stopped_by
+    result = train(config, dataset, library, devices=devices)
+    if (stopped_by := result.stopped_by) is not None:
+        print(
+            f"stopped by {signal.Signals(stopped_by).name} after {result.iteration} of "
+            f"{config.train_steps} iterations; the same command continues"
+        )
     print(f"samples, curves and checkpoints are in {config.run_directory}")
     return 0 if stopped_by is None else 128 + stopped_by
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UserError, shorten
-from ..sources.tables.columns import quoted
+from ..sources.tables.columns import flag_of
 from .columns import MOST_CATEGORIES
 from .types import (
     LARGEST_EXACT,
@@ -38,6 +38,12 @@ _FEW = 10  # integers of at most as many different values are categories
 _MOSTLY = 0.9  # of the texts of a column of dates are dates, if some are wrong
 _NAMES = 50  # more different texts than this, and in most rows, are names
 _REMEDY = "convert it, or leave it out with --drop_columns"
+_AS_CATEGORY = "give the column the type category with --column_types"
+_NUMBER = r"[+-]?(?:0|[1-9]\d*)(?:[.,]\d+)?(?:[eE][+-]?\d+)?"
+# Numbers with separators of thousands, a currency or a unit, such as 1.234,50 EUR.
+_GROUPED = r"[+-]?(?:\d{1,3}(?:[.,' ]\d{3})+|\d+)(?:[.,]\d+)?"
+_DATE = r"(?:\d{4}[./-]\d\d?[./-]\d\d?|\d\d?[./-]\d\d?[./-](?:\d{4}|\d\d))(?:[T ].*)?"
+_WITH_UNIT = rf"^(?P<before>[$€£¥]?\s?){_GROUPED}(?P<after>\s?[^\W\d_]{{0,3}}[$€£¥%]?)$"
 
 
 def find_types(
@@ -72,7 +78,35 @@ def find_types(
                 f"use {', '.join(TYPES)}, or a list of its values in their order",
             )
     few = 0 if are_numbers else _FEW
-    return {name: _Finder(frame[name], name, flag, few).find(given.get(name)) for name in frame}
+    found, useless = {}, []
+    for name in frame:
+        try:
+            found[name] = _Finder(frame[name], name, flag, few).find(given.get(name))
+        except _UselessColumnError as error:
+            useless.append(error)
+    if len(useless) > 1:
+        names = [error.name for error in useless]
+        raise UserError(
+            f"{flag}: the columns {shorten(', '.join(map(repr, names)))} contain free text, names, "
+            "or dates of several formats",
+            f"leave them out with {flag_of('drop_columns', *names)}",
+        )
+    if useless:
+        raise useless[0]
+    return found
+
+
+class _UselessColumnError(UserError):
+    """A column has too many different values to be a category.
+
+    Args:
+      what, remedy: See `UserError`.
+      name: The name of the column.
+    """
+
+    def __init__(self, what: str, remedy: str, name: str):
+        super().__init__(what, remedy)
+        self.name = name
 
 
 class _Finder:
@@ -124,7 +158,44 @@ class _Finder:
             return "real"
         if types.is_datetime64_any_dtype(dtype):
             return "date"
-        return "category" if self._date_format() is None else "date"
+        if self._date_format() is not None:
+            return "date"
+        texts = self._present.astype(object)  # regular expressions of Python, not of Arrow
+        # Texts of a few values may be classes, such as grades from 1 to 5+.
+        if texts.map(lambda value: isinstance(value, str)).all() and texts.nunique() > _FEW:
+            self._check_no_dates(texts)
+            self._check_no_numbers(texts)
+        return "category"
+
+    def _check_no_dates(self, texts: pd.Series) -> None:
+        """Raises UserError if nearly all texts are dates, but not of one format."""
+        if texts.str.fullmatch(_DATE).mean() > _MOSTLY:
+            raise self._error(
+                "contains dates of several formats, or with years of two digits, such as "
+                f"{shorten(repr(texts.iloc[0]))}",
+                f"write them as 2024-01-31, or {_AS_CATEGORY}",
+            )
+
+    def _check_no_numbers(self, texts: pd.Series) -> None:
+        """Raises UserError if nearly all texts are numbers, which a category would not compare.
+
+        Texts of digits that begin with 0 are codes.
+        """
+        if texts.str.fullmatch(r"[+-]?0\d+").any():
+            return
+        are_numbers = texts.str.fullmatch(_NUMBER)
+        if _MOSTLY < are_numbers.mean() < 1:
+            raise self._error(
+                f"contains numbers, but {shorten(repr(texts[~are_numbers].iloc[0]))} is none",
+                f"correct it, leave the cell empty if it is missing, or {_AS_CATEGORY}",
+            )
+        forms = texts.str.extract(_WITH_UNIT)
+        of_one_form = forms.value_counts(normalize=True).max() * forms.notna().all(axis=1).mean()
+        if of_one_form > _MOSTLY and not (are_numbers & ~texts.str.contains(",")).all():
+            raise self._error(
+                f"contains numbers in another form, such as {shorten(repr(texts.iloc[0]))}",
+                f"write them like 1234.56, or {_AS_CATEGORY}",
+            )
 
     def _error(self, what: str, remedy: str = _REMEDY) -> UserError:
         return UserError(f"{self._flag}: the column {shorten(self._name)!r} {what}", remedy)
@@ -168,10 +239,11 @@ class _Finder:
         """Raises UserError if the column has too many different values to be a category."""
         count = len(self._series)
         if distinct > MOST_CATEGORIES or (distinct > _NAMES and distinct > count / 2):
-            raise self._error(
-                f"contains free text, names, or dates of several formats: {distinct} different "
-                f"values in {count} rows",
-                f"leave it out with --drop_columns={quoted(self._name)}",
+            raise _UselessColumnError(
+                f"{self._flag}: the column {shorten(self._name)!r} contains free text, names, or "
+                f"dates of several formats: {distinct} different values in {count} rows",
+                f"leave it out with {flag_of('drop_columns', self._name)}",
+                self._name,
             )
 
     def _number(self, kind: str) -> ColumnType:
@@ -184,7 +256,11 @@ class _Finder:
         try:
             values = pd.to_numeric(self._present).to_numpy(np.float64)
         except (ValueError, TypeError):
-            raise self._error("contains texts that are no numbers") from None
+            wrong = self._present[pd.to_numeric(self._present, errors="coerce").isna()].iloc[0]
+            raise self._error(
+                f"contains {shorten(repr(wrong))}, which is no number",
+                "correct it, or leave the cell empty if it is missing",
+            ) from None
         if not np.isfinite(values).all():
             raise self._error(f"contains infinity in {np.isinf(values).sum()} rows")
         return RealType(self._dtype, decimals=_decimals(values, self._dtype))
@@ -237,7 +313,7 @@ class _Finder:
             wrong = self._present[dates.isna()].iloc[0]
             raise self._error(
                 f"contains dates, but {shorten(repr(wrong))} is none",
-                "correct it, or give the column the type category with --column_types",
+                f"correct it, or {_AS_CATEGORY}",
             )
         if share < 1:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -65,7 +66,7 @@ class Columns:
             raise UserError(
                 f"{flag} has labels in column {plain[label]}, but --condition_columns="
                 f"{settings.condition_columns} asks for conditions",
-                f"add --drop_columns={quoted(plain[label])}, or omit --condition_columns: a run "
+                f"add {flag_of('drop_columns', plain[label])}, or omit --condition_columns: a run "
                 "has classes or conditions",
             )
         nameless: set[int] = set()
@@ -98,9 +99,9 @@ class Columns:
         """Returns the name of a column, or its number if the table has no names."""
         return self.names[column] if self.has_names else str(column + 1)
 
-    def flag_value(self, column: int) -> str:
-        """Returns what the user gives to a flag to name a column."""
-        return quoted(self.plain_name(column))
+    def flag(self, name: str, *columns: int) -> str:
+        """Returns a flag that names columns; see `flag_of`."""
+        return flag_of(name, *map(self.plain_name, columns))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,9 +162,14 @@ class _Finder:
         )
 
 
-def quoted(name: str) -> str:
+def _quoted(name: str) -> str:
     """Returns the name of a column as flags of several names take it."""
     return f'"{name}"' if "," in name else name
+
+
+def flag_of(flag: str, *names: str) -> str:
+    """Returns a flag with the names of columns, as a shell takes it: in quotes, if necessary."""
+    return shlex.quote(f"--{flag}={','.join(map(_quoted, names))}")
 
 
 def distinct_names(given: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ from ....errors import UserError, reason, shorten
 from ..arrays.array_data import ArrayData
 from ..labels import number_labels
 from . import text_tables
-from .columns import NO_COLUMN, Columns, distinct_names
+from .columns import NO_COLUMN, Columns, distinct_names, flag_of
 from .text_tables import BOOLEANS, MISSING
 
 if TYPE_CHECKING:
@@ -334,12 +334,12 @@ class _Builder:
         cell, place = cells[column], self._locate(self._count + row)
         if "\n" in str(cell):
             return text_tables.unclosed(self._flag, place)
-        dropped = ",".join(columns.flag_value(each) for each in errors)
-        remedy = f"correct it, or leave it out with --drop_columns={dropped}"
+        remedy = f"correct it, or leave it out with {columns.flag('drop_columns', *errors)}"
         problem, better_remedy = _describe(cell, self._decimal)
         if columns.label is None and not columns.conditions and problem == _NO_NUMBER:
-            value = columns.flag_value(column) if len(errors) == 1 else "NAME"
-            remedy += f"; name the column of the classes with --label_column={value}"
+            label = flag_of("label_column", "NAME")
+            label = columns.flag("label_column", column) if len(errors) == 1 else label
+            remedy += f"; name the column of the classes with {label}"
             remedy += ", or read texts and dates, too, with --column_types=auto"
         return UserError(
             f"{self._flag}: {place}: {shorten(str(cell))!r} in {columns.names[column]} {problem}",
@@ -390,12 +390,12 @@ class _Builder:
             return np.array(cells, object)
         for number, code in zip(numbers, places, strict=True):
             if not number.is_integer():
-                name, value = self._columns.names[column], self._columns.flag_value(column)
+                name, flag = self._columns.names[column], self._columns.flag
                 raise UserError(
                     f"{self._flag}: {self._locate(int((codes == code).argmax()))}: {number:g} in "
                     f"the column of labels, {name}, is not an integer",
-                    f"give --condition_columns={value} for conditions, --label_column={NO_COLUMN} "
-                    f"for a feature, or --drop_columns={value}",
+                    f"give {flag('condition_columns', column)} for conditions, "
+                    f"--label_column={NO_COLUMN} for a feature, or {flag('drop_columns', column)}",
                 )
         is_exact = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
         return np.array([int(text) for text in texts] if is_exact else list(map(int, numbers)))
@@ -416,10 +416,8 @@ class _Builder:
         for place in np.flatnonzero(examples[-1] - examples[0] == count - 1):
             if (np.diff(examples[:, place]) == 1).all():
                 name = self._columns.names[features[place]]
-                value = self._columns.flag_value(features[place])
-                logging.warning(
-                    f"{self._flag}: {name} counts the rows; --drop_columns={value} leaves it out"
-                )
+                drop = self._columns.flag("drop_columns", features[place])
+                logging.warning(f"{self._flag}: {name} counts the rows; {drop} leaves it out")
 
 
 def _to_numbers(series: pd.Series, decimal: str | None) -> tuple[np.ndarray, int | None]:
