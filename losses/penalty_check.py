@@ -100,7 +100,12 @@ def check_penalty(
     except PenaltyError as error:
         cause = error.__cause__
         first_line = str(cause).partition("\n")[0]
-        return [Finding("raises", f"the call raised {type(cause).__name__}: {first_line}")]
+        hint = ""
+        if "None" in first_line:
+            hint = "; a gradient is None if the tape does not watch the points (tape.watch)"
+        elif isinstance(cause, AttributeError):
+            hint = "; the penalty is called with (critic, real, fake)"
+        return [Finding("raises", f"the call raised {type(cause).__name__}: {first_line}{hint}")]
 
 
 def _check(checked: CheckedPenalty, strategy: tf.distribute.Strategy | None) -> list[Finding]:

@@ -116,8 +116,8 @@ def test_conditions_beyond_the_data_cause_a_warning_and_very_far_ones_an_error(c
         conditions.checked(given, "--x")
     assert not caplog.text
     conditions.checked([[0, 1], [11, 1]], "--x")
-    assert "--x is more than 10 standard deviations from the mean" in caplog.text
-    assert "in condition 0:" in caplog.text
+    assert "--x: more than 10 standard deviations from the mean" in caplog.text
+    assert "in condition 0 — are" in caplog.text
     with pytest.raises(UserError, match="too far from those of the data"):
         conditions.checked([0, -1.2e6], "--x")
 

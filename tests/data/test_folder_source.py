@@ -96,9 +96,16 @@ def test_folders_and_archives_have_the_same_examples(tmp_path, kind, wrapper):
     json.dumps(source.identity())
 
 
-def test_pictures_outside_a_subfolder_have_no_classes(tmp_path):
+def test_pictures_outside_a_subfolder_have_no_classes(tmp_path, caplog):
+    caplog.set_level("INFO")
     source = find(write(tmp_path / "data", numbered("cat/1.png", "2.png")))
     assert source.class_names is None and [each[1] for each in content_of(source)] == [1, 0]
+    assert (
+        "2.png beside the folders of the other pictures: the folders are no classes" in caplog.text
+    )
+    caplog.clear()
+    find(write(tmp_path / "flat", numbered("1.png", "2.png")))
+    assert not caplog.text
 
 
 def test_a_bucket_is_read_by_tensorflow():

@@ -248,7 +248,7 @@ def test_labels_keep_their_names_in_samples_and_scores(tmp_path):
         (np.ones([12, 2]), None),
     ],
 )
-def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names):
+def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names, caplog):
     for data in ((EXAMPLES, labels), {"examples": EXAMPLES, "labels": labels}):
         if names is None and isinstance(data, dict):
             with pytest.raises(UserError, match="other numbers as `conditions`"):
@@ -257,6 +257,10 @@ def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names)
         dataset = find_dataset(Config(), function=lambda data=data: data)
         assert dataset.spec.class_names == names
         assert (dataset.conditions is None) == (names is not None)
+        # Energies that are whole numbers by chance would silently be classes.
+        are_doubtful = names is not None and labels.dtype == float and isinstance(data, tuple)
+        assert ("so they are classes" in caplog.text) == (are_doubtful and labels.ndim == 1)
+        caplog.clear()
 
 
 def test_dictionaries_of_python_name_conditions():

@@ -201,14 +201,15 @@ def test_digits_are_cropped_to_rectangles(size, shape):
 
 
 def test_cropping_is_announced_once(tmp_path, capsys):
-    folder = put(tmp_path / "x", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(24, 48)))
+    folder = put(tmp_path / "x", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(96, 48)))
     open_data(settings_of(folder))
     line, priced = capsys.readouterr().err.splitlines()
     assert priced.startswith("decoding --data_dir=")
-    assert line == (
-        f"note: --data_dir={folder}: images such as a.png of 48x24 pixels are cropped to their "
-        "central 24x24 pixels; --image_size=48x24 keeps it whole"
-    )
+    cropped = "images such as a.png of 48x24 pixels are cropped to their central 24x24 pixels"
+    assert line == f"note: --data_dir={folder}: {cropped}; --image_size=48x24 keeps it whole"
+    mixed = put(tmp_path / "y", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(24, 48)))
+    open_data(settings_of(mixed))
+    assert f"{cropped}; their shapes differ\n" in capsys.readouterr().err
     open_data(settings_of(folder, image_size="24x48"))
     assert "a.png of 48x24 pixels are cropped to their central 12x24" in capsys.readouterr().err
 

@@ -196,8 +196,8 @@ class Conditions:
         is_far = ((distance > _FAR) & ((rows < low) | (rows > high))).any(axis=0)
         if is_far.any():
             logging.warning(
-                f"{flag} is more than {_FAR} standard deviations from the mean of the data in "
-                f"{_in_words(is_far)}: are the conditions in the units of the data?"
+                f"{flag}: more than {_FAR} standard deviations from the mean of the data in "
+                f"{_in_words(is_far)} — are the conditions in the units of the data?"
             )
         warn_if_coarse(flag, _in_words, largest - 4 * self.deviation, largest, given.dtype)
         return rows

@@ -168,9 +168,12 @@ def _report_cropping(
     if settings.crop == "none":
         raise _cropping_error(f"{origin}: {name} has {_text(size)}", whole)
     window = central_window(size, target)
+    # A size that keeps one of several shapes whole crops the others even more.
+    shapes = {uncropped_size(each, target) for _, each in sizes}
+    advice = f"--image_size={whole} keeps it whole" if len(shapes) == 1 else "their shapes differ"
     logging.info(
         f"note: {origin}: images such as {name} of {_text(size)} are cropped to their central "
-        f"{_text(window)}; --image_size={whole} keeps it whole"
+        f"{_text(window)}; {advice}"
     )
 
 

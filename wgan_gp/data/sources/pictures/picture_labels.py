@@ -135,8 +135,7 @@ def find_classes(
     found: dict[str, list[Any]] = {}
     for split, placed in divided.items():
         if labels is None:
-            folders = [folder for _, folder in placed]
-            found[split] = [None] * len(folders) if "" in folders else folders
+            found[split] = _classes_of_folders(origin, placed)
         else:
             found[split] = [labels.get(name) for name, _ in placed]
     reference = found["train" if "train" in found else next(iter(found))]
@@ -144,6 +143,20 @@ def find_classes(
         split: _with_classes(origin, [name for name, _ in placed], found[split], reference)
         for split, placed in divided.items()
     }
+
+
+def _classes_of_folders(origin: str, placed: Sequence[Placed]) -> list[str | None]:
+    """Returns the folder of each picture, or None for all if some are in no folder."""
+    alone = [name for name, folder in placed if not folder]
+    if not alone:
+        return [folder for _, folder in placed]
+    if len(alone) < len(placed):
+        others = f" and {len(alone) - 1:,} others" if len(alone) > 1 else ""
+        logging.info(
+            f"note: {origin}: {printable(alone[0])}{others} beside the folders of the other "
+            "pictures: the folders are no classes"
+        )
+    return [None] * len(placed)
 
 
 def _with_classes(

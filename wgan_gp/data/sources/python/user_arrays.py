@@ -288,7 +288,8 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
             raise UserError(
                 f"{flag} gives {KINDS[examples.ndim - 1]} from {examples.min():g} to "
                 f"{examples.max():g}",
-                "scale them to [-1, 1], or give uint8",
+                "scale them to [-1, 1], or give uint8; or save them as a file for --dataset=array, "
+                "which scales them, and whose samples are in their units",
             )
     _warn_if_equal(examples, flag)
     if targets is None:
@@ -301,6 +302,11 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
         )
     if kind == "conditions" or (kind is None and _are_conditions(targets)):
         return Arrays(examples, conditions=check_conditions(targets, flag))
+    if kind is None and targets.ndim == 1 and targets.dtype.kind == "f":
+        logging.warning(
+            f"{flag}: the real numbers of the second array are integers, so they are classes; a "
+            "dictionary of examples and conditions makes them conditions"
+        )
     return Arrays(examples, *number_labels(targets, flag))
 
 
