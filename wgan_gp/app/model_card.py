@@ -67,7 +67,7 @@ def _card(saved: SavedRun, run: RestoredRun, origin: str) -> str:
         _block(f"{_dataset(config)}: {spec.describe(saved.size)}"),
         "## Training",
         f"{count_of(run.iteration, 'iteration')} of {count_of(config.n_critic, 'critic step')} and "
-        "one generator step. These settings differ from the defaults:",
+        "one generator step. These settings differ from the defaults, or were chosen for the data:",
         _block("\n".join(_settings(config, saved.library.models)) or "(none)"),
     ]
     with saved.directory.convert_file_errors("read"):
