@@ -147,6 +147,23 @@ def test_the_program_of_training_from_python_prints_what_the_page_shows(installe
 
 
 BUCKETS = "Replicas with different numbers of tokens"
+
+
+def test_an_editable_installation_has_the_program(tmp_path):
+    """It finds the packages of the checkout, as links do here, but not its module flags."""
+    for package in ("losses", "models", "wgan_gp"):
+        (tmp_path / package).symlink_to(ROOT / package)
+    run = subprocess.run(
+        [sys.executable, "-m", "wgan_gp", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.startswith("wgan-gp 0.1.0 (Python ")
+
+
 # What each program of docs/losses.md prints, as figures between which something must hold. Programs
 # that configure two devices come first, because one process runs all of them.
 EXPECTED = {

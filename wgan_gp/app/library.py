@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
+import pathlib
+import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol
@@ -75,4 +78,15 @@ def bundled(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != installed:
             raise
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+    # An editable installation (pip install -e) finds packages, but not the module flags.
+    path = pathlib.Path(__file__).resolve().parents[2] / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
