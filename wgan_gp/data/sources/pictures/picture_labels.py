@@ -153,7 +153,7 @@ def _classes_of_folders(origin: str, placed: Sequence[Placed]) -> list[str | Non
     if len(alone) < len(placed):
         others = f" and {len(alone) - 1:,} others" if len(alone) > 1 else ""
         logging.info(
-            f"note: {origin}: {printable(alone[0])}{others} beside the folders of the other "
+            f"note: {origin}: {printable(alone[0])}{others} next to the folders of the other "
             "pictures: the folders are no classes"
         )
     return [None] * len(placed)
