@@ -188,8 +188,8 @@ def reference() -> str:
         "",
         "This page lists the same flags by topic; `make flags` writes it. Flags in bold are those",
         "that most runs need. A run can be resumed with other values of the flags marked with *,",
-        "and with another `--train_steps` if the schedules are constant or `--schedule_steps` keeps",
-        "their length ([numerics.md](numerics.md#the-schedule)).",
+        "and with another `--train_steps` if the schedules are constant, or if `--schedule_steps`",
+        "keeps their length ([numerics.md](numerics.md#the-schedule)).",
     ]
     # The settings of one run, such as --mode, are declared last, but needed first.
     *topics, last = dict.fromkeys(map(_topic, _FIELDS))
