@@ -242,6 +242,7 @@ def test_labels_keep_their_names_in_samples_and_scores(tmp_path):
     [
         (NUMBERS[:, None], ("1", "3", "5")),
         (NUMBERS.astype(float), ("1", "3", "5")),
+        (NUMBERS[:, None].astype(float), ("1", "3", "5")),
         (np.eye(3)[NUMBERS // 2], ("0", "1", "2")),
         (NUMBERS.astype(str), ("1", "3", "5")),
         (NUMBERS / 2, None),
@@ -259,7 +260,7 @@ def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names,
         assert (dataset.conditions is None) == (names is not None)
         # Energies that are whole numbers by chance would silently be classes.
         are_doubtful = names is not None and labels.dtype == float and isinstance(data, tuple)
-        assert ("so they are classes" in caplog.text) == (are_doubtful and labels.ndim == 1)
+        assert ("so they are classes" in caplog.text) == (are_doubtful and labels.size == 12)
         caplog.clear()
 
 

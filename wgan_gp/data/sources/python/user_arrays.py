@@ -302,7 +302,7 @@ def _check(examples: np.ndarray, targets: np.ndarray | None, kind: str | None, f
         )
     if kind == "conditions" or (kind is None and _are_conditions(targets)):
         return Arrays(examples, conditions=check_conditions(targets, flag))
-    if kind is None and targets.ndim == 1 and targets.dtype.kind == "f":
+    if kind is None and targets.size == len(targets) and targets.dtype.kind == "f":
         logging.warning(
             f"{flag}: the real numbers of the second array are integers, so they are classes; a "
             "dictionary of examples and conditions makes them conditions"
