@@ -9,7 +9,9 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
+from wgan_gp.config import Config
 from wgan_gp.config.resume import differences
+from wgan_gp.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,7 +45,16 @@ def parse(words):
 def test_every_command_has_flags_that_exist(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for words in commands(path):
-        parse(words)
+        assert isinstance(parse(words), Config), words
+
+
+def test_a_command_with_another_flag_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text('    make train ARGS="--seed=1 \\\n        --iterations=20"\n')
+    ((seed, iterations),) = commands(page)
+    assert parse([seed]).seed == 1
+    with pytest.raises(UserError, match="--iterations is unknown"):
+        parse([seed, iterations])
 
 
 def test_the_commands_are_found():
@@ -67,9 +78,7 @@ def test_the_pages_can_be_followed_in_any_order(monkeypatch):
     programs = [
         block
         for path in PAGES
-        for block in re.findall(
-            r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE
-        )
+        for block in re.findall(r"(?ms)^```python\n(.*?)^```", path.read_text())
         if "wgan_gp.train(" in block
     ]
     directories = [re.findall(r'model_dir="(.*?)"', block) for block in programs]
