@@ -111,7 +111,7 @@ def test_a_ratio_is_the_median_over_rounds():
 
 @pytest.mark.slow
 def test_the_usual_networks_are_compiled_for_a_tpu_like_ours(monkeypatch):
-    """The networks are so small that only the presence of the figures is checked."""
+    """The networks are so small that ours need not be the faster ones."""
     small = dataclasses.replace(WORKS[0], image_size=8)
     monkeypatch.setattr(tpu_cycles, "WORK", small)
     config = dataclasses.replace(small.config, mode="compile", steps_per_loop=2)

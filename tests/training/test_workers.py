@@ -51,19 +51,18 @@ def tf_config(addresses, index, kind="worker"):
 
 def environments(count):
     """Returns the environment of each of the processes that train together."""
+    alone = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    if count == 1:
+        return [alone]
     addresses = free_addresses(count)
-    configs = [{"TF_CONFIG": tf_config(addresses, index)} for index in range(count)]
-    return [
-        {**os.environ, "CUDA_VISIBLE_DEVICES": "", **(config if count > 1 else {})}
-        for config in configs
-    ]
+    return [{**alone, "TF_CONFIG": tf_config(addresses, index)} for index in range(count)]
 
 
 def start(tmp_path, train_steps, directories=("run", "run"), **settings):
     """Starts one process for each directory; several processes train together."""
     processes = []
-    for index, environment in enumerate(environments(len(directories))):
-        directory = directories[index]
+    each = zip(directories, environments(len(directories)), strict=True)
+    for index, (directory, environment) in enumerate(each):
         weights = tmp_path / f"weights-{len(directories)}-{index}.npz"
         arguments = [str(tmp_path / directory), str(weights), str(train_steps)]
         arguments.append(json.dumps(settings))
@@ -321,19 +320,6 @@ def test_processes_of_different_runs_are_refused(column, message):
         workers.check_same_run(peers, 100, {"names": "a", "classes": "b"}, False, 5)
 
 
-def pictures_of(tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for index in range(4):
-        PIL.Image.new("RGB", (8, 8), (index, 0, 0)).save(folder / f"{index}.png")
-    return {"dataset": "image_folder", "data_dir": str(folder), "image_size": 8}
-
-
-def array_of(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(4, 3))
-    return {"dataset": "array", "data_dir": str(tmp_path / "a.npy")}
-
-
 def typed_table_of(tmp_path):
     (tmp_path / "a.csv").write_text("age,job\n" + "20,x\n31,y\n42,x\n")
     return {"dataset": "array", "data_dir": str(tmp_path / "a.csv"), "column_types": "auto"}
@@ -343,7 +329,10 @@ def points_of(tmp_path):
     return {"dataset": "swiss_roll"}
 
 
-@pytest.mark.parametrize("settings_of", [pictures_of, array_of, typed_table_of, points_of])
+KINDS = [streamed_pictures, array_in_memory, typed_table_of, points_of]
+
+
+@pytest.mark.parametrize("settings_of", KINDS)
 def test_processes_with_the_same_data_of_any_kind_are_accepted(tmp_path, settings_of):
     dataset = resolve(Config(batch_size=2, **settings_of(tmp_path)), LIBRARY.models)[1]
     same = FakePeers(lambda numbers: numbers)
@@ -353,7 +342,7 @@ def test_processes_with_the_same_data_of_any_kind_are_accepted(tmp_path, setting
 def test_processes_with_different_examples_are_refused(tmp_path):
     found = []
     for scale in (1.0, 2.0):
-        settings = array_of(tmp_path)
+        settings = array_in_memory(tmp_path)
         np.save(settings["data_dir"], scale * np.load(settings["data_dir"]))
         dataset = resolve(Config(batch_size=2, **settings), LIBRARY.models)[1]
         spy = FakePeers(lambda numbers: found.append(numbers) or numbers)

@@ -72,17 +72,12 @@ def bundled(name: str) -> ModuleType:
     Args:
       name: "flags", "losses" or "models". Importing them does not import TensorFlow.
     """
-    installed = f"{__package__.partition('.')[0]}.{name}"
-    try:
-        return importlib.import_module(installed)
-    except ModuleNotFoundError as error:
-        if error.name != installed:
-            raise
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
+    for place in (f"{__package__.partition('.')[0]}.{name}", name):
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name != place:
+                raise
     # An editable installation (pip install -e) finds packages, but not the module flags.
     path = pathlib.Path(__file__).resolve().parents[2] / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)

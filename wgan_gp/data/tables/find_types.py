@@ -78,35 +78,25 @@ def find_types(
                 f"use {', '.join(TYPES)}, or a list of its values in their order",
             )
     few = 0 if are_numbers else _FEW
-    found, useless = {}, []
+    found, useless = {}, {}
     for name in frame:
         try:
             found[name] = _Finder(frame[name], name, flag, few).find(given.get(name))
         except _UselessColumnError as error:
-            useless.append(error)
+            useless[name] = error
     if len(useless) > 1:
-        names = [error.name for error in useless]
         raise UserError(
-            f"{flag}: the columns {shorten(', '.join(map(repr, names)))} contain free text, names, "
-            "or dates of several formats",
-            f"leave them out with {flag_of('drop_columns', *names)}",
+            f"{flag}: the columns {shorten(', '.join(map(repr, useless)))} contain free text, "
+            "names, or dates of several formats",
+            f"leave them out with {flag_of('drop_columns', *useless)}",
         )
-    if useless:
-        raise useless[0]
+    for refusal in useless.values():
+        raise refusal
     return found
 
 
 class _UselessColumnError(UserError):
-    """A column has too many different values to be a category.
-
-    Args:
-      what, remedy: See `UserError`.
-      name: The name of the column.
-    """
-
-    def __init__(self, what: str, remedy: str, name: str):
-        super().__init__(what, remedy)
-        self.name = name
+    """A column has too many different values to be a category."""
 
 
 class _Finder:
@@ -189,16 +179,17 @@ class _Finder:
                 f"contains numbers, but {shorten(repr(texts[~are_numbers].iloc[0]))} is none",
                 f"correct it, leave the cell empty if it is missing, or {_AS_CATEGORY}",
             )
-        forms = texts.str.extract(_WITH_UNIT)
-        of_one_form = forms.value_counts(normalize=True).max() * forms.notna().all(axis=1).mean()
+        of_one_form = texts.str.extract(_WITH_UNIT).value_counts().max() / len(texts)
         if of_one_form > _MOSTLY and not (are_numbers & ~texts.str.contains(",")).all():
             raise self._error(
                 f"contains numbers in another form, such as {shorten(repr(texts.iloc[0]))}",
                 f"write them like 1234.56, or {_AS_CATEGORY}",
             )
 
-    def _error(self, what: str, remedy: str = _REMEDY) -> UserError:
-        return UserError(f"{self._flag}: the column {shorten(self._name)!r} {what}", remedy)
+    def _error(
+        self, what: str, remedy: str = _REMEDY, kind: type[UserError] = UserError
+    ) -> UserError:
+        return kind(f"{self._flag}: the column {shorten(self._name)!r} {what}", remedy)
 
     def _categorical(self, given: str | None) -> ColumnType:
         """Returns the type of a Categorical of pandas."""
@@ -239,11 +230,11 @@ class _Finder:
         """Raises UserError if the column has too many different values to be a category."""
         count = len(self._series)
         if distinct > MOST_CATEGORIES or (distinct > _NAMES and distinct > count / 2):
-            raise _UselessColumnError(
-                f"{self._flag}: the column {shorten(self._name)!r} contains free text, names, or "
-                f"dates of several formats: {distinct} different values in {count} rows",
+            raise self._error(
+                f"contains free text, names, or dates of several formats: {distinct} different "
+                f"values in {count} rows",
                 f"leave it out with {flag_of('drop_columns', self._name)}",
-                self._name,
+                _UselessColumnError,
             )
 
     def _number(self, kind: str) -> ColumnType:

@@ -24,7 +24,7 @@ from ....errors import UserError, reason, shorten
 from ..arrays.array_data import ArrayData
 from ..labels import number_labels
 from . import text_tables
-from .columns import NO_COLUMN, Columns, distinct_names, flag_of
+from .columns import NO_COLUMN, Columns, distinct_names
 from .text_tables import BOOLEANS, MISSING
 
 if TYPE_CHECKING:
@@ -337,8 +337,8 @@ class _Builder:
         remedy = f"correct it, or leave it out with {columns.flag('drop_columns', *errors)}"
         problem, better_remedy = _describe(cell, self._decimal)
         if columns.label is None and not columns.conditions and problem == _NO_NUMBER:
-            label = flag_of("label_column", "NAME")
-            label = columns.flag("label_column", column) if len(errors) == 1 else label
+            of_all = "--label_column=NAME"
+            label = columns.flag("label_column", column) if len(errors) == 1 else of_all
             remedy += f"; name the column of the classes with {label}"
             remedy += ", or read texts and dates, too, with --column_types=auto"
         return UserError(
