@@ -100,6 +100,36 @@ def test_the_pictures_of_a_run_have_its_metrics(files, capsys, tmp_path):
     assert len(of_run.splitlines()) == len(of_folders.splitlines()) == 7
 
 
+@pytest.mark.parametrize("kind", ["png", "gif", "bmp", "tiff"])
+def test_pictures_with_a_palette_are_colored(tmp_path, capsys, kind):
+    weights = np.random.default_rng(0).normal(size=[12 * 10 * 3, 4]).astype(np.float32)
+    model = tf.keras.Sequential([tf.keras.Input([*SHAPE, 3]), tf.keras.layers.Flatten()])
+    model.add(tf.keras.layers.Dense(4, use_bias=False))
+    model.layers[-1].set_weights([weights])
+    model.save(tmp_path / "e.keras")
+    for name in ("plain", "palette"):
+        (tmp_path / name).mkdir()
+    for index in range(10):
+        colors = np.random.default_rng(index).integers(0, 6, [*SHAPE, 3]) * 51
+        image = PIL.Image.fromarray(colors.astype(np.uint8))
+        image = image.quantize(200)
+        image.save(tmp_path / "palette" / f"{index}.{kind}")
+        image.convert("RGB").save(tmp_path / "plain" / f"{index}.png")
+    flags = {"samples": tmp_path / "palette", "feature_extractor": tmp_path / "e.keras"}
+    printed = evaluate(tmp_path, capsys, reference=tmp_path / "plain", **flags)
+    assert fid_in(printed) == pytest.approx(0, abs=1e-4)
+
+
+def test_all_images_of_a_folder_with_splits_and_labels_are_compared(files, tmp_path, capsys):
+    names = [f"{split}/{index}.png" for split in ("train", "test") for index in range(COUNT // 2)]
+    for index, name in enumerate(names):
+        (tmp_path / "s" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "s" / name).write_bytes((files / "a" / f"{index:05}.png").read_bytes())
+    (tmp_path / "s" / "metadata.csv").write_text("file_name,label\ntrain/0.png,x\ntest/1.png,y\n")
+    printed = evaluate(files, capsys, samples=tmp_path / "s", reference=files / "a")
+    assert printed.startswith(f"{COUNT} images") and fid_in(printed) == pytest.approx(0, abs=1e-4)
+
+
 def test_own_statistics_replace_the_folder(files, capsys, tmp_path):
     path = tmp_path / "stats.npz"
     printed = evaluate(files, capsys, reference=files / "b", output=path)

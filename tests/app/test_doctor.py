@@ -339,6 +339,13 @@ def failing(error, *names):
     return types.SimpleNamespace(**{**given, **dict.fromkeys(names, fail)})
 
 
+def test_all_buckets_of_the_flags_are_checked():
+    paths = {"data_dir": "gs://a/x", "test_data_dir": "gs://b/x", "data_cache": "gs://c/x"}
+    config = Config(dataset="image_folder", model_dir="gs://b/run", **paths)
+    assert cloud_checks.buckets_of(config) == ["gs://b", "gs://a", "gs://c"]
+    assert cloud_checks.buckets_of(Config(data_cache="off", model_dir="runs/x")) == []
+
+
 def test_the_probe_of_a_bucket_leaves_nothing():
     folder = "ram://doctor/run"
     tf.io.gfile.makedirs(folder)

@@ -18,6 +18,7 @@ from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import ArrayCache
 from wgan_gp.run_directory import directory as module
+from wgan_gp.run_directory import files
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import read_log, read_object, write_object
 from wgan_gp.run_directory.lock import RunLock
@@ -529,3 +530,34 @@ def test_an_error_while_a_run_is_used_is_one_line(run, capsys, monkeypatch):
         monkeypatch.setattr(saved_run_modes, f"_{mode}", fail)
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert "error: the run does not fit in memory (OOM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_folder_is_as_it_was_if_its_files_cannot_be_moved(tmp_path, monkeypatch, existed):
+    move, folder = files._move, tmp_path / "out"
+
+    def fail(source, target):
+        if target.endswith("b"):
+            raise OSError("No space left on device")
+        move(source, target)
+
+    monkeypatch.setattr(files, "_move", fail)
+    if existed:
+        folder.mkdir()
+
+    def write():
+        with files.new_folder(str(folder)) as inside:
+            for name in "abc":
+                (pathlib.Path(inside) / name).write_text(name)
+
+    with pytest.raises(OSError, match="No space"):
+        write()
+    assert folder.exists() == existed and not list(folder.glob("*"))
+
+
+def test_what_was_moved_before_a_kill_is_not_mixed_with_other_files(tmp_path):
+    (tmp_path / "out" / ".incomplete").mkdir(parents=True)
+    files.check_new_folder("--output=out", f"{tmp_path}/out")
+    (tmp_path / "out" / "00000.png").write_text("an earlier sample")
+    with pytest.raises(UserError, match="--output=out already contains files — delete them"):
+        files.check_new_folder("--output=out", f"{tmp_path}/out")

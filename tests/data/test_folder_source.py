@@ -233,9 +233,11 @@ JSON_LINES = '{"file_name": "a.png", "class": 10}\n{"file_name": "b.png", "class
         ("metadata.csv", "name,label\na.png,dog\nb.png,cat\n", None),
         ("metadata.csv", "file_name,label\na.png,0.25\nb.png,0.5\nc.png,0.75\n", None),
         ("metadata.csv", "file_name,label\na.png,1_1\nb.png,11\nc.png,11\n", ["1_1", "11", "11"]),
+        ("metadata.csv", "file_name,label\na.png,01\nb.png,1\nc.png,001\n", ["01", "1", "001"]),
         ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,y\n", ["x", "y"]),
         ("metadata.csv", "file_name,label\na.png,x\nb.png,y\nb.png,x\n", None),
         ("metadata.jsonl", JSON_LINES, ["10", "9"]),
+        ("metadata.jsonl", '{"file_name": "a.png", "label": "a\u2028b\x85"}\n', ["a\u2028b"]),
         ("metadata.jsonl", JSON_LINES.replace("10", "1e400").replace("9", "9" * 25), None),
         *((name, text.encode(encoding), labels) for name, text, labels, encoding in ENCODED),
         ("dataset.json", '{"labels": [["a.png", 6], ["b.png", 2], ["c.png", 6]]}', ["6", "2", "6"]),
@@ -254,7 +256,8 @@ def test_labels_in_files(tmp_path, name, text, labels, kind):
         assert source.class_names is None and len(found) == 3
     else:
         assert [each[2] for each in found] == labels  # a picture without a label is left out
-        in_order = sorted(set(labels), key=lambda each: (len(each), each))
+        are_numbers = all(each.isdigit() and str(int(each)) == each for each in labels)
+        in_order = sorted(set(labels), key=int if are_numbers else None)
         assert source.class_names == tuple(in_order)
 
 

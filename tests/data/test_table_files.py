@@ -91,7 +91,13 @@ def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, ending)
         ("x;y\n" + "1;2\n" * 200 + "0,5;2\n", [[1, 2]] * 200 + [[0.5, 2]], "decimal commas"),
         ("a,b,\n1,2,\n3,4,\n", [[1, 2], [3, 4]], "without the empty column 3"),
         ("a,a\n1,2\n", [[1, 2]], "columns of the same name are numbered, such as a.1"),
-        ("Größe;y\n1;2\n".encode("cp1252"), [[1, 2]], "semicolons"),
+        ("Größe;y\n1;2\n".encode("cp1252"), [[1, 2]], "read as Windows-1252"),
+        ("x,y\n" + "1,2\n" * 99 + "3,4\n", [[1, 2]] * 99 + [[3, 4]], ""),
+        ("x;y\n1,234;2\n0,500;3\n", [[1.234, 2], [0.5, 3]], "decimal commas"),
+        ("x;y\n1,234;2,5\n999;3\n", [[1.234, 2.5], [999, 3]], "decimal commas"),
+        ("x\ty\n1,25\t1,250\n", [[1.25, 1.25]], "decimal commas"),
+        ("#x,y\n1,2\n3,4\n", [[1, 2], [3, 4]], ""),
+        ("# made by me, 2020\nx,y\n1,2\n", [[1, 2]], ""),
         ("\n\n a , b \r\n\r\n1,2\r\n   \r\n3,4\r\n", [[1, 2], [3, 4]], ""),
     ],
 )
@@ -122,6 +128,15 @@ def test_the_forms_of_text_tables(tmp_path, content, examples, note):
         ("a,label\n1,0\n2,NA\n", "line 3 has no label"),
         ("a,Label,target\n1,0,1\n", "several columns of labels: Label, target"),
         ("label\n1\n", "has no columns of features"),
+        ("x\ty\n1,234\t1\n999\t2\n", "the comma of 1,234 in x may be a decimal mark or separate"),
+        ("x;y\n1;1,234\n2;999\n", "the comma of 1,234 in y may be a decimal mark or separate"),
+        ("1,234|5\n2,345|6\n", "the comma of 1,234 in column 1 may be"),
+        ("x\ty\n" + "1\t2\n" * 200 + "1,234\t2\n", "line 202: '1,234' in x has separators of th"),
+        ("x,y\né,1\n".encode() + "ü,2\n".encode("cp1252"), "line 3 is not in UTF-8, but other"),
+        (
+            "x,y\né,1\n".encode() + b"a,3\n" * 9000 + "ü,2\n".encode("cp1252"),
+            "line 9003 is not in UTF-8, but other",
+        ),
         (bytes(range(256)), "is not a text file"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0)[:20], "cannot be unpacked"),
     ],
@@ -155,6 +170,7 @@ def test_long_tables_are_read_in_parts(tmp_path, monkeypatch):
         ("b, a ,b ", [1, 0, 1], ("a", "b")),
         ("None,x,x", [0, 1, 1], ("None", "x")),
         ("1_1,11,11", [1, 0, 0], ("11", "1_1")),  # Python reads both as 11
+        ("01,1,001", [1, 2, 0], ("001", "01", "1")),
     ],
 )
 def test_labels_are_numbered_by_their_values(tmp_path, column, labels, names):
@@ -198,6 +214,77 @@ def test_the_first_line_says_what_was_understood(tmp_path, capsys):
         "20 examples of 2 features (radius, size), 2 classes (b, m) from column diagnosis; 1 row "
         "left out: missing values\n"
     ) in shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "names", "first"),
+    [
+        (["#ff0000,1.5", "#00ff00,3", "red,6"], None, ["#ff0000", "1.5"]),
+        (["#ff0000,1.5", "#00ff00,3"], None, ["#ff0000", "1.5"]),
+        (["#color,size", "#ff0000,1.5", "#00ff00,3"], ("color", "size"), ["#ff0000", "1.5"]),
+        (["# color,size", "red,6", "blue,3"], ("color", "size"), ["red", "6"]),
+        (["#job,city", "nurse,Rome", "clerk,Oslo"], ("job", "city"), ["nurse", "Rome"]),
+        (["#job,city", "job,age", "nurse,30"], ("job", "age"), ["nurse", "30"]),
+        (["# by me, 2020", "name,age", "Al,30"], ("name", "age"), ["Al", "30"]),
+    ],
+)
+def test_lines_that_begin_like_comments(tmp_path, lines, names, first):
+    (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
+    table = text_tables.find_table(f"{tmp_path}/x.csv", "--data_dir=x.csv")
+    assert table.names == names
+    assert next(table.rows())[1] == first
+    is_doubtful = names is None
+    assert ("the first line is taken for an example, not names" in table.notes) == is_doubtful
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path):
+    FRAME.set_index("radius").to_parquet(tmp_path / "x.parquet")
+    assert read(tmp_path / "x.parquet").names == ("radius", "height")
+    FRAME.to_parquet(tmp_path / "x.parquet")
+    assert read(tmp_path / "x.parquet").names == ("radius", "height")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pandas.Series([2, 10, 2, 7]).astype("category"),
+        pandas.Series([2.0, 10.0, 2.0, 7.0]).astype("category"),
+        pandas.Series(["b", "a", "b", "c"]).astype("category"),
+        pandas.Series([True, False, True, True]).astype("category"),
+        pandas.Series([2, 10, 2, 7]),
+        pandas.Series([True, False, True, True]),
+    ],
+)
+@pytest.mark.parametrize("name", [" label", "label", ("label", "a")])
+def test_labels_have_the_type_of_those_of_the_frame(labels, name):
+    frame = pandas.DataFrame({"x": [0.5, 1.5, 2.0, 4.0], name: labels})
+    settings = DataSettings(
+        dataset="python", label_column="label" if isinstance(name, str) else "label a"
+    )
+    data = find_dataset(settings, conditioning="projection", function=lambda split: frame)
+    numbers = data.open(batch_size=1, plain=True).labels.numpy()
+    examples = data.open(batch_size=1, plain=True).examples.numpy()
+    assert len(examples) == 4
+    found = data.as_given(examples, numbers, None).iloc[:, 1]
+    assert found.dtype == labels.dtype and found.tolist() == labels.tolist()
+
+
+def test_held_out_rows_may_be_constant(tmp_path):
+    random = np.random.default_rng(0)
+    train, test = (pandas.DataFrame(random.uniform(size=(20, 3))) for _ in range(2))
+    train.to_csv(tmp_path / "a.csv", index=False)
+    one_constant = test.copy()
+    one_constant[0] = 0.5
+    for changed in (one_constant, test[:1], test * 0 + 0.5):
+        changed.to_csv(tmp_path / "b.csv", index=False)
+        for scaling in ("minmax", "standard", "whiten"):
+            choices = {"dataset": "array", "scaling": scaling, "data_dir": f"{tmp_path}/a.csv"}
+            settings = DataSettings(**choices, test_data_dir=f"{tmp_path}/b.csv")
+            assert find_dataset(settings).open_held_out().size == len(changed)
+        splits = {"train": train, "test": changed}
+        from_python = DataSettings(dataset="python")
+        data = find_dataset(from_python, function=lambda split, splits=splits: splits.get(split))
+        assert data.open_held_out().size == len(changed)
 
 
 def test_frames_follow_the_rules_of_tables():

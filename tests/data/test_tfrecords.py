@@ -147,6 +147,13 @@ def test_features_of_other_names_are_found_or_given(tmp_path):
         source(path, label_feature="kind")
 
 
+def test_that_the_first_example_has_no_label_is_noted(tmp_path, capsys):
+    rows = [{"image": png(PIXELS[0])}, *examples(range(1, 6))]
+    found = source(write_records(tmp_path / "x", rows))
+    assert found.class_names is None and found.size == 6
+    assert "some examples have no label: label is not used as classes" in capsys.readouterr().err
+
+
 def test_the_names_of_imagenet_are_known(tmp_path):
     """Its labels are 1 to 1000, and its files contain the height and the width."""
     rows = [

@@ -805,6 +805,76 @@ def test_held_out_rows_need_not_be_a_table_of_their_own(tmp_path):
         resolved(Config(dataset="array", column_types="auto", data_dir=f"{tmp_path}/one.csv"))
 
 
+def test_equal_rows_have_equal_scores(path):
+    """Their features do not depend on their places, and neither does the label."""
+    flags = {"dataset": "array", "column_types": "auto", "data_dir": path}
+    for conditioning, target in (("none", None), ("concatenation", None), ("concatenation", "job")):
+        settings = Config(**flags, conditioning=conditioning, label_column=target)
+        data = find_dataset(settings, conditioning=conditioning)
+        table = data.spec.table
+        (batch,) = score_data.read_path(path, data.spec, 300, settings)
+        np.testing.assert_array_equal(batch.examples, table.canonical(batch.examples))
+        (other,) = score_data.read_dataset(data, 300, 300)
+        np.testing.assert_array_equal(other.examples, batch.examples)
+        if conditioning == "none":
+            assert batch.labels is None and other.labels is None
+            continue
+        np.testing.assert_array_equal(batch.labels, other.labels)
+        frame = pd.read_csv(path)
+        column = target or next(
+            name
+            for name, kind in zip(table.names, table.types, strict=True)
+            if isinstance(kind, CategoryType)
+        )
+        for label, value in zip(batch.labels, frame[column], strict=True):
+            shown = f"{column} is missing" if pd.isna(value) else f"{column}={value}"
+            assert data.spec.class_names[label] == shown
+
+
+def test_values_outside_of_the_range_are_named(tmp_path, caplog):
+    train = pd.DataFrame({"age": np.arange(20, 60), "w": np.arange(40) / 8, "job": ["a", "b"] * 20})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    other = train.assign(age=[10**9, *train.age[1:]], w=[-1, 9, *train.w[2:]])
+    other.to_csv(tmp_path / "other.csv", index=False)
+    paths = {"data_dir": f"{tmp_path}/train.csv", "test_data_dir": f"{tmp_path}/other.csv"}
+    settings = Config(dataset="array", column_types="auto", **paths)
+    data = find_dataset(settings)
+    data.open(batch_size=4)
+    assert "outside" not in caplog.text
+    list(score_data.read_path(f"{tmp_path}/other.csv", data.spec, 40, settings))
+    flag = f"--score_data={tmp_path}/other.csv"
+    warning = (
+        "{}: {} of 40 values of '{}' are outside the range of the training data, {}, and count"
+    )
+    assert warning.format(flag, 1, "age", "20 to 59") in caplog.text
+    assert warning.format(flag, 2, "w", "0 to 4.875") in caplog.text
+    data.open_held_out()
+    flag = f"--test_data_dir={tmp_path}/other.csv"
+    assert warning.format(flag, 1, "age", "20 to 59") in caplog.text
+
+
+def test_other_integers_keep_their_order():
+    frame = pd.DataFrame({"a": np.arange(60), "b": np.arange(60) / 4})
+    table = Table.of(frame, "data")
+    large = pd.Series([2**63 + 5, 7], dtype=np.uint64)
+    with pytest.raises(UserError, match="9223372036854775813 in the column 'a' is not of the type"):
+        table.encode(frame[:2].assign(a=large))
+
+
+def test_long_identifiers_stay_different(tmp_path):
+    rows = "".join(f"{10**24 + n % 3},{n}\n" for n in range(60))
+    (tmp_path / "a.csv").write_text(f"id,x\n{rows}")
+    flags = {"dataset": "array", "column_types": "auto", "data_dir": f"{tmp_path}/a.csv"}
+    table = find_dataset(Config(**flags)).table
+    assert table.encoders[0].values == tuple(str(10**24 + n) for n in range(3))
+
+
+def test_a_record_has_the_number_of_rows(path, tmp_path):
+    flags = {**SETTINGS, "data_dir": path, "conditioning": "concatenation"}
+    train_tiny(tmp_path, **flags, train_steps=1)
+    assert json.loads((tmp_path / "data.json").read_text())["size"] == 300
+
+
 def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
     (tmp_path / "a.csv").write_text(
         "x,x,y\n" + "".join(f"{n},a{n % 2},{n / 2}\n" for n in range(40))
@@ -889,6 +959,21 @@ def test_metrics_of_the_data_itself_are_those_of_the_floor(path):
     named = Table(**{**vars(table), "target": "job"})
     name, accuracy = transfer(named, examples, examples)
     assert name == "accuracy" and accuracy > 0.95
+
+
+def test_targets_that_are_all_missing_have_no_accuracy():
+    from wgan_gp.evaluation.tables import transfer  # noqa: PLC0415
+
+    frame = pd.DataFrame({"x": np.arange(100)})
+    frame["a"] = np.where(frame.x % 2, np.nan, frame.x / 4)
+    frame["kind"] = np.where(frame.a.isna(), None, "k" + (frame.x % 3).astype(str))
+    for target, metric in (("a", "r2"), ("kind", "accuracy")):
+        table = Table.of(frame, "data", {"a": "real"}, target=target)
+        examples = table.encode(frame)
+        missing = examples[1::2]
+        for sets in ((missing, examples), (examples, missing)):
+            name, value = transfer(table, *sets)
+            assert name == metric and np.isnan(value)
 
 
 def test_the_target_may_be_a_column_of_a_constraint():

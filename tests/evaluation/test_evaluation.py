@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, open_data, strategy_over, train_tiny
-from wgan_gp.config import Config
-from wgan_gp.data import datasets
+from wgan_gp.config import Config, DataSettings
+from wgan_gp.data import datasets, score_data
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import (
@@ -262,6 +262,28 @@ def test_every_example_is_read_once_for_any_batch_size_and_number_of_replicas():
         np.testing.assert_array_equal(read[0], expected[:count])
         np.testing.assert_array_equal(read[1], labels[:count])
     assert len({image.tobytes() for image in expected}) > 1790  # no image twice
+
+
+def test_a_stream_of_unknown_length_is_read_once():
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2) / 12
+    spec = tf.TensorSpec([2], tf.float32)
+    stream = tf.data.Dataset.from_generator(lambda: iter(rows), output_signature=spec)
+    for endless, count in ((False, 6), (True, 9)):
+        data = stream.repeat() if endless else stream
+        settings = DataSettings(dataset="python", cache="off")
+        dataset = datasets.find_dataset(settings, function=lambda split, data=data: data)
+        found = examples.Examples(dataset, strategy_over(1), 4).read(9)[0]
+        np.testing.assert_array_equal(found, np.tile(rows, [2, 1])[:count])
+        (batch,) = score_data.read_dataset(dataset, 9, 9)
+        np.testing.assert_array_equal(batch.examples, found)
+
+
+def test_no_count_stands_for_all_examples(monkeypatch):
+    monkeypatch.setattr(examples, "_MOST_STREAMED", 100)
+    digits = examples_of(Config())
+    assert sum(len(images) for images, _ in digits.batches(None)) == 1797
+    points = examples_of(Config(dataset="gaussians_8"))
+    assert sum(len(drawn) for drawn, _ in points.batches(None)) == 100
 
 
 def test_examples_are_read_without_noise_or_flips(prepared):
@@ -685,6 +707,23 @@ def test_a_classifier_needs_labels(monkeypatch):
         UserError, match="needs labels of at least two classes, but digits has fewer"
     ):
         tiny_evaluator(feature_extractor="classifier")
+
+
+def test_a_classifier_is_fitted_to_examples_of_known_classes(monkeypatch):
+    images, labels = real_digits(1000)
+    cache = examples.ArrayCache(None)
+    for unknown, is_enough in ((labels > 4, True), (labels > 0, False), (labels >= 0, False)):
+        some = np.where(unknown, -1, labels)
+        monkeypatch.setattr(examples.Examples, "read", lambda *_, some=some: (images, some))
+        read = examples_of(Config())
+        if not is_enough:
+            with pytest.raises(UserError, match=r"but the first \d+ examples have fewer — use in"):
+                classifier.fit_or_load(read, cache, 10)
+            continue
+        model = classifier.fit_or_load(read, cache, 10)
+        assert model.examples == int(classifier.MAX_SHARE * 1000)
+        predicted = np.argmax(model(tf.constant(images))[1], axis=1)
+        assert set(predicted) == {0, 1, 2, 3, 4}
 
 
 # Values that are NaN or infinite.

@@ -103,7 +103,7 @@ def _find(flag: str, path: str, config: Config) -> FolderSource:
         image_size=config.image_size,
         image_channels=config.image_channels,
     )
-    source = find_source(settings, flag)
+    source = find_source(settings, flag, only_pictures=True)
     sizes = {header.size for header in source.headers}
     if config.image_size is None and len(sizes) > 1:
         first, second, *_ = (f"{height}x{width}" for height, width in sorted(sizes))

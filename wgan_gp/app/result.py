@@ -117,7 +117,7 @@ class Result:
         folder = folder or run.directory.exported
         export.check(folder, folder, run.config.export_format.split(","))
         config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
-        spec, size = run.dataset.spec, run.data.size
+        spec, size = run.dataset.spec, run.dataset.count(run.data.size)
         saved = saved_run.SavedRun(config, run.directory, spec, run.library, size)
         restored = saved_run.RestoredRun(run.state, run.sampler, self.iteration)
         # The variables of an export must not be distributed.

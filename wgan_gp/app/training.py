@@ -127,7 +127,7 @@ def make_trainer(
     """
     config, is_chief = run.config, run.devices.cluster.is_chief
     check_critic(run)
-    record = DataRecord.of(run.dataset, run.data.size)
+    record = DataRecord.of(run.dataset, run.dataset.count(run.data.size))
     if is_chief:
         check_data(run.directory, config, record)
     newest = run.checkpoints.newest

@@ -29,7 +29,7 @@ if typing.TYPE_CHECKING:
 
 FILE_DATASETS = ("image_folder", "tfrecord", "array")
 _LOCAL_DEVICES = DeviceSettings()
-_DATA_DIR = "--data_dir"
+_DATA_DIR, _TEST_DATA_DIR = "--data_dir", "--test_data_dir"
 _LABEL_REMEDIES = {
     "tfrecord": "give one integer or text in each example as the feature label (other names: "
     "--label_feature)",
@@ -171,6 +171,13 @@ class Dataset:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
 
+    def count(self, size: int | None) -> int | None:
+        """Returns the number of different examples in opened data of a size.
+
+        They are fewer only for a conditional run on a typed table, which draws many rows twice.
+        """
+        return getattr(self._reader, "rows", size)
+
     def describe(self, size: int | None) -> str:
         """Returns what was understood of the data, in one line; see `DataSpec.describe`."""
         settings, reader = self.settings, self._reader
@@ -184,7 +191,7 @@ class Dataset:
         if self._unused_classes:
             notes.append(f"no example of {shorten(', '.join(self._unused_classes))} to train on")
         columns = getattr(reader, "label_column", None), getattr(reader, "condition_names", ())
-        found = self.spec.describe(getattr(reader, "rows", size), *columns)
+        found = self.spec.describe(self.count(size), *columns)
         return f"{origin}: {'; '.join([found, *notes])}"
 
     @property
@@ -350,11 +357,10 @@ class Dataset:
             settings = dataclasses.replace(
                 settings, image_size=image_size_of(height, width), image_channels=channels
             )
-        flag = "--test_data_dir"
-        reader: Any = _find_reader(settings, flag)
+        reader: Any = _find_reader(settings, _TEST_DATA_DIR)
         if hasattr(reader, "use_spec"):
             reader.use_spec(self.spec)
-        return self._open(reader, settings, flag)
+        return self._open(reader, settings, _TEST_DATA_DIR)
 
 
 def find_dataset(
@@ -421,7 +427,9 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
 
             return typing.cast(DatasetReader, read_table(settings, flag))
         if settings.dataset == "array":
-            return typing.cast(DatasetReader, arrays.ArrayReader(settings, flag))
+            held_out = flag == _TEST_DATA_DIR
+            reader = arrays.ArrayReader(settings, flag, held_out=held_out)
+            return typing.cast(DatasetReader, reader)
         return SourceReader(prepared.find_source(settings), settings.split)
 
 

@@ -106,6 +106,10 @@ class OpenedData(abc.ABC):
         """`(H, W, C)` for images, `(D,)` for points."""
         return self.format.shape
 
+    def available(self, count: int) -> int:
+        """Returns the number of different examples, or `count` if there are more."""
+        return count if self.size is None else min(count, self.size)
+
     def part(self, chosen: np.ndarray) -> OpenedData:
         """Returns the data of the chosen examples `[size]` bool only.
 

@@ -27,6 +27,7 @@ from .sources.tables.tables import column_names, is_table, open_frame
 from .spec import DataSpec, names_of_numbers
 from .store.reading import Reading
 from .store.store import Record
+from .tables.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
       batch_size: The number of examples per batch.
     """
     data = dataset.open(batch_size=1, plain=True)
-    total = count if data.size is None else min(count, data.size)
+    total = data.available(count)
     examples, labels = (part.numpy() for part in first_examples(data, total))
     indices = np.arange(total)
     if data.size is not None:
@@ -81,8 +82,12 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     if data.kept is not None:
         indices = data.kept[indices]
     order = np.argsort(indices)
-    known = labels[order] if dataset.label_count or dataset.conditions is not None else None
-    yield from _split(examples[order], known, batch_size, indices[order])
+    examples, known = examples[order], None
+    if dataset.table is not None:
+        examples, known = _rows_of_table(dataset.table, examples, dataset.spec)
+    elif dataset.label_count or dataset.conditions is not None:
+        known = labels[order]
+    yield from _split(examples, known, batch_size, indices[order])
 
 
 def read_path(
@@ -112,7 +117,8 @@ def read_path(
         frame = open_frame(path, flag, spec.table.texts)[0]
         frame = frame.set_axis(distinct_names(column_names(frame)), axis=1)
         examples = spec.table.encode(frame, flag)
-        labels = spec.table.labels_of(examples)
+        spec.table.warn_of_range(frame, flag)
+        examples, labels = _rows_of_table(spec.table, examples, spec)
         return _split(examples, labels, batch_size, np.arange(len(examples)))
     if spec.scaling is not None:
         data = open_arrays(path, flag, settings, required=False)
@@ -151,6 +157,13 @@ def require_labels(
                 "give --score_data a .npz file of examples and conditions",
             )
         yield batch
+
+
+def _rows_of_table(
+    table: Table, examples: np.ndarray, spec: DataSpec
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns rows so that equal ones have equal scores, and the labels of a conditional run."""
+    return table.canonical(examples), table.main_labels(examples) if spec.classes else None
 
 
 def _read_folder(path: str, spec: DataSpec, batch_size: int) -> Iterator[ExampleBatch]:

@@ -14,6 +14,7 @@ import tensorflow as tf
 import threadpoolctl
 from absl import logging
 
+from ..errors import UserError
 from .examples import ArrayCache, Arrays, Examples
 
 HIDDEN_UNITS = 128
@@ -75,7 +76,15 @@ def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifi
     def compute() -> Arrays:
         images, labels = examples.read(count)
         used = max(1, int(MAX_SHARE * len(images)))
-        arrays = fit(images[:used], labels[:used], classes)
+        known = labels[:used] >= 0
+        if len(np.unique(labels[:used][known])) < 2:
+            raise UserError(
+                "--feature_extractor=classifier needs labels of at least two classes, but the "
+                f"first {used:,} examples have fewer",
+                "use inception, none, or the path of a Keras file or SavedModel",
+            )
+        arrays = fit(images[:used][known], labels[:used][known], classes)
+        arrays["examples"] = np.array(used)
         logging.info(
             f"fitted a classifier of {classes} classes: accuracy {float(arrays['accuracy']):.1%} "
             "on held-out examples"

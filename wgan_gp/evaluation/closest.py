@@ -11,7 +11,6 @@ from .examples import Examples, check_samples
 
 MOST_SAMPLES = 1000  # of which the most suspicious are drawn
 NEIGHBORS = 7  # real images in a row
-_MOST_EXAMPLES = 1_000_000  # the largest value of --evaluate_samples
 
 
 class Closest:
@@ -96,7 +95,7 @@ def compare(samples: np.ndarray, examples: Examples, rows: int) -> tuple[str, np
     of_samples, of_held_out = Closest(samples), None
     if (held_out := examples.read_held_out(MOST_SAMPLES)) is not None:
         of_held_out = Closest(held_out[0], 1)
-    for images, _ in examples.batches(_MOST_EXAMPLES):
+    for images, _ in examples.batches(None):
         of_samples.add(images)
         if of_held_out is not None:
             of_held_out.add(images)

@@ -34,6 +34,7 @@ _DATA_SETTINGS = (
 _FORMAT = 3  # the version of the cache's format
 _CHECKSUM, _CONTENT_HASH = "checksum", "content"  # entries in addition to the arrays
 _MOST_CACHED_BYTES = 2**34  # features of 1,000,000 images have 8 GB
+_MOST_STREAMED = 1_000_000  # examples in place of all
 _POSITIONS_SHOWN = 5  # in a message about rows that are NaN or infinite
 
 Arrays = dict[str, np.ndarray]
@@ -74,8 +75,10 @@ class Examples:
                 pass
         return self._content_hashes[count]
 
-    def batches(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def batches(self, count: int | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Reads the first `count` examples of the first epoch, or all if there are fewer.
+
+        None stands for all, or the first 1,000,000 of a stream.
 
         Yields:
           Examples `[B, *example_shape]` float32 and labels `[B]` int32. The last batch may be
@@ -90,14 +93,15 @@ class Examples:
             content.update(examples.tobytes())
             content.update(labels.tobytes())
             yield examples, labels
-        self._content_hashes[count] = content.hexdigest()
+        if count is not None:
+            self._content_hashes[count] = content.hexdigest()
 
     def _batches_of(
-        self, data: InMemoryData | StreamedData, count: int, title: str
+        self, data: InMemoryData | StreamedData, count: int | None, title: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the first `count` examples and labels of opened data; see `batches`."""
         size = self.batch_size
-        total = count if data.size is None else min(count, data.size)
+        total = data.available(count or data.size or _MOST_STREAMED)
         batches = distributed_batches(data, self._strategy, 0, batch_size=size)
         for first in with_progress_bar(range(0, total, size), title):
             gathered = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))

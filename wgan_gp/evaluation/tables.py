@@ -94,7 +94,8 @@ def transfer(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, fl
       train, test: Examples `[N, D]` and `[M, D]`; rows without a target are left out.
 
     Returns:
-      "accuracy" for a category or "r2" for a number, and its value.
+      "accuracy" for a category or "r2" for a number, and its value; NaN if no row of a set has a
+      target.
     """
     sets = []
     for examples in (train, test):
@@ -102,6 +103,8 @@ def transfer(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, fl
         numbers, known = table.numbers(examples), np.isfinite(values)
         sets.append((np.delete(_classified(numbers[known]), place, axis=1), values[known]))
     (rows, truth), (test_rows, test_truth) = sets
+    if not len(rows) or not len(test_rows):
+        return "r2" if is_number else "accuracy", np.nan
     if is_number:
         truth, test_truth = truth[:, None], test_truth[:, None]
         return "r2", learned.transfer_accuracy(rows, truth, test_rows, test_truth)

@@ -184,7 +184,7 @@ def check_new_folder(flag: str, path: str) -> None:
     if not tf.io.gfile.isdir(path):
         raise UserError(f"{flag} is a file", "give a new or empty folder")
     names = _names_in(path)
-    if names and _INCOMPLETE not in names:
+    if set(names) - {_INCOMPLETE}:
         raise UserError(f"{flag} already contains files", "delete them, or give a new --output")
 
 
@@ -197,17 +197,20 @@ def new_folder(path: str) -> Iterator[str]:
     """
     inside = posixpath.join(path, _INCOMPLETE)
     existed = tf.io.gfile.isdir(path)
+    moved: list[str] = []
     delete(inside)
     try:
         tf.io.gfile.makedirs(inside)
         yield inside
         for name in _names_in(inside):
-            _move(posixpath.join(inside, name), posixpath.join(path, name))
+            moved.append(posixpath.join(path, name))
+            _move(posixpath.join(inside, name), moved[-1])
         delete(inside)
         fsync(path)
     except BaseException:
         with contextlib.suppress(tf.errors.OpError, OSError):
-            delete(inside if existed else path)
+            for made in [inside, *moved] if existed else [path]:
+                delete(made)
         raise
 
 

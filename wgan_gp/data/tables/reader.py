@@ -125,6 +125,8 @@ class TableReader:
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)
+        # Held-out rows of the same table have much the same range.
+        self.table.warn_of_range(self._frame[self._trained_on], self._flag)
         return StoredData(settings.seed, self._format, examples, self.table.labels_of(examples))
 
     def balanced(self, data: StoredData) -> StoredData:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import logging
 
 from ...errors import UserError, shorten
 from ...run_directory.schema import list_of, object_of, optional
@@ -209,6 +210,20 @@ class Table:
         chosen = np.random.default_rng(0).integers(labels.shape[1], size=len(examples))
         return labels[np.arange(len(examples)), chosen].astype(np.int32)
 
+    def main_labels(self, examples: np.ndarray) -> np.ndarray:
+        """Returns the label of each row in one column of categories, `[N]` int32.
+
+        It is the column of the target, or else the first column of categories.
+
+        Args:
+          examples: The rows, `[N, D]`.
+        """
+        names = [name for _, _, name, _ in self._categories]
+        chosen = names.index(self.target) if self.target in names else 0
+        begin, encoder, *_ = self._categories[chosen]
+        first = sum(encoder.size for _, encoder, *_ in self._categories[:chosen])
+        return first + examples[:, begin : begin + encoder.size].argmax(axis=1).astype(np.int32)
+
     def draw_rows(self, examples: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
         """Returns for each label the index of a random row that has its category.
 
@@ -281,6 +296,27 @@ class Table:
                 )
             parts.append(features)
         return np.concatenate(parts, axis=1)
+
+    def warn_of_range(self, frame: pd.DataFrame, flag: str) -> None:
+        """Warns of numbers outside the range of the training data, which become its ends.
+
+        Args:
+          frame, flag: See `encode`.
+        """
+        for constraint in self.constraints:
+            frame = constraint.apply(frame, flag)
+        for name, kind, encoder in zip(self.names, self.types, self.encoders, strict=True):
+            if not isinstance(encoder, Number):
+                continue
+            values, missing = kind.to_values(frame[name], name, flag)
+            outside = ~missing & ((values < encoder.low[0]) | (values > encoder.high[-1]))
+            if outside.any():
+                low, high = _shown(encoder.low[0], kind), _shown(encoder.high[-1], kind)
+                logging.warning(
+                    f"{flag}: {outside.sum()} of {len(frame)} values of {shorten(name)!r} are "
+                    f"outside the range of the training data, {low} to {high}, and count as its "
+                    "ends"
+                )
 
     def restore(self, examples: np.ndarray) -> pd.DataFrame:
         """Returns rows with the names, types and values of the data.

@@ -175,6 +175,8 @@ class IntegerType(ColumnType):
             if (present < 0).any():
                 raise OverflowError
             return (present.to_numpy(np.uint64) ^ np.uint64(2**63)).view(np.int64)
+        if pd.api.types.is_unsigned_integer_dtype(present.dtype) and (present >= 2**63).any():
+            raise OverflowError
         if pd.api.types.is_integer_dtype(present.dtype) or self.dtype == "bool":
             return present.to_numpy(np.int64)
         numbers = pd.to_numeric(present).to_numpy(np.float64)

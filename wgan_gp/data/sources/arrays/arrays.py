@@ -46,6 +46,7 @@ class ArrayReader:
       settings: The settings of the data.
       flag: The name of the flag of the file, for messages.
       data: The examples if they are not in a file, for which `flag` is their name in messages.
+      held_out: Whether `use_spec` will give the scaling of other data, which they are judged by.
 
     Attributes:
       scaling: The scaling of the training data; see `use_spec`.
@@ -59,7 +60,12 @@ class ArrayReader:
     resizable = False  # see `Dataset.resizable`
 
     def __init__(
-        self, settings: DataSettings, flag: str = "--data_dir", data: ArrayData | None = None
+        self,
+        settings: DataSettings,
+        flag: str = "--data_dir",
+        data: ArrayData | None = None,
+        *,
+        held_out: bool = False,
     ):
         if data is not None:
             self._flag, self._data = flag, data
@@ -72,9 +78,11 @@ class ArrayReader:
             self._flag = f"{flag}={settings.data_dir}"
             self._data = open_arrays(settings.data_dir, self._flag, settings)
         array_checks.check_scaling(self._flag, self._data, settings)
-        self.scaling, self._valid, self._content = self._examine(settings)
-        array_checks.check_constant(self._flag, self._data, self.scaling, settings)
-        array_checks.check_values(self._flag, self.scaling, settings)
+        method = "none" if held_out else settings.scaling
+        self.scaling, self._valid, self._content = self._examine(settings, method)
+        if not held_out:
+            array_checks.check_constant(self._flag, self._data, self.scaling, settings)
+            array_checks.check_values(self._flag, self.scaling, settings)
         array_checks.warn_of_precision(self._flag, self._data, self._statistics, settings.scaling)
         array_checks.warn_of_channels(self._flag, self._data.examples.shape)
         self.class_names = self._data.class_names
@@ -232,8 +240,12 @@ class ArrayReader:
             return np.zeros([int(self._valid.sum())], np.int32)
         return self._data.labels[self._valid]
 
-    def _examine(self, settings: DataSettings) -> tuple[Scaling, np.ndarray, str]:
+    def _examine(self, settings: DataSettings, method: str) -> tuple[Scaling, np.ndarray, str]:
         """Reads all examples once.
+
+        Args:
+          settings: The settings of the data.
+          method: The method of the scaling.
 
         Returns:
           The scaling of the examples, which of them are valid `[N]` bool, and a hash.
@@ -241,7 +253,7 @@ class ArrayReader:
         rows = self._data.examples
         self._statistics = statistics = Statistics(rows.shape[-1])
         is_trained_on = _is_trained_on(rows, settings.holdout)
-        covariance = Covariance(rows.shape[1:]) if settings.scaling == "whiten" else None
+        covariance = Covariance(rows.shape[1:]) if method == "whiten" else None
         content = hashlib.sha256()
         valid = []
         if (size := math.prod(rows.shape) * rows.dtype.itemsize) >= _LARGE:
@@ -269,7 +281,7 @@ class ArrayReader:
             logging.warning(f"{what}; these examples are left out")
         with np.errstate(over="ignore", invalid="ignore"):
             scaling = statistics.scaling(
-                settings.scaling,
+                method,
                 dtype=rows.dtype,
                 dequantize=settings.dequantization,
                 names=self._data.names,

@@ -84,6 +84,8 @@ def read_header(file: Any) -> Header:
         other exceptions, too.
     """
     version = np.lib.format.read_magic(file)
+    if version == (3, 0):
+        raise ValueError("rename its fields, whose names need Unicode")
     if version not in _READ_HEADER:
         raise ValueError(f"version {version} of the format is not supported")
     shape, is_fortran, dtype = _READ_HEADER[version](file)

@@ -57,7 +57,7 @@ class Header:
       name: The name of the picture for messages.
       size: Height and width of the upright picture, in pixels.
       bits: 16 if its levels have more than 8 bits, else 8.
-      channels: The number of channels, as Pillow decodes them.
+      channels: The number of channels; 3 for a picture with a palette.
       problem: The reason why pictures of this type cannot be read and the remedy, or None.
     """
 
@@ -80,13 +80,15 @@ def read_header(content: bytes, name: str) -> Header | None:
         if tiff.is_tiff(content):
             found = tiff.read_header(content)
             bits = 16 if found.bits > 8 else 8
-            return Header(name, found.size, bits, found.channels, found.problem)
+            channels = 3 if found.has_palette else found.channels
+            return Header(name, found.size, bits, channels, found.problem)
         with _open(content) as image:
             # A PNG without Exif metadata before its pixels would be decoded to find it after them.
             may_turn = image.format != "PNG" or "exif" in image.info
             size = _upright_size(image, _orientation(image) if may_turn else 1)
             is_deep = _is_deep_png(content) or image.mode.startswith("I")
-            return Header(name, size, 16 if is_deep else 8, len(image.getbands()))
+            channels = 3 if image.mode == "P" else len(image.getbands())
+            return Header(name, size, 16 if is_deep else 8, channels)
     # For damaged files, Pillow raises exceptions of many types.
     except Exception:
         return None

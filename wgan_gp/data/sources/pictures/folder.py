@@ -148,8 +148,15 @@ def _fits(names: tuple[str, ...] | None, known: tuple[str, ...] | None) -> bool:
     return (names is None) == (known is None) and set(names or ()) <= set(known or ())
 
 
-def find_source(settings: DataSettings, flag: str = "--data_dir") -> FolderSource:
+def find_source(
+    settings: DataSettings, flag: str = "--data_dir", *, only_pictures: bool = False
+) -> FolderSource:
     """Finds the pictures in the folder or the archive of `flag`, --data_dir or --test_data_dir.
+
+    Args:
+      settings: The settings of the data.
+      flag: The flag.
+      only_pictures: Whether all pictures are one split without classes.
 
     Raises:
       UserError: If there is no such folder, it contains no pictures that can be read, or it has no
@@ -161,10 +168,12 @@ def find_source(settings: DataSettings, flag: str = "--data_dir") -> FolderSourc
     origin = f"{flag}={settings.data_dir}"
     files = open_tree(settings.data_dir, origin)
     found = _find_pictures(files, origin)
-    divided = divide(found)
-    split = _choose_split(origin, divided, settings.split, len(found))
-    labels = read_labels(files, origin, found, settings.label_column)
-    splits = find_classes(origin, divided, labels)
+    splits, split = {"": Pictures(found, [0] * len(found), None)}, ""
+    if not only_pictures:
+        divided = divide(found)
+        split = _choose_split(origin, divided, settings.split, len(found))
+        labels = read_labels(files, origin, found, settings.label_column)
+        splits = find_classes(origin, divided, labels)
     headers = _read_some_headers(files, splits[split].names)
     if not headers:
         raise _no_readable_picture(origin, files, splits[split].names)

@@ -16,7 +16,7 @@ from absl import logging
 from ....errors import UserError, printable, reason, shorten
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
 from ..source import Unreadable
-from ..tables.text_tables import decode_text
+from ..tables.text_tables import CODE, decode_text
 from .file_trees import FileTree
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
@@ -268,7 +268,8 @@ def _read_csv(text: str) -> list[dict[str, Any]]:
 
 
 def _read_json_lines(text: str) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    # Not splitlines: it also cuts at U+2028 and others, which JSON permits in texts.
+    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     return [dict(row) for row in rows]
 
 
@@ -317,6 +318,6 @@ def _numbers(texts: Sequence[Any]) -> list[Any] | None:
 def _number(text: str) -> int | float | None:
     if not text:
         return None
-    if "_" in text:  # Python reads 1_1 as 11
+    if "_" in text or CODE.match(text):  # Python reads 1_1 as 11
         raise ValueError(f"{text} is no number")
     return int(text) if _INTEGER.fullmatch(text) else float(text)

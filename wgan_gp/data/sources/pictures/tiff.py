@@ -30,7 +30,8 @@ _WIDTH, _HEIGHT, _BITS, _COLORS, _ORIENTATION, _CHANNELS, _FORMAT = (
     339,
 )
 _UNSIGNED = 1
-_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB = 0, 1, 2  # values of the tag PhotometricInterpretation
+# Values of the tag PhotometricInterpretation.
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE = 0, 1, 2, 3
 _MAX_PILLOW_CHANNELS = 4
 
 
@@ -66,6 +67,11 @@ class TiffHeader:
         if self.needs_tifffile and importlib.util.find_spec("tifffile") is None:
             return f"is a TIFF of {kind}, which Pillow cannot read", INSTALL
         return None
+
+    @property
+    def has_palette(self) -> bool:
+        """True if the samples of pixels are places in a palette of colors."""
+        return self.colors == _PALETTE
 
     @property
     def needs_tifffile(self) -> bool:

@@ -15,7 +15,8 @@ from ...spec import DataSpec
 from ..arrays.array_data import ArrayData
 from ..arrays.arrays import ArrayReader
 from ..labels import LABEL_NAMES
-from ..tables.tables import from_frame
+from ..tables.columns import distinct_names
+from ..tables.tables import column_names, from_frame
 from .user_data import call
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class FrameReader(ArrayReader):
         if not is_frame(value):
             raise UserError(f"{flag} is not a DataFrame", "return one for each split")
         data = self._read(_with_labels(value, flag), settings, flag)
-        reader = ArrayReader(settings, flag, data)
+        reader = ArrayReader(settings, flag, data, held_out=True)
         reader.use_spec(self._spec(classes))
         return reader.open(settings, classes=classes, devices=devices)
 
@@ -90,6 +91,9 @@ class FrameReader(ArrayReader):
             given = self._frame.iloc[:, self._names().index(data.label_name)].dtype
             if pd.api.types.is_bool_dtype(given):
                 names = names == "True"
+            elif isinstance(given, pd.CategoricalDtype):
+                known = {_class_name(each): each for each in given.categories}
+                names = np.array([known.get(name) for name in names], object)
             columns[data.label_name] = pd.Series(names).astype(given)
         if conditions is not None:
             columns |= dict(zip(data.condition_names, conditions.T, strict=True))
@@ -107,11 +111,17 @@ class FrameReader(ArrayReader):
         )
 
     def _names(self) -> list[str]:
-        return [str(name) for name in self._frame]
+        return distinct_names(column_names(self._frame))
 
     @staticmethod
     def _read(frame: pd.DataFrame, settings: DataSettings, flag: str) -> ArrayData:
         return from_frame(frame, flag, settings)
+
+
+def _class_name(value: Any) -> str:
+    """Returns the name of a class whose label is a value of a Categorical."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if is_whole else str(value).strip()
 
 
 def _with_labels(value: Any, flag: str) -> pd.DataFrame:

@@ -201,6 +201,12 @@ class StreamedExamples(StreamedData):
             condition_size=self._conditions.size if self._conditions else 0,
         )
 
+    def available(self, count: int) -> int:
+        if self.size is not None or self._dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            return super().available(count)
+        # The length of a generator is only known at its end.
+        return int(self._dataset.take(count).reduce(np.int64(0), lambda number, *_: number + 1))
+
     def encoded(self, first: int, count: int) -> tf.data.Dataset:
         return self._dataset.repeat().skip(first).batch(count, drop_remainder=True)
 

@@ -45,7 +45,7 @@ class Features(NamedTuple):
 def find_features(
     examples: Sequence[tf.train.Example], settings: DataSettings, origin: str
 ) -> Features:
-    """Finds the features of the first example that has a picture and, if it is needed, a label.
+    """Finds the features of the picture and of the label, in the first examples that have them.
 
     Raises:
       UserError: If there is none, with the reason for the first example.
@@ -59,6 +59,9 @@ def find_features(
             first_error = first_error or error
         else:
             found = [each for each in examples if _has_bytes(each, image)]
+            if label is None:
+                labels = (_label_feature(each, settings, origin) for each in found)
+                label = next(filter(None, labels), None)
             return Features(image, label, _are_raw(found, image))
     raise first_error or UserError(
         f"{origin} contains no tf.train.Example", "give TFRecord files of tf.train.Example"

@@ -25,7 +25,7 @@ from ..arrays.array_data import ArrayData
 from ..labels import number_labels
 from . import text_tables
 from .columns import NO_COLUMN, Columns, distinct_names
-from .text_tables import BOOLEANS, MISSING
+from .text_tables import BOOLEANS, CODE, MISSING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,7 @@ _PARQUET, _FEATHER, _EXCEL = (".parquet", ".pq"), (".feather", ".arrow"), (".xls
 SUFFIXES = (*TEXT, *(f"{suffix}.gz" for suffix in TEXT), *_PARQUET, *_FEATHER, *_EXCEL)
 _NO_NUMBER = "is not a number"
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}:\d{2}(:\d{2}.*)?")
-_CODE = re.compile(r"[+-]?0\d")
-_WHOLE = re.compile(r"-?\d{1,20}")
+_WHOLE = re.compile(r"-?\d{1,4000}")  # Python refuses longer ones
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,'’ \xa0\u202f]\d{3})+([.,]\d*)?")
 
 
@@ -81,9 +80,7 @@ def open_table(path: str, flag: str, settings: DataSettings, *, required: bool =
                 builder.add(frame)
             return builder.finish(settings, table.notes)
         except UnicodeDecodeError:
-            if table.encoding != "utf-8":
-                raise text_tables.not_text(flag) from None
-            table = dataclasses.replace(table, encoding="cp1252")
+            table = table.in_windows_1252()
         except _DecimalCommaError:
             notes = (*table.notes, "decimal commas")
             table = dataclasses.replace(table, decimal=",", notes=notes)
@@ -130,9 +127,7 @@ def open_frame(
     try:
         return _named(_typed_rows(table, texts), table.names), table.notes
     except UnicodeDecodeError:
-        if table.encoding != "utf-8":
-            raise text_tables.not_text(flag) from None
-        table = dataclasses.replace(table, encoding="cp1252")
+        table = table.in_windows_1252()
         return _named(_typed_rows(table, texts), table.names), table.notes
 
 
@@ -160,16 +155,15 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
     if not parts:
         raise text_tables.no_examples(table.origin)
     frame = pd.concat(parts, ignore_index=True)
-    has_commas = table.separator != ","
     columns = {}
     names = distinct_names(_names_of(table.names, table.width))
     for place, name in zip(frame, names, strict=True):
         cells = frame[place].astype("object").map(lambda cell: cell.strip(), na_action="ignore")
-        columns[place] = cells if name in texts else _typed_column(cells, has_commas)
+        columns[place] = cells if name in texts else _typed_column(cells, table)
     return pd.DataFrame(columns)
 
 
-def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
+def _typed_column(cells: pd.Series, table: text_tables.TextTable) -> pd.Series:
     """Returns a column of texts as integers, real numbers or booleans if all of them are.
 
     Texts of digits with leading zeros are codes, which stay texts.
@@ -181,7 +175,7 @@ def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
         return values.astype("bool" if cells.notna().all() else "boolean")
     known = cells.notna() & cells.map(lambda cell: str(cell).lower() not in MISSING)
     texts = cells[known]
-    if not len(texts) or texts.map(lambda text: _CODE.match(text) is not None).any():
+    if not len(texts) or texts.map(lambda text: CODE.match(text) is not None).any():
         return cells
     if texts.map(lambda text: _WHOLE.fullmatch(text) is not None).all():
         whole = [int(text) for text in texts]
@@ -192,8 +186,11 @@ def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
                 return values.astype(dtype.lower()) if known.all() else values
         return cells
     numbers = pd.to_numeric(cells.where(known), errors="coerce")
-    if has_decimal_commas and numbers[known].isna().any():
+    if table.separator != "," and numbers[known].isna().any():
         points = texts.map(lambda text: text.replace(",", "."))
+        with_commas = texts[texts.map(lambda text: "," in text)]
+        if table.decimal == "." and with_commas.map(text_tables.may_have_thousands).all():
+            return cells  # the first lines have no commas
         if texts.map(lambda text: text.count(",") <= 1 and "." not in text).all():
             numbers = pd.to_numeric(points.reindex(cells.index), errors="coerce")
     return cells if numbers[known].isna().any() else numbers.astype(float)
@@ -327,7 +324,8 @@ class _Builder:
         columns = self._columns
         cells = {column: frame.iloc[row, column] for column, row in errors.items()}
         if self._decimal == "." and any(
-            text_tables.is_decimal_comma(str(cell)) for cell in cells.values()
+            text_tables.is_decimal_comma(cell) and not text_tables.may_have_thousands(cell)
+            for cell in map(str, cells.values())
         ):
             return _DecimalCommaError()
         column, row = next(iter(errors.items()))
@@ -383,7 +381,7 @@ class _Builder:
                 texts = [text.replace(",", ".") for text in texts]
             if any(isinstance(cell, (bool, np.bool_)) for cell in cells):
                 raise ValueError
-            if any("_" in text for text in texts):  # Python reads 1_1 as 11
+            if any("_" in text or CODE.match(text) for text in texts):  # Python reads 1_1 as 11
                 raise ValueError
             numbers = [float(text) for text in texts]
         except ValueError:
@@ -492,8 +490,11 @@ def _read_arrow(path: str, flag: str, *, is_parquet: bool) -> pd.DataFrame:
 
             known = parquet.ParquetFile(content).metadata
             _check_size(flag, 8 * known.num_rows * known.num_columns, content)
-            return pd.read_parquet(content, engine="pyarrow")
-        return pd.read_feather(content)
+            frame = pd.read_parquet(content, engine="pyarrow")
+        else:
+            frame = pd.read_feather(content)
+    # An index with a name, such as `set_index` makes, is a column.
+    return frame.reset_index() if any(frame.index.names) else frame
 
 
 def _open_excel(path: str, flag: str, settings: DataSettings, required: bool) -> ArrayData:

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import gzip
 import io
+import itertools
 import re
 import statistics
 import zlib
@@ -26,6 +27,7 @@ MISSING = frozenset(["", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "no
 BOOLEANS = {"true": 1.0, "false": 0.0}
 # Those of MISSING that may not be the name of a class, as programs write them.
 _MISSING_CELLS = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null"]
+_GUESSED_ENCODING = "read as Windows-1252, because it is not UTF-8"
 _SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "|", ",": "commas", " ": "blanks"}
 _BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -33,8 +35,11 @@ _BOMS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+# Texts of digits with leading zeros, which are codes and no numbers.
+CODE = re.compile(r"[+-]?0\d")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # and maybe a decimal comma
 _DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**22
@@ -119,6 +124,17 @@ class TextTable:
                 raise self._unclosed(last) from None
             raise UserError(f"{self.origin} cannot be read ({error})", "correct it") from None
 
+    def in_windows_1252(self) -> TextTable:
+        """Returns the same table for bytes after its first lines that are not UTF-8.
+
+        Raises:
+          UserError: If other lines are UTF-8.
+        """
+        if self.encoding != "utf-8":
+            raise not_text(self.origin)
+        _check_not_mixed(self.path, self.origin)
+        return dataclasses.replace(self, encoding="cp1252", notes=(*self.notes, _GUESSED_ENCODING))
+
     def line(self, index: int) -> str:
         """Returns the line of an example in words, such as "line 3"."""
         for place, (number, _) in enumerate(self.rows()):
@@ -189,28 +205,30 @@ def find_table(path: str, origin: str) -> TextTable:
       UserError: If it is not a table in a text file.
     """
     encoding, lines, is_whole = _read_head(path, origin)
-    given, comment, skipped = _leading_lines(lines)
-    lines = lines[skipped:]
-    separator = given or _find_separator(lines, is_whole)
+    given, comments, skipped = _leading_lines(lines)
+    separator = given or _find_separator(lines[skipped:] or comments, is_whole)
     try:
-        rows = _head_rows(lines, separator, is_whole)
+        rows = _head_rows(lines[skipped:], separator, is_whole)
+        while comments and _is_example(comments[-1], rows or comments, separator):
+            comments.pop()
+            skipped -= 1
+            rows = _head_rows(lines[skipped:], separator, is_whole)
     except csv.Error:
         raise UserError(
             f"{origin} has a cell of more than {csv.field_size_limit()} characters",
             'look for a " that is not closed',
         ) from None
-    header, has_header = (find_header(rows) if rows else None), False
-    if header is not None:
-        has_header = True
-        rows = rows[1:]
+    header, has_header = _find_names(comments, rows, separator) if rows else (None, False)
+    rows = rows[1:] if has_header else rows
     if not rows:
         raise no_examples(origin)
-    if header is None and comment:  # numpy.savetxt and others write the names there
-        cells = _head_rows([comment], separator, True)[0]
-        header = tuple(cells) if len(cells) == len(rows[0]) else None
     names = None if header is None else _completed(header, rows)
     decimal = "." if separator == "," else _find_decimal(rows)
-    notes = []
+    if decimal == ",":
+        _check_decimal_commas(rows, names, separator, origin)
+    notes = [_GUESSED_ENCODING] if encoding == "cp1252" else []
+    if header is None and not all(map(is_value, rows[0])):
+        notes.append("the first line is taken for an example, not names")
     if separator != ",":
         notes.append(f"columns separated by {_SEPARATORS.get(separator, separator)}")
     if decimal == ",":
@@ -334,6 +352,39 @@ def _find_separator(lines: Sequence[str], is_whole: bool) -> str:
     return best[0]
 
 
+def _check_decimal_commas(
+    rows: Sequence[Sequence[str]], names: Sequence[str] | None, separator: str, origin: str
+) -> None:
+    """Raises UserError if all commas in numbers may separate thousands.
+
+    Semicolons between columns say that commas are decimal marks, if all numbers of a column have
+    three decimals.
+    """
+    doubtful: dict[int, str] = {}
+    of_integers = set()
+    for row in rows:
+        for place, cell in enumerate(map(str.strip, row)):
+            if _MAYBE_THOUSANDS.fullmatch(cell):
+                doubtful.setdefault(place, cell)
+            elif _DECIMAL_COMMA.fullmatch(cell):
+                return
+            elif _NUMBER.fullmatch(cell):
+                of_integers.add(place)
+    if separator == ";":
+        doubtful = {place: cell for place, cell in doubtful.items() if place in of_integers}
+    for place, cell in doubtful.items():
+        name = f"column {place + 1}" if names is None else names[place]
+        raise UserError(
+            f"{origin}: the comma of {cell} in {name} may be a decimal mark or separate thousands",
+            "write numbers without separators of thousands and with decimal points",
+        )
+
+
+def may_have_thousands(cell: str) -> bool:
+    """Returns True for a text such as 1,234, whose comma may separate thousands."""
+    return bool(_MAYBE_THOUSANDS.fullmatch(cell.strip()))
+
+
 def _find_decimal(rows: Iterable[Sequence[str]]) -> str:
     cells = [cell.strip() for row in rows for cell in row]
     has_comma = any(map(_DECIMAL_COMMA.fullmatch, cells))
@@ -346,8 +397,27 @@ def _read_head(path: str, origin: str) -> tuple[str, list[str], bool]:
         with contextlib.suppress(UnicodeDecodeError):
             lines, is_whole = _head(path, origin, encoding)
             if not any("\0" in line for line in lines):
+                if encoding == "cp1252":
+                    _check_not_mixed(path, origin)
                 return encoding, lines, is_whole
     raise not_text(origin)
+
+
+def _check_not_mixed(path: str, origin: str) -> None:
+    """Raises UserError if some lines of a file are UTF-8 and others are not."""
+    bad, has_utf8 = 0, False
+    with _open_bytes(path, origin) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+            try:
+                line.decode("utf-8")
+                has_utf8 |= not line.isascii()
+            except UnicodeDecodeError:
+                bad = bad or number
+            if bad and has_utf8:
+                raise UserError(
+                    f"{origin}: line {bad} is not in UTF-8, but other lines are",
+                    "correct it, or save the whole file in UTF-8",
+                )
 
 
 def _rows_of_chunk(width: int) -> int:
@@ -355,15 +425,61 @@ def _rows_of_chunk(width: int) -> int:
     return max(1, _CHUNK_CELLS // width, min(1000, _MOST_CHUNK_CELLS // width))
 
 
-def _leading_lines(lines: Sequence[str]) -> tuple[str | None, str, int]:
-    """Returns the separator that the first line gives, the last comment, and their number."""
-    separator, comment, count = None, "", 0
+def _leading_lines(lines: Sequence[str]) -> tuple[str | None, list[str], int]:
+    """Returns the separator that the first line gives, comments, and the number of these lines."""
+    separator, count = None, 0
     if lines and (match := re.fullmatch(r'"?sep=(.)"?\s*', lines[0])):  # for Excel
         separator, count = match[1], 1
-    while count < len(lines) and lines[count].startswith("#"):
-        comment = lines[count].lstrip("# ")
-        count += 1
-    return separator, comment, count
+    comments = list(itertools.takewhile(lambda line: line.startswith("#"), lines[count:]))
+    return separator, comments, count + len(comments)
+
+
+def _find_names(
+    comments: Sequence[str], rows: Sequence[Sequence[str]], separator: str
+) -> tuple[tuple[str, ...] | None, bool]:
+    """Returns the names of columns or None, and whether the first row contains them."""
+    in_comment = _names_in(comments[-1], rows, separator) if comments else None
+    # Rows of texts say nothing about their first line, so that "#a,b" above them counts.
+    if in_comment and comments[-1][1:2].strip() and not any(_value_columns(rows[1:])):
+        return in_comment, False
+    header = find_header(rows)
+    return (in_comment, False) if header is None else (header, True)
+
+
+def _names_in(
+    comment: str, rows: Sequence[Sequence[str]], separator: str
+) -> tuple[str, ...] | None:
+    """Returns the names of columns in a comment, where numpy.savetxt and others write them."""
+    cells = _head_rows([comment.lstrip("# ")], separator, True)
+    return tuple(cells[0]) if cells and len(cells[0]) == len(rows[0]) else None
+
+
+def _is_example(line: str, others: Sequence[Any], separator: str) -> bool:
+    """Returns True for a line such as "#ff0000,3", which begins as a comment does.
+
+    Args:
+      line: The line.
+      others: The rows of other lines, or these lines.
+      separator: The character between columns.
+    """
+    if line.startswith(("# ", "##")):
+        return False
+    if isinstance(others[0], str):
+        others = _head_rows(others, separator, True)
+    (cells,) = _head_rows([line], separator, True) or ([],)
+    are_values = _value_columns(others[1:] or others)
+    pairs = zip(cells, are_values, strict=False)
+    return (
+        any(are_values)
+        and len(cells) == len(are_values)
+        and all(is_value(cell) for cell, are in pairs if are)
+    )
+
+
+def _value_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
+    """Returns for each column of the first row whether it contains only numbers or the like."""
+    columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
+    return [all(map(is_value, column)) for column in columns]
 
 
 def _head(path: str, origin: str, encoding: str) -> tuple[list[str], bool]:
