@@ -232,7 +232,7 @@ class GanObjective:
         Args:
           weights: The critic's trainable variables.
         """
-        if self.penalty == "weight_clipping":
+        if any(part.name == "weight_clipping" for part in self.penalties):
             clip_weights(weights, self.clip_value)
 
     def _weight_at(self, step: tf.Tensor, weight: float) -> tf.Tensor | float:

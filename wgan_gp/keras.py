@@ -25,7 +25,8 @@ from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
 
 _NOT_IN_FIT: dict[str, Any] = {"generator_ema_decay": bool, "generator_ema_half_life": bool}
-_NOT_IN_FIT |= {"augment": lambda value: value == "ada"}
+_NOT_IN_FIT |= {"augment": lambda value: value == "ada", "pack": lambda value: value > 1}
+_NOT_IN_FIT |= {"random_flips": bool, "precision": lambda value: value != "float32"}
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -98,6 +99,7 @@ class WGANGP(CheckedModel):
             aggregation="only_first_replica",
         )
         self._replica_step: ReplicaStep | None = None
+        self._judging_step: ReplicaStep | None = None
 
     def compile(
         self,
@@ -163,7 +165,8 @@ class WGANGP(CheckedModel):
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Computes the critic's terms on this replica's part of a batch, without training."""
-        terms, _ = diagnose_critic(self._step, *self._static(data, 1))
+        assert self._judging_step is not None, "prepare creates it"
+        terms, _ = diagnose_critic(self._judging_step, *self._static(data, 1))
         mean, size = self._library.losses.global_mean, self.config.batch_size
         return self._report({f"critic/{name}": mean(each, size) for name, each in terms.items()})
 
@@ -243,6 +246,9 @@ class WGANGP(CheckedModel):
             counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
             state = TrainState(*networks.values(), *optimizers.values(), *counters)
             step = make_step(config, state, spec, library)
+            # A lazy penalty counts k times in every k-th step, but only one step is judged.
+            every_step = dataclasses.replace(config, penalty_interval=1)
+            self._judging_step = make_step(every_step, state, spec, library)
         self._tags = tags_of(step.objective)
         check_fit_critic(networks["critic"], config, spec, library.losses)
         self._replica_step = step

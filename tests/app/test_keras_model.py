@@ -140,6 +140,65 @@ def test_labels_reach_a_conditional_generator_and_critic():
         model.fit(POINTS, verbose=0)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"generator_ema_decay": 0.9},
+        {"generator_ema_half_life": 100},
+        {"augment": "ada"},
+        {"pack": 4},
+        {"random_flips": True},
+        {"precision": "mixed_bfloat16"},
+    ],
+)
+def test_settings_without_an_effect_are_refused(settings):
+    ((name, value),) = settings.items()
+    config = wgan_gp.Config(latent_size=4, **settings)
+    with pytest.raises(wgan_gp.UserError, match=f"{name}={value} is not supported in fit — use w"):
+        WGANGP(generator(), critic(), config)
+
+
+@pytest.mark.usefixtures("untraced")
+def test_a_batch_that_is_not_finite_is_an_error_at_the_end_of_its_epoch():
+    bad = POINTS.copy()
+    bad[40] = np.nan
+    points = tf.data.Dataset.from_tensors(bad)
+    given = tf.keras.callbacks.LambdaCallback()
+    for callbacks in (None, given, [given], tf.keras.callbacks.CallbackList()):
+        with pytest.raises(
+            wgan_gp.UserError, match=r"epoch 1: critic/loss.* is not finite, and th"
+        ):
+            fit(make_model(), points, epochs=3, callbacks=callbacks)
+    held_out = {"validation_data": points}
+    assert np.isnan(fit(make_model(), **held_out)["val_critic/loss"]).all()
+
+
+@pytest.mark.usefixtures("untraced")
+def test_an_evaluation_does_not_scale_a_lazy_penalty():
+    found = []
+    for interval in (1, 4):
+        model = make_model(dataclasses.replace(CONFIG, penalty_interval=interval))
+        found.append(model.evaluate(POINTS, verbose=0, return_dict=True))
+    assert found[0] == found[1] and found[0]["critic/gradient_norm"] > 0
+
+
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("penalty", ["none", "weight_clipping", "two_sided"])
+def test_a_critic_is_checked_for_what_its_penalty_needs(penalty):
+    """The gradient of this interpolation has no gradient."""
+    judge = tf.keras.Sequential([layers.Input([2]), layers.Reshape([1, 2, 1])])
+    judge.add(layers.UpSampling2D(2, interpolation="bilinear"))
+    judge.add(layers.Flatten())
+    judge.add(layers.Dense(1))
+    model = WGANGP(generator(), judge, dataclasses.replace(CONFIG, penalty=penalty))
+    model.compile()
+    if penalty == "two_sided":
+        with pytest.raises(wgan_gp.UserError, match="the critic cannot be trained with penalty"):
+            model.fit(POINTS, verbose=0)
+    else:
+        assert np.isfinite(fit(model)["critic/loss"]).all()
+
+
 def test_mistakes_are_one_line_errors():
     with pytest.raises(wgan_gp.UserError, match="there are 8 examples, but one batch has 16"):
         make_model().fit(POINTS[:8])

@@ -231,10 +231,11 @@ def test_the_weights_of_penalties_follow_half_a_cosine(step, fraction):
 
 def test_only_weight_clipping_constrains_weights():
     for penalty in losses.PENALTIES:
-        weight = tf.Variable([-3.0, 0.001])
-        losses.GanObjective(penalty=penalty, clip_value=0.5).constrain([weight])
-        clipped = -0.5 if penalty == "weight_clipping" else -3.0
-        np.testing.assert_allclose(weight, [clipped, 0.001])
+        for given in (penalty, (penalty,), [penalty]):
+            weight = tf.Variable([-3.0, 0.001])
+            losses.GanObjective(penalty=given, clip_value=0.5).constrain([weight])
+            clipped = -0.5 if penalty == "weight_clipping" else -3.0
+            np.testing.assert_allclose(weight, [clipped, 0.001])
 
 
 @pytest.mark.parametrize(

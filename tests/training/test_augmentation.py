@@ -294,11 +294,27 @@ def test_the_penalty_can_take_the_gradient_at_the_original_examples():
     np.testing.assert_allclose(found["wasserstein"], difference, rtol=1e-5)
 
 
-def test_consistency_is_the_squared_change_of_the_scores():
+def patch_critic():
+    """Returns a critic of 16 patches."""
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    return tf.keras.Sequential([layers.Input([8, 8, 1]), layers.Conv2D(1, 2, 2)])
+
+
+@pytest.mark.parametrize("kind", ["linear", "patches", "packs"])
+def test_consistency_is_the_squared_change_of_the_scores(kind):
     config = dataclasses.replace(DIGITS, augment="bcr", consistency_weight=7.0)
     policy = ("translation",)
-    critic = linear_critic(3.0)
-    step, (real, labels) = untrained_step(config, critic=critic)
+    if kind == "packs":
+        config = dataclasses.replace(config, model="mlp", pack=2)
+        network = make_state(config, strategy_over(1)).critic
+    else:
+        network = linear_critic(3.0) if kind == "linear" else patch_critic()
+    step, (real, labels) = untrained_step(config, critic=network)
+
+    def critic(images):
+        return tf.reduce_mean(tf.reshape(network(images), [8, -1]), axis=1)
+
     terms = step.critic_step(real, labels, tf.constant(0, tf.int64))
     plain = dataclasses.replace(step, objective=step.objective.objective)
     without = plain.critic_step(real, labels, tf.constant(0, tf.int64))

@@ -19,12 +19,46 @@ from tests.helpers.runs import (
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
+from wgan_gp.training.networks import update_ema
+from wgan_gp.training.state import create_state
 
 CONFIG = Config(**{**TINY, **DCGAN}, generator_ema_decay=0.3)
 
 
 def values(model):
     return [np.array(tf.convert_to_tensor(weight)) for weight in model.weights]
+
+
+def test_counters_are_copied():
+    def network():
+        model = tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Normalization()])
+        model.layers[0].count.assign(3)
+        return model
+
+    average, generator = network(), network()
+    generator.layers[0].count.assign(7)
+    generator.layers[0].adapt_mean.assign([1.0, 2.0])
+    update_ema(average, generator, tf.constant(0.25))
+    np.testing.assert_allclose(average.layers[0].adapt_mean, [0.75, 1.5])
+    assert int(average.layers[0].count) == 7
+
+
+def test_an_average_needs_no_further_critic():
+    built = []
+
+    def generator():
+        built.append("generator")
+        return tf.keras.Sequential([tf.keras.Input([2]), tf.keras.layers.Dense(1)])
+
+    def networks():
+        built.append("both")
+        return generator(), generator()
+
+    for config, calls in ((CONFIG, 3), (dataclasses.replace(CONFIG, generator_ema_decay=0.0), 2)):
+        built.clear()
+        state = create_state(networks, generator, config, strategy_over(1))
+        assert built == ["both"] + ["generator"] * calls
+        assert (state.generator_average is not None) == (calls == 3)
 
 
 # A half-life of three batches, and of a multiple of the batches so far.

@@ -8,6 +8,7 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 
+import losses
 from tests.conftest import PROBED_EXAMPLES
 from tests.helpers.runs import (
     TINY,
@@ -98,10 +99,35 @@ def test_the_norm_is_not_checked_if_the_penalty_has_no_target():
     assert diagnose({"probe/gradient_norm": 0.4}, target=0.5).name == "healthy"
 
 
+def test_only_the_wasserstein_loss_estimates_a_distance():
+    assert diagnose({"probe/wasserstein": 0.1}, estimates_distance=False).name == "healthy"
+    below = diagnose({"probe/wasserstein": -0.1}, estimates_distance=False)
+    assert str(below) == "critic too weak: it scores samples higher than real examples"
+    violated = {"probe/gradient_norm": 1.6}
+    assert diagnose(violated, estimates_distance=False).name == "constraint violated"
+    for loss in losses.ADVERSARIAL_LOSSES:
+        monitor = DiagnosisMonitor.of_run(Config(adversarial_loss=loss), (8, 8, 1))
+        name = "critic too weak" if loss == "wasserstein" else "healthy"
+        assert diagnose({"probe/wasserstein": 0.1}, monitor).name == name
+
+
+@pytest.mark.parametrize("shape", [(5,), (8, 2), (8, 8, 1), (4, 4, 4, 1)])
+@pytest.mark.parametrize("augment", ["none", "bcr"])
+def test_augmentation_is_recommended_where_it_applies(shape, augment):
+    monitor = DiagnosisMonitor.of_run(Config(augment=augment), shape)
+    reason = diagnose({"held_out/negative_critic_loss": 0.4}, monitor).reason
+    try:
+        Config(augment="diffaugment").check_example_shape(shape)
+        applies = augment == "none"
+    except UserError:
+        applies = False
+    assert ("--augment=diffaugment" in reason) == applies
+
+
 def test_augmentation_is_recommended_to_a_run_without_it():
     overfitting = {"held_out/negative_critic_loss": 0.4}
     assert "--augment=diffaugment" in diagnose(overfitting).reason
-    assert "--augment" not in diagnose(overfitting, augmented=True).reason
+    assert "--augment" not in diagnose(overfitting, can_augment=False).reason
 
 
 @pytest.mark.parametrize(
@@ -247,6 +273,11 @@ def test_diversity_is_the_mean_distance_between_pairs():
             assert diversity(np.full([256, 3], value, dtype)) == 0
 
 
+def test_the_diversity_of_a_large_batch_is_that_of_its_first_examples():
+    points = np.random.default_rng(0).normal(size=[probe.EXAMPLES + 9, 3])
+    assert diversity(points) == diversity(points[: probe.EXAMPLES])
+
+
 @pytest.mark.slow
 def test_a_run_with_equal_examples_has_no_diversity(tmp_path):
     """Checks data whose 32 probed examples are all equal."""
@@ -306,6 +337,14 @@ def test_held_out_losses_are_on_other_examples(tmp_path):
     assert values["held_out/negative_critic_loss"] == pytest.approx(
         -diagnostics.held_out["loss"].mean()
     )
+
+
+def test_the_probe_has_the_gradient_norm_of_packs(tmp_path):
+    """It is one norm for all examples of a pack."""
+    run = open_run(Config(model_dir=str(tmp_path), **{**TINY, "pack": 4}))
+    terms = training.make_probe(run, make_replica_step(run.config, run.state))().terms
+    norms = terms["gradient_norm"].reshape(-1, 4)
+    assert (norms == norms[:, :1]).all() and len(np.unique(norms)) == len(norms)
 
 
 def test_the_probe_does_not_scale_a_lazy_penalty(tmp_path):

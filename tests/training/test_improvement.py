@@ -1,5 +1,6 @@
 """--keep_best, --stop_early, --checkpoint, and hooks that stop training."""
 
+import json
 import math
 
 import numpy as np
@@ -101,6 +102,19 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(tmp_path, killed_at):
         found = [numbers(tmp_path / name / folder) for name in ("whole", "killed")]
         assert found[0] == found[1] and found[0]
     assert differences(tmp_path / "whole", tmp_path / "killed", 7) == []
+
+
+def test_the_evaluation_at_a_stop_decides_nothing(tmp_path):
+    """The best value is that after 4, but only every third one is evaluated at the interval."""
+    settings = {**BEST, "evaluate_interval": 3, "stop_early": "wasserstein:1"}
+    train(tmp_path / "whole", **settings)
+    for stop in (1, 4, 5, None):
+        train(tmp_path / "parts", **settings, stop_step=stop)
+    for folder in ("checkpoints", "checkpoints/best"):
+        found = [numbers(tmp_path / name / folder) for name in ("whole", "parts")]
+        assert found[0] == found[1] and found[0]
+    lines = (tmp_path / "parts" / "evaluation.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 3, 4, 5, 6]
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ class LabelErrors:
 
 def make_step(strategy):
     return ReplicaStep(
-        state=create_state(build_networks, CONFIG, strategy),
+        state=create_state(build_networks, lambda: build_networks()[0], CONFIG, strategy),
         objective=LabelErrors(),
         global_mean=losses.global_mean,
         optimization=CONFIG,

@@ -180,8 +180,8 @@ def test_the_run_stops_and_names_the_last_checkpoint(tmp_path, spoiled):
     for _ in range(2):  # a restarted run continues from there and fails in the same way
         with pytest.raises(
             NotFiniteError,
-            match=r"iteration 14: the critic's loss or gradient is not finite \(critic/loss\) — no "
-            r"weight was updated with it, and the same command continues after iteration 10: .* "
+            match=r"iteration 14: the critic's loss or gradient is not finite \(critic/loss\) — "
+            r"nothing of it was saved, and the same command continues after iteration 10: .* "
             r"lower --critic_learning_rate",
         ):
             train_config(config_of(tmp_path))
@@ -255,3 +255,15 @@ def test_the_number_of_rollbacks_is_limited(tmp_path, spoiled, capsys):
     with pytest.raises(NotFiniteError, match="after 3 rollbacks again: iteration 14: the critic"):
         train_config(config)
     assert capsys.readouterr().err.count("other noise") == 3
+
+
+@pytest.mark.slow
+def test_rollbacks_of_an_earlier_run_do_not_count(tmp_path, spoiled, capsys):
+    spoiled(CRITIC_STEP, times=3)
+    train_config(config_of(tmp_path / "a", on_nonfinite="rollback"))
+    spoiled(CRITIC_STEP + 20, times=99)
+    settings = {"on_nonfinite": "rollback", "train_steps": 40, "restore_from": f"{tmp_path}/a"}
+    for _ in range(2):  # a resume does not count them either
+        with pytest.raises(NotFiniteError, match="after 3 rollbacks again: iteration 24"):
+            train_config(config_of(tmp_path / "b", **settings))
+    assert capsys.readouterr().err.count("other noise") == 9

@@ -126,6 +126,27 @@ def test_optimizers_of_python_are_copied_with_their_settings():
                 np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
+def test_variables_stay_excluded_from_weight_decay():
+    def named(name):
+        weight = tf.keras.Variable(np.ones(3, np.float32), name=name)
+        optimizer = keras.AdamW(RATE, weight_decay=0.5)
+        optimizer.exclude_from_weight_decay(var_names=["bias", "scale"])
+        new = guarded(optimizer, "it")
+        for each in (optimizer, new):
+            other = tf.keras.Variable(np.ones(3, np.float32), name=name)
+            each.build([other])
+            each.apply_gradients([(tf.zeros(3), other)])
+            weight = np.append(weight, other)
+        return weight[3:]
+
+    np.testing.assert_array_equal(named("bias"), np.ones(6))
+    np.testing.assert_allclose(named("kernel"), np.full(6, 1 - 0.5 * RATE), rtol=1e-6)
+    optimizer = keras.AdamW(RATE)
+    optimizer.exclude_from_weight_decay(var_list=[tf.keras.Variable(1.0)])
+    with pytest.raises(UserError, match="the networks have others here — exclude them by var_nam"):
+        guarded(optimizer, "critic_optimizer")
+
+
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [

@@ -15,13 +15,14 @@ from ..data.feed.pipeline import distributed_batches
 from ..data.opened_data import InMemoryData, StreamedData
 from ..data.spec import DataSpec
 from ..data.tables.table import Table
+from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
 from ..training.augmentation import Augmentation, AugmentedObjective, ConsistentObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
-from ..training.objective import Objective
+from ..training.objective import Objective, generator_needs_real
 from ..training.packing import PackedObjective
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state, missing_optimizers
@@ -57,6 +58,7 @@ def make_state(
     check_networks(config, spec, models)  # a saved run has not been checked yet
     return create_state(
         network_builder(config, devices, spec, models),
+        generator_builder(config, devices, spec, models),
         config,
         devices.strategy,
         adaptive_augmentation=config.augment == "ada",
@@ -254,9 +256,15 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
     """
     if state.critic_optimizer is None:
         raise missing_optimizers()
-    objective = with_consistency(make_objective(config, library), config)
-    if config.pack > 1:
-        objective = PackedObjective(objective, config.pack)
+    objective = with_packs(make_objective(config, library), config)
+    objective = with_consistency(objective, config)
+    if generator_needs_real(objective) and config.generator_batch != config.batch_size:
+        raise UserError(
+            f"--generator_batch_size={config.generator_batch} is not --batch_size="
+            f"{config.batch_size}, but --objective={config.objective} compares each sample with a "
+            "real example",
+            "omit --generator_batch_size",
+        )
     objective = with_regularization(objective, state.generator, state.critic)
     if config.augment in ("diffaugment", "ada"):
         augmentation = Augmentation(config.transformations, state.augment_probability)
@@ -275,6 +283,11 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         critic_takes_labels=config.critic_takes_labels,
         conditions=conditions,
     )
+
+
+def with_packs(objective: Objective, config: Config) -> Objective:
+    """Returns the objective, for packs of examples if the configuration has --pack."""
+    return PackedObjective(objective, config.pack) if config.pack > 1 else objective
 
 
 def with_consistency(objective: Objective, config: Config) -> Objective:

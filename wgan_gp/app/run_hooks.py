@@ -17,7 +17,7 @@ from ..run_directory.directory import RunDirectory
 from ..runtime import cluster
 from ..training.checkpoint_files import is_empty
 from ..training.diagnosis import DiagnosisMonitor
-from ..training.hooks import Hook, IntervalHook, LoopResult
+from ..training.hooks import Hook, IntervalHook, LoopResult, crossed
 from ..training.probe import CriticProbe
 from ..training.schedules import learning_rates
 from ..writers.writer import Writer
@@ -127,7 +127,7 @@ class SummaryHook(WritingHook):
         super().__init__(run, run.config.summary_interval)
         self._writer = writer
         self._probe = probe
-        self._monitor = DiagnosisMonitor.of_run(run.config)
+        self._monitor = DiagnosisMonitor.of_run(run.config, run.dataset.spec.example_shape)
         self._diagnosis: str | None = None
         self._timer = IntervalTimer(time.perf_counter())
 
@@ -232,8 +232,11 @@ class EvaluationHook(WritingHook):
     def act(self, loop: LoopResult) -> None:
         metrics = self._evaluator.evaluate()
         self._writer.evaluation(loop.iteration, metrics)
-        for hook in self._hooks:
-            hook.after_evaluation(loop.iteration, metrics)
+        # An uninterrupted run has no evaluation at --stop_step, which must not decide anything.
+        is_complete = loop.iteration >= self._run.config.train_steps
+        if is_complete or crossed(self._interval, loop.before, loop.iteration):
+            for hook in self._hooks:
+                hook.after_evaluation(loop.iteration, metrics)
 
 
 class CheckpointHook(WritingHook):

@@ -36,7 +36,7 @@ from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
-from .build import make_loop, make_objective, make_step
+from .build import make_loop, make_objective, make_step, with_packs
 from .library import Library
 from .resolve import kinds_of_metrics
 from .result import Result
@@ -213,8 +213,9 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
     held_out = run.dataset.open_held_out()
     # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
     every_step = dataclasses.replace(run.config, penalty_interval=1)
+    objective = with_packs(make_objective(every_step, run.library), run.config)
     return CriticProbe(
-        dataclasses.replace(step, objective=make_objective(every_step, run.library)),
+        dataclasses.replace(step, objective=objective),
         run.devices.strategy,
         batches=from_the_beginning(run.data),
         held_out=None if held_out is None else from_the_beginning(held_out),

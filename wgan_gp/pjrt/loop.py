@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ..data.feed.loop_input import LoopInput
+from ..data.feed.pipeline import without_autotune
 from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial_totals
@@ -81,11 +82,8 @@ class PjrtLoop(DeviceStateLoop):
             num_replicas_in_sync=self._replicas,
         )
         elements = self._input.dataset(data, context, first_step)
-        return iter(
-            elements.batch(self._local_replicas, drop_remainder=True)
-            .prefetch(_PREFETCHED)
-            .as_numpy_iterator()
-        )
+        batches = elements.batch(self._local_replicas, drop_remainder=True).prefetch(_PREFETCHED)
+        return iter(without_autotune(batches).as_numpy_iterator())
 
     def __call__(self, elements: Iterator, iterations: tf.Tensor) -> LoopOutput:
         with _explaining("the devices cannot run the loop"):

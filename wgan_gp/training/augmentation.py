@@ -151,8 +151,7 @@ class ConsistentObjective(ChangedObjective):
         transformed = self.augmentation(draws, real, fake)
         scores = _scores(critic, tf.concat([real, fake, *transformed], axis=0))
         before, after = tf.split(scores, 2)
-        squares = tf.reduce_sum(tf.square(after - before), axis=1)
-        consistency = tf.add_n(tf.split(squares, 2))
+        consistency = tf.add_n(tf.split(tf.square(after - before), 2))
         loss = terms["loss"] + tf.cast(self.weight * consistency, terms["loss"].dtype)
         return {**terms, "consistency": consistency, "loss": loss}
 
@@ -162,10 +161,11 @@ class ConsistentObjective(ChangedObjective):
 
 
 def _scores(critic: Callable, examples: tf.Tensor) -> tf.Tensor:
-    """Returns the critic's scores as `[B, N]` float32, without the class logits of a pair."""
+    """Returns the critic's scores `[B]` float32, the means over patches if it scores patches."""
     output = critic(examples)
     scores = output[0] if isinstance(output, (tuple, list)) else output
-    return tf.cast(tf.reshape(scores, [examples.shape[0], -1]), tf.float32)
+    scores = tf.cast(tf.reshape(scores, [examples.shape[0], -1]), tf.float32)
+    return tf.reduce_mean(scores, axis=1)
 
 
 def parameters_from(
@@ -271,8 +271,7 @@ def _cut_size(side: int) -> int:
 
 def _integers(draws: tf.Tensor, count: int) -> tf.Tensor:
     """Returns integers uniform on 0 ... count - 1, int32, for draws uniform on [0, 1)."""
-    # The product of the largest draw may be rounded to `count`.
-    return tf.minimum(tf.cast(draws * count, tf.int32), count - 1)
+    return tf.cast(draws * count, tf.int32)
 
 
 def _shift(examples: tf.Tensor, offset: tf.Tensor, axis: int) -> tf.Tensor:

@@ -30,6 +30,8 @@ from .checkpoint_files import (
 from .state import TrainState
 from .transfer import transfer
 
+_EARLIER_ROLLBACKS = "rollbacks of earlier runs"  # an entry of `Checkpoints.memory`
+
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
@@ -109,7 +111,9 @@ class Checkpoints:
             return self.iteration
         origin = self._origin
         use = self.restore if origin.transferred is None else self._transfer
-        return restore_found(lambda: resolve_restore_path(origin.path, origin.which), use)
+        iteration = restore_found(lambda: resolve_restore_path(origin.path, origin.which), use)
+        self.memory = {_EARLIER_ROLLBACKS: self.rollbacks} if self.rollbacks else {}
+        return iteration
 
     def _transfer(self, path: str) -> int:
         """Takes the weights that fit from a checkpoint of `origin`; see `transfer`."""
@@ -194,6 +198,11 @@ class Checkpoints:
     def rollbacks(self) -> int:
         """The number of times that the state was rolled back."""
         return int(self._state.rollbacks.numpy())
+
+    @property
+    def own_rollbacks(self) -> int:
+        """The number of these times in this run, without those of a run that it started from."""
+        return self.rollbacks - int(self.memory.get(_EARLIER_ROLLBACKS, 0))
 
     def save(self) -> None:
         """Saves the state as ckpt-N after N iterations, and deletes old checkpoints.

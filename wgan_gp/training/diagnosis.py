@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..config import Config
 
@@ -51,22 +51,33 @@ class DiagnosisMonitor:
       target: The gradient norm to which the penalty pulls the critic. 0 if the penalty has no
         target; the critic's estimate then has no unit.
       one_sided: True if only norms above the target are penalized.
-      augmented: True if the run has an --augment, which is then not recommended.
+      estimates_distance: False if the critic's scores are no estimate of a distance, because its
+        loss is not that of WGANs. Only their sign is then judged.
+      can_augment: True if --augment would apply to the run, which has none.
     """
 
-    def __init__(self, *, target: float, one_sided: bool = False, augmented: bool = False):
+    def __init__(
+        self,
+        *,
+        target: float,
+        one_sided: bool = False,
+        estimates_distance: bool = True,
+        can_augment: bool = True,
+    ):
         self._target = target
         self._one_sided = one_sided
-        self._augmented = augmented
+        self._unit = target if estimates_distance else 0.0
+        self._can_augment = can_augment
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
     @classmethod
-    def of_run(cls, config: Config) -> DiagnosisMonitor:
-        """Returns the monitor of a run."""
+    def of_run(cls, config: Config, example_shape: Sequence[int]) -> DiagnosisMonitor:
+        """Returns the monitor of a run on examples of a shape."""
         return cls(
             target=config.gradient_norm_target,
             one_sided=config.penalty.split(",")[0] == "one_sided",
-            augmented=config.augment != "none",
+            estimates_distance=config.adversarial_loss == "wasserstein",
+            can_augment=config.augment == "none" and len(example_shape) in (2, 3),
         )
 
     def reset(self) -> None:
@@ -157,13 +168,13 @@ class DiagnosisMonitor:
             return None
         estimate = self._mean("probe/wasserstein")
         # Without a target the scores have no unit, and only their sign is meaningful.
-        linear = self._target * self._mean("probe/distance_of_means")
+        linear = self._unit * self._mean("probe/distance_of_means")
         if estimate < MIN_STRENGTH * linear or estimate < 0:
             return Diagnosis(
                 "critic too weak",
                 f"it estimates a distance of {estimate:.3g}, and a linear critic would find "
                 f"{linear:.3g}"
-                if self._target
+                if self._unit
                 else "it scores samples higher than real examples",
             )
         return None
@@ -174,7 +185,7 @@ class DiagnosisMonitor:
         training = self._mean("probe/negative_critic_loss")
         held_out = self._mean("held_out/negative_critic_loss")
         if training > 0 and training - held_out > MAX_GENERALIZATION_GAP * training:
-            remedy = "more data" if self._augmented else "more data or --augment=diffaugment"
+            remedy = "more data or --augment=diffaugment" if self._can_augment else "more data"
             return Diagnosis(
                 "critic overfitting",
                 f"its negative loss is {training:.3g} on training examples and {held_out:.3g} on "

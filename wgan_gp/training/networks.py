@@ -42,12 +42,16 @@ def bind_labels(
 def update_ema(average: tf.keras.Model, network: tf.keras.Model, decay: tf.Tensor) -> None:
     """Updates an exponential moving average: average = decay * average + (1 - decay) * network.
 
-    All weights are averaged, including batch-norm statistics. Call it inside `strategy.run`: the
+    All weights are averaged, including batch-norm statistics, except for those that are not
+    floating-point, such as counters, which are copied. Call it inside `strategy.run`: the
     network's weights are equal on all replicas, and each replica updates its own copy of the
     average.
     """
     for mean, value in zip(average.weights, network.weights, strict=True):
-        mean.assign(mean + (1.0 - decay) * (tf.convert_to_tensor(value) - mean))
+        new = tf.convert_to_tensor(value)
+        if new.dtype.is_floating:
+            new = mean + (1.0 - decay) * (new - mean)
+        mean.assign(new)
 
 
 def copy_weights(target: tf.keras.Model, network: tf.keras.Model) -> None:

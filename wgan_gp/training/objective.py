@@ -22,10 +22,9 @@ class Objective(Protocol):
       critic_term_names, generator_term_names: The names of the terms, in any order. The
         loop needs them before it runs.
 
-    An objective may have two further attributes. If `generator_needs_real` is true,
-    `generator_terms` also gets `real`, the real examples of the last critic step, and `fake` is
-    generated for their labels. If `draws` is not 0, the terms of both networks also get `draws`,
-    random numbers `[B, draws]` uniform on [0, 1).
+    If an objective has the attribute `generator_needs_real` and it is true, `generator_terms` also
+    gets `real`, the real examples of the last critic step, and `fake` is generated for their
+    labels.
     """
 
     @property

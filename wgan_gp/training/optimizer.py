@@ -13,8 +13,8 @@ from ..errors import UserError, explaining, shorten
 class GuardedUpdates(tf.keras.optimizers.Optimizer):
     """A mixin of Keras optimizers for training on several replicas, which skips bad updates.
 
-    A weight whose new value would be NaN or infinite keeps its old value. It also keeps this value
-    in later updates, because the optimizer's own variables are no longer finite.
+    A weight whose new value would be NaN or infinite keeps its old value. If the optimizer has
+    moments, which are then no longer finite, it also keeps this value in all later updates.
 
     Gradients are clipped after they have been summed over the replicas, where Keras would clip the
     part of each replica. Weight decay is a part of the update, and is skipped with it.
@@ -104,9 +104,18 @@ def guarded(optimizer: Any, name: str) -> Any:
         if getattr(optimizer, attribute, None):
             raise UserError(f"{name} has {attribute}", remedy)
     kind = type(optimizer)
+    if getattr(optimizer, "_exclude_from_weight_decay", None):
+        raise UserError(
+            f"{name} excludes variables from weight decay, but the networks have others here",
+            "exclude them by var_names in exclude_from_weight_decay",
+        )
     with explaining(name):
         guarded_kind: Any = type(f"Guarded{kind.__name__}", (GuardedUpdates, kind), {})
-        return guarded_kind.from_config(optimizer.get_config())
+        new = guarded_kind.from_config(optimizer.get_config())
+    # The configuration of an optimizer of Keras lacks this.
+    if excluded := getattr(optimizer, "_exclude_from_weight_decay_pattern", None):
+        new.exclude_from_weight_decay(var_names=[excluded.pattern])
+    return new
 
 
 def dense(

@@ -195,10 +195,13 @@ def distance_of_means(real: np.ndarray, fake: np.ndarray) -> float:
 
 
 def diversity(examples: np.ndarray) -> float:
-    """Returns the mean distance between two examples of `[N, D]`, N >= 2, in the data's units."""
+    """Returns the mean distance between two examples of `[N, D]`, N >= 2, in the data's units.
+
+    It is that of the first EXAMPLES, because the distances of all pairs are computed.
+    """
     # Centered and in float64, because the differences of large numbers below lose precision. The
     # center is an example, so that the result for equal examples is exactly 0.
-    examples = examples.astype(np.float64)
+    examples = examples[:EXAMPLES].astype(np.float64)
     centered = examples - examples[0]
     products = centered @ centered.T
     squares = np.diag(products)

@@ -93,6 +93,7 @@ class TrainState:
 
 def create_state(
     build_networks: Callable[[], tuple[tf.keras.Model, tf.keras.Model]],
+    build_generator: Callable[[], tf.keras.Model],
     settings: OptimizationSettings,
     strategy: tf.distribute.Strategy,
     *,
@@ -102,8 +103,8 @@ def create_state(
     """Returns a newly initialized state, with its variables placed by the strategy.
 
     Args:
-      build_networks: () -> (generator, critic), two new networks with their variables. Called a
-        second time if the generator has a moving average.
+      build_networks: () -> (generator, critic), two new networks with their variables.
+      build_generator: () -> another new generator, for a moving average.
       settings: The seed and the settings of the optimizers and the moving average.
       strategy: Places the variables of the networks and optimizers.
       adaptive_augmentation: Whether the state has a probability of transformations.
@@ -126,7 +127,7 @@ def create_state(
             critic_optimizer.build(critic.trainable_variables)
         average = None
         if settings.averages_generator:
-            average, _ = build_networks()
+            average = build_generator()
             copy_weights(average, generator)
         probability = None
         if adaptive_augmentation:

@@ -234,9 +234,7 @@ class ReplicaStep:
         """Returns labels, or conditions of the data, for numbers `[B]` uniform on [0, 1)."""
         if self.conditions is None:
             return tf.cast(self.classes * position, tf.int32)
-        # In float32, a position just below 1 times the size may round up to the size.
-        last = len(self.conditions) - 1
-        row = tf.minimum(tf.cast(len(self.conditions) * position, tf.int32), last)
+        row = tf.cast(len(self.conditions) * position, tf.int32)
         return tf.gather(tf.constant(self.conditions), row)
 
 

@@ -163,7 +163,7 @@ class Trainer:
         """Restores the last checkpoint and returns its iteration, or raises NotFiniteError."""
         if self._settings.on_nonfinite == "stop":
             raise error
-        if self._checkpoints.rollbacks >= MOST_ROLLBACKS:
+        if self._checkpoints.own_rollbacks >= MOST_ROLLBACKS:
             raise NotFiniteError(
                 f"after {MOST_ROLLBACKS} rollbacks again: {error.what}",
                 "lower the learning rates, with another --model_dir and --restore_from",
@@ -173,7 +173,7 @@ class Trainer:
         return iteration
 
     def _check_finite(self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor]) -> None:
-        """Raises NotFiniteError if a term was not finite; the weights were not updated with it."""
+        """Raises NotFiniteError if a loss or a gradient was not finite."""
         first = {network: int(index) for network, index in bad.items() if int(index) >= 0}
         if not first:
             return
@@ -182,7 +182,7 @@ class Trainer:
         raise NotFiniteError(
             f"iteration {first[network] + 1}: the {network}'s loss or gradient is not finite "
             f"({', '.join(terms)})",
-            f"no weight was updated with it, and the same command continues after iteration "
+            f"nothing of it was saved, and the same command continues after iteration "
             f"{self._checkpoints.last_iteration}: look for such values in the data, or give "
             f"--on_nonfinite=rollback, or lower --{network}_learning_rate, with another "
             f"--model_dir and --restore_from",

@@ -70,9 +70,14 @@ def check_fit_critic(critic: UserNetwork, config: Config, spec: DataSpec, losses
         output = critic([examples, *labels] if labels else examples, training=True)
         return output[0] if isinstance(output, (tuple, list)) else output
 
-    group = config.group_size
-    for finding in losses.check_critic(scores, examples, group_size=group):
-        if finding.fatal:
+    # Without a gradient penalty, nothing is differentiated twice.
+    is_penalized = config.has_gradient_penalty
+    harmless = () if is_penalized else ("no_second_derivative",)
+    findings = losses.check_critic(
+        scores, examples, group_size=config.group_size, finite_differences=is_penalized
+    )
+    for finding in findings:
+        if finding.fatal and finding.name not in harmless:
             raise UserError(
                 f"the critic cannot be trained with penalty={config.penalty}: {finding}",
                 "correct the network",

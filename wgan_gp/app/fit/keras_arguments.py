@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...errors import UserError, shorten
+from ...errors import NotFiniteError, UserError, shorten
 
 _LOSSES = "set the losses in the Config of the model, or pass it an objective"
 _METRICS = "the terms of the losses are logged; compute other metrics in a callback"
@@ -54,18 +54,26 @@ def require_end(method: str, batches: tf.data.Dataset, steps: str, given: Any) -
 def usable_callbacks(callbacks: Any) -> Any:
     """Returns the callbacks, with a TerminateOnNaN that looks at all terms.
 
+    Without one, an epoch with NaN ends `fit`; see `StopOnNaN`.
+
     Raises:
       UserError: If one of them is in REFUSED_CALLBACKS.
     """
-    if callbacks is None or isinstance(callbacks, tf.keras.callbacks.CallbackList):
+    if isinstance(callbacks, tf.keras.callbacks.CallbackList):
+        known = (StopOnNaN, tf.keras.callbacks.TerminateOnNaN)
+        if not any(isinstance(callback, known) for callback in callbacks.callbacks):
+            callbacks.callbacks.append(StopOnNaN())
         return callbacks
-    usable = []
-    for callback in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
+    usable: list[Any] = [StopOnNaN()]
+    given = [] if callbacks is None else callbacks
+    for callback in given if isinstance(given, (list, tuple)) else [given]:
         for name, remedy in REFUSED_CALLBACKS.items():
             if isinstance(callback, getattr(tf.keras.callbacks, name, ())):
                 raise UserError(f"the callback {name} changes the one optimizer of a model", remedy)
         stops = isinstance(callback, tf.keras.callbacks.TerminateOnNaN)
         usable.append(_TerminateOnNaN() if stops else callback)
+    if any(isinstance(callback, _TerminateOnNaN) for callback in usable):
+        del usable[0]
     return usable
 
 
@@ -92,6 +100,27 @@ def both_optimizers(given: tuple[Any, Any], defaults: tuple[Any, Any]) -> tuple[
             )
         optimizers.append(optimizer)
     return optimizers[0], optimizers[1]
+
+
+class StopOnNaN(tf.keras.callbacks.Callback):
+    """Raises an error after an epoch in which a term was not finite.
+
+    The networks do not change any more after such an update, see `GuardedUpdates`, while the terms
+    of the next epochs may be finite.
+
+    Raises:
+      NotFiniteError: After such an epoch.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        bad = [name for name, value in (logs or {}).items() if not np.isfinite(float(value))]
+        if bad := [name for name in bad if not name.startswith("val_")]:
+            raise NotFiniteError(
+                f"epoch {epoch + 1}: {', '.join(bad)} is not finite, and the weights no longer "
+                "change",
+                "look for such values in the data, or lower the learning rates; the callback "
+                "TerminateOnNaN ends fit without an error",
+            )
 
 
 class _TerminateOnNaN(tf.keras.callbacks.TerminateOnNaN):

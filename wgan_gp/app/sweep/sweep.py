@@ -291,7 +291,7 @@ def diagnose(run: SeedRun, iterations: int) -> tuple[str, bool]:
     It stays bad if all diagnoses in the second half of the iterations, at least MIN_DIAGNOSES, are
     other than "healthy". A summary that lacks a value, because its line is damaged, is skipped.
     """
-    monitor = DiagnosisMonitor.of_run(run.config)
+    monitor = DiagnosisMonitor.of_run(run.config, ())  # the shape changes only the reasons
     directory = RunDirectory(run.config.run_directory)
     with directory.convert_file_errors("read"):
         lines = read_log(directory.metrics, until=iterations).lines
