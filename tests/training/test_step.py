@@ -14,6 +14,7 @@ import tensorflow as tf
 import losses
 from tests.helpers.runs import (
     DCGAN,
+    LIBRARY,
     TINY,
     make_loop,
     make_replica_step,
@@ -22,8 +23,11 @@ from tests.helpers.runs import (
     strategy_over,
     without_tracing,
 )
+from wgan_gp.app import build
+from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
 from wgan_gp.data.feed.pipeline import distributed_batches
+from wgan_gp.errors import UserError
 from wgan_gp.training.optimizer import GuardedAdam
 from wgan_gp.training.schedules import IterationSchedule
 
@@ -428,3 +432,16 @@ def test_the_optimizers_use_their_schedule():
         optimizer.apply_gradients(zip(ones, network.trainable_variables, strict=True))
         for now, then in zip(weights(network), before, strict=True):
             np.testing.assert_allclose(then - now, rate, rtol=1e-3)
+
+
+def test_an_objective_that_pairs_samples_needs_as_many_real_examples():
+    class Pairs(losses.GanObjective):
+        generator_needs_real = True
+
+    library = dataclasses.replace(LIBRARY, objective=Pairs)
+    config, dataset = resolve(Config(**{**TINY, "generator_batch_size": 4}), library.models)
+    state = make_state(config, strategy_over(1))
+    with pytest.raises(UserError, match="--generator_batch_size=4 is not --batch_size=16, but --ob"):
+        build.make_step(config, state, dataset.spec, library)
+    equal = dataclasses.replace(config, generator_batch_size=16)
+    assert build.make_step(equal, state, dataset.spec, library).generator_needs_real
