@@ -246,9 +246,10 @@ class WGANGP(CheckedModel):
             counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
             state = TrainState(*networks.values(), *optimizers.values(), *counters)
             step = make_step(config, state, spec, library)
-            # A lazy penalty counts k times in every k-th step, but only one step is judged.
-            every_step = dataclasses.replace(config, penalty_interval=1)
-            self._judging_step = make_step(every_step, state, spec, library)
+            self._judging_step = step
+            if config.penalty_interval > 1:  # the penalty counts k times in every k-th step
+                every_step = dataclasses.replace(config, penalty_interval=1)
+                self._judging_step = make_step(every_step, state, spec, library)
         self._tags = tags_of(step.objective)
         check_fit_critic(networks["critic"], config, spec, library.losses)
         self._replica_step = step

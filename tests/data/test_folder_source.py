@@ -295,6 +295,11 @@ def test_each_split_has_its_own_file_of_labels(tmp_path):
         ("dataset.json", '{"labels": [1, 2]}', "dataset.json cannot be read"),
         ("dataset.json", '{"labels": [["a.png", [1, 0]], ["b.png", 1]]}', "neither numbers nor"),
         ("metadata.csv", b"\xff\xfe\x00", "metadata.csv cannot be read"),
+        (
+            "metadata.csv",
+            "file_name,label\na.png,café\n".encode() + "b.png,thé\n".encode("cp1252"),
+            "line 3 is not in UTF-8, but other lines are",
+        ),
     ],
 )
 def test_a_damaged_file_of_labels_is_one_line(tmp_path, name, text, message):

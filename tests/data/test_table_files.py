@@ -92,8 +92,12 @@ def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, ending)
         ("a,b,\n1,2,\n3,4,\n", [[1, 2], [3, 4]], "without the empty column 3"),
         ("a,a\n1,2\n", [[1, 2]], "columns of the same name are numbered, such as a.1"),
         ("Größe;y\n1;2\n".encode("cp1252"), [[1, 2]], "read as Windows-1252"),
-        ("x,y\n" + "1,2\n" * 99 + "3,4\n", [[1, 2]] * 99 + [[3, 4]], ""),
         ("x;y\n1,234;2\n0,500;3\n", [[1.234, 2], [0.5, 3]], "decimal commas"),
+        (
+            "x;y\n" + "1;2\n" * 200 + "1,234;2\n0,5;2\n",
+            [[1, 2]] * 200 + [[1.234, 2], [0.5, 2]],
+            "decimal commas",
+        ),
         ("x;y\n1,234;2,5\n999;3\n", [[1.234, 2.5], [999, 3]], "decimal commas"),
         ("x\ty\n1,25\t1,250\n", [[1.25, 1.25]], "decimal commas"),
         ("#x,y\n1,2\n3,4\n", [[1, 2], [3, 4]], ""),
@@ -128,9 +132,10 @@ def test_the_forms_of_text_tables(tmp_path, content, examples, note):
         ("a,label\n1,0\n2,NA\n", "line 3 has no label"),
         ("a,Label,target\n1,0,1\n", "several columns of labels: Label, target"),
         ("label\n1\n", "has no columns of features"),
-        ("x\ty\n1,234\t1\n999\t2\n", "the comma of 1,234 in x may be a decimal mark or separate"),
-        ("x;y\n1;1,234\n2;999\n", "the comma of 1,234 in y may be a decimal mark or separate"),
-        ("1,234|5\n2,345|6\n", "the comma of 1,234 in column 1 may be"),
+        ("x\ty\n1,234\t1\n999\t2\n", "the commas of numbers in x, such as 1,234, may be decimal"),
+        ("x;y\n1;1,234\n2;999\n", "the commas of numbers in y, such as 1,234, may be decimal"),
+        ("1,234|5\n2,345|6\n", "the commas of numbers in column 1, .* with --drop_columns=1"),
+        ("x\ty\n1\t2\n1\t2\t1,234\n", "line 3 has 3 columns in place of 2"),
         ("x\ty\n" + "1\t2\n" * 200 + "1,234\t2\n", "line 202: '1,234' in x has separators of th"),
         ("x,y\né,1\n".encode() + "ü,2\n".encode("cp1252"), "line 3 is not in UTF-8, but other"),
         (
@@ -226,6 +231,8 @@ def test_the_first_line_says_what_was_understood(tmp_path, capsys):
         (["#job,city", "nurse,Rome", "clerk,Oslo"], ("job", "city"), ["nurse", "Rome"]),
         (["#job,city", "job,age", "nurse,30"], ("job", "age"), ["nurse", "30"]),
         (["# by me, 2020", "name,age", "Al,30"], ("name", "age"), ["Al", "30"]),
+        (["#version,2", "name,age", "Al,30", "Bo,40"], ("name", "age"), ["Al", "30"]),
+        (["#Source: UN, 2020", "name,city", "Al,Rome"], ("name", "city"), ["Al", "Rome"]),
     ],
 )
 def test_lines_that_begin_like_comments(tmp_path, lines, names, first):
@@ -235,13 +242,30 @@ def test_lines_that_begin_like_comments(tmp_path, lines, names, first):
     assert next(table.rows())[1] == first
     is_doubtful = names is None
     assert ("the first line is taken for an example, not names" in table.notes) == is_doubtful
+    is_comment = lines[0].startswith("#") and names is not None and names[0] in lines[0]
+    of_comment = "the names of columns are those of the comment above the first line"
+    assert (of_comment in table.notes) == (is_comment and "job,age" not in lines)
 
 
-def test_an_index_with_a_name_is_a_column(tmp_path):
-    FRAME.set_index("radius").to_parquet(tmp_path / "x.parquet")
-    assert read(tmp_path / "x.parquet").names == ("radius", "height")
+def test_columns_that_are_not_used_may_have_thousands(tmp_path):
+    content = "x\tid\n1\t1,234\n2\t5,678\n"
+    data = read(tmp_path / "x.tsv", content, drop_columns="id")
+    assert data.examples.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_an_index_with_a_name_is_noted(tmp_path, drop):
+    frame = FRAME.set_index("radius", drop=drop)
+    frame.to_parquet(tmp_path / "x.parquet")
+    from_file = read(tmp_path / "x.parquet")
+    from_python = tables.from_frame(frame, "data", DataSettings())
+    names = ("height",) if drop else ("radius", "height")
+    assert from_file.names == from_python.names == names
+    assert from_file.notes == from_python.notes == ("without the index radius",)
+    _, notes = tables.open_frame(f"{tmp_path}/x.parquet", "data")
+    assert notes == from_file.notes
     FRAME.to_parquet(tmp_path / "x.parquet")
-    assert read(tmp_path / "x.parquet").names == ("radius", "height")
+    assert read(tmp_path / "x.parquet").notes == ()
 
 
 @pytest.mark.parametrize(
@@ -250,6 +274,8 @@ def test_an_index_with_a_name_is_a_column(tmp_path):
         pandas.Series([2, 10, 2, 7]).astype("category"),
         pandas.Series([2.0, 10.0, 2.0, 7.0]).astype("category"),
         pandas.Series(["b", "a", "b", "c"]).astype("category"),
+        pandas.Series(["2.0", "+10", "2.0", "7"]).astype("category"),
+        pandas.Series(["2.0", "10", "2.0", "7"]),
         pandas.Series([True, False, True, True]).astype("category"),
         pandas.Series([2, 10, 2, 7]),
         pandas.Series([True, False, True, True]),

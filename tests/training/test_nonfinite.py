@@ -181,7 +181,7 @@ def test_the_run_stops_and_names_the_last_checkpoint(tmp_path, spoiled):
         with pytest.raises(
             NotFiniteError,
             match=r"iteration 14: the critic's loss or gradient is not finite \(critic/loss\) — "
-            r"nothing of it was saved, and the same command continues after iteration 10: .* "
+            r"nothing was saved after it, and the same command continues after iteration 10: .* "
             r"lower --critic_learning_rate",
         ):
             train_config(config_of(tmp_path))

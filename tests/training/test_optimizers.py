@@ -143,7 +143,7 @@ def test_variables_stay_excluded_from_weight_decay():
     np.testing.assert_allclose(named("kernel"), np.full(6, 1 - 0.5 * RATE), rtol=1e-6)
     optimizer = keras.AdamW(RATE)
     optimizer.exclude_from_weight_decay(var_list=[tf.keras.Variable(1.0)])
-    with pytest.raises(UserError, match="the networks have others here — exclude them by var_nam"):
+    with pytest.raises(UserError, match="that are not those of the networks — exclude them by"):
         guarded(optimizer, "critic_optimizer")
 
 

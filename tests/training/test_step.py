@@ -439,9 +439,12 @@ def test_an_objective_that_pairs_samples_needs_as_many_real_examples():
         generator_needs_real = True
 
     library = dataclasses.replace(LIBRARY, objective=Pairs)
-    config, dataset = resolve(Config(**{**TINY, "generator_batch_size": 4}), library.models)
+    labels = {"dataset": "digits", "conditioning": "projection", "generator_batch_size": 4}
+    config, dataset = resolve(Config(**{**TINY, **labels}), library.models)
     state = make_state(config, strategy_over(1))
-    with pytest.raises(UserError, match="--generator_batch_size=4 is not --batch_size=16, but --ob"):
+    with pytest.raises(UserError, match="--generator_batch_size=4 is not --batch_size=16, but the"):
         build.make_step(config, state, dataset.spec, library)
     equal = dataclasses.replace(config, generator_batch_size=16)
     assert build.make_step(equal, state, dataset.spec, library).generator_needs_real
+    without_labels = dataclasses.replace(dataset.spec, classes=0)
+    assert build.make_step(config, state, without_labels, library).generator_needs_real

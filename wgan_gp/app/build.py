@@ -34,6 +34,7 @@ from .user_code.user_objective import create_objective
 
 _SMALL = 1_000_000  # weights of both networks
 _LONG = 1000  # iterations
+_TRANSFORMING = ("diffaugment", "ada")  # values of --augment
 
 
 def make_state(
@@ -258,15 +259,17 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         raise missing_optimizers()
     objective = with_packs(make_objective(config, library), config)
     objective = with_consistency(objective, config)
-    if generator_needs_real(objective) and config.generator_batch != config.batch_size:
+    in_pairs = spec.classes or spec.conditions is not None or config.augment in _TRANSFORMING
+    has_other_size = config.generator_batch != config.batch_size
+    if in_pairs and has_other_size and generator_needs_real(objective):
         raise UserError(
             f"--generator_batch_size={config.generator_batch} is not --batch_size="
-            f"{config.batch_size}, but --objective={config.objective} compares each sample with a "
-            "real example",
+            f"{config.batch_size}, but the objective needs the real examples, and samples have "
+            "their labels and transformations",
             "omit --generator_batch_size",
         )
     objective = with_regularization(objective, state.generator, state.critic)
-    if config.augment in ("diffaugment", "ada"):
+    if config.augment in _TRANSFORMING:
         augmentation = Augmentation(config.transformations, state.augment_probability)
         original = config.augment_penalty == "original"
         objective = AugmentedObjective(objective, augmentation, original)

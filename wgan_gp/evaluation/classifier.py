@@ -66,7 +66,7 @@ def fit_or_load(examples: Examples, cache: ArrayCache, classes: int) -> Classifi
     noise of these examples, which therefore differ from new examples of the same distribution.
 
     Args:
-      examples: The examples of the dataset, with labels 0 ... classes - 1.
+      examples: The examples of the dataset, with labels 0 ... classes - 1, or -1 if unknown.
       cache: The cache that stores the classifier.
       classes: The number of classes, >= 2.
     """

@@ -186,6 +186,6 @@ def _first_for_plots(data: InMemoryData | StreamedData) -> np.ndarray:
     """Returns the first examples of training: each at most once, unless there are few points."""
     shape = data.example_shape
     count = max(GRID_SIDE**2, min(PLOT_POINTS, MAX_PLOT_VALUES // math.prod(shape)))
-    if shape != (2,) and data.size is not None:
-        count = min(count, data.size)
+    if shape != (2,):
+        count = data.available(count)
     return first_examples(data, count)[0].numpy()

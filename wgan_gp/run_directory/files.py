@@ -177,7 +177,7 @@ def check_new_file(path: str, ending: str, requires: str) -> None:
 def check_new_folder(flag: str, path: str) -> None:
     """Raises UserError if `path`, the value of `flag`, is a file or a folder that is not empty.
 
-    What a killed process left of a folder, see `new_folder`, does not count.
+    What a killed process left of files that it had not yet moved, see `new_folder`, does not count.
     """
     if not tf.io.gfile.exists(path):
         return
@@ -197,19 +197,21 @@ def new_folder(path: str) -> Iterator[str]:
     """
     inside = posixpath.join(path, _INCOMPLETE)
     existed = tf.io.gfile.isdir(path)
-    moved: list[str] = []
+    new: list[str] = []
     delete(inside)
     try:
         tf.io.gfile.makedirs(inside)
         yield inside
         for name in _names_in(inside):
-            moved.append(posixpath.join(path, name))
-            _move(posixpath.join(inside, name), moved[-1])
+            target = posixpath.join(path, name)
+            if not tf.io.gfile.exists(target):
+                new.append(target)
+            _move(posixpath.join(inside, name), target)
         delete(inside)
         fsync(path)
     except BaseException:
-        with contextlib.suppress(tf.errors.OpError, OSError):
-            for made in [inside, *moved] if existed else [path]:
+        for made in [inside, *new] if existed else [path]:
+            with contextlib.suppress(tf.errors.OpError, OSError):
                 delete(made)
         raise
 

@@ -106,7 +106,7 @@ def guarded(optimizer: Any, name: str) -> Any:
     kind = type(optimizer)
     if getattr(optimizer, "_exclude_from_weight_decay", None):
         raise UserError(
-            f"{name} excludes variables from weight decay, but the networks have others here",
+            f"{name} excludes variables from weight decay that are not those of the networks",
             "exclude them by var_names in exclude_from_weight_decay",
         )
     with explaining(name):

@@ -182,7 +182,7 @@ class Trainer:
         raise NotFiniteError(
             f"iteration {first[network] + 1}: the {network}'s loss or gradient is not finite "
             f"({', '.join(terms)})",
-            f"nothing of it was saved, and the same command continues after iteration "
+            f"nothing was saved after it, and the same command continues after iteration "
             f"{self._checkpoints.last_iteration}: look for such values in the data, or give "
             f"--on_nonfinite=rollback, or lower --{network}_learning_rate, with another "
             f"--model_dir and --restore_from",

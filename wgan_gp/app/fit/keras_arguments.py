@@ -54,26 +54,26 @@ def require_end(method: str, batches: tf.data.Dataset, steps: str, given: Any) -
 def usable_callbacks(callbacks: Any) -> Any:
     """Returns the callbacks, with a TerminateOnNaN that looks at all terms.
 
-    Without one, an epoch with NaN ends `fit`; see `StopOnNaN`.
+    Without one, an epoch with NaN ends `fit`; see `_StopOnNaN`.
 
     Raises:
       UserError: If one of them is in REFUSED_CALLBACKS.
     """
     if isinstance(callbacks, tf.keras.callbacks.CallbackList):
-        known = (StopOnNaN, tf.keras.callbacks.TerminateOnNaN)
-        if not any(isinstance(callback, known) for callback in callbacks.callbacks):
-            callbacks.callbacks.append(StopOnNaN())
+        callbacks.callbacks = usable_callbacks(callbacks.callbacks)
         return callbacks
-    usable: list[Any] = [StopOnNaN()]
     given = [] if callbacks is None else callbacks
-    for callback in given if isinstance(given, (list, tuple)) else [given]:
+    given = list(given) if isinstance(given, (list, tuple)) else [given]
+    usable: list[Any] = []
+    # Before the others, which may save the networks.
+    if not any(isinstance(each, (_StopOnNaN, tf.keras.callbacks.TerminateOnNaN)) for each in given):
+        usable.append(_StopOnNaN())
+    for callback in given:
         for name, remedy in REFUSED_CALLBACKS.items():
             if isinstance(callback, getattr(tf.keras.callbacks, name, ())):
                 raise UserError(f"the callback {name} changes the one optimizer of a model", remedy)
         stops = isinstance(callback, tf.keras.callbacks.TerminateOnNaN)
         usable.append(_TerminateOnNaN() if stops else callback)
-    if any(isinstance(callback, _TerminateOnNaN) for callback in usable):
-        del usable[0]
     return usable
 
 
@@ -102,22 +102,22 @@ def both_optimizers(given: tuple[Any, Any], defaults: tuple[Any, Any]) -> tuple[
     return optimizers[0], optimizers[1]
 
 
-class StopOnNaN(tf.keras.callbacks.Callback):
+class _StopOnNaN(tf.keras.callbacks.Callback):
     """Raises an error after an epoch in which a term was not finite.
 
-    The networks do not change any more after such an update, see `GuardedUpdates`, while the terms
-    of the next epochs may be finite.
+    The moments of the optimizers are then not finite, so that the networks cannot be trained
+    further, although the terms of the next epochs may be finite; see `GuardedUpdates`.
 
     Raises:
       NotFiniteError: After such an epoch.
     """
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        bad = [name for name, value in (logs or {}).items() if not np.isfinite(float(value))]
-        if bad := [name for name in bad if not name.startswith("val_")]:
+        trained = {name: each for name, each in (logs or {}).items() if not name.startswith("val_")}
+        if bad := [name for name, value in trained.items() if not np.isfinite(float(value))]:
             raise NotFiniteError(
-                f"epoch {epoch + 1}: {', '.join(bad)} is not finite, and the weights no longer "
-                "change",
+                f"epoch {epoch + 1}: {bad[0]} is not finite, and the networks cannot be trained "
+                "further",
                 "look for such values in the data, or lower the learning rates; the callback "
                 "TerminateOnNaN ends fit without an error",
             )

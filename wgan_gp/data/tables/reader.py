@@ -122,11 +122,11 @@ class TableReader:
             # Such as the grades 9 to 12, if "other" is only in the training data.
             self._use_rows(*open_frame(self._path, self._flag, spec.table.texts))
         self._table = spec.table
+        # Held-out rows of the same table have much the same range.
+        spec.table.warn_of_range(self._frame[self._trained_on], self._flag)
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)
-        # Held-out rows of the same table have much the same range.
-        self.table.warn_of_range(self._frame[self._trained_on], self._flag)
         return StoredData(settings.seed, self._format, examples, self.table.labels_of(examples))
 
     def balanced(self, data: StoredData) -> StoredData:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class ArrayData(NamedTuple):
       names: The names of the features, or None.
       label_name: The column of the labels of a table, or None.
       condition_names: The columns of the conditions of a table.
+      label_of_class: A label in a table by the name of its class, or None.
       left_out: The number of rows of a table that were left out because they have no label.
       notes: What was guessed about a table, in a few words each.
       is_table: Whether it is a table.
@@ -32,6 +33,7 @@ class ArrayData(NamedTuple):
     names: tuple[str, ...] | None = None
     label_name: str | None = None
     condition_names: tuple[str, ...] = ()
+    label_of_class: dict[str, Any] | None = None
     left_out: int = 0
     notes: tuple[str, ...] = ()
     is_table: bool = False

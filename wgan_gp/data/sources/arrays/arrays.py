@@ -91,7 +91,8 @@ class ArrayReader:
             self._values = self._data.conditions[self._valid]
             trained_on = self._values[~is_held_out(len(self._values), settings.holdout)]
             self.conditions = Conditions.of(trained_on, self._flag)
-        array_checks.check_flags(self._flag, self.example_shape, settings)
+        if not held_out:
+            array_checks.check_flags(self._flag, self.example_shape, settings)
 
     @property
     def label_column(self) -> str | None:

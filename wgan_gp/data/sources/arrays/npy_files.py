@@ -85,7 +85,7 @@ def read_header(file: Any) -> Header:
     """
     version = np.lib.format.read_magic(file)
     if version == (3, 0):
-        raise ValueError("rename its fields, whose names need Unicode")
+        raise ValueError("the names of its fields need Unicode; rename them")
     if version not in _READ_HEADER:
         raise ValueError(f"version {version} of the format is not supported")
     shape, is_fortran, dtype = _READ_HEADER[version](file)

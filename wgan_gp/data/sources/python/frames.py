@@ -87,14 +87,12 @@ class FrameReader(ArrayReader):
         data = self._data
         columns = dict(zip(data.names or (), samples.T, strict=True))
         if labels is not None and data.label_name is not None:
-            names = np.array(self.class_names, object)[labels]
             given = self._frame.iloc[:, self._names().index(data.label_name)].dtype
-            if pd.api.types.is_bool_dtype(given):
-                names = names == "True"
-            elif isinstance(given, pd.CategoricalDtype):
-                known = {_class_name(each): each for each in given.categories}
-                names = np.array([known.get(name) for name in names], object)
-            columns[data.label_name] = pd.Series(names).astype(given)
+            # A class that the data of a resumed run lacks has only its name.
+            known = data.label_of_class or {}
+            values = [known.get(name, name) for name in self.class_names or ()]
+            drawn = pd.Series([values[label] for label in labels], dtype=object)
+            columns[data.label_name] = drawn.astype(given)
         if conditions is not None:
             columns |= dict(zip(data.condition_names, conditions.T, strict=True))
         return pd.DataFrame(columns)
@@ -116,12 +114,6 @@ class FrameReader(ArrayReader):
     @staticmethod
     def _read(frame: pd.DataFrame, settings: DataSettings, flag: str) -> ArrayData:
         return from_frame(frame, flag, settings)
-
-
-def _class_name(value: Any) -> str:
-    """Returns the name of a class whose label is a value of a Categorical."""
-    is_whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if is_whole else str(value).strip()
 
 
 def _with_labels(value: Any, flag: str) -> pd.DataFrame:

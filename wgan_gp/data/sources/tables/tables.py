@@ -72,6 +72,7 @@ def open_table(path: str, flag: str, settings: DataSettings, *, required: bool =
     table = text_tables.find_table(path, flag)
     while True:
         columns = Columns.of(table.names, table.width, flag, settings, required)
+        _check_commas(table, columns)
         texts = [] if columns.label is None else [columns.label]
         decimal = None if table.separator == "," else table.decimal
         builder = _Builder(columns, flag, table.line, decimal)
@@ -84,6 +85,17 @@ def open_table(path: str, flag: str, settings: DataSettings, *, required: bool =
         except _DecimalCommaError:
             notes = (*table.notes, "decimal commas")
             table = dataclasses.replace(table, decimal=",", notes=notes)
+
+
+def _check_commas(table: text_tables.TextTable, columns: Columns) -> None:
+    """Raises UserError if a column that is used has numbers such as 1,234."""
+    if bad := sorted(table.doubtful & {*columns.features, *columns.conditions}):
+        raise UserError(
+            f"{table.origin}: the commas of numbers in {columns.names[bad[0]]}, such as 1,234, may "
+            "be decimal marks or separate thousands",
+            "write numbers without separators of thousands and with decimal points, or leave it "
+            f"out with {columns.flag('drop_columns', *bad)}",
+        )
 
 
 def column_names(frame: pd.DataFrame) -> list[str]:
@@ -99,7 +111,12 @@ def from_frame(
     columns = Columns.of(names, len(names), flag, settings, required)
     builder = _Builder(columns, flag, lambda index: f"row {index}")
     builder.add(frame)
-    return builder.finish(settings)
+    return builder.finish(settings, _notes_of_index(frame))
+
+
+def _notes_of_index(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Returns a note of the names of the index, such as `set_index` makes from columns."""
+    return tuple(f"without the index {shorten(str(name))}" for name in frame.index.names if name)
 
 
 def open_frame(
@@ -122,7 +139,8 @@ def open_frame(
         frame, header, notes = _read_excel(path, flag)
         return _named(frame.reset_index(drop=True).infer_objects(), header), notes
     if name.endswith((*_PARQUET, *_FEATHER)):
-        return _plain(_read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))), ()
+        frame = _read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))
+        return _plain(frame), _notes_of_index(frame)
     table = text_tables.find_table(path, flag)
     try:
         return _named(_typed_rows(table, texts), table.names), table.notes
@@ -159,7 +177,8 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
     names = distinct_names(_names_of(table.names, table.width))
     for place, name in zip(frame, names, strict=True):
         cells = frame[place].astype("object").map(lambda cell: cell.strip(), na_action="ignore")
-        columns[place] = cells if name in texts else _typed_column(cells, table)
+        is_text = name in texts or place in table.doubtful
+        columns[place] = cells if is_text else _typed_column(cells, table)
     return pd.DataFrame(columns)
 
 
@@ -190,7 +209,7 @@ def _typed_column(cells: pd.Series, table: text_tables.TextTable) -> pd.Series:
         points = texts.map(lambda text: text.replace(",", "."))
         with_commas = texts[texts.map(lambda text: "," in text)]
         if table.decimal == "." and with_commas.map(text_tables.may_have_thousands).all():
-            return cells  # the first lines have no commas
+            return cells  # nothing says that the commas are decimal marks
         if texts.map(lambda text: text.count(",") <= 1 and "." not in text).all():
             numbers = pd.to_numeric(points.reindex(cells.index), errors="coerce")
     return cells if numbers[known].isna().any() else numbers.astype(float)
@@ -234,6 +253,7 @@ class _Builder:
         self._examples: list[np.ndarray] = []
         self._conditions: list[np.ndarray] = []
         self._labels: list[pd.Series] = []
+        self._label_of_class: dict[str, Any] = {}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Adds rows.
@@ -294,6 +314,7 @@ class _Builder:
             conditions=conditions if columns.conditions else None,
             condition_names=tuple(columns.names[column] for column in columns.conditions),
             label_name=None if columns.label is None else columns.plain_name(columns.label),
+            label_of_class=self._label_of_class,
             left_out=int(lacking.sum()),
             notes=tuple(notes),
             is_table=True,
@@ -325,7 +346,8 @@ class _Builder:
         cells = {column: frame.iloc[row, column] for column, row in errors.items()}
         if self._decimal == "." and any(
             text_tables.is_decimal_comma(cell) and not text_tables.may_have_thousands(cell)
-            for cell in map(str, cells.values())
+            for column in errors
+            for cell in frame.iloc[:, column].dropna().map(str)
         ):
             return _DecimalCommaError()
         column, row = next(iter(errors.items()))
@@ -365,6 +387,9 @@ class _Builder:
                 raise text_tables.unclosed(self._flag, place)
         values = self._label_values([cells[i] for i in kept], codes, kept)
         numbers, names = number_labels(values, self._flag)
+        self._label_of_class = {
+            names[number]: found[i] for i, number in zip(kept, numbers, strict=True)
+        }
         table = np.zeros([len(cells) + 1], np.int64)  # the last is that of missing labels
         table[kept] = numbers
         return table[codes], names, lacking
@@ -490,11 +515,8 @@ def _read_arrow(path: str, flag: str, *, is_parquet: bool) -> pd.DataFrame:
 
             known = parquet.ParquetFile(content).metadata
             _check_size(flag, 8 * known.num_rows * known.num_columns, content)
-            frame = pd.read_parquet(content, engine="pyarrow")
-        else:
-            frame = pd.read_feather(content)
-    # An index with a name, such as `set_index` makes, is a column.
-    return frame.reset_index() if any(frame.index.names) else frame
+            return pd.read_parquet(content, engine="pyarrow")
+        return pd.read_feather(content)
 
 
 def _open_excel(path: str, flag: str, settings: DataSettings, required: bool) -> ArrayData:

@@ -60,6 +60,7 @@ class TextTable:
       encoding: Its encoding.
       separator: The character between columns; " " means one or more blanks.
       decimal: The decimal mark, "." or ",".
+      doubtful: The columns of numbers such as 1,234, whose commas may also separate thousands.
       width: The number of columns.
       names: The names of the columns, "" for a column without one; None without a header.
       skipped: The number of lines before the header, or before the first example.
@@ -72,6 +73,7 @@ class TextTable:
     encoding: str
     separator: str
     decimal: str
+    doubtful: frozenset[int]
     width: int
     names: tuple[str, ...] | None
     skipped: int
@@ -130,7 +132,7 @@ class TextTable:
         Raises:
           UserError: If other lines are UTF-8.
         """
-        if self.encoding != "utf-8":
+        if not self.encoding.startswith("utf-8"):
             raise not_text(self.origin)
         _check_not_mixed(self.path, self.origin)
         return dataclasses.replace(self, encoding="cp1252", notes=(*self.notes, _GUESSED_ENCODING))
@@ -209,7 +211,10 @@ def find_table(path: str, origin: str) -> TextTable:
     separator = given or _find_separator(lines[skipped:] or comments, is_whole)
     try:
         rows = _head_rows(lines[skipped:], separator, is_whole)
-        while comments and _is_example(comments[-1], rows or comments, separator):
+        others = rows or _head_rows(comments, separator, is_whole)
+        # Lines above a line of names, which is above numbers, are comments.
+        ends_here = any(_value_columns(rows[1:])) and find_header(rows) is not None
+        while comments and not ends_here and _is_example(comments[-1], others, separator):
             comments.pop()
             skipped -= 1
             rows = _head_rows(lines[skipped:], separator, is_whole)
@@ -224,11 +229,12 @@ def find_table(path: str, origin: str) -> TextTable:
         raise no_examples(origin)
     names = None if header is None else _completed(header, rows)
     decimal = "." if separator == "," else _find_decimal(rows)
-    if decimal == ",":
-        _check_decimal_commas(rows, names, separator, origin)
+    doubtful = _doubtful_columns(rows, separator) if decimal == "," else frozenset()
     notes = [_GUESSED_ENCODING] if encoding == "cp1252" else []
     if header is None and not all(map(is_value, rows[0])):
         notes.append("the first line is taken for an example, not names")
+    if header is not None and not has_header:
+        notes.append("the names of columns are those of the comment above the first line")
     if separator != ",":
         notes.append(f"columns separated by {_SEPARATORS.get(separator, separator)}")
     if decimal == ",":
@@ -237,7 +243,17 @@ def find_table(path: str, origin: str) -> TextTable:
         notes.append("the first line is taken for names, not an example")
     width = len(names or rows[0])
     return TextTable(
-        path, origin, encoding, separator, decimal, width, names, skipped, has_header, tuple(notes)
+        path,
+        origin,
+        encoding,
+        separator,
+        decimal,
+        doubtful,
+        width,
+        names,
+        skipped,
+        has_header,
+        tuple(notes),
     )
 
 
@@ -250,8 +266,11 @@ def decode_text(content: bytes) -> str:
     for encoding in (_encoding_of(content[:4]), "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):
             text = content.decode(encoding)
-            if "\0" not in text:
-                return text
+            if "\0" in text:
+                break
+            if encoding == "cp1252" and (line := _mixed_line(content.splitlines())):
+                raise ValueError(f"line {line} is not in UTF-8, but other lines are")
+            return text
     raise ValueError("it is not a text")
 
 
@@ -352,32 +371,22 @@ def _find_separator(lines: Sequence[str], is_whole: bool) -> str:
     return best[0]
 
 
-def _check_decimal_commas(
-    rows: Sequence[Sequence[str]], names: Sequence[str] | None, separator: str, origin: str
-) -> None:
-    """Raises UserError if all commas in numbers may separate thousands.
+def _doubtful_columns(rows: Sequence[Sequence[str]], separator: str) -> frozenset[int]:
+    """Returns the columns with commas if all commas in numbers may separate thousands.
 
     Semicolons between columns say that commas are decimal marks, if all numbers of a column have
     three decimals.
     """
-    doubtful: dict[int, str] = {}
-    of_integers = set()
+    doubtful, of_integers = set(), set()
     for row in rows:
         for place, cell in enumerate(map(str.strip, row)):
             if _MAYBE_THOUSANDS.fullmatch(cell):
-                doubtful.setdefault(place, cell)
+                doubtful.add(place)
             elif _DECIMAL_COMMA.fullmatch(cell):
-                return
+                return frozenset()
             elif _NUMBER.fullmatch(cell):
                 of_integers.add(place)
-    if separator == ";":
-        doubtful = {place: cell for place, cell in doubtful.items() if place in of_integers}
-    for place, cell in doubtful.items():
-        name = f"column {place + 1}" if names is None else names[place]
-        raise UserError(
-            f"{origin}: the comma of {cell} in {name} may be a decimal mark or separate thousands",
-            "write numbers without separators of thousands and with decimal points",
-        )
+    return frozenset(doubtful & of_integers if separator == ";" else doubtful)
 
 
 def may_have_thousands(cell: str) -> bool:
@@ -405,19 +414,27 @@ def _read_head(path: str, origin: str) -> tuple[str, list[str], bool]:
 
 def _check_not_mixed(path: str, origin: str) -> None:
     """Raises UserError if some lines of a file are UTF-8 and others are not."""
-    bad, has_utf8 = 0, False
     with _open_bytes(path, origin) as file:
-        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
-            try:
-                line.decode("utf-8")
-                has_utf8 |= not line.isascii()
-            except UnicodeDecodeError:
-                bad = bad or number
-            if bad and has_utf8:
-                raise UserError(
-                    f"{origin}: line {bad} is not in UTF-8, but other lines are",
-                    "correct it, or save the whole file in UTF-8",
-                )
+        line = _mixed_line(iter(lambda: file.readline(_LONGEST_LINE), b""))
+    if line is not None:
+        raise UserError(
+            f"{origin}: line {line} is not in UTF-8, but other lines are",
+            "correct it, or save the whole file in UTF-8",
+        )
+
+
+def _mixed_line(lines: Iterable[bytes]) -> int | None:
+    """Returns the first line, from 1, that is not UTF-8, if others are that are not ASCII."""
+    bad, has_utf8 = None, False
+    for number, line in enumerate(lines, 1):
+        try:
+            line.decode("utf-8")
+            has_utf8 |= not line.isascii()
+        except UnicodeDecodeError:
+            bad = bad or number
+        if bad and has_utf8:
+            return bad
+    return None
 
 
 def _rows_of_chunk(width: int) -> int:
@@ -440,7 +457,13 @@ def _find_names(
     """Returns the names of columns or None, and whether the first row contains them."""
     in_comment = _names_in(comments[-1], rows, separator) if comments else None
     # Rows of texts say nothing about their first line, so that "#a,b" above them counts.
-    if in_comment and comments[-1][1:2].strip() and not any(_value_columns(rows[1:])):
+    are_texts = not any(_value_columns(rows[1:]))
+    if (
+        in_comment
+        and are_texts
+        and comments[-1][1:2].strip()
+        and not any(map(is_value, in_comment))
+    ):
         return in_comment, False
     header = find_header(rows)
     return (in_comment, False) if header is None else (header, True)
@@ -454,18 +477,16 @@ def _names_in(
     return tuple(cells[0]) if cells and len(cells[0]) == len(rows[0]) else None
 
 
-def _is_example(line: str, others: Sequence[Any], separator: str) -> bool:
+def _is_example(line: str, others: Sequence[Sequence[str]], separator: str) -> bool:
     """Returns True for a line such as "#ff0000,3", which begins as a comment does.
 
     Args:
       line: The line.
-      others: The rows of other lines, or these lines.
+      others: Other rows, of which the first one may contain names.
       separator: The character between columns.
     """
     if line.startswith(("# ", "##")):
         return False
-    if isinstance(others[0], str):
-        others = _head_rows(others, separator, True)
     (cells,) = _head_rows([line], separator, True) or ([],)
     are_values = _value_columns(others[1:] or others)
     pairs = zip(cells, are_values, strict=False)
