@@ -53,6 +53,7 @@ def classification_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             f"labels must be integers of shape {logits.shape[:1]}, "
             f"got {labels.dtype.name} {labels.shape}"
         )
+    labels = labels if labels.dtype == tf.int64 else tf.cast(labels, tf.int32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, at_least_float32(logits))
 
 

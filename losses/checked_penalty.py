@@ -137,10 +137,11 @@ class CheckedPenalty:
             value = float(self(critic, tf.zeros(self.shape), tf.ones(self.shape)))
             for examples in reversed(record):
                 flat = examples.reshape(-1, self.elements).astype("float64")
-                # The penalty may also call the critic on real and fake examples, even together.
                 between = flat[(flat != 0).any(axis=1) & (flat != 1).any(axis=1)]
                 if len(between):
-                    found.append((value, tf.constant(between)))
+                    # A larger batch has real and fake examples, too. An alpha may also be 0 or 1.
+                    points = flat if len(flat) == BATCH else between
+                    found.append((value, tf.constant(points)))
                     break
         return found
 

@@ -167,7 +167,7 @@ class GanObjective:
         }
         for part, penalty in zip(self.penalties, penalties, strict=True):
             terms[f"penalty_{part.name}"] = penalty
-            terms["loss"] += self._weight_at(step, part.weight) * penalty
+            terms["loss"] += tf.cast(self._weight_at(step, part.weight), penalty.dtype) * penalty
         if self.drift_weight:
             terms["drift"] = drift(real_scores)
             terms["loss"] += self.drift_weight * terms["drift"]

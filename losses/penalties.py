@@ -15,9 +15,9 @@ Training of Wasserstein GANs", arXiv:1704.00028, equation 3 and algorithm 1, lin
 
 from __future__ import annotations
 
-import math
+import numbers
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .lazy_tensorflow import tf
 from .scores import Critic, as_matching, at_least_float32, floating, score
@@ -373,7 +373,8 @@ def weighted_penalties(
             raise ValueError(
                 f"penalty={penalty!r} is not a sum: combine different penalties of the gradient"
             )
-    weights = [weight] * len(names) if isinstance(weight, (int, float)) else weight
+    is_one = isinstance(weight, numbers.Real)
+    weights: Any = [float(weight)] * len(names) if is_one else weight  # type: ignore[arg-type]
     if isinstance(weights, str) or not all(map(_is_weight, weights)):
         raise ValueError(f"penalty_weight must be a number >= 0, got {weight!r}")
     if len(weights) != len(names):
@@ -382,13 +383,13 @@ def weighted_penalties(
             "penalties: give one number for each"
         )
     return tuple(
-        WeightedPenalty(name, PENALTIES[name], each)
+        WeightedPenalty(name, PENALTIES[name], float(each))
         for name, each in zip(names, weights, strict=True)
     )
 
 
 def _is_weight(value: object) -> bool:
-    return isinstance(value, (int, float)) and value >= 0 and not math.isnan(value)
+    return isinstance(value, numbers.Real) and float(value) >= 0
 
 
 def _norms(values: tf.Tensor) -> tf.Tensor:

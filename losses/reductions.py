@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .lazy_tensorflow import tf
-from .scores import at_least_float32, floating
+from .scores import at_least_float32, floating, of_one_shape
 
 
 def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> tf.Tensor:
@@ -79,6 +79,7 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
         raise ValueError(
             f"weights {weights.shape} must have the same shape as per_example {per_example.shape}"
         )
+    per_example, weights = of_one_shape(per_example, weights, "per_example and weights")
     context = _replica_context("weighted_global_mean")
     _require(tf.reduce_all(weights >= 0), "weights must not be negative")
     weights = tf.where(weights >= 0, weights, math.nan)  # XLA cannot raise an error

@@ -31,7 +31,21 @@ def as_matching(
         raise ValueError(
             f"{first_name} {first.shape} and {second_name} {second.shape} must have the same shape"
         )
-    return first, second
+    return of_one_shape(first, second, f"{first_name} and {second_name}")
+
+
+def of_one_shape(first: tf.Tensor, second: tf.Tensor, names: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns two tensors, which are compared when they are computed if a size is unknown.
+
+    XLA, which knows all sizes, ignores the comparison.
+    """
+    shape = first.shape.merge_with(second.shape)
+    if not shape.is_fully_defined():
+        message = f"{names} must have the same shape"
+        equal = tf.debugging.assert_equal(tf.shape(first), tf.shape(second), message)
+        with tf.control_dependencies([equal] if equal is not None else []):
+            first = tf.identity(first)
+    return tf.ensure_shape(first, shape), tf.ensure_shape(second, shape)
 
 
 def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
@@ -88,6 +102,8 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
             f"{name} must be a tensor, got a dictionary with the keys {list(values)}: select one"
         )
     values = at_least_float32(floating(values, name))
+    if values.shape.rank is None:
+        raise ValueError(f"{name} have a shape of unknown rank: set it with tf.ensure_shape")
     is_feature_map = values.shape.rank > 3 and values.shape[-1] != 1
     if not values.shape.rank or 0 in values.shape[1:] or is_feature_map:
         raise ValueError(

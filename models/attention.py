@@ -14,7 +14,7 @@ _REDUCTION = 8
 def with_attention(design: Design, x: tf.Tensor, *, spectral: bool) -> tf.Tensor:
     """Returns features with self-attention at the size Design.attention, otherwise as they are.
 
-    Section 3: 1x1 convolutions without biases map the features to queries f, keys g and values h.
+    Section 3: 1x1 convolutions without biases map the features to keys f, queries g and values h.
     Each pixel receives the mean of the values of all pixels of its example, weighted by the softmax
     of the products of its query with their keys (equations 1 and 2). A 1x1 convolution maps it to
     the channels of the features, to which it is added after multiplication by a trained scalar,

@@ -70,7 +70,8 @@ def critic_normalizer(design: Design) -> Normalize:
 
     def normalize(x: tf.Tensor, name: str) -> tf.Tensor:
         channels = x.shape[-1]
-        in_groups = math.gcd(channels, min(GROUPS, max(1, channels // 4)))
+        most = min(GROUPS, max(1, channels // 4))
+        in_groups = max(count for count in range(1, most + 1) if channels % count == 0)
         groups = {"layer": 1, "group": in_groups, "instance": channels}
         if design.critic_normalization not in groups:
             return x

@@ -308,6 +308,8 @@ class Registry(Mapping[str, Model]):
         """
         if name not in self:
             raise DesignError(f"--{flag}={name} is unknown", f"use one of {', '.join(self)}")
+        if len(example_shape) not in _KINDS:
+            raise DesignError(f"examples of shape {example_shape}", f"use {', '.join(EVERY_KIND)}")
         model, kind, sides = self[name], _KINDS[len(example_shape)], example_shape[:-1]
         if kind not in model.kinds:
             others = ", ".join(key for key, other in self.items() if kind in other.kinds)

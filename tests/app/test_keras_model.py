@@ -363,6 +363,35 @@ def test_labels_are_checked():
     np.testing.assert_array_equal(class_labels(np.array([[0.0], [2.0]]), 3), [0, 2])
 
 
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("wrong", [np.arange(64) % 3 + 1, np.arange(64) % 3 - 1, np.full(64, 0.7)])
+def test_labels_of_datasets_are_checked(wrong):
+    latents, label = tf.keras.Input([4]), tf.keras.Input([], dtype="int32")
+    one_hot = layers.CategoryEncoding(3, output_mode="one_hot")(label)
+    joined = layers.Concatenate()([latents, one_hot])
+    conditional = tf.keras.Model([latents, label], layers.Dense(2)(joined))
+    model = WGANGP(conditional, critic(), CONFIG, classes=3)
+    model.compile()
+    for labels in (np.arange(64) % 3, np.arange(64.0)[:, None] % 3, wrong):
+        data = tf.data.Dataset.from_tensor_slices((POINTS, labels)).batch(16)
+        if labels is wrong:
+            for method in (model.fit, model.evaluate):
+                with pytest.raises(wgan_gp.UserError, match="give an integer from 0 to 2 for each"):
+                    method(data, verbose=0)
+        else:
+            assert np.isfinite(fit(model, data)["critic/loss"]).all()
+
+
+@pytest.mark.usefixtures("untraced")
+def test_examples_may_have_a_shape_that_is_known_late():
+    spec = tf.TensorSpec([None, None], tf.float32)
+    unknown = tf.data.Dataset.from_generator(lambda: np.split(POINTS, 4), output_signature=spec)
+    found = make_model().evaluate(unknown, verbose=0, return_dict=True)
+    expected = make_model().evaluate(POINTS, verbose=0, return_dict=True)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+
+
 WORKING = {
     "compile": {"run_eagerly": True, "steps_per_execution": 2, "jit_compile": "auto"},
     "fit": {

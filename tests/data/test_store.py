@@ -285,6 +285,20 @@ def test_a_damaged_store_is_built_again(tmp_path, capsys, damage):
     assert "it is built again" in capsys.readouterr().err
 
 
+def test_another_process_may_delete_a_damaged_store_first(tmp_path, monkeypatch, capsys):
+    path = pathlib.Path(cache.cached(Squares(), str(tmp_path)).path)
+    (path / "labels.npy").unlink()
+    delete = cache.delete_store
+
+    def delete_twice(folder):
+        delete(folder)
+        delete(folder)
+
+    monkeypatch.setattr(cache, "delete_store", delete_twice)
+    assert levels(cache.cached(Squares(), str(tmp_path))) == list(range(50))
+    assert "it is built again" in capsys.readouterr().err
+
+
 def test_folders_of_others_are_kept(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_bytes(b"x")

@@ -150,6 +150,40 @@ def test_known_mistakes_are_found(case):
     assert findings[0].fatal is not harmless
 
 
+@pytest.mark.parametrize(
+    "options", [{"target": 0.0}, {"parts": {"zero_centred": 1.0}}, {"target": 2.5}]
+)
+def test_half_precision_is_found_for_other_targets(options):
+    target = options.get("target", 0.0)
+
+    def penalty(critic, real, fake):
+        points = losses.interpolate(real, fake, tf.random.uniform([len(real)]))
+        with tf.GradientTape() as tape:
+            tape.watch(points)
+            scores = critic(points)
+        squares = tf.cast(tape.gradient(scores, points), tf.bfloat16) ** 2
+        norm = tf.cast(tf.sqrt(tf.reduce_sum(squares, [1, 2, 3])), tf.float32)
+        return tf.reduce_mean((norm - target) ** 2)
+
+    assert "half_precision_norm" in names(losses.check_penalty(penalty, **options))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [
+        (lambda size: tf.random.uniform([size, 1, 1, 1], dtype=tf.bfloat16), None),
+        (
+            lambda size: tf.clip_by_value(tf.random.normal([size, 1, 1, 1]), 0.0, 1.0),
+            "alpha_not_uniform",
+        ),
+    ],
+)
+def test_alphas_may_be_exactly_0_or_1(alpha, expected):
+    tf.random.set_seed(0)
+    found = names(losses.check_penalty(with_mistake(alpha=alpha)))
+    assert found == ([] if expected is None else [expected])
+
+
 def test_a_penalty_may_require_float32():
     def penalty(critic, real, fake):
         tf.debugging.assert_type(real, tf.float32)

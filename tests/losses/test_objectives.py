@@ -1,6 +1,7 @@
 """Tests of GanObjective: its terms, their sum, and the constraint on the critic's weights."""
 
 import dataclasses
+import functools
 import pathlib
 import subprocess
 import sys
@@ -271,6 +272,73 @@ def test_critic_terms_require_matching_batches():
             objective.critic_terms(critic, REAL, FAKE[2:], step=0, **DRAWN)
         with pytest.raises(ValueError, match=r"one score per example, \(32,\), got \(5,\)"):
             objective.critic_terms(lambda x: tf.reduce_sum(x, 0), REAL, FAKE, step=0, **DRAWN)
+
+
+@pytest.mark.parametrize("count", [1, 32])
+def test_batches_of_unknown_size_are_compared_when_they_are_known(count):
+    relativistic = losses.GanObjective(adversarial_loss="relativistic")
+    unknown = [tf.TensorSpec([None, 5])]
+
+    @functools.partial(tf.function, input_signature=unknown)
+    def generator_loss(real):
+        return relativistic.generator_terms(critic, FAKE, real=real)["loss"]
+
+    @functools.partial(tf.function, input_signature=unknown)
+    def difference(real):
+        return losses.critic_loss(critic(real), critic(FAKE))
+
+    @functools.partial(tf.function, input_signature=unknown)
+    def mean(weights):
+        return losses.weighted_global_mean(FAKE, weights)
+
+    both = tf.function(lambda real, fake: losses.interpolate(real, fake, DRAWN["alpha"]))
+    trace = both.get_concrete_function(*unknown, *unknown)
+
+    few = tf.tile(REAL, [2, 1])[:count]
+    for function in (generator_loss, difference, mean):
+        assert function(tf.abs(REAL)).shape.rank in (0, 1)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="expected shape|same shape"):
+            function(tf.abs(few))
+    assert trace(REAL, FAKE).shape == REAL.shape
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same shape"):
+        trace(few, FAKE)
+
+
+def test_a_decaying_weight_has_the_precision_of_the_penalty():
+    wide = losses.GanObjective(penalty_weight_end=0.1, penalty_decay_steps=10)
+    real, fake = (tf.cast(each, tf.float64) for each in (REAL, FAKE))
+    drawn = {name: tf.cast(each, tf.float64) for name, each in DRAWN.items()}
+    found = wide.critic_terms(critic, real, fake, step=10, **drawn)["loss"]
+    assert found.dtype == tf.float64
+    expected = losses.GanObjective(penalty_weight=1.0).critic_terms(
+        critic, real, fake, step=10, **drawn
+    )["loss"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [np.float32(3), np.int64(3), np.float64(3)])
+def test_weights_may_be_numbers_of_numpy(weight):
+    found = losses.GanObjective(penalty="r1,r2", penalty_weight=weight)
+    expected = losses.GanObjective(penalty="r1,r2", penalty_weight=3.0)
+    assert found.penalties == expected.penalties
+
+
+@pytest.mark.parametrize("dtype", [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64])
+def test_labels_may_be_any_integers(dtype):
+    logits = tf.random.stateless_normal([4, 3], [0, 0])
+    labels = tf.constant([0, 2, 1, 1])
+    expected = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    found = losses.classification_loss(logits, tf.cast(labels, dtype))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_scores_of_unknown_rank_are_named():
+    @tf.function
+    def score(examples):
+        return losses.score(lambda x: tf.py_function(critic, [x], tf.float32), examples)
+
+    with pytest.raises(ValueError, match=r"unknown rank: set it with tf.ensure_shape"):
+        score(REAL)
 
 
 def test_half_precision_scores_are_subtracted_in_float32():

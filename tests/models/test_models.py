@@ -350,6 +350,7 @@ def test_default_widths_are_those_of_the_registry():
             "volumes of 3x2x2 voxels — use volumes whose longest side has 4 or more voxels, or",
         ),
         ("dcgan", (8, 8, 8, 1), "contains volumes — use --model=mlp, conv3d"),
+        ("mlp", (2, 3, 4, 5, 6), "examples of shape .* — use points, signals, images, volumes"),
         ("conv3d", (8, 8, 1), "generates volumes, but the dataset contains images"),
         ("conv1d", (3, 2), "signals of 3 steps — use signals of 4 or more steps, or --model=mlp"),
     ],

@@ -1,5 +1,7 @@
 """Comparison of batch, critic and spectral normalization with NumPy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -161,6 +163,18 @@ def test_spectral_norm_converges_to_the_largest_singular_value(shape):
     singular = np.linalg.svd(np.reshape(kernel, [-1, shape[-1]]), compute_uv=False)
     found = np.linalg.svd(np.reshape(value, [-1, shape[-1]]), compute_uv=False)
     np.testing.assert_allclose(found, singular / singular[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"),
+    [(3, 1), (8, 2), (50, 10), (70, 14), (128, 32), (129, 3), (300, 30), (1000, 25)],
+)
+def test_groups_are_as_many_as_possible_with_four_channels_each(channels, groups):
+    sizes = {"latent_size": 4, "model_width": 8, "generator_width": 8}
+    design = Design(example_shape=(8, 8, 1), **sizes)
+    normalize = critic_normalizer(dataclasses.replace(design, critic_normalization="group"))
+    made = tf.keras.Model(inputs := tf.keras.Input([2, 2, channels]), normalize(inputs, "name"))
+    assert made.get_layer("name").groups == groups
 
 
 @pytest.mark.parametrize(("kind", "groups"), [("layer", 1), ("group", 2), ("instance", 8)])

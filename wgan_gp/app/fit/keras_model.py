@@ -9,6 +9,7 @@ import tensorflow as tf
 from ...config import Config
 from ...data.feed.fit_batches import fit_batches
 from ...data.feed.fit_data import as_array, as_dataset, is_list_of_arrays, split
+from ...data.feed.pipeline_errors import raising_user_errors
 from ...data.spec import DataSpec
 from ...errors import UserError, naming
 from ...runtime.tensorflow_patches import NoSymbolicBuild
@@ -83,7 +84,10 @@ class CheckedModel(NoSymbolicBuild, tf.keras.Model):
                 validation_data = self._batches(held_out, labels, 1)
             steps = kwargs.get("validation_steps")
             require_end("validation", validation_data, "validation_steps", steps)
-        history = super().fit(train, validation_data=validation_data, callbacks=callbacks, **kwargs)
+        with raising_user_errors():
+            history = super().fit(
+                train, validation_data=validation_data, callbacks=callbacks, **kwargs
+            )
         if history.epoch and not history.history:
             raise UserError("x yields less than one batch", "lower batch_size in the Config")
         return history
@@ -96,7 +100,8 @@ class CheckedModel(NoSymbolicBuild, tf.keras.Model):
             x = self._batches(x, y, 1)
             require_end("evaluate", x, "steps", kwargs.get("steps"))
             self.prepare()
-        return super().evaluate(x, **kwargs)
+        with raising_user_errors():
+            return super().evaluate(x, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
         """Performs one iteration on an array of n_critic * batch_size examples."""

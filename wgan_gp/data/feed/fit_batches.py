@@ -13,6 +13,7 @@ from ...errors import UserError
 from ..scaling.conditions import Conditions
 from ..spec import DataSpec
 from .fit_data import as_array, as_dataset, check_examples, class_labels
+from .pipeline_errors import check
 
 _PREDICTED = 32  # examples in a batch of predict by default, as in Keras
 
@@ -57,7 +58,27 @@ def fit_batches(
     )
     if needed and not isinstance(examples.element_spec, tuple):
         raise UserError(needed, "pass them as y")
-    return form_batches(examples, settings.batch_size, parts=parts, replicas=replicas)
+    batches = form_batches(examples, settings.batch_size, parts=parts, replicas=replicas)
+    if spec.classes and as_dataset(x) is not None:
+        batches = batches.map(lambda examples, labels: (examples, _checked(labels, spec.classes)))
+    return batches
+
+
+def _checked(labels: tf.Tensor, classes: int) -> tf.Tensor:
+    """Returns the labels of a batch; fails if they are not the numbers of classes."""
+    numbers = tf.cast(labels, tf.float64)
+    low, high = tf.reduce_min(numbers), tf.reduce_max(numbers)
+
+    def make_error(low: int, high: int) -> UserError:
+        return UserError(
+            f"x yields labels from {low} to {high}, or other numbers than integers",
+            f"give an integer from 0 to {classes - 1} for each example",
+        )
+
+    is_valid = (low >= 0) & (high < classes) & tf.reduce_all(numbers == tf.floor(numbers))
+    ends = (tf.cast(tf.floor(each), tf.int64) for each in (low, high))
+    with tf.control_dependencies([check(is_valid, make_error, *ends)]):
+        return tf.identity(labels)
 
 
 def examples_of(
@@ -92,10 +113,13 @@ def examples_of(
             )
         first, *labels = tf.nest.flatten(batches.element_spec)
         check_examples("x", first.dtype, first.shape[1:], shape, rank=first.shape.rank)
-        dataset = batches.unbatch()
-        if labels and check_labels is None:
-            dataset = dataset.map(lambda example, _: example)
-        return dataset
+        has_labels = bool(labels) and check_labels is not None
+
+        def of_known_shape(example: tf.Tensor, *labels: tf.Tensor) -> Any:
+            example = tf.ensure_shape(example, shape)
+            return (example, *labels) if has_labels else example
+
+        return batches.unbatch().map(of_known_shape)
     x = as_array(x, "x")
     check_examples("x", tf.as_dtype(x.dtype), x.shape[1:], shape)
     if not np.isfinite(x).all():

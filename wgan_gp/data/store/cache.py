@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -148,7 +149,8 @@ def _is_usable(path: str, key: str) -> bool:
         raise
     except UserError as error:
         logging.warning(f"{error.what}: it is built again")
-        delete_store(path)
+        with contextlib.suppress(tf.errors.NotFoundError):  # another process deletes it, too
+            delete_store(path)
     except (tf.errors.OpError, OSError):
         pass  # `build` says so
     return False
