@@ -26,7 +26,11 @@ from .training.step import ReplicaStep
 
 _NOT_IN_FIT: dict[str, Any] = {"generator_ema_decay": bool, "generator_ema_half_life": bool}
 _NOT_IN_FIT |= {"augment": lambda value: value == "ada", "pack": lambda value: value > 1}
-_NOT_IN_FIT |= {"random_flips": bool, "precision": lambda value: value != "float32"}
+_NOT_IN_FIT |= {
+    "objective": bool,
+    "random_flips": bool,
+    "precision": lambda value: value != "float32",
+}
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")

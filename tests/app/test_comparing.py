@@ -210,6 +210,7 @@ def test_a_damaged_file_gives_one_line(tmp_path, content):
     [
         ({"samples": "a"}, "needs images to compare with"),
         ({"reference": "b"}, "or a file for its statistics"),
+        ({"reference": "a.npz", "output": "b.npz"}, "is a file of statistics already — give a fo"),
         ({"samples": "a", "reference": "color"}, "4x4 pixels"),
         ({"samples": "a", "reference": "mixed"}, "has images of 4x4 and of 12x10 pixels"),
         ({"samples": "one", "reference": "b"}, "has only one image"),

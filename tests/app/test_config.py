@@ -222,3 +222,25 @@ def test_a_text_that_cannot_be_is_one_line(field, text):
     with pytest.raises(UserError) as caught:
         parse(f"--{field.name}={text}")
     assert str(caught.value).isprintable()
+
+
+def test_code_is_the_same_object_of_the_same_file():
+    saved = Config(objective="a/losses.py:One", objective_sha256="x").to_dict()
+    for reference, is_same in (("b/losses.py:One", True), ("a/losses.py:Two", False)):
+        for digest in ("x", "y"):
+            config = Config(objective=reference, objective_sha256=digest)
+            changed = {each.partition(":")[0] for each in config.differences(saved)}
+            assert ("--objective" not in changed) == (is_same and digest == "x"), reference
+
+
+@pytest.mark.parametrize(
+    ("dataset", "folder"),
+    [
+        ("digits", "runs/digits"),
+        ("../mine/data.py", "runs/data"),
+        ("/home/me/data.py:cats", "runs/data-cats"),
+        ("../data.py:cats", "runs/data-cats"),
+    ],
+)
+def test_the_default_run_directory_is_in_runs(dataset, folder):
+    assert Config(dataset=dataset).run_directory == folder

@@ -339,6 +339,15 @@ def failing(error, *names):
     return types.SimpleNamespace(**{**given, **dict.fromkeys(names, fail)})
 
 
+def test_data_of_the_user_need_no_path():
+    for dataset, is_problem in (("digits", False), ("my.py", False), ("mnist", True)):
+        config = Config(dataset=dataset, tpu="x", model_dir="gs://b/run")
+        found = doctor._machine_checks(config)["paths"]()
+        assert (
+            found.status is Finding.PROBLEM if hasattr(found, "status") else False
+        ) == is_problem
+
+
 def test_all_buckets_of_the_flags_are_checked():
     paths = {"data_dir": "gs://a/x", "test_data_dir": "gs://b/x", "data_cache": "gs://c/x"}
     config = Config(dataset="image_folder", model_dir="gs://b/run", **paths)

@@ -148,6 +148,7 @@ def test_labels_reach_a_conditional_generator_and_critic():
         {"augment": "ada"},
         {"pack": 4},
         {"random_flips": True},
+        {"objective": "losses.py:Mine"},
         {"precision": "mixed_bfloat16"},
     ],
 )

@@ -116,6 +116,7 @@ LARGE_GRID = ("n_critic", "batch_size", "latent_size", "model_width", "model_dep
         ({**BASE, "settings": {"n_critc": [5]}}, "--n_critc is not a flag"),
         ({**BASE, "settings": {"mode": ["train"]}}, "--mode is set by the sweep itself"),
         ({**BASE, "settings": {"seed": [1]}}, "--seed is set by the sweep itself"),
+        ({**BASE, "flags": {"stop_early": "fid:3"}}, "--stop_early is set by the sweep itself"),
         ({**BASE, "settings": {"dataset": ["digits"]}}, "only for the same data"),
         ({**BASE, "settings": {"data_dir": ["a"]}}, "only for the same data"),
         ({**BASE, "settings": {"cpu_replicas": [1]}}, "--cpu_replicas cannot vary, because the re"),

@@ -164,6 +164,9 @@ def test_modes_use_the_files_only_if_they_are_named(trained, capsys):
         assert call_main(f"--mode={mode}", run, *needed, *extra) == 0
     error = error_of(capsys, "--mode=evaluate", run, model)
     assert f"uses code from {data}" in error
+    # Data without code are no file of the same content.
+    error = error_of(capsys, "--mode=evaluate", run, model, "--dataset=swiss_roll")
+    assert "contains a run with a different configuration (--dataset: " in error
 
 
 @pytest.mark.slow
@@ -284,6 +287,12 @@ def test_files_that_cannot_be_used(write, tmp_path, capsys, text, message):
     error = error_of(capsys, f"--model={path}", f"--model_dir={tmp_path}/run")
     assert error.startswith(f"--model={path}") and message in error
     assert not (tmp_path / "run").exists()
+
+
+def test_networks_have_no_other_names(write, tmp_path, capsys):
+    path = write("own.py", "def generator(design): pass\ndef critic(design): pass\nSmall = 1\n")
+    error = error_of(capsys, f"--model={path}:Small", f"--model_dir={tmp_path}/run")
+    assert "names an object, but the functions generator and critic of a file are used" in error
 
 
 def test_a_design_that_is_refused_is_one_line_of_its_flag(write, tmp_path, capsys):

@@ -23,7 +23,9 @@ from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.scaling.conditions import Conditions
 from wgan_gp.data.sources.python.user_arrays import convert
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
+from wgan_gp.inference import sample_files
 from wgan_gp.inference.sampling import transitions
 from wgan_gp.keras import WGANGP
 from wgan_gp.pjrt.slice_strategy import SliceStrategy
@@ -677,3 +679,11 @@ def test_fit_refuses_conditions_with_classes():
         WGANGP(*networks, Config(), conditions=CONDITIONS, classes=2)
     with pytest.raises(UserError, match="finite numbers"):
         WGANGP(*networks, Config(), conditions=["a"])
+
+
+def test_an_empty_file_of_conditions_is_one_line(tmp_path):
+    (tmp_path / "c.npy").write_bytes(b"")
+    spec = DataSpec((2,), 0, conditions=Conditions.of(CONDITIONS))
+    settings = Config(sample_conditions=f"{tmp_path}/c.npy")
+    with pytest.raises(UserError, match=r"c.npy cannot be read \(.*give numbers separated"):
+        sample_files.read_conditions(settings, spec)

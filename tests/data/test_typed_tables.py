@@ -1,5 +1,6 @@
 """Typed tables: texts, dates and missing values as examples, and samples of the same types."""
 
+import importlib.util
 import json
 import pathlib
 import re
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import scipy.stats.contingency
+import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import pandas as pandas_of
@@ -28,7 +30,7 @@ from wgan_gp.data.tables.selection import Selection
 from wgan_gp.data.tables.table import Table
 from wgan_gp.data.tables.types import CategoryType
 from wgan_gp.errors import UserError
-from wgan_gp.inference import sampling
+from wgan_gp.inference import export, sampling
 from wgan_gp.writers.writer import MemoryWriter
 
 RANDOM = np.random.default_rng(0)
@@ -767,6 +769,29 @@ def test_a_conditional_generator_meets_its_label(trained):
     shares = model.sample(4000)["job"].value_counts(normalize=True)
     expected = people(300)["job"].value_counts(normalize=True)
     assert (shares - expected).abs().max() < 0.03
+
+
+def test_an_exported_seed_draws_the_samples_of_a_conditional_run(path, tmp_path):
+    choices = {**TINY, **SETTINGS, "conditioning": "concatenation", "data_dir": path}
+    run = open_run(Config(**choices, model_dir=str(tmp_path)))
+    spec, sampler = run.dataset.spec, run.sampler
+    latent_size = spec.latent_size(run.config.latent_size)
+    draw = export._generator_signatures(run.state.generator, latent_size, spec)["seed"]
+    seed = tf.constant(run.config.seed, tf.int64)
+    for label in (None, 2):
+        given = tf.constant(-1 if label is None else label)
+        found = draw(seed=seed, count=tf.constant(9), label=given)["samples"]
+        np.testing.assert_allclose(found, sampler.sample(9, label), rtol=1e-5, atol=1e-6)
+
+
+def test_parquet_files_need_pyarrow(trained, tmp_path, monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)
+    )
+    flags = ["--sample_format=parquet", f"--output={tmp_path}/a.parquet"]
+    assert call_main("--mode=sample", f"--model_dir={trained}", *flags) == 2
+    assert "--sample_format=parquet needs pyarrow, which is not" in capsys.readouterr().err
 
 
 def test_as_many_rows_are_drawn_as_frequent_conditions_need(trained, monkeypatch, tmp_path):

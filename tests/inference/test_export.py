@@ -15,6 +15,7 @@ import tensorflow as tf
 import models
 from tests.helpers.runs import LIBRARY, TINY, call_main
 from wgan_gp.app import saved_run
+from wgan_gp.config import Config
 from wgan_gp.data.scaling.conditions import Conditions
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
@@ -556,6 +557,16 @@ def test_failed_pictures_are_not_in_the_way_of_the_next(runs, tmp_path, monkeypa
     assert sorted(os.listdir(tmp_path / "out")) == ["00000.png", "00001.png"]
 
 
+@pytest.mark.parametrize("mode", ["sample", "evaluate", "export"])
+def test_a_checkpoint_of_another_run_is_refused(mode, runs, tmp_path, capsys):
+    folders = [str(runs["points"]), shutil.copytree(runs["points"], tmp_path / "other")]
+    flags = [f"--mode={mode}", f"--model_dir={folders[0]}", f"--restore_from={folders[1]}"]
+    assert call_main(*flags) == 2
+    assert (
+        f"--restore_from={folders[1]} is not a checkpoint of --model_dir={folders[0]} — give its"
+    ) in capsys.readouterr().err
+
+
 def test_another_checkpoint_can_be_named(runs, tmp_path):
     earlier, later = (
         draw(runs["points"], tmp_path, *arguments)
@@ -565,3 +576,10 @@ def test_another_checkpoint_can_be_named(runs, tmp_path):
     assert np.abs(earlier["samples"] - later["samples"]).max() > 1e-4
     np.testing.assert_array_equal(earlier["latents"], later["latents"])
     assert earlier["latents"].shape == (64, TINY["latent_size"])
+
+
+def test_samples_without_bounds_are_not_clipped_to_pictures(tmp_path):
+    directory, settings = RunDirectory(str(tmp_path)), Config(sample_format="png")
+    sample_files.check(settings, DataSpec((8, 8, 1), 0), directory)
+    with pytest.raises(UserError, match="the samples of this run have no bounds"):
+        sample_files.check(settings, DataSpec((8, 8, 1), 0, bounded=False), directory)

@@ -297,7 +297,7 @@ def test_batches_of_unknown_size_are_compared_when_they_are_known(count):
     few = tf.tile(REAL, [2, 1])[:count]
     for function in (generator_loss, difference, mean):
         assert function(tf.abs(REAL)).shape.rank in (0, 1)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="expected shape|same shape"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected shape|same shape"):
             function(tf.abs(few))
     assert trace(REAL, FAKE).shape == REAL.shape
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same shape"):

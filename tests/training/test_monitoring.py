@@ -13,9 +13,11 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 import losses
 from tests.helpers.runs import LIBRARY, train_tiny, without_tracing
+from wgan_gp.errors import UserError
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import JsonlWriter
 from wgan_gp.writers.tensorboard import COMPARED_SETTINGS, LAYOUT
+from wgan_gp.writers.writer import Writer, Writers
 
 LOSS_AND_RATE = ("loss", "learning_rate")
 
@@ -242,3 +244,20 @@ def test_an_incomplete_last_line_is_terminated(tmp_path, folder, before, after):
     if after is not None:
         with tf.io.gfile.GFile(path, "rb") as file:
             assert file.read() == after
+
+
+def test_all_writers_are_closed_although_one_fails():
+    closed = []
+
+    class Closing(Writer):
+        def __init__(self, name):
+            self._name = name
+
+        def close(self):
+            closed.append(self._name)
+            if self._name == "b":
+                raise UserError("b cannot be closed", "look")
+
+    with pytest.raises(UserError, match="b cannot be closed"):
+        Writers(*map(Closing, "abc")).close()
+    assert closed == ["a", "b", "c"]

@@ -82,6 +82,7 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
         for field in dataclasses.fields(config)
         if field.name in _SETTINGS
     }
+    settings["seed"] = config.sampling_seed
     # The fingerprint of the data does not concern other people.
     record = DataRecord(saved.spec, size=saved.size)
     return {
@@ -177,7 +178,7 @@ def _user_network(path: str, model: Any) -> UserNetworks:
             "the value of --model",
         )
     if isinstance(model, str):
-        model = loading.load_code("model", model).get("generator")
+        model = loading.load_network(model).get("generator")
     elif isinstance(model, ModuleType):
         model = getattr(model, "generator", None)
     return UserNetworks("wgan_gp.load", generator=model)

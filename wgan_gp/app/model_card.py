@@ -116,7 +116,9 @@ def _settings(config: Config, models: Registry) -> list[str]:
     found = []
     for field in dataclasses.fields(config):
         name, value, declared = field.name, getattr(config, field.name), field.metadata
-        is_described = declared["affects"] in _DESCRIBED and declared["of_run"] is True
+        of_run = declared["of_run"]  # True, or the values that are no paths
+        is_named = of_run is True or (isinstance(of_run, tuple) and value in of_run)
+        is_described = declared["affects"] in _DESCRIBED and is_named
         if is_described and name not in left_out and value != field.default:
             found.append(f"--{name}={as_text(value)}")
     return found

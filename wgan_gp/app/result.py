@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,7 +104,7 @@ class Result:
         """
         return self.run.open_evaluator().evaluate()
 
-    def export(self, folder: str | None = None) -> str:
+    def export(self, folder: str | os.PathLike | None = None) -> str:
         """Writes both networks as --mode=export does, and returns the folder.
 
         Args:
@@ -114,9 +115,11 @@ class Result:
           UserError: If the folder is not empty or cannot be written.
         """
         run = self.run
-        folder = folder or run.directory.exported
+        folder = os.fspath(folder or run.directory.exported)
         export.check(folder, folder, run.config.export_format.split(","))
-        config = dataclasses.replace(run.config, restore_from=None, checkpoint="latest")
+        config = dataclasses.replace(
+            run.config, restore_from=None, restore=None, checkpoint="latest"
+        )
         spec, size = run.dataset.spec, run.dataset.count(run.data.size)
         saved = saved_run.SavedRun(config, run.directory, spec, run.library, size)
         restored = saved_run.RestoredRun(run.state, run.sampler, self.iteration)

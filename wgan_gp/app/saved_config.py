@@ -55,6 +55,9 @@ class SavedConfig:
         given = self.given
         if "model" in given and self.content.get("generator_model") == self.content.get("model"):
             given = {"generator_model": given["model"], **given}  # the file may have been moved
+        # The hashes of code that the command line names are those of its files.
+        hashes = {f"{name}_sha256": None for name in CODE_SETTINGS if name in given}
+        given = {**hashes, **given}
         return Config.from_dict(
             {**self._of_run, "model_dir": self.path, **given}, origin=self.origin
         )
@@ -146,7 +149,7 @@ def needed_settings(mode: str, given: Mapping[str, Any]) -> tuple[str, ...]:
     """
     needed = [name for name, modes in settings_with("needed_by", Config).items() if mode in modes]
     if mode == "export" and given.get("export") == "loop":
-        needed += ["dataset", "data_dir", "objective"]
+        needed += ["dataset", "data_dir", "column_types", "objective"]
     if mode == "score" and given.get("score_data") is not None:  # it replaces the run's own data
-        needed = [name for name in needed if name not in ("dataset", "data_dir")]
+        needed = [name for name in needed if name not in ("dataset", "data_dir", "column_types")]
     return tuple(needed)

@@ -15,6 +15,7 @@ from ..data.spec import DataSpec
 from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
+from ..run_directory.files import is_inside
 from ..runtime.devices import Devices
 from ..training import checkpointing
 from ..training.checkpoint_files import resolve_restore_path, restore_found, select_checkpoint
@@ -153,4 +154,9 @@ def find_checkpoint(saved: SavedRun) -> str:
         )
     if path is None:
         raise UserError(f"{origin} has no checkpoint yet", "train it longer")
+    if not is_inside(saved.directory.checkpoints, path):
+        raise UserError(
+            f"--restore_from={restore_from} is not a checkpoint of {origin}",
+            "give its run as --model_dir",
+        )
     return path

@@ -196,8 +196,10 @@ class Config(
         if self.mode == "sweep":
             name = (self.sweep or "").rpartition("/")[2].removesuffix(".json")
             return f"runs/{name or 'sweep'}"
-        if self.dataset.endswith(".py"):
-            return f"runs/{self.dataset.rpartition('/')[2].removesuffix('.py')}"
+        file, _, name = self.dataset.partition(":")
+        if file.endswith(".py"):
+            stem = file.rpartition("/")[2].removesuffix(".py")
+            return f"runs/{stem}-{name}" if name else f"runs/{stem}"
         return f"runs/{self.dataset}"
 
     @property

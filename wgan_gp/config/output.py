@@ -320,6 +320,11 @@ class OutputSettings(Section):
                 "add --samples=FOLDER (of a run: --mode=sample --sample_format=png writes it), or "
                 "--output=FILE.npz",
             )
+        if self.samples is None and str(self.reference).lower().endswith(".npz"):
+            raise UserError(
+                f"{shorten(given)} is a file of statistics already",
+                "give a folder of images, or add --samples=FOLDER",
+            )
         if self.output is not None and not self.output.lower().endswith(".npz"):
             raise UserError(
                 f"--output={shorten(self.output)} does not end in .npz", "give a .npz file"

@@ -97,6 +97,9 @@ def _schedule_length(settings: dict[str, Any]) -> int | None:
 
 
 def _is_same_code(config: Config, saved: dict[str, Any], name: str) -> bool:
-    """Returns True if a setting names a file of the same content as before, at any path."""
+    """Returns True if a setting names the same object of the same file as before, at any path."""
     before = saved.get(f"{name}_sha256")
-    return before is not None and before == getattr(config, f"{name}_sha256", None)
+    if before is None or before != getattr(config, f"{name}_sha256", None):
+        return False
+    named = (str(value).partition(":")[2] for value in (saved.get(name), getattr(config, name)))
+    return len(set(named)) == 1

@@ -121,7 +121,10 @@ def _generator_signatures(
     generator: Any, latent_size: int, spec: DataSpec, *, checks: bool = True
 ) -> Signatures:
     if spec.conditions is None:
-        return signatures(generator, latent_size, spec.classes, spec.scaling, checks=checks)
+        drawn = spec.draw_labels(is_balanced=False)
+        return signatures(
+            generator, latent_size, spec.classes, spec.scaling, drawn=drawn, checks=checks
+        )
     return conditional_signatures(
         generator, latent_size, spec.conditions, spec.scaling, checks=checks
     )
@@ -198,6 +201,7 @@ def signatures(
     classes: int,
     scaling: Scaling | None = None,
     *,
+    drawn: np.ndarray | None = None,
     checks: bool = True,
 ) -> Signatures:
     """Returns the signatures of a generator with or without classes, by name.
@@ -207,13 +211,14 @@ def signatures(
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
       scaling: The scaling of an array, in whose units the samples are; None for other data.
+      drawn: Labels `[M]` int32 that samples have in turn; None for all classes in turn.
       checks: Whether "latents" refuses labels that are no classes, and computes units in float64.
         ONNX has no operation for the former, and TFLite none for the latter.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> B samples.
       "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, label, scalar int32 ->
-        `count` samples of the class `label`, or of all classes in turn for -1.
+        `count` samples of the class `label`, or of all classes or drawn labels in turn for -1.
       Only a conditional generator has the arguments labels and label.
     """
 
@@ -230,6 +235,10 @@ def signatures(
         # subset of all samples.
         if classes:
             label = _checked(label, -1, classes)
+        if drawn is not None:
+            places = tf.range(count)
+            labels = tf.where(label < 0, tf.gather(drawn, places % len(drawn)), label)
+            return of_latents(_noise(seed, count, latent_size), labels)
         first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
         places = first + stride * tf.range(count)
         latents = _noise(seed, count * stride, latent_size)

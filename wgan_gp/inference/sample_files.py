@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import importlib.util
 import io
 import posixpath
 from collections.abc import Iterator
@@ -88,9 +89,20 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
             f"--sample_format=png writes an image per sample, but this run generates {kind}",
             f"use grid, which plots the {kind.split()[0]}, or npz",
         )
+    if settings.format_of_samples == "png" and not spec.bounded:
+        raise UserError(
+            "--sample_format=png writes levels from 0 to 255, but the samples of this run have no "
+            "bounds (--scaling)",
+            "use grid, which rescales them, or npz",
+        )
     if settings.format_of_samples == "parquet" and spec.table is None:
         raise UserError(
             "--sample_format=parquet is for runs on typed tables (--column_types)", "use csv or npz"
+        )
+    if settings.format_of_samples == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise UserError(
+            "--sample_format=parquet needs pyarrow, which is not installed",
+            "run pip install pyarrow, or use csv",
         )
     if settings.format_of_samples in ("npy", "npz") and spec.table is not None:
         raise UserError(
@@ -136,7 +148,7 @@ def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Se
         else:
             rows = [[float(cell) for cell in row.split(",")] for row in text.split(";")]
             values = np.array(rows if len(rows) > 1 else rows[0])
-    except ValueError as error:
+    except (ValueError, EOFError) as error:  # EOFError: an empty file
         raise UserError(
             f"{flag} cannot be read ({reason(error)})",
             "give numbers separated by commas, several conditions separated by semicolons, or a "

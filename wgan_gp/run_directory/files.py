@@ -216,16 +216,21 @@ def new_folder(path: str) -> Iterator[str]:
         raise
 
 
+def is_inside(folder: str, path: str) -> bool:
+    """Returns True if a path is in a folder, also after symbolic links."""
+    local, root = local_path(path), local_path(folder)
+    if local is None or root is None:
+        return path.startswith(f"{folder.rstrip('/')}/")
+    real, real_root = os.path.realpath(local), os.path.realpath(root)
+    return os.path.commonpath([real, real_root]) == real_root
+
+
 def check_inside(folder: str, path: str) -> None:
     """Raises UserError if symbolic links lead from a path in a folder to a place outside.
 
     A run directory that another person made must not decide where a mode writes.
     """
-    local, root = local_path(path), local_path(folder)
-    if local is None or root is None:
-        return
-    real, real_root = os.path.realpath(local), os.path.realpath(root)
-    if os.path.commonpath([real, real_root]) != real_root:
+    if local_path(path) and local_path(folder) and not is_inside(folder, path):
         raise UserError(
             f"{path} is a symbolic link out of {folder}",
             "delete the link, or give --output",

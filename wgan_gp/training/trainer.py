@@ -136,15 +136,19 @@ class Trainer:
 
     @contextlib.contextmanager
     def _closing_hooks(self) -> Iterator[None]:
-        """Closes the hooks at the end. An error in closing replaces no error that propagates."""
+        """Closes all hooks at the end. An error in closing replaces no error that propagates."""
         try:
             yield
         finally:
-            failing = sys.exc_info()[0] is not None
+            first = sys.exc_info()[1]
+            is_failing = first is not None
             for hook in reversed(self._hooks):
-                errors = (UserError, tf.errors.OpError, OSError) if failing else ()
-                with contextlib.suppress(*errors):
+                try:
                     hook.close()
+                except (UserError, tf.errors.OpError, OSError) as error:
+                    first = first or error
+            if first is not None and not is_failing:
+                raise first
 
     def _report_stop(self) -> None:
         """Logs why training stopped, if it is not complete."""

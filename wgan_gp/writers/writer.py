@@ -81,7 +81,9 @@ class Writers(Writer):
         self._forward("evaluation", step, values)
 
     def close(self) -> None:
-        self._forward("close")
+        with self._reporting(), contextlib.ExitStack() as all_of_them:
+            for writer in reversed(self._writers):  # closed also after an error of another one
+                all_of_them.callback(writer.close)
 
     def _forward(self, method: str, *args) -> None:
         with self._reporting():

@@ -18,6 +18,7 @@ from ...data.datasets import BUILT_IN
 from ...errors import reason
 from ...runtime import streams, tpu_machine
 from .. import connection
+from ..user_code import loading
 from . import cloud_checks, jax_checks, machine_checks
 from .finding import Finding, not_checked, ok, problem
 from .jax_checks import Jax
@@ -61,6 +62,7 @@ def _machine_checks(config: Config) -> dict[str, _Check]:
     versions = tpu_machine.installed_versions(machine_checks.PACKAGES)
     partial = functools.partial
     # TensorFlow collects the parts of a file for gs:// in the folder of temporary files.
+    has_no_path = config.dataset in BUILT_IN or loading.is_reference(config.dataset)
     on_disk = tempfile.gettempdir() if "://" in config.run_directory else config.run_directory
     return {
         "Python": machine_checks.check_python,
@@ -72,7 +74,7 @@ def _machine_checks(config: Config) -> dict[str, _Check]:
         "jax": lambda: jax_checks.check_jax(connection.choose_runtime(config), versions),
         "free memory": lambda: machine_checks.check_memory(psutil.virtual_memory().available),
         "free space": partial(machine_checks.check_disk, on_disk),
-        "paths": partial(cloud_checks.check_paths, config, built_in=config.dataset in BUILT_IN),
+        "paths": partial(cloud_checks.check_paths, config, built_in=has_no_path),
     }
 
 
@@ -183,6 +185,8 @@ def _check_buckets(config: Config, tensorflow: TensorFlow) -> list[Finding]:
     findings = []
     if config.run_directory.startswith("gs://"):
         findings.append(cloud_checks.check_bucket_write(config.run_directory, tf.io.gfile))
+    if config.data_cache and config.data_cache.startswith("gs://"):
+        findings.append(cloud_checks.check_bucket_write(config.data_cache, tf.io.gfile))
     for flag in ("data_dir", "test_data_dir"):
         path = getattr(config, flag) or ""
         if path.startswith("gs://"):

@@ -227,7 +227,7 @@ def _check_names(varied: Sequence[str], fixed: Mapping[str, Any]) -> None:
         problem, remedy = None, 'move it to "flags"'
         if affects is None:
             problem, remedy = "is not a flag", "train.py --help lists them"
-        elif name in (*_OF_SWEEP, "stop_step") or (name in varied and name == "seed"):
+        elif name in (*_OF_SWEEP, "stop_step", "stop_early") or (name in varied and name == "seed"):
             problem, remedy = "is set by the sweep itself", 'omit it, or give "rungs" or "seeds"'
         elif name in varied and affects == "data":
             problem = "cannot vary, because metrics are comparable only for the same data"

@@ -138,6 +138,12 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
             needed = ("generator", "critic") if setting == "model" else ("generator",)
             if setting == "model" and config.generator_model not in (None, config.model):
                 needed = ("critic",)
+            if codes[setting].name is not None:
+                raise UserError(
+                    f"--{setting}={codes[setting].reference} names an object, but the functions "
+                    f"{' and '.join(needed)} of a file are used",
+                    "omit the colon and the name",
+                )
             for name in needed:
                 codes[setting].get(name)
             networks[codes[setting].reference] = codes[setting].module
@@ -318,6 +324,17 @@ def load_code(flag: str, reference: str) -> LoadedCode:
             raise
         raise _import_error(flag, reference, error) from None
     return LoadedCode(flag, reference, module, name or None, _hash(module))
+
+
+def load_network(reference: str) -> LoadedCode:
+    """Imports the networks that a value of --model names: a file, a module or an entry point.
+
+    Raises:
+      UserError: See `load_code`.
+    """
+    is_name = not is_reference(reference) and reference in registered_names("model")
+    found = load_entry_point("model", GROUPS["model"], reference) if is_name else None
+    return found or load_code("model", reference)
 
 
 def load_entry_point(flag: str, group: str, name: str) -> LoadedCode | None:
