@@ -343,9 +343,7 @@ def test_data_of_the_user_need_no_path():
     for dataset, is_problem in (("digits", False), ("my.py", False), ("mnist", True)):
         config = Config(dataset=dataset, tpu="x", model_dir="gs://b/run")
         found = doctor._machine_checks(config)["paths"]()
-        assert (
-            found.status is Finding.PROBLEM if hasattr(found, "status") else False
-        ) == is_problem
+        assert (found.status == Finding.PROBLEM) == is_problem
 
 
 def test_all_buckets_of_the_flags_are_checked():

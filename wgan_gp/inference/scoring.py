@@ -84,7 +84,9 @@ class Scorer:
         """
         count, replicas = len(examples), self._sampler.strategy.num_replicas_in_sync
         self._share = -(-batch_size // replicas)
-        rows = np.arange(self._share * replicas) % count  # one shape, so one trace
+        # One shape, so one trace. The last example fills it up, as it completes a group of
+        # --minibatch_stddev.
+        rows = np.minimum(np.arange(self._share * replicas), count - 1)
         labels = np.zeros([count], np.int32) if labels is None else labels
         starts = self._starts(examples, labels)
         outputs = self._run(examples[rows], labels[rows], starts[rows])
