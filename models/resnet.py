@@ -112,8 +112,9 @@ class _Block:
       design: Specification of the networks.
       normalize: Maps (features, name) to normalized features.
       in_generator: Whether the blocks belong to a generator. There, batch normalization precedes
-        every activation and follows the last block, so that it cancels the biases of the blocks:
-        they reach it along the shortcuts as constants, except through attention.
+        every activation and follows the last block, so that it cancels the biases of all blocks:
+        they reach it along the shortcuts as constants. Attention depends on such constants, but its
+        scale is zero at first, when the gradient of these biases would be a rounding error.
     """
 
     design: Design
@@ -137,15 +138,16 @@ class _Block:
           convolution changes the number of channels if `resample` is "up", else the second.
         """
         before = filters if resample == "up" else x.shape[-1]
-        up, down = (each if resample == each else None for each in ("up", "down"))
-        # Attention to the output, or after a later block, depends on constants in its input.
-        is_last = min(x.shape[1:3]) * (2 if up else 1) > self.design.attention
         h = self._activated(x, name, 1)
-        h = self._conv(before, 3, up, f"{name}_conv_1", he_uniform())(h)
+        h = self._conv(
+            before, 3, "up" if resample == "up" else None, f"{name}_conv_1", he_uniform()
+        )(h)
         h = self._activated(h, name, 2)
-        h = self._conv(filters, 3, down, f"{name}_conv_2", he_uniform(), canceled=is_last)(h)
+        h = self._conv(
+            filters, 3, "down" if resample == "down" else None, f"{name}_conv_2", he_uniform()
+        )(h)
         if resample or x.shape[-1] != filters:
-            x = self._conv(filters, 1, resample, f"{name}_shortcut", canceled=is_last)(x)
+            x = self._conv(filters, 1, resample, f"{name}_shortcut")(x)
         return self._add(h, x, name)
 
     def first(self, images: tf.Tensor, filters: int, name: str) -> tf.Tensor:
@@ -186,13 +188,10 @@ class _Block:
         resample: str | None,
         name: str,
         initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
-        *,
-        canceled: bool = True,
     ) -> Linear:
-        normalized = self.in_generator and self.design.generator_normalization == "batch"
         options: dict[str, Any] = {
             "kernel_initializer": initializer,
-            "bias_cancelled": normalized and canceled,
+            "bias_cancelled": self.in_generator and self.design.generator_normalization == "batch",
             "spectral": self.spectral,
             "dtype": self.design.precision,
             "name": name,

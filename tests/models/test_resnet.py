@@ -286,14 +286,12 @@ def test_fused_and_plain_networks_share_checkpoints(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "attention", "others"), [(32, 0, 0), (48, 0, 0), (32, 16, 4)])
-def test_canceled_biases_have_no_gradient_and_no_effect(size, attention, others):
+@pytest.mark.parametrize("size", [32, 48])
+def test_canceled_biases_have_no_gradient_and_no_effect(size):
     """Tests biases that reach the last batch normalization directly or along shortcuts."""
-    generator, _ = build(size, attention=attention)
+    generator, _ = build(size)
     canceled = [layer for layer in generator.layers if getattr(layer, "bias_cancelled", False)]
-    assert len(canceled) == 9 - others
-    if attention:
-        generator.get_layer("attention_add").scale.assign(1.0)
+    assert len(canceled) == 9
     latents, target = random(8, 16), random(8, size, size, 3)
 
     def samples_and_gradients():
@@ -316,19 +314,6 @@ def test_canceled_biases_have_no_gradient_and_no_effect(size, attention, others)
         value = tf.reduce_sum(target * generator(latents, training=True))
     scale = np.abs(tape.gradient(value, kernel)).max()
     assert max(np.abs(gradient).max() for gradient in computed) < 1e-4 * scale
-
-
-def test_biases_before_attention_are_trained():
-    """The attention of pixels depends on a constant that is added to all of them."""
-    generator, _ = build(attention=16)
-    generator.get_layer("attention_add").scale.assign(1.0)
-    names = [f"up_{block}_{part}" for block in (1, 2) for part in ("conv_2", "shortcut")]
-    biases = [generator.get_layer(name).bias for name in names]
-    with tf.GradientTape() as tape:
-        samples = generator(random(4, 16), training=True)
-        value = tf.reduce_sum(random(*samples.shape) * samples)
-    for gradient in tape.gradient(value, biases):
-        assert np.abs(gradient).max() > 0
 
 
 def test_without_batch_normalization_no_bias_is_canceled():
