@@ -76,4 +76,4 @@ def test_the_loop_needs_the_data_and_the_objective_of_the_user():
     """It would otherwise be a loop with the default objective; files are used only if named."""
     networks = needed_settings("export", {})
     of_loop = set(needed_settings("export", {"export": "loop"})) - set(networks)
-    assert of_loop == {"dataset", "data_dir", "objective"}
+    assert of_loop == {"dataset", "data_dir", "column_types", "objective"}
