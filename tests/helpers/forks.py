@@ -148,10 +148,7 @@ def start_program(*arguments: str, **options) -> Fork:
 
 
 def main_program(argv: list[str]) -> int:
-    """Runs train.py from its first line on, and returns its exit status.
-
-    Modules that keep sys.stderr were imported with that of the server of the forks.
-    """
+    """Runs train.py from its first line on, and returns its exit status."""
     streams.ignore_output_errors()
     signals.exit_on_interrupt()
     return train.main(argv)

@@ -390,6 +390,12 @@ def test_console_shows_progress(tty):
     assert ("\r" in terminal.text) == tty
 
 
+def test_console_writes_to_the_stderr_of_its_creation(capsys):
+    """The one of the import of the module may have been replaced, or raises for lost output."""
+    ConsoleWriter(20).begin(5)
+    assert capsys.readouterr().err == "resuming after 5 iterations\n"
+
+
 @pytest.mark.parametrize(
     ("step", "line"),
     [(0, ""), (5, "resuming after 5 iterations\n"), (20, "all 20 iterations are done")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TextIO
 
 import tqdm
 
@@ -12,11 +13,22 @@ from .writer import Writer
 
 
 class ConsoleWriter(Writer):
-    """A writer that shows a progress bar on a terminal, or prints a line per summary elsewhere."""
+    """A writer that shows a progress bar on a terminal, or prints a line per summary elsewhere.
 
-    def __init__(self, total: int, file=sys.stderr, clock: Callable[[], float] = time.perf_counter):
+    Args:
+      total: The number of iterations of the run.
+      file: The text file that it writes to. None stands for the current stderr.
+      clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
         self._total = total
-        self._file = file
+        self._file = sys.stderr if file is None else file
         self._clock = clock
         self._bar = tqdm.tqdm(disable=True)
 
