@@ -42,9 +42,7 @@ def of_one_shape(first: tf.Tensor, second: tf.Tensor, names: str) -> tuple[tf.Te
     shape = first.shape.merge_with(second.shape)
     if not shape.is_fully_defined():
         message = f"{names} must have the same shape"
-        equal = tf.debugging.assert_equal(tf.shape(first), tf.shape(second), message)
-        with tf.control_dependencies([equal] if equal is not None else []):
-            first = tf.identity(first)
+        tf.debugging.assert_equal(tf.shape(first), tf.shape(second), message)
     return tf.ensure_shape(first, shape), tf.ensure_shape(second, shape)
 
 

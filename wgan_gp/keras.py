@@ -24,9 +24,12 @@ from .training.regularization import TERM
 from .training.state import TrainState, make_optimizers
 from .training.step import ReplicaStep
 
-_NOT_IN_FIT: dict[str, Any] = {"generator_ema_decay": bool, "generator_ema_half_life": bool}
-_NOT_IN_FIT |= {"augment": lambda value: value == "ada", "pack": lambda value: value > 1}
-_NOT_IN_FIT |= {
+# Settings that fit does not have, and whether a value uses them.
+_NOT_IN_FIT: dict[str, Any] = {
+    "generator_ema_decay": bool,
+    "generator_ema_half_life": bool,
+    "augment": lambda value: value == "ada",
+    "pack": lambda value: value > 1,
     "objective": bool,
     "random_flips": bool,
     "precision": lambda value: value != "float32",

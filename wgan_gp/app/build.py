@@ -259,15 +259,7 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         raise missing_optimizers()
     objective = with_packs(make_objective(config, library), config)
     objective = with_consistency(objective, config)
-    in_pairs = spec.classes or spec.conditions is not None or config.augment in _TRANSFORMING
-    has_other_size = config.generator_batch != config.batch_size
-    if in_pairs and has_other_size and generator_needs_real(objective):
-        raise UserError(
-            f"--generator_batch_size={config.generator_batch} is not --batch_size="
-            f"{config.batch_size}, but the objective needs the real examples, and samples have "
-            "their labels and transformations",
-            "omit --generator_batch_size",
-        )
+    _check_pairs(objective, config, spec)
     objective = with_regularization(objective, state.generator, state.critic)
     if config.augment in _TRANSFORMING:
         augmentation = Augmentation(config.transformations, state.augment_probability)
@@ -286,6 +278,19 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
         critic_takes_labels=config.critic_takes_labels,
         conditions=conditions,
     )
+
+
+def _check_pairs(objective: Objective, config: Config, spec: DataSpec) -> None:
+    """Raises UserError if samples and real examples, which share inputs, are not as many."""
+    in_pairs = spec.classes or spec.conditions is not None or config.augment in _TRANSFORMING
+    has_other_size = config.generator_batch != config.batch_size
+    if in_pairs and has_other_size and generator_needs_real(objective):
+        raise UserError(
+            f"--generator_batch_size={config.generator_batch} is not --batch_size="
+            f"{config.batch_size}, but the objective needs the real examples, and samples have "
+            "their labels and transformations",
+            "omit --generator_batch_size",
+        )
 
 
 def with_packs(objective: Objective, config: Config) -> Objective:

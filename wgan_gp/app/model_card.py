@@ -13,7 +13,7 @@ import re
 
 import tensorflow as tf
 
-from ..config import PYTHON, Config, as_text
+from ..config import PYTHON, Config, as_text, settings_of_run
 from ..data.spec import count_of
 from ..errors import printable
 from ..evaluation import results
@@ -113,15 +113,13 @@ def _settings(config: Config, models: Registry) -> list[str]:
     left_out = {name for name, role in _ROLES.items() if role in own}
     if not _has_name(config):
         left_out.add("dataset")
-    found = []
-    for field in dataclasses.fields(config):
-        name, value, declared = field.name, getattr(config, field.name), field.metadata
-        of_run = declared["of_run"]  # True, or the values that are no paths
-        is_named = of_run is True or (isinstance(of_run, tuple) and value in of_run)
-        is_described = declared["affects"] in _DESCRIBED and is_named
-        if is_described and name not in left_out and value != field.default:
-            found.append(f"--{name}={as_text(value)}")
-    return found
+    of_run = settings_of_run(Config, dataclasses.asdict(config))
+    return [
+        f"--{field.name}={as_text(value)}"
+        for field in dataclasses.fields(config)
+        if field.metadata["affects"] in _DESCRIBED and field.name not in left_out
+        if (value := of_run.get(field.name, field.default)) != field.default
+    ]
 
 
 def _use(saved: SavedRun, origin: str) -> list[str]:

@@ -20,7 +20,12 @@ from ..tpu.advice import advise_on_padding
 from ..training.networks import bind_labels
 from .build import make_objective, network_builder
 from .library import Library
-from .user_code.network_checks import batch_norm_layers, check_user_network, find_user_networks
+from .user_code.network_checks import (
+    batch_norm_layers,
+    check_user_network,
+    critic_findings,
+    find_user_networks,
+)
 from .user_code.user_objective import check_objective
 
 if typing.TYPE_CHECKING:
@@ -126,21 +131,16 @@ def _check_critic(
         scores = outputs(images)
         return scores[0] if isinstance(scores, (tuple, list)) else scores
 
-    # Without a gradient penalty, nothing is differentiated twice.
-    harmless = () if config.has_gradient_penalty else ("no_second_derivative",)
-    findings = library.losses.check_critic(
-        critic,
-        examples,
-        group_size=config.group_size,
-        finite_differences=finite_differences and config.has_gradient_penalty,
+    findings = critic_findings(
+        critic, examples, config, library.losses, finite_differences=finite_differences
     )
     is_of_user = "critic" in find_user_networks(config, library.models)
-    for finding in findings:
+    for finding, is_fatal in findings:
         if finding.name == "random_scores" and config.critic_normalization == "spectral":
             continue  # spectral normalization refines its estimate with every call
         if finding.name == "constant_gradient" and library.models[str(config.model)].starts_linear:
             continue
-        if finding.fatal and finding.name not in harmless:
+        if is_fatal:
             coupled = is_of_user and finding.name == "coupled_examples"
             layers = batch_norm_layers(network) if coupled else []
             where = f" ({', '.join(layers)})" if layers else ""

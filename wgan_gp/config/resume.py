@@ -101,5 +101,5 @@ def _is_same_code(config: Config, saved: dict[str, Any], name: str) -> bool:
     before = saved.get(f"{name}_sha256")
     if before is None or before != getattr(config, f"{name}_sha256", None):
         return False
-    named = (str(value).partition(":")[2] for value in (saved.get(name), getattr(config, name)))
-    return len(set(named)) == 1
+    old, new = (str(each).partition(":")[2] for each in (saved.get(name), getattr(config, name)))
+    return old == new

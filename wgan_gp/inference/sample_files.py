@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import io
 import posixpath
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from absl import logging
 
 from ..config import OutputSettings
 from ..data.scaling.scaling import Scaling
+from ..data.sources.tables.tables import require_package
 from ..data.spec import KINDS, DataSpec
 from ..data.tables.selection import Selection
 from ..data.tables.table import Table
@@ -99,11 +99,8 @@ def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> 
         raise UserError(
             "--sample_format=parquet is for runs on typed tables (--column_types)", "use csv or npz"
         )
-    if settings.format_of_samples == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise UserError(
-            "--sample_format=parquet needs pyarrow, which is not installed",
-            "run pip install pyarrow, or use csv",
-        )
+    if settings.format_of_samples == "parquet":
+        require_package("pyarrow", "--sample_format=parquet")
     if settings.format_of_samples in ("npy", "npz") and spec.table is not None:
         raise UserError(
             f"--sample_format={settings.format_of_samples} writes numbers, but the run is on a "

@@ -230,7 +230,7 @@ def check_inside(folder: str, path: str) -> None:
 
     A run directory that another person made must not decide where a mode writes.
     """
-    if local_path(path) and local_path(folder) and not is_inside(folder, path):
+    if not is_inside(folder, path):
         raise UserError(
             f"{path} is a symbolic link out of {folder}",
             "delete the link, or give --output",

@@ -140,15 +140,14 @@ class Trainer:
         try:
             yield
         finally:
-            first = sys.exc_info()[1]
-            is_failing = first is not None
+            failing, errors = sys.exc_info()[0] is not None, []
             for hook in reversed(self._hooks):
                 try:
                     hook.close()
                 except (UserError, tf.errors.OpError, OSError) as error:
-                    first = first or error
-            if first is not None and not is_failing:
-                raise first
+                    errors.append(error)
+            if errors and not failing:
+                raise errors[0]
 
     def _report_stop(self) -> None:
         """Logs why training stopped, if it is not complete."""

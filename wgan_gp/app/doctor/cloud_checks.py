@@ -184,8 +184,7 @@ def find_zone(settings: DeviceSettings, seconds: float = 3) -> str | None:
 
 def buckets_of(config: Config) -> list[str]:
     """Returns the buckets that the flags name, without duplicates."""
-    cache = None if config.data_cache == "off" else config.data_cache
-    paths = (config.run_directory, config.data_dir, config.test_data_dir, cache)
+    paths = (config.run_directory, config.data_dir, config.test_data_dir, config.data_cache)
     return list(dict.fromkeys(filter(None, (bucket_of(path or "") for path in paths))))
 
 

@@ -61,8 +61,8 @@ def report(findings: Iterable[Finding]) -> int:
 def _machine_checks(config: Config) -> dict[str, _Check]:
     versions = tpu_machine.installed_versions(machine_checks.PACKAGES)
     partial = functools.partial
-    # TensorFlow collects the parts of a file for gs:// in the folder of temporary files.
     has_no_path = config.dataset in BUILT_IN or loading.is_reference(config.dataset)
+    # TensorFlow collects the parts of a file for gs:// in the folder of temporary files.
     on_disk = tempfile.gettempdir() if "://" in config.run_directory else config.run_directory
     return {
         "Python": machine_checks.check_python,
@@ -183,10 +183,9 @@ def _check_buckets(config: Config, tensorflow: TensorFlow) -> list[Finding]:
     import tensorflow as tf  # noqa: PLC0415
 
     findings = []
-    if config.run_directory.startswith("gs://"):
-        findings.append(cloud_checks.check_bucket_write(config.run_directory, tf.io.gfile))
-    if config.data_cache and config.data_cache.startswith("gs://"):
-        findings.append(cloud_checks.check_bucket_write(config.data_cache, tf.io.gfile))
+    for path in (config.run_directory, config.data_cache or ""):
+        if path.startswith("gs://"):
+            findings.append(cloud_checks.check_bucket_write(path, tf.io.gfile))
     for flag in ("data_dir", "test_data_dir"):
         path = getattr(config, flag) or ""
         if path.startswith("gs://"):

@@ -12,6 +12,7 @@ from ...config import Config
 from ...data.spec import DataSpec
 from ...errors import UserError
 from ...training.networks import UserNetwork
+from ..user_code.network_checks import critic_findings
 from ..user_code.user_networks import critic_inputs, generator_inputs
 
 
@@ -70,14 +71,8 @@ def check_fit_critic(critic: UserNetwork, config: Config, spec: DataSpec, losses
         output = critic([examples, *labels] if labels else examples, training=True)
         return output[0] if isinstance(output, (tuple, list)) else output
 
-    # Without a gradient penalty, nothing is differentiated twice.
-    is_penalized = config.has_gradient_penalty
-    harmless = () if is_penalized else ("no_second_derivative",)
-    findings = losses.check_critic(
-        scores, examples, group_size=config.group_size, finite_differences=is_penalized
-    )
-    for finding in findings:
-        if finding.fatal and finding.name not in harmless:
+    for finding, is_fatal in critic_findings(scores, examples, config, losses):
+        if is_fatal:
             raise UserError(
                 f"the critic cannot be trained with penalty={config.penalty}: {finding}",
                 "correct the network",

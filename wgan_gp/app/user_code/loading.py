@@ -332,8 +332,9 @@ def load_network(reference: str) -> LoadedCode:
     Raises:
       UserError: See `load_code`.
     """
-    is_name = not is_reference(reference) and reference in registered_names("model")
-    found = load_entry_point("model", GROUPS["model"], reference) if is_name else None
+    found = None
+    if not is_reference(reference):
+        found = load_entry_point("model", GROUPS["model"], reference)
     return found or load_code("model", reference)
 
 

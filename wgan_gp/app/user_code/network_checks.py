@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -33,6 +33,37 @@ _RANGES = {
     "Softplus": (0.0, float("inf")),
 }
 _RANGE_TOLERANCE = 0.01
+
+
+def critic_findings(
+    critic: Callable[[tf.Tensor], Any],
+    examples: tf.Tensor,
+    config: Config,
+    losses: Any,
+    *,
+    finite_differences: bool = True,
+) -> list[tuple[Any, bool]]:
+    """Returns what `losses.check_critic` finds, and whether it prevents training.
+
+    Args:
+      critic: Maps examples to scores.
+      examples: `[N, ...]`, whole groups of examples that are scored together.
+      config: The configuration.
+      losses: The package `losses`.
+      finite_differences: See `losses.check_critic`.
+    """
+    # Without a gradient penalty, nothing is differentiated twice.
+    is_penalized = config.has_gradient_penalty
+    findings = losses.check_critic(
+        critic,
+        examples,
+        group_size=config.group_size,
+        finite_differences=finite_differences and is_penalized,
+    )
+    return [
+        (each, each.fatal and (is_penalized or each.name != "no_second_derivative"))
+        for each in findings
+    ]
 
 
 def check_user_network(

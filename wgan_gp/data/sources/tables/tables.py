@@ -253,7 +253,6 @@ class _Builder:
         self._examples: list[np.ndarray] = []
         self._conditions: list[np.ndarray] = []
         self._labels: list[pd.Series] = []
-        self._label_of_class: dict[str, Any] = {}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Adds rows.
@@ -293,8 +292,9 @@ class _Builder:
             examples = np.delete(examples, empty, axis=1)
             features = tuple(np.delete(features, empty).tolist())
         labels, classes, lacking = None, None, ~np.isfinite(conditions).all(axis=1)
+        label_of_class = None
         if columns.label is not None:
-            labels, classes, lacking = self._classes()
+            labels, classes, lacking, label_of_class = self._classes()
         if lacking.any():
             index = int(lacking.argmax())
             what = f"{self._flag}: {self._locate(index)} has no {self._wanted(conditions, index)}"
@@ -314,7 +314,7 @@ class _Builder:
             conditions=conditions if columns.conditions else None,
             condition_names=tuple(columns.names[column] for column in columns.conditions),
             label_name=None if columns.label is None else columns.plain_name(columns.label),
-            label_of_class=self._label_of_class,
+            label_of_class=label_of_class,
             left_out=int(lacking.sum()),
             notes=tuple(notes),
             is_table=True,
@@ -366,8 +366,8 @@ class _Builder:
             better_remedy or remedy,
         )
 
-    def _classes(self) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
-        """Returns the numbers of the classes, their names, and which rows have no label."""
+    def _classes(self) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, dict[str, Any]]:
+        """Returns the classes of all rows, their names, which rows have none, and their labels."""
         import pandas as pd  # noqa: PLC0415
 
         column = self._columns.label
@@ -387,12 +387,10 @@ class _Builder:
                 raise text_tables.unclosed(self._flag, place)
         values = self._label_values([cells[i] for i in kept], codes, kept)
         numbers, names = number_labels(values, self._flag)
-        self._label_of_class = {
-            names[number]: found[i] for i, number in zip(kept, numbers, strict=True)
-        }
+        label_of_class = {names[number]: found[i] for i, number in zip(kept, numbers, strict=True)}
         table = np.zeros([len(cells) + 1], np.int64)  # the last is that of missing labels
         table[kept] = numbers
-        return table[codes], names, lacking
+        return table[codes], names, lacking, label_of_class
 
     def _label_values(
         self, cells: list[Any], codes: np.ndarray, places: Sequence[int]
@@ -507,7 +505,7 @@ def _read_arrow(path: str, flag: str, *, is_parquet: bool) -> pd.DataFrame:
     """Returns the content of a Parquet or Feather file."""
     import pandas as pd  # noqa: PLC0415
 
-    _require("pyarrow", flag)
+    require_package("pyarrow", flag)
     content = _content(path)
     with _explaining(flag):
         if is_parquet:
@@ -535,7 +533,7 @@ def _read_excel(
     """Returns the rows of the first sheet of an Excel file, the names of its columns, and notes."""
     import pandas as pd  # noqa: PLC0415
 
-    _require("openpyxl", flag)
+    require_package("openpyxl", flag)
     content = _content(path)
     with _explaining(flag):
         with zipfile.ZipFile(content) as archive:
@@ -572,7 +570,7 @@ def _content(path: str) -> io.BytesIO:
         return io.BytesIO(file.read())
 
 
-def _require(package: str, flag: str) -> None:
+def require_package(package: str, flag: str) -> None:
     """Raises UserError if an optional package is not installed."""
     import importlib.util  # noqa: PLC0415
 
