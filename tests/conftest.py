@@ -8,6 +8,7 @@ import functools
 import gc
 import os
 import shutil
+import signal
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -26,6 +27,7 @@ os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser("~/.cache/matplotlib"))
 os.environ.setdefault("PIP_CACHE_DIR", os.path.expanduser("~/.cache/pip"))
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="wgan_gp-tests-")
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,10 +37,16 @@ from wgan_gp.training import probe
 
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 show_log_lines()
+# Shells start background jobs with SIGINT ignored, and programs that tests start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 tf.config.set_visible_devices([], "GPU")  # bit-exact results hold on the CPU only
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 8
 )
+
+# A change is not refused because of an example that was drawn for the first time.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 # TensorFlow creates millions of objects, and garbage collection of them took a sixth of the time
 # of all tests. Objects that exist now are therefore excluded from collection.

@@ -492,8 +492,11 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path, monkeypatch, linu
                 RunDirectory(str(tmp_path)).claim(config, record)
         finally:
             first.kill()
-    # The lock file of the killed process does not block the next process.
-    RunDirectory(str(tmp_path)).claim(config, record)
+        # The lock file of the killed process does not block the next process, also if nothing
+        # waits for the killed one.
+        while psutil.Process(first.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        RunDirectory(str(tmp_path)).claim(config, record)
 
 
 @pytest.mark.parametrize(

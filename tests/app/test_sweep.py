@@ -1,5 +1,6 @@
 """Sweeps: the study of candidates whose runs are simulated, the processes, and a real sweep."""
 
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 
 import optuna
+import psutil
 import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
@@ -330,11 +332,20 @@ def test_the_folder_of_a_run_or_of_a_running_sweep_is_refused(tmp_path):
     with pytest.raises(UserError, match="contains a run, not a sweep — give another --model_dir"):
         run(tmp_path, FakeProcesses(by_weight))
     (folder / "config.json").unlink()
-    with subprocess.Popen(["sleep", "600"]) as other:
+    with sleeping() as other:
         hold(folder, other.pid)
         with pytest.raises(UserError, match=f"process {other.pid} on this machine is writing"):
             run(tmp_path, FakeProcesses(by_weight))
-        other.kill()
+
+
+@contextlib.contextmanager
+def sleeping():
+    """A process that is killed at the end."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def hold(folder, pid):
@@ -352,12 +363,12 @@ def test_a_process_that_a_killed_sweep_left_is_waited_for(tmp_path):
     ended = []
 
     def metric(*key):
-        ended.append(other.poll() is not None)
+        ended.append(psutil.Process(other.pid).status() == psutil.STATUS_ZOMBIE)
         return by_weight(*key)
 
-    with subprocess.Popen(["sleep", "600"]) as other:
+    with sleeping() as other:
         hold(folder, other.pid)
-        threading.Timer(0.5, lambda: (other.kill(), other.wait())).start()
+        threading.Timer(0.5, other.kill).start()  # nothing waits for it
         content = {**WEIGHTS, "settings": [{"penalty_weight": 10, "beta_2": 0.9}], "rungs": []}
         assert run(tmp_path, FakeProcesses(metric), {**content, "seeds": [0]}) is None
     assert ended == [True]
@@ -591,8 +602,8 @@ def test_the_program_continues_a_sweep_whose_processes_were_killed(whole_sweep, 
             wait_for_run(folder / f"{second},seed=0", sweeping)
             sweeping.kill()
         with start(path, folder, log) as sweeping:
-            printed = sweeping.stdout.read()
-            assert sweeping.wait(timeout=300) == 0
+            printed, _ = sweeping.communicate(timeout=300)
+            assert sweeping.returncode == 0
     table = results_of(whole)[1]
     assert printed == f"{table}the table and the runs are in {folder}\n"
     log = (tmp_path / "log.txt").read_text()

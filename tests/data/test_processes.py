@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -46,11 +47,10 @@ def started(monkeypatch):
 
 
 def is_alive(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+    try:  # a process that nothing waits for becomes a zombie
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return True
 
 
 def test_processes_without_tensorflow_keep_the_order(started):

@@ -30,6 +30,7 @@ from .results import differences
 RUN = ["--model=mlp", "--model_width=4", "--model_depth=1", "--latent_size=8"]
 RUN += ["--batch_size=16", "--n_critic=2", "--steps_per_loop=2", "--checkpoint_interval=2"]
 RUN += ["--summary_interval=10", "--sample_interval=20"]
+ITERATIONS = 60  # for each kill, which must not come after the end
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def survive(
       rng: Chooses the moments.
       *arguments: Further flags of both runs.
     """
-    train_steps = 20 * len(signals)
+    train_steps = ITERATIONS * len(signals)
     flags = [*RUN, f"--train_steps={train_steps}", *arguments]
     reference, killed = folder / "reference", folder / "killed"
     finish(reference, flags)

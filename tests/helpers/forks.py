@@ -41,7 +41,7 @@ _PRELOADED += ["wgan_gp.evaluation.evaluator", "wgan_gp.evaluation.results"]
 # Starting a process polls all others. If two threads polled the same process, one would miss its
 # exit status.
 _LOCK = threading.Lock()
-_TIMEOUT = 120  # seconds
+_TIMEOUT = 600  # seconds
 _MAX_BYTES = 2**33  # of address space for a child
 
 Main = Callable[[list[str]], int]  # [program name, *flags] -> exit status

@@ -252,8 +252,9 @@ def test_the_comparison_prints_a_row_for_each_recipe(tmp_path, monkeypatch):
 class FakeProgram:
     """A program that records its turns; `Program` without a process."""
 
-    def __init__(self, name, limit, fails=False):
+    def __init__(self, name, limit, fails=False, first_turns=None):
         self.name, self.limit, self.fails = name, limit, fails
+        self.first_turns = first_turns or iter(())
         self.seconds, self.iterations, self.turns = 0.0, 0, []
         self.lock = threading.Lock()
 
@@ -265,7 +266,7 @@ class FakeProgram:
         assert self.lock.acquire(blocking=False)  # no two lanes at a time
         if self.fails:
             raise RuntimeError(f"{self.name} failed")
-        time.sleep(0.001)
+        next(self.first_turns, lambda: None)()
         self.turns.append(tuple(cores))
         self.seconds += seconds
         self.lock.release()
@@ -273,7 +274,10 @@ class FakeProgram:
 
 @pytest.mark.parametrize("lanes", [[[0, 1]], [[0], [1]]])
 def test_programs_train_in_turns_for_equal_times(lanes):
-    programs = [FakeProgram(name, 10) for name in "abc"]
+    # Each lane has a turn before one has two.
+    barrier = threading.Barrier(len(lanes), timeout=60)
+    first_turns = iter([barrier.wait] * len(lanes))
+    programs = [FakeProgram(name, 10, first_turns=first_turns) for name in "abc"]
     mnist_quality.train(programs, lanes, turn=1)
     assert [each.seconds for each in programs] == [10, 10, 10]
     used = {cores for each in programs for cores in each.turns}

@@ -32,7 +32,7 @@ PROGRAMS = dict(
 def wheel(tmp_path_factory):
     # A copy, so that the build leaves nothing in the checkout.
     source, output = tmp_path_factory.mktemp("source") / "copy", tmp_path_factory.mktemp("wheel")
-    left_out = shutil.ignore_patterns(".*", "runs", "build", "*.egg-info")
+    left_out = shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, source, ignore=left_out)
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", output, source],

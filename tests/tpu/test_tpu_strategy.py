@@ -449,7 +449,7 @@ def test_a_pod_computes_the_same_as_the_cores_of_one_machine():
             env=environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
         )
     finally:
         machines.kill()

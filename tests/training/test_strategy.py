@@ -1,7 +1,8 @@
 """Tests of the selection of devices, and of the settings that they exclude."""
 
 import dataclasses
-import time
+import queue
+import threading
 
 import pytest
 import tensorflow as tf
@@ -118,15 +119,14 @@ def test_cpu_replicas_mirror_over_logical_devices():
 
 
 def test_only_a_missed_deadline_ends_the_program(monkeypatch):
-    ended, error = [], UserError("late", "hurry")
-    monkeypatch.setattr(tpu_connection, "end_program", ended.append)
+    ended, error = queue.Queue(), UserError("late", "hurry")
+    monkeypatch.setattr(tpu_connection, "end_program", ended.put)
+    with tpu_connection.deadline(60, error):
+        (timer,) = (each for each in threading.enumerate() if isinstance(each, threading.Timer))
+    timer.join(10)
+    assert not timer.is_alive() and ended.empty()
     with tpu_connection.deadline(0.05, error):
-        pass
-    time.sleep(0.2)
-    assert ended == []
-    with tpu_connection.deadline(0.05, error):
-        time.sleep(0.5)
-    assert ended == [error]
+        assert ended.get(timeout=60) == error
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def start(tmp_path, train_steps, directories=("run", "run"), **settings):
 
 def finish(processes):
     """Waits for the processes and returns (exit status, error lines) of each."""
-    outputs = [process.communicate(timeout=180) for process in processes]
+    outputs = [process.communicate(timeout=600) for process in processes]
     return [
         (process.returncode, [line for line in error.splitlines() if line.startswith("error:")])
         for process, (_, error) in zip(processes, outputs, strict=True)
@@ -418,7 +418,7 @@ def test_another_program_at_the_port_of_a_peer_causes_a_timeout(tmp_path):
         environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0)}
         arguments = ["--start_timeout=8", f"--model_dir={tmp_path}/run"]
         with start_program(*arguments, environment=environment) as program:
-            _, error = program.communicate(timeout=120)
+            _, error = program.communicate(timeout=600)
             assert program.returncode == -signal.SIGKILL
     assert f"{addresses[1]}) responded as this program within --start_timeout=8" in error
 

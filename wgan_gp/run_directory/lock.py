@@ -100,9 +100,12 @@ def _start_time(pid: Any) -> str | None:
         return None
     try:
         if not psutil.LINUX:
-            return str(psutil.Process(pid).create_time())
+            process = psutil.Process(pid)
+            has_ended = process.status() == psutil.STATUS_ZOMBIE
+            return None if has_ended else str(process.create_time())
         # On Linux, create_time() changes when the clock is set; the kernel's ticks do not.
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (psutil.Error, OSError, ValueError, OverflowError):
         return None
-    return status.rpartition(")")[2].split()[19]
+    state, *_ = fields = status.rpartition(")")[2].split()
+    return None if state in "ZX" else fields[19]  # a zombie has ended, and nothing waits for it
