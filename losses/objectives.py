@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable, Sequence
 
 from .adversarial import ADVERSARIAL_LOSSES
@@ -69,10 +70,12 @@ class GanObjective:
         weighted_penalties(self.penalty, self.penalty_weight)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.type == "float" and not (isinstance(value, (int, float)) and value >= 0):
+            if field.type == "float" and not (
+                isinstance(value, numbers.Real) and float(value) >= 0
+            ):
                 raise ValueError(f"{field.name} must be a number >= 0, got {value!r}")
         for name in ("penalty_interval", "penalty_decay_steps"):
-            if not isinstance(getattr(self, name), int):
+            if not isinstance(getattr(self, name), numbers.Integral):
                 raise ValueError(f"{name} must be an int, got {getattr(self, name)!r}")
         decays = ["penalty_decay_steps"] if self.penalty_weight_end != 1.0 else []
         for name in ["penalty_interval", "clip_value", *decays]:

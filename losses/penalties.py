@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .lazy_tensorflow import tf
-from .scores import Critic, as_matching, at_least_float32, floating, score
+from .scores import Critic, as_matching, at_least_float32, floating, of_batch, score
 
 # Points at which the gradient is taken.
 
@@ -47,7 +47,8 @@ def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
         raise ValueError(
             f"alpha must have shape {real.shape[:1]}, got {alpha.shape}: use one value per example"
         )
-    alpha = tf.reshape(alpha, [-1] + [1] * (real.shape.rank - 1))
+    alpha = of_batch(alpha, real, "alpha")
+    alpha = tf.reshape(alpha, [-1] + [1] * (_rank(real, "real") - 1))
     return real + alpha * (fake - real)
 
 
@@ -92,6 +93,7 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
         or the scores do not depend on the points.
     """
     points = floating(points, "points")
+    axes = list(range(1, _rank(points, "points")))
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(points)
         # No score depends on another example, so the gradient of the sum holds the gradient of
@@ -104,7 +106,7 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
             "integer casts, argmax and stop_gradient from the critic"
         )
     gradient = at_least_float32(gradient)
-    squared = tf.reduce_sum(tf.square(gradient), axis=list(range(1, gradient.shape.rank)))
+    squared = tf.reduce_sum(tf.square(gradient), axis=axes)
     # The derivative of sqrt is infinite at 0. The outer `where` alone would multiply it by zero
     # in the backward pass, which is NaN; the inner one avoids it.
     positive = squared > 0
@@ -394,6 +396,13 @@ def _is_weight(value: object) -> bool:
 
 def _norms(values: tf.Tensor) -> tf.Tensor:
     return at_least_float32(floating(values, "norm"))
+
+
+def _rank(values: tf.Tensor, name: str) -> int:
+    """Returns the number of axes of a tensor; raises ValueError if it is unknown."""
+    if values.shape.rank is None:
+        raise ValueError(f"{name} has a shape of unknown rank: set it with tf.ensure_shape")
+    return values.shape.rank
 
 
 def _not_negative(name: str, value: float) -> float:

@@ -65,13 +65,13 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
 
     Returns:
       A scalar, float32 (float64 for float64 values). Under XLA, and so on a TPU, which cannot
-      raise an error, it is NaN where the weights are invalid.
+      raise an error, it is NaN where a weight is negative or all are 0.
 
     Raises:
       ValueError: If the shapes differ, a weight is negative, all weights on all replicas are 0,
         or the call is made in a cross-replica context.
-      tf.errors.InvalidArgumentError: If the weights are invalid, but known only when a
-        tf.function runs.
+      tf.errors.InvalidArgumentError: If the weights are invalid or have another shape, but known
+        only when a tf.function runs.
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
     weights = tf.cast(weights, per_example.dtype)

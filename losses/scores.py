@@ -46,6 +46,18 @@ def of_one_shape(first: tf.Tensor, second: tf.Tensor, names: str) -> tuple[tf.Te
     return tf.ensure_shape(first, shape), tf.ensure_shape(second, shape)
 
 
+def of_batch(values: tf.Tensor, examples: tf.Tensor, name: str) -> tf.Tensor:
+    """Returns values `[B]`, whose number is compared when it is computed if it is unknown.
+
+    XLA, which knows all sizes, ignores the comparison.
+    """
+    shape = values.shape.merge_with(examples.shape[:1])
+    if not shape.is_fully_defined():
+        message = f"{name} must have shape [B], one for each example"
+        tf.debugging.assert_equal(tf.shape(values), tf.shape(examples)[:1], message)
+    return tf.ensure_shape(values, shape)
+
+
 def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
     """Computes the critic's scores of `examples`, at least in float32.
 
@@ -78,7 +90,7 @@ def scores_of(output: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
             f"the critic must return one score per example, {examples.shape[:1]}, "
             f"got {scores.shape}"
         )
-    return scores
+    return of_batch(scores, examples, "scores")
 
 
 def per_example(values: tf.Tensor, name: str) -> tf.Tensor:

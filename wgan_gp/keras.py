@@ -30,7 +30,6 @@ _NOT_IN_FIT: dict[str, Any] = {
     "generator_ema_half_life": bool,
     "augment": lambda value: value == "ada",
     "pack": lambda value: value > 1,
-    "objective": bool,
     "random_flips": bool,
     "precision": lambda value: value != "float32",
 }
@@ -83,6 +82,11 @@ class WGANGP(CheckedModel):
         for name, is_used in _NOT_IN_FIT.items():
             if is_used(value := getattr(config, name)):
                 raise UserError(f"{name}={value} is not supported in fit", "use wgan_gp.train")
+        if config.objective is not None and objective is None:
+            raise UserError(
+                f"objective={config.objective} of the Config is not loaded in fit",
+                "pass the object as objective= of WGANGP, or use wgan_gp.train",
+            )
         self.generator = generator
         self.critic = critic
         self.config = config
@@ -194,7 +198,10 @@ class WGANGP(CheckedModel):
             "name": self.name,
             "generator": serialize(self.generator),
             "critic": serialize(self.critic),
-            "config": self.config.to_dict(),
+            # The objective is not saved, and a configuration that names one would need it.
+            "config": dataclasses.replace(
+                self.config, objective=None, objective_sha256=None
+            ).to_dict(),
             "classes": self.classes,
             "conditions": None if self.conditions is None else self.conditions.to_dict(),
         }

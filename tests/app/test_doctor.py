@@ -20,6 +20,7 @@ from wgan_gp.app import connection
 from wgan_gp.app.doctor import cloud_checks, doctor, jax_checks
 from wgan_gp.app.doctor import machine_checks as checks
 from wgan_gp.app.doctor.finding import Finding, not_checked, ok, problem
+from wgan_gp.app.user_code import loading
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
@@ -339,8 +340,14 @@ def failing(error, *names):
     return types.SimpleNamespace(**{**given, **dict.fromkeys(names, fail)})
 
 
-def test_data_of_the_user_need_no_path():
-    for dataset, is_problem in (("digits", False), ("my.py", False), ("mnist", True)):
+def test_data_of_the_user_need_no_path(monkeypatch):
+    monkeypatch.setattr(loading, "registered_names", lambda setting: ["registered"])
+    for dataset, is_problem in (
+        ("digits", False),
+        ("my.py", False),
+        ("registered", False),
+        ("mnist", True),
+    ):
         config = Config(dataset=dataset, tpu="x", model_dir="gs://b/run")
         found = doctor._machine_checks(config)["paths"]()
         assert (found.status == Finding.PROBLEM) == is_problem
@@ -356,14 +363,20 @@ def test_all_buckets_of_the_flags_are_checked():
 def test_the_probe_of_a_bucket_leaves_nothing():
     folder = "ram://doctor/run"
     tf.io.gfile.makedirs(folder)
-    expect(cloud_checks.check_bucket_write(folder, tf.io.gfile), Finding.OK, "written and read")
+    expect(
+        cloud_checks.check_bucket_write("model_dir", folder, tf.io.gfile),
+        Finding.OK,
+        "written and read",
+    )
     assert tf.io.gfile.listdir(folder) == []
     denied = tf.errors.PermissionDeniedError(None, None, DENIED)
-    finding = cloud_checks.check_bucket_write("gs://b/run", failing(denied, "GFile"))
+    finding = cloud_checks.check_bucket_write("model_dir", "gs://b/run", failing(denied, "GFile"))
     text = "--model_dir=gs://b/run cannot be written: robot@p.iam.gserviceaccount.com lacks the "
     expect(finding, Finding.PROBLEM, text)
-    finding = cloud_checks.check_bucket_write(folder, failing(OSError("no"), "remove"))
+    finding = cloud_checks.check_bucket_write("model_dir", folder, failing(OSError("no"), "remove"))
     expect(finding, Finding.PROBLEM, "cannot be deleted (no)")
+    finding = cloud_checks.check_bucket_write("data_cache", folder, tf.io.gfile)
+    expect(finding, Finding.OK, "--data_cache=ram://doctor/run can be written and read")
 
 
 def test_a_probe_that_cannot_be_read_is_removed():
@@ -376,7 +389,11 @@ def test_a_probe_that_cannot_be_read_is_removed():
         return tf.io.gfile.GFile(path, mode)
 
     files = types.SimpleNamespace(GFile=open_file, remove=tf.io.gfile.remove)
-    expect(cloud_checks.check_bucket_write(folder, files), Finding.PROBLEM, "cannot be read (no)")
+    expect(
+        cloud_checks.check_bucket_write("model_dir", folder, files),
+        Finding.PROBLEM,
+        "cannot be read (no)",
+    )
     assert tf.io.gfile.listdir(folder) == []
 
 
@@ -445,6 +462,9 @@ def test_a_check_that_fails_is_not_an_error_of_the_program():
 def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(checks, "inspect_tensorflow", lambda: CPU)
     monkeypatch.setattr(jax_checks, "inspect_jax", lambda platforms: CPU_OF_JAX)
+    available = types.SimpleNamespace(available=2**36, free=2**40)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: available)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: available)
     assert call_main("--mode=doctor", f"--model_dir={tmp_path / 'run'}") == 0
     printed = re.findall(r"^(?:OK|problem|not checked) +([^:]+):", capsys.readouterr().out, re.M)
     assert printed == [
@@ -501,7 +521,7 @@ def test_the_program_works_without_tensorflow(program, error, tmp_path):
         env={**os.environ, "PYTHONPATH": str(tmp_path), "GCE_METADATA_HOST": "127.0.0.1:9"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (2, "")
     lines = done.stdout.splitlines()

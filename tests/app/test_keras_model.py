@@ -10,6 +10,7 @@ import pandas
 import pytest
 import tensorflow as tf
 
+import losses
 import wgan_gp
 from tests.helpers.runs import strategy_over
 from wgan_gp.data.feed.fit_data import class_labels
@@ -148,7 +149,6 @@ def test_labels_reach_a_conditional_generator_and_critic():
         {"augment": "ada"},
         {"pack": 4},
         {"random_flips": True},
-        {"objective": "losses.py:Mine"},
         {"precision": "mixed_bfloat16"},
     ],
 )
@@ -172,6 +172,26 @@ def test_a_batch_that_is_not_finite_is_an_error_at_the_end_of_its_epoch():
             fit(make_model(), points, epochs=3, callbacks=callbacks)
     held_out = {"validation_data": points}
     assert np.isnan(fit(make_model(), **held_out)["val_critic/loss"]).all()
+
+
+@pytest.mark.usefixtures("untraced")
+def test_a_callback_list_of_a_model_keeps_it():
+    """Keras gives the callbacks of a list their model when it creates the list."""
+    model = make_model()
+    stop = tf.keras.callbacks.TerminateOnNaN()
+    bad = np.where(np.arange(len(POINTS))[:, None] == 0, np.nan, POINTS)
+    batches = tf.data.Dataset.from_tensors(bad)
+    callbacks = tf.keras.callbacks.CallbackList([stop], add_history=True, model=model)
+    fit(model, batches, epochs=2, callbacks=callbacks)
+    assert model.stop_training
+
+
+def test_the_objective_of_a_configuration_is_passed_as_an_object(tmp_path):
+    config = dataclasses.replace(CONFIG, objective="python")
+    with pytest.raises(wgan_gp.UserError, match=r"objective=python .* — pass the object as obje"):
+        WGANGP(generator(), critic(), config)
+    model = WGANGP(generator(), critic(), config, objective=losses.GanObjective())
+    assert WGANGP.from_config(model.get_config()).config == CONFIG
 
 
 @pytest.mark.usefixtures("untraced")

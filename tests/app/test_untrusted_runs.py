@@ -113,6 +113,15 @@ def test_a_planted_setting_has_no_effect(run, name):
     assert before.model_dir == str(run)
 
 
+def test_code_that_a_mode_does_not_need_may_have_moved(run):
+    plant(run, dataset="data.py", dataset_sha256="0" * 64)
+    for given in ({}, {"dataset": "/moved/data.py"}):
+        assert saved_run.find_run(str(run), given, LIBRARY).config.dataset.endswith("data.py")
+    for given in ({"dataset": "swiss_roll"}, {"dataset": "/moved/data.py:other"}):
+        with pytest.raises(UserError, match=r"a different configuration .--dataset: data.py -> "):
+            saved_run.find_run(str(run), given, LIBRARY)
+
+
 def test_a_setting_that_describes_the_run_is_taken(run):
     plant(run, evaluate_samples=33, feature_extractor="none", sampling_statistics="batch")
     config = saved_run.find_run(str(run), {}, LIBRARY).config

@@ -1,6 +1,7 @@
 """Tests of tables in files and DataFrames, which pandas and other programs wrote."""
 
 import csv
+import dataclasses
 import gzip
 
 import numpy as np
@@ -229,6 +230,8 @@ def test_the_first_line_says_what_was_understood(tmp_path, capsys):
         (["#color,size", "#ff0000,1.5", "#00ff00,3"], ("color", "size"), ["#ff0000", "1.5"]),
         (["# color,size", "red,6", "blue,3"], ("color", "size"), ["red", "6"]),
         (["#job,city", "nurse,Rome", "clerk,Oslo"], ("job", "city"), ["nurse", "Rome"]),
+        (["#job,city,", "nurse,Rome,", "clerk,Oslo,"], ("job", "city", ""), ["nurse", "Rome", ""]),
+        (["#id,NA", "nurse,Rome", "clerk,Oslo"], ("id", "NA"), ["nurse", "Rome"]),
         (["#job,city", "job,age", "nurse,30"], ("job", "age"), ["nurse", "30"]),
         (["# by me, 2020", "name,age", "Al,30"], ("name", "age"), ["Al", "30"]),
         (["#version,2", "name,age", "Al,30", "Bo,40"], ("name", "age"), ["Al", "30"]),
@@ -251,6 +254,42 @@ def test_columns_that_are_not_used_may_have_thousands(tmp_path):
     content = "x\tid\n1\t1,234\n2\t5,678\n"
     data = read(tmp_path / "x.tsv", content, drop_columns="id")
     assert data.examples.tolist() == [[1], [2]]
+    assert not any("decimal" in note for note in data.notes)
+
+
+@pytest.mark.parametrize("last", ["2,345", "0.5"])
+def test_columns_that_are_not_used_do_not_determine_the_decimal_mark(tmp_path, last):
+    content = "x\tid\n" + "1\t1,234\n" * 200 + f"{last}\t1,234\n"
+    if last == "0.5":
+        assert read(tmp_path / "x.tsv", content, drop_columns="id").examples[-1] == 0.5
+    else:
+        with pytest.raises(UserError, match="'2,345' in x has separators of thousands"):
+            read(tmp_path / "x.tsv", content, drop_columns="id")
+
+
+def test_labels_with_thousands_are_refused(tmp_path):
+    content = "x\tlabel\n1\t1,000\n2\t2,000\n3\t1\n"
+    with pytest.raises(UserError, match="the commas of numbers in label, such as 1,234, may be"):
+        read(tmp_path / "x.tsv", content)
+
+
+@pytest.mark.parametrize(
+    ("content", "types", "first"),
+    [
+        ("x\ty\n" + "1,234\ta\n" * 200 + "0,5\tb\n", ["float64", "str"], 1.234),
+        ("x\ty\n" + "1,234\ta\n" * 200 + "5,678\tb\n", ["str", "str"], "1,234"),
+        ("x\ty\n" + "1,234\t0,5\n" * 20, ["float64", "float64"], 1.234),
+        ("x;y\n" + "1,234;a\n" * 20, ["float64", "str"], 1.234),
+        ("x\tid\n" + "1\t1,234\n" * 200 + "2,345\t1,234\n", ["str", "str"], "1"),
+    ],
+)
+def test_commas_of_typed_tables_are_decimal_marks_if_numbers_show_it(
+    tmp_path, content, types, first
+):
+    (tmp_path / "x.tsv").write_text(content)
+    frame, _ = tables.open_frame(f"{tmp_path}/x.tsv", "data")
+    assert [str(dtype).replace("object", "str") for dtype in frame.dtypes] == types
+    assert frame.iloc[0, 0] == first
 
 
 @pytest.mark.parametrize("drop", [True, False])
@@ -262,8 +301,9 @@ def test_an_index_with_a_name_is_noted(tmp_path, drop):
     names = ("height",) if drop else ("radius", "height")
     assert from_file.names == from_python.names == names
     assert from_file.notes == from_python.notes == ("without the index radius",)
-    _, notes = tables.open_frame(f"{tmp_path}/x.parquet", "data")
-    assert notes == from_file.notes
+    if drop:
+        with pytest.raises(UserError, match=r"'radius' is the index of .*, not a column.*reset_i"):
+            read(tmp_path / "x.parquet", label_column="radius")
     FRAME.to_parquet(tmp_path / "x.parquet")
     assert read(tmp_path / "x.parquet").notes == ()
 
@@ -293,6 +333,31 @@ def test_labels_have_the_type_of_those_of_the_frame(labels, name):
     assert len(examples) == 4
     found = data.as_given(examples, numbers, None).iloc[:, 1]
     assert found.dtype == labels.dtype and found.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        ([True, True], ("False", "True"), ["False", True]),
+        (pandas.array([1, 1], "Int64"), ("1", "2"), [1, "2"]),
+        (pandas.Categorical(["a", "a"]), ("a", "b"), ["a", "b"]),
+    ],
+)
+def test_classes_that_resumed_data_lack_have_their_names(labels, classes, expected):
+    frame = pandas.DataFrame({"x": [0.5, 1.5], "label": labels})
+    data = find_dataset(
+        DataSettings(dataset="python"), conditioning="projection", function=lambda split: frame
+    )
+    data.use_recorded(dataclasses.replace(data.spec, classes=2, class_names=classes))
+    numbers = np.array([0, 1])
+    assert data.as_given(np.zeros([2, 1]), numbers, None)["label"].tolist() == expected
+
+
+def test_bytes_after_a_byte_order_mark_of_utf_8_are_utf_8(tmp_path):
+    with pytest.raises(UserError, match="is not a text file"):
+        read(tmp_path / "x.csv", b"\xef\xbb\xbfa\xe9,b\n1,2\n")
+    with pytest.raises(ValueError, match="it is not a text"):
+        text_tables.decode_text(b"\xef\xbb\xbfa\xe9,b\n1,2\n")
 
 
 def test_held_out_rows_may_be_constant(tmp_path):

@@ -1,5 +1,6 @@
 """Typed tables: texts, dates and missing values as examples, and samples of the same types."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -49,7 +50,7 @@ _FRAMES = pandas_of.data_frames(
         _column("integer", st.integers(-(2**63), 2**63 - 1), np.int64),
         _column("unsigned", st.integers(0, 2**64 - 1), np.uint64),
         _column("few", st.integers(0, 3), np.int8),
-        _column("real", st.floats(allow_infinity=False), float),
+        _column("real", st.floats(allow_infinity=False, allow_subnormal=False), float),
         _column("single", st.floats(allow_infinity=False, width=32), np.float32),
         _column("price", st.none() | st.integers(-(10**6), 10**6).map(lambda k: k / 100), float),
         _column("boolean", st.booleans(), bool),
@@ -78,7 +79,8 @@ _PRICES = [f"{price:,.2f}" for price in np.linspace(900, 9000, 40)]
     [
         ([*map(str, range(20, 60)), "-"], "contains numbers, but '-' is none — correct it, leave"),
         ([f"1{n},5" for n in range(40)] + ["k.A."], "contains numbers, but 'k.A.' is none"),
-        (_PRICES, "contains numbers in another form, such as '900.00'"),
+        (_PRICES, "contains numbers in another form, such as '1,107.69'"),
+        (["1,234", "999", "5,678"], "contains numbers in another form, such as '1,234'"),
         ([f"{n},5 %" for n in range(40)], "contains numbers in another form, such as '0,5 %'"),
         ([f"{n}.5 EUR" for n in range(40)], "contains numbers in another form, such as '0.5 EUR'"),
         ([f"{n % 28 + 1:02d}.12.20" for n in range(40)], "contains dates of several formats, or"),
@@ -892,6 +894,66 @@ def test_long_identifiers_stay_different(tmp_path):
     flags = {"dataset": "array", "column_types": "auto", "data_dir": f"{tmp_path}/a.csv"}
     table = find_dataset(Config(**flags)).table
     assert table.encoders[0].values == tuple(str(10**24 + n) for n in range(3))
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({"columns": {"age": "real"}}, "'age'"),
+        ({"columns": {"job": "ordered"}}, "'job'"),
+        ({"columns": {"job": ["pilot", "nurse", "clerk"], "debt": "real"}}, "'job', 'debt'"),
+        ({"constraints": [{"at_most": ["age", "oldest"]}]}, "'age and oldest'"),
+    ],
+)
+def test_types_cannot_change_after_the_beginning_of_a_run(tmp_path, content, named):
+    types, path = tmp_path / "types.json", tmp_path / "a.csv"
+    people(60).assign(oldest=lambda frame: frame["age"] + 5).to_csv(path, index=False)
+    flags = SETTINGS | {"data_dir": str(path)}
+    spec = find_dataset(Config(**flags)).spec
+    types.write_text(json.dumps(content))
+    dataset = find_dataset(Config(**flags | {"column_types": str(types)}))
+    with pytest.raises(UserError, match=f"constraints to {named} that the run did not have"):
+        dataset.use_recorded(spec)
+
+
+def test_types_that_a_run_had_at_its_beginning_can_be_given_again(tmp_path):
+    content = {
+        "columns": {"debt": "real", "job": ["nurse", "clerk", "pilot"]},
+        "constraints": [{"at_most": ["age", "oldest"]}],
+    }
+    types, path = tmp_path / "types.json", tmp_path / "a.csv"
+    types.write_text(json.dumps(content))
+    people(60).assign(oldest=lambda frame: frame["age"] + 5).to_csv(path, index=False)
+    config = Config(**SETTINGS | {"data_dir": str(path), "column_types": str(types)})
+    spec = find_dataset(config).spec
+    dataset = find_dataset(config)
+    dataset.use_recorded(dataclasses.replace(spec, table=saved(spec.table)))
+    assert dataset.table == saved(spec.table)
+
+
+def test_a_number_that_other_rows_lack_is_one_line(tmp_path):
+    """The column is missing in the data of a resumed run, or in held-out data."""
+    people(60).to_csv(tmp_path / "a.csv", index=False)
+    people(60).drop(columns="age").to_csv(tmp_path / "b.csv", index=False)
+    spec = find_dataset(Config(**SETTINGS, data_dir=f"{tmp_path}/a.csv")).spec
+    others = find_dataset(Config(**SETTINGS, data_dir=f"{tmp_path}/b.csv"))
+    with pytest.raises(
+        UserError, match=r"b\.csv lacks the column 'age' — give the columns age, job"
+    ):
+        others.use_recorded(spec)
+
+
+def test_the_index_of_a_typed_table_is_noted(tmp_path):
+    frame = people(60).set_index("age")
+    frame.to_parquet(tmp_path / "a.parquet")
+    flags = SETTINGS | {"data_dir": f"{tmp_path}/a.parquet"}
+    from_file = find_dataset(Config(**flags))
+    python = Config(dataset="python", column_types="auto")
+    from_python = find_dataset(python, function=lambda: frame)
+    for dataset in (from_file, from_python):
+        assert "without the index age" in dataset.describe(2)
+    with pytest.raises(UserError, match=r"--drop_columns=age: 'age' is the index of .*reset_index"):
+        find_dataset(Config(**flags, drop_columns="age"))
 
 
 def test_a_record_has_the_number_of_rows(path, tmp_path):

@@ -145,6 +145,8 @@ def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, 
         )
         found = wgan_gp.load(str(folder), model="unet")
         np.testing.assert_array_equal(found.sample(23), expected)
+    with pytest.raises(UserError, match="names an object, but the functions generator of a file"):
+        wgan_gp.load(str(folder), model=f"{name}:Small")
     with pytest.raises(UserError, match="--model=unet cannot be imported"):
         wgan_gp.load(str(folder), model="unet")
     with pytest.raises(

@@ -304,6 +304,32 @@ def test_batches_of_unknown_size_are_compared_when_they_are_known(count):
         trace(few, FAKE)
 
 
+def test_values_for_a_batch_of_unknown_size_are_one_for_each_example():
+    unknown = [tf.TensorSpec([None, 5]), tf.TensorSpec([None])]
+
+    @functools.partial(tf.function, input_signature=unknown)
+    def points(real, alpha):
+        return losses.interpolate(real, real, alpha)
+
+    @functools.partial(tf.function, input_signature=unknown)
+    def scores(real, values):
+        return losses.score(lambda x: values, real)
+
+    for function, name in ((points, "alpha"), (scores, "scores")):
+        assert function(REAL, DRAWN["alpha"]).shape[0] == len(REAL)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name} must have shape"):
+            function(REAL, DRAWN["alpha"][:1])
+
+
+def test_points_of_unknown_rank_are_named():
+    @functools.partial(tf.function, input_signature=[tf.TensorSpec(None)])
+    def norm(points):
+        return losses.gradient_norm(lambda x: tf.ensure_shape(x, [32, 5])[:, 0], points)
+
+    with pytest.raises(ValueError, match=r"points has a shape of unknown rank: set it with"):
+        norm(REAL)
+
+
 def test_a_decaying_weight_has_the_precision_of_the_penalty():
     wide = losses.GanObjective(penalty_weight_end=0.1, penalty_decay_steps=10)
     real, fake = (tf.cast(each, tf.float64) for each in (REAL, FAKE))
@@ -317,10 +343,12 @@ def test_a_decaying_weight_has_the_precision_of_the_penalty():
 
 
 @pytest.mark.parametrize("weight", [np.float32(3), np.int64(3), np.float64(3)])
-def test_weights_may_be_numbers_of_numpy(weight):
+def test_settings_may_be_numbers_of_numpy(weight):
     found = losses.GanObjective(penalty="r1,r2", penalty_weight=weight)
     expected = losses.GanObjective(penalty="r1,r2", penalty_weight=3.0)
     assert found.penalties == expected.penalties
+    assert losses.GanObjective(penalty_target=weight, drift_weight=weight).drift_weight == 3
+    assert losses.GanObjective(penalty_interval=np.int32(4)).penalty_interval == 4
 
 
 @pytest.mark.parametrize("dtype", [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64])

@@ -101,7 +101,7 @@ def load(
       folder: The folder.
       library: The packages of networks and losses.
       model: The network of the user, if the generator is one.
-      seed: The seed of the samples. Default: that of the run.
+      seed: The seed of the samples. Default: that of the export.
 
     Raises:
       UserError: If the folder contains no generator, a file is damaged, or `model` is missing.

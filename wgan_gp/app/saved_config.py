@@ -55,8 +55,13 @@ class SavedConfig:
         given = self.given
         if "model" in given and self.content.get("generator_model") == self.content.get("model"):
             given = {"generator_model": given["model"], **given}  # the file may have been moved
-        # The hashes of code that the command line names are those of its files.
-        hashes = {f"{name}_sha256": None for name in CODE_SETTINGS if name in given}
+        # A name that is none of code has no hash. That of a file which is loaded is recorded later,
+        # and a file that the mode does not need is taken for that of the run.
+        hashes = {
+            f"{name}_sha256": None
+            for name in CODE_SETTINGS
+            if name in given and not loading.is_reference(str(given[name]))
+        }
         given = {**hashes, **given}
         return Config.from_dict(
             {**self._of_run, "model_dir": self.path, **given}, origin=self.origin

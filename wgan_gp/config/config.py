@@ -242,6 +242,11 @@ class Config(
 
     def check_replicas(self, replicas: int) -> None:
         """Raises UserError unless the batch sizes and flags fit the number of replicas."""
+
+        def remedy(of_training: str) -> str:
+            is_trained = self.mode in SAVED_RUN_MODES
+            return "use fewer devices, such as the CPU" if is_trained else of_training
+
         if replicas > 1 and self.jit_compile == "on" and self.runtime != "pjrt":
             raise UserError(
                 f"--jit_compile=on cannot compile across {replicas} replicas", "omit it"
@@ -254,14 +259,15 @@ class Config(
                 below, above = value // replicas * replicas, -(-value // replicas) * replicas
                 near = f"{below} or {above}" if below else f"{above}"
                 raise UserError(
-                    f"--{name}={value} does not divide over {replicas} replicas", f"use {near}"
+                    f"--{name}={value} does not divide over {replicas} replicas",
+                    remedy(f"use {near}"),
                 )
             parts = replicas * self.accumulate
             if value % parts:
                 raise UserError(
                     f"--accumulate={self.accumulate} does not divide the {value // replicas} "
                     f"examples that each replica has of --{name}={value}",
-                    f"use a multiple of {parts}",
+                    remedy(f"use a multiple of {parts}"),
                 )
             group = self.group_size
             if value // parts % group:
@@ -270,7 +276,7 @@ class Config(
                 raise UserError(
                     f"--{flag}={group} does not divide the {value // parts} examples "
                     f"that each {kind} has of --{name}={value}",
-                    f"use a multiple of {parts * group}",
+                    remedy(f"use a multiple of {parts * group}"),
                 )
 
     def differences(self, saved: dict[str, Any]) -> list[str]:

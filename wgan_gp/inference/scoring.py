@@ -37,7 +37,7 @@ class Scorer:
     """Scores examples with the networks of a run, in inference mode, on all replicas.
 
     The scores of an example do not depend on the other examples or the number of replicas, except
-    for rounding.
+    for rounding, or if the critic compares the examples of a batch, as with --minibatch_stddev.
 
     Args:
       settings: The number of latent vectors from which the search starts, 0 for no search, and of

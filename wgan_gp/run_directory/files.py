@@ -193,7 +193,7 @@ def new_folder(path: str) -> Iterator[str]:
     """Yields a folder whose files are moved to `path` when the context ends without an error.
 
     It is inside `path`, because only there is the file system sure to be the same. After an error,
-    `path` is as it was before.
+    `path` has no new files, but files of the same names may have been replaced.
     """
     inside = posixpath.join(path, _INCOMPLETE)
     existed = tf.io.gfile.isdir(path)
@@ -217,7 +217,7 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 def is_inside(folder: str, path: str) -> bool:
-    """Returns True if a path is in a folder, also after symbolic links."""
+    """Returns True if a path is in a folder, on this machine also after symbolic links."""
     local, root = local_path(path), local_path(folder)
     if local is None or root is None:
         return path.startswith(f"{folder.rstrip('/')}/")

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import OptimizationSettings
-from ..errors import NotFiniteError, UserError
+from ..errors import NotFiniteError
 from ..runtime.signals import StopRequest
 from .checkpointing import Checkpoints
 from .hooks import Hook, LoopResult
@@ -144,7 +144,7 @@ class Trainer:
             for hook in reversed(self._hooks):
                 try:
                     hook.close()
-                except (UserError, tf.errors.OpError, OSError) as error:
+                except Exception as error:
                     errors.append(error)
             if errors and not failing:
                 raise errors[0]

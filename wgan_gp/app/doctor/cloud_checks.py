@@ -96,14 +96,15 @@ def check_bucket_read(flag: str, path: str, files: Any) -> Finding:
     return ok("bucket", f"{what} can be read")
 
 
-def check_bucket_write(path: str, files: Any) -> Finding:
+def check_bucket_write(flag: str, path: str, files: Any) -> Finding:
     """Checks that an object can be written to a folder, read and removed.
 
     Args:
+      flag: The name of the flag that names the folder, without dashes.
       path: The gs:// path of the folder.
       files: tf.io.gfile, or an object with its functions.
     """
-    what, content = f"--model_dir={path}", uuid.uuid4().hex
+    what, content = f"--{flag}={path}", uuid.uuid4().hex
     probe = posixpath.join(path, f".doctor-{content}")
     done = "written"
     try:

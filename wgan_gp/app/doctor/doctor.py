@@ -61,7 +61,7 @@ def report(findings: Iterable[Finding]) -> int:
 def _machine_checks(config: Config) -> dict[str, _Check]:
     versions = tpu_machine.installed_versions(machine_checks.PACKAGES)
     partial = functools.partial
-    has_no_path = config.dataset in BUILT_IN or loading.is_reference(config.dataset)
+    has_no_path = config.dataset in BUILT_IN or loading.is_user_dataset(config.dataset)
     # TensorFlow collects the parts of a file for gs:// in the folder of temporary files.
     on_disk = tempfile.gettempdir() if "://" in config.run_directory else config.run_directory
     return {
@@ -183,9 +183,10 @@ def _check_buckets(config: Config, tensorflow: TensorFlow) -> list[Finding]:
     import tensorflow as tf  # noqa: PLC0415
 
     findings = []
-    for path in (config.run_directory, config.data_cache or ""):
+    written = {"model_dir": config.run_directory, "data_cache": config.data_cache or ""}
+    for flag, path in written.items():
         if path.startswith("gs://"):
-            findings.append(cloud_checks.check_bucket_write(path, tf.io.gfile))
+            findings.append(cloud_checks.check_bucket_write(flag, path, tf.io.gfile))
     for flag in ("data_dir", "test_data_dir"):
         path = getattr(config, flag) or ""
         if path.startswith("gs://"):

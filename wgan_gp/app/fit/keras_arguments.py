@@ -51,8 +51,8 @@ def require_end(method: str, batches: tf.data.Dataset, steps: str, given: Any) -
         raise UserError(f"the data of {method} are endless", f"pass {steps}")
 
 
-def usable_callbacks(callbacks: Any) -> Any:
-    """Returns the callbacks, with a TerminateOnNaN that looks at all terms.
+def usable_callbacks(callbacks: Any, model: tf.keras.Model) -> Any:
+    """Returns the callbacks of a model, with a TerminateOnNaN that looks at all terms.
 
     Without one, an epoch with NaN ends `fit`; see `_StopOnNaN`.
 
@@ -60,7 +60,8 @@ def usable_callbacks(callbacks: Any) -> Any:
       UserError: If one of them is in REFUSED_CALLBACKS.
     """
     if isinstance(callbacks, tf.keras.callbacks.CallbackList):
-        callbacks.callbacks = usable_callbacks(callbacks.callbacks)
+        callbacks.callbacks = usable_callbacks(callbacks.callbacks, model)
+        callbacks.set_model(model)  # also of the new ones
         return callbacks
     given = [] if callbacks is None else callbacks
     given = list(given) if isinstance(given, (list, tuple)) else [given]
@@ -105,8 +106,8 @@ def both_optimizers(given: tuple[Any, Any], defaults: tuple[Any, Any]) -> tuple[
 class _StopOnNaN(tf.keras.callbacks.Callback):
     """Raises an error after an epoch in which a term was not finite.
 
-    The moments of the optimizers are then not finite, so that the networks cannot be trained
-    further, although the terms of the next epochs may be finite; see `GuardedUpdates`.
+    With the optimizers of the configuration, no later update changes the networks then, although
+    the terms of the next epochs may be finite; see `GuardedUpdates`.
 
     Raises:
       NotFiniteError: After such an epoch.

@@ -67,7 +67,7 @@ class CheckedModel(NoSymbolicBuild, tf.keras.Model):
         """
         self._require_compile("fit")
         kwargs = refuse("fit", kwargs)
-        callbacks = usable_callbacks(callbacks)
+        callbacks = usable_callbacks(callbacks, self)
         if validation_split and validation_data is None:
             (x, y), validation_data = split(x, y, validation_split)
         train = self._batches(x, y, self.config.n_critic, shuffle=shuffle)

@@ -20,6 +20,7 @@ from ..resolve import kinds_of_metrics, resolve
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config) if has_flag(field)}
 _OF_SWEEP = ("mode", "model_dir", "sweep", "sweep_parallel")  # flags of the sweep, not of its runs
+_OF_DATA = ("holdout", "image_size")  # settings of the data whose defaults depend on networks
 _MAX_RUNS = 1000
 
 
@@ -227,7 +228,10 @@ def _check_names(varied: Sequence[str], fixed: Mapping[str, Any]) -> None:
         problem, remedy = None, 'move it to "flags"'
         if affects is None:
             problem, remedy = "is not a flag", "train.py --help lists them"
-        elif name in (*_OF_SWEEP, "stop_step", "stop_early") or (name in varied and name == "seed"):
+        elif name == "stop_early":
+            problem = "would end runs of a candidate at different iterations"
+            remedy = 'omit it; "rungs" end candidates early'
+        elif name in (*_OF_SWEEP, "stop_step") or (name in varied and name == "seed"):
             problem, remedy = "is set by the sweep itself", 'omit it, or give "rungs" or "seeds"'
         elif name in varied and affects == "data":
             problem = "cannot vary, because metrics are comparable only for the same data"
@@ -288,14 +292,27 @@ def _check_rungs(rungs: Sequence[int], factor: int, config: Config) -> None:
 def _check_networks_and_data(sweep: Sweep, models: Registry) -> None:
     """Raises UserError if a run does not fit its data, or the data has no such metric."""
     datasets: dict[str, Dataset] = {}  # a sweep has one dataset, with or without its labels
+    of_first: dict[str, Any] = {}  # the settings of the data that depend on others
     for candidate in sweep.candidates:
         run, config = candidate.runs[0], candidate.runs[0].config
         known = config.dataset in BUILT_IN or config.dataset in FILE_DATASETS
         if not known or {config.model, config.generator_model} - {None, *models}:
             continue
         with naming(f"run {run.name}"):
-            _, dataset = resolve(config, models, dataset=datasets.get(config.conditioning))
+            resolved, dataset = resolve(config, models, dataset=datasets.get(config.conditioning))
+        given = {name: getattr(config, name) for name in _OF_DATA}
+        if any(getattr(dataset.settings, name) != value for name, value in given.items()):
+            dataset = dataset.with_settings(**given)  # the next candidate may have other defaults
         datasets[config.conditioning] = dataset
+        of_first = of_first or {name: getattr(resolved, name) for name in _OF_DATA}
+        for name, value in of_first.items():
+            if getattr(resolved, name) != value:
+                raise UserError(
+                    f"run {run.name} would have --{name}={as_text(getattr(resolved, name))}, but "
+                    f"the first one has {as_text(value)}, and metrics are comparable only for the "
+                    "same data",
+                    f'add "{name}" to "flags"',
+                )
         kinds = kinds_of_metrics(config, len(dataset.spec.example_shape))
         usable = usable_metrics(kinds)
         if sweep.rank_by in RANKING and sweep.rank_by not in usable:

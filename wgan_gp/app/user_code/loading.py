@@ -138,14 +138,7 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
             needed = ("generator", "critic") if setting == "model" else ("generator",)
             if setting == "model" and config.generator_model not in (None, config.model):
                 needed = ("critic",)
-            if codes[setting].name is not None:
-                raise UserError(
-                    f"--{setting}={codes[setting].reference} names an object, but the functions "
-                    f"{' and '.join(needed)} of a file are used",
-                    "omit the colon and the name",
-                )
-            for name in needed:
-                codes[setting].get(name)
+            _check_networks(codes[setting], needed)
             networks[codes[setting].reference] = codes[setting].module
             flags[codes[setting].reference] = setting
     return UserCode(
@@ -155,6 +148,18 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
         sha256={setting: code.sha256 for setting, code in codes.items()},
         flags=flags,
     )
+
+
+def _check_networks(code: LoadedCode, needed: tuple[str, ...]) -> None:
+    """Raises UserError if networks lack a function, or are given with the name of an object."""
+    if code.name is not None:
+        raise UserError(
+            f"--{code.flag}={code.reference} names an object, but the functions "
+            f"{' and '.join(needed)} of a file are used",
+            "omit the colon and the name",
+        )
+    for name in needed:
+        code.get(name)
 
 
 def from_objects(
@@ -236,11 +241,14 @@ def is_user_code(setting: str, value: str | None, models: Registry) -> bool:
     if setting == "objective" or value == PYTHON:
         return True
     if setting == "dataset":
-        if value in (*BUILT_IN, *FILE_DATASETS):
-            return False
-    elif value in models:
-        return False
-    return is_reference(value) or value in registered_names(setting)
+        return is_user_dataset(value)
+    return value not in models and (is_reference(value) or value in registered_names(setting))
+
+
+def is_user_dataset(value: str) -> bool:
+    """Returns True if a value of --dataset names code that is not a part of this project."""
+    is_known = value in (*BUILT_IN, *FILE_DATASETS)
+    return not is_known and (is_reference(value) or value in registered_names("dataset"))
 
 
 def _load(setting: str, value: str | None, models: Registry) -> LoadedCode | None:
@@ -327,15 +335,17 @@ def load_code(flag: str, reference: str) -> LoadedCode:
 
 
 def load_network(reference: str) -> LoadedCode:
-    """Imports the networks that a value of --model names: a file, a module or an entry point.
+    """Imports the generator that a value of --model names: a file, a module or an entry point.
 
     Raises:
-      UserError: See `load_code`.
+      UserError: See `load_code` and `LoadedCode.get`.
     """
     found = None
     if not is_reference(reference):
         found = load_entry_point("model", GROUPS["model"], reference)
-    return found or load_code("model", reference)
+    found = found or load_code("model", reference)
+    _check_networks(found, ("generator",))
+    return found
 
 
 def load_entry_point(flag: str, group: str, name: str) -> LoadedCode | None:

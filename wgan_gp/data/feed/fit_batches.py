@@ -13,7 +13,7 @@ from ...errors import UserError
 from ..scaling.conditions import Conditions
 from ..spec import DataSpec
 from .fit_data import as_array, as_dataset, check_examples, class_labels
-from .pipeline_errors import check
+from .pipeline_errors import checked_labels
 
 _PREDICTED = 32  # examples in a batch of predict by default, as in Keras
 
@@ -60,25 +60,13 @@ def fit_batches(
         raise UserError(needed, "pass them as y")
     batches = form_batches(examples, settings.batch_size, parts=parts, replicas=replicas)
     if spec.classes and as_dataset(x) is not None:
-        batches = batches.map(lambda examples, labels: (examples, _checked(labels, spec.classes)))
+        remedy = f"give an integer from 0 to {spec.classes - 1} for each example"
+
+        def with_checked(examples: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return examples, checked_labels(labels, spec.classes, "x yields", remedy)
+
+        batches = batches.map(with_checked)
     return batches
-
-
-def _checked(labels: tf.Tensor, classes: int) -> tf.Tensor:
-    """Returns the labels of a batch; fails if they are not the numbers of classes."""
-    numbers = tf.cast(labels, tf.float64)
-    low, high = tf.reduce_min(numbers), tf.reduce_max(numbers)
-
-    def make_error(low: int, high: int) -> UserError:
-        return UserError(
-            f"x yields labels from {low} to {high}, or other numbers than integers",
-            f"give an integer from 0 to {classes - 1} for each example",
-        )
-
-    is_valid = (low >= 0) & (high < classes) & tf.reduce_all(numbers == tf.floor(numbers))
-    ends = (tf.cast(tf.floor(each), tf.int64) for each in (low, high))
-    with tf.control_dependencies([check(is_valid, make_error, *ends)]):
-        return tf.identity(labels)
 
 
 def examples_of(

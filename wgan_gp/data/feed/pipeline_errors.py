@@ -37,6 +37,29 @@ def check(
     return tf.debugging.Assert(condition, [report])
 
 
+def checked_labels(labels: tf.Tensor, classes: int, origin: str, remedy: str) -> tf.Tensor:
+    """Returns the labels of a batch; fails if they are not the numbers of classes.
+
+    Args:
+      labels: `[N]`, integers or floating-point numbers.
+      classes: The number of classes.
+      origin: What has the labels, and a verb, for the message.
+      remedy: What the user can do.
+    """
+    numbers = tf.cast(labels, tf.float64)
+    low, high = tf.reduce_min(numbers), tf.reduce_max(numbers)
+    are_whole = tf.reduce_all(numbers == tf.floor(numbers))
+
+    def make_error(low: int, high: int, are_whole: int) -> UserError:
+        found = f"labels from {low} to {high}" if are_whole else "labels that are no whole numbers"
+        return UserError(f"{origin} {found}, but its classes are 0 to {classes - 1}", remedy)
+
+    is_valid = are_whole & (low >= 0) & (high < classes)
+    values = (tf.cast(each, tf.int64) for each in (low, high, are_whole))
+    with tf.control_dependencies([check(is_valid, make_error, *values)]):
+        return tf.identity(labels)
+
+
 def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function for `tf.numpy_function` whose UserError `user_error_of` returns again."""
 

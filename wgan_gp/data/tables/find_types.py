@@ -40,6 +40,7 @@ _NAMES = 50  # more different texts than this, and in most rows, are names
 _REMEDY = "convert it, or leave it out with --drop_columns"
 _AS_CATEGORY = "give the column the type category with --column_types"
 _NUMBER = r"[+-]?(?:0|[1-9]\d*)(?:[.,]\d+)?(?:[eE][+-]?\d+)?"
+_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"
 # Numbers with separators of thousands, a currency or a unit, such as 1.234,50 EUR.
 _GROUPED = r"[+-]?(?:\d{1,3}(?:[.,' ]\d{3})+|\d+)(?:[.,]\d+)?"
 _DATE = r"(?:\d{4}[./-]\d\d?[./-]\d\d?|\d\d?[./-]\d\d?[./-](?:\d{4}|\d\d))(?:[T ].*)?"
@@ -93,6 +94,13 @@ def find_types(
     for refusal in useless.values():
         raise refusal
     return found
+
+
+def is_of_kind(found: ColumnType | None, given: Any) -> bool:
+    """Returns True if a type is of the kind, or has the values in the order, that is given."""
+    if isinstance(given, list):
+        return isinstance(found, OrderedType) and list(found.values or ()) == given
+    return found is not None and found.kind == given
 
 
 class _UselessColumnError(UserError):
@@ -152,10 +160,24 @@ class _Finder:
             return "date"
         texts = self._present.astype(object)  # regular expressions of Python, not of Arrow
         # Texts of a few values may be classes, such as grades from 1 to 5+.
-        if texts.map(lambda value: isinstance(value, str)).all() and texts.nunique() > _FEW:
-            self._check_no_dates(texts)
-            self._check_no_numbers(texts)
+        if texts.map(lambda value: isinstance(value, str)).all():
+            self._check_no_thousands(texts)
+            if texts.nunique() > _FEW:
+                self._check_no_dates(texts)
+                self._check_no_numbers(texts)
         return "category"
+
+    def _check_no_thousands(self, texts: pd.Series) -> None:
+        """Raises UserError if all texts are numbers, of which some are such as 1,234."""
+        with_commas = texts.str.fullmatch(_THOUSANDS)
+        if with_commas.any() and (with_commas | texts.str.fullmatch(_NUMBER)).all():
+            raise self._other_form(texts[with_commas].iloc[0])
+
+    def _other_form(self, text: str) -> UserError:
+        return self._error(
+            f"contains numbers in another form, such as {shorten(repr(text))}",
+            f"write them like 1234.56, or {_AS_CATEGORY}",
+        )
 
     def _check_no_dates(self, texts: pd.Series) -> None:
         """Raises UserError if nearly all texts are dates, but not of one format."""
@@ -181,10 +203,7 @@ class _Finder:
             )
         of_one_form = texts.str.extract(_WITH_UNIT).value_counts().max() / len(texts)
         if of_one_form > _MOSTLY and not (are_numbers & ~texts.str.contains(",")).all():
-            raise self._error(
-                f"contains numbers in another form, such as {shorten(repr(texts.iloc[0]))}",
-                f"write them like 1234.56, or {_AS_CATEGORY}",
-            )
+            raise self._other_form(texts.iloc[0])
 
     def _error(
         self, what: str, remedy: str = _REMEDY, kind: type[UserError] = UserError

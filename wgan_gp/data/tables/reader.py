@@ -15,9 +15,16 @@ from ..holdout import is_held_out
 from ..opened_data import ExampleFormat, OpenedData, StoredData, UnreadData
 from ..sources.listing import check_path
 from ..sources.tables.columns import Columns
-from ..sources.tables.tables import SUFFIXES, column_names, is_table, open_frame
+from ..sources.tables.tables import (
+    SUFFIXES,
+    column_names,
+    is_table,
+    names_of_index,
+    open_frame,
+)
 from ..spec import DataSpec
 from .constraints import Constraint, constraints_of
+from .find_types import is_of_kind
 from .table import Table
 
 if TYPE_CHECKING:
@@ -68,7 +75,8 @@ class TableReader:
     def _use_rows(self, frame: pd.DataFrame, notes: tuple[str, ...]) -> None:
         self._given, self._given_notes = frame, notes
         settings, flag, names = self._settings, self._flag, column_names(frame)
-        columns = Columns.of(names, len(names), flag, settings, required=True)
+        index = names_of_index(frame)
+        columns = Columns.of(names, len(names), flag, settings, required=True, index=index)
         kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
         self._frame = frame.iloc[:, kept]
         self._labels_of_columns = self._frame.columns
@@ -117,6 +125,7 @@ class TableReader:
     def use_spec(self, spec: DataSpec) -> None:
         """Maps rows to features as in the training data, or as at the beginning of the run."""
         assert spec.table is not None, "the training data is a typed table"
+        self._check_given_types(spec.table)
         others = {name for name, dtype in self._frame.dtypes.items() if str(dtype) not in _TEXTS}
         if self._path is not None and spec.table.texts & others:
             # Such as the grades 9 to 12, if "other" is only in the training data.
@@ -124,6 +133,25 @@ class TableReader:
         self._table = spec.table
         # Held-out rows of the same table have much the same range.
         spec.table.warn_of_range(self._frame[self._trained_on], self._flag)
+
+    def _check_given_types(self, table: Table) -> None:
+        """Raises UserError if --column_types gives other types than a table has."""
+        kinds, constraints = self._given_types
+        types = dict(zip(table.names, table.types, strict=True))
+        other = [name for name, kind in kinds.items() if not is_of_kind(types.get(name), kind)]
+        known = {(type(each), each.columns) for each in table.constraints}
+        other += [
+            " and ".join(each.columns)
+            for each in constraints
+            if (type(each), each.columns) not in known
+        ]
+        if other:
+            raise UserError(
+                f"--column_types={self._settings.column_types} gives types or constraints to "
+                f"{shorten(', '.join(map(repr, other)))} that the run did not have at its "
+                "beginning",
+                "give the file of its beginning, or use another --model_dir",
+            )
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)

@@ -257,14 +257,7 @@ class Table:
         Raises:
           UserError: If a column is missing, or has values of another type, or other categories.
         """
-        known = [name for name, _ in self.given]
-        if lacking := [name for name in known if name not in frame]:
-            raise UserError(
-                f"{flag} lacks the column {shorten(lacking[0])!r}",
-                f"give the columns {shorten(', '.join(known), 300)}",
-            )
-        for constraint in self.constraints:
-            frame = constraint.apply(frame, flag)
+        frame = self._with_constraints(frame, flag)
         places = np.random.default_rng(seed).random([len(self.names), len(frame)])
         parts = [np.zeros([len(frame), 0], np.float32)]
         columns_of = zip(self.names, self.types, self.encoders, places, strict=True)
@@ -302,9 +295,11 @@ class Table:
 
         Args:
           frame, flag: See `encode`.
+
+        Raises:
+          UserError: If a column is missing, or has values of another type.
         """
-        for constraint in self.constraints:
-            frame = constraint.apply(frame, flag)
+        frame = self._with_constraints(frame, flag)
         for name, kind, encoder in zip(self.names, self.types, self.encoders, strict=True):
             if not isinstance(encoder, Number):
                 continue
@@ -317,6 +312,22 @@ class Table:
                     f"outside the range of the training data, {low} to {high}, and count as its "
                     "ends"
                 )
+
+    def _with_constraints(self, frame: pd.DataFrame, flag: str) -> pd.DataFrame:
+        """Returns rows with the columns that constraints form; raises UserError if one is missing.
+
+        Args:
+          frame, flag: See `encode`.
+        """
+        known = [name for name, _ in self.given]
+        if lacking := [name for name in known if name not in frame]:
+            raise UserError(
+                f"{flag} lacks the column {shorten(lacking[0])!r}",
+                f"give the columns {shorten(', '.join(known), 300)}",
+            )
+        for constraint in self.constraints:
+            frame = constraint.apply(frame, flag)
+        return frame
 
     def restore(self, examples: np.ndarray) -> pd.DataFrame:
         """Returns rows with the names, types and values of the data.

@@ -88,11 +88,11 @@ class FrameReader(ArrayReader):
         columns = dict(zip(data.names or (), samples.T, strict=True))
         if labels is not None and data.label_name is not None:
             given = self._frame.iloc[:, self._names().index(data.label_name)].dtype
-            # A class that the data of a resumed run lacks has only its name.
-            known = data.label_of_class or {}
-            values = [known.get(name, name) for name in self.class_names or ()]
+            known, names = data.label_of_class or {}, self.class_names or ()
+            values = [known.get(name, name) for name in names]
             drawn = pd.Series([values[label] for label in labels], dtype=object)
-            columns[data.label_name] = drawn.astype(given)
+            # A class that the data of a resumed run lacks has only its name, a text.
+            columns[data.label_name] = drawn.astype(given) if {*names} <= {*known} else drawn
         if conditions is not None:
             columns |= dict(zip(data.condition_names, conditions.T, strict=True))
         return pd.DataFrame(columns)

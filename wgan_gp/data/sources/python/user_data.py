@@ -14,7 +14,7 @@ import tensorflow as tf
 from ....config import DataSettings, DeviceSettings, sides_of
 from ....errors import UserError, explaining
 from ....run_directory.json_files import digest
-from ...feed.pipeline_errors import check
+from ...feed.pipeline_errors import checked_labels
 from ...holdout import is_held_out
 from ...opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
 from ...scaling import pixels
@@ -217,24 +217,14 @@ class StreamedExamples(StreamedData):
                 return examples, known.standardize_tensor(values)
             if not (labels and self._classes):
                 return examples, tf.zeros(tf.shape(examples)[:1], tf.int32)
-            return examples, self._checked(tf.cast(labels[0], tf.int64))
-
-        return batches.map(with_labels)
-
-    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns labels as int32; fails if they are not the numbers of classes."""
-        low, high = tf.reduce_min(labels), tf.reduce_max(labels)
-
-        def make_error(low: int, high: int) -> UserError:
-            return UserError(
-                f"{self._flag} gives labels from {low} to {high}, but its classes are 0 to "
-                f"{self._classes - 1}",
+            origin, remedy = (
+                f"{self._flag} gives",
                 "number the classes from 0, and give --num_classes",
             )
+            checked = checked_labels(labels[0], self._classes, origin, remedy)
+            return examples, tf.cast(checked, tf.int32)
 
-        is_valid = (low >= 0) & (high < self._classes)
-        with tf.control_dependencies([check(is_valid, make_error, low, high)]):
-            return tf.cast(labels, tf.int32)
+        return batches.map(with_labels)
 
 
 def call(function: Callable[..., Any], settings: DataSettings, split: str, flag: str) -> Any:

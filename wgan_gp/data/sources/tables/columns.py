@@ -47,6 +47,7 @@ class Columns:
         flag: str,
         settings: DataSettings,
         required: bool,
+        index: Sequence[str] = (),
     ) -> Columns:
         """Returns the use of columns by their names and the settings; see `open_table`.
 
@@ -56,9 +57,10 @@ class Columns:
           flag: The flag and its value for messages.
           settings: The settings that name columns.
           required: Whether the table must have these columns.
+          index: The names of the index of a DataFrame, whose levels are no columns.
         """
         plain = [str(i + 1) for i in range(width)] if given is None else [n.strip() for n in given]
-        find = _Finder(plain, flag, required)
+        find = _Finder(plain, flag, required, index)
         dropped = find.all("drop_columns", settings.drop_columns)
         conditions = find.all("condition_columns", settings.condition_columns)
         label = find.label(settings.label_column, dropped + conditions)
@@ -70,7 +72,7 @@ class Columns:
                 "has classes or conditions",
             )
         nameless: set[int] = set()
-        notes = []
+        notes = [f"without the index {shorten(name)}" for name in index]
         if given is not None:
             nameless = {i for i, name in enumerate(plain) if _NAMELESS.fullmatch(name)}
         if 0 in nameless and width > 1 and 0 not in (*dropped, *conditions, label):
@@ -112,11 +114,13 @@ class _Finder:
       names: The names of the columns.
       flag: The flag of the table, for messages.
       required: Whether a missing column is an error.
+      index: The names of the index of a DataFrame.
     """
 
     names: list[str]
     flag: str
     required: bool
+    index: Sequence[str]
 
     def all(self, setting: str, value: str | None) -> list[int]:
         """Returns the columns whose names, separated by commas, are the value of a setting."""
@@ -156,6 +160,11 @@ class _Finder:
             return [int(match[1]) - 1]
         if not self.required:
             return []
+        if name in self.index:
+            raise UserError(
+                f"--{setting}={value}: {shorten(name)!r} is the index of {self.flag}, not a column",
+                "make it a column with reset_index() of pandas",
+            )
         raise UserError(
             f"--{setting}={value}: {self.flag} has no column {shorten(name)!r}",
             f"give some of {shorten(', '.join(self.names), 300)}",

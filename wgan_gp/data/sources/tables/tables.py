@@ -89,7 +89,8 @@ def open_table(path: str, flag: str, settings: DataSettings, *, required: bool =
 
 def _check_commas(table: text_tables.TextTable, columns: Columns) -> None:
     """Raises UserError if a column that is used has numbers such as 1,234."""
-    if bad := sorted(table.doubtful & {*columns.features, *columns.conditions}):
+    used = {*columns.features, *columns.conditions, columns.label}
+    if bad := sorted(table.doubtful & used):
         raise UserError(
             f"{table.origin}: the commas of numbers in {columns.names[bad[0]]}, such as 1,234, may "
             "be decimal marks or separate thousands",
@@ -108,15 +109,15 @@ def from_frame(
 ) -> ArrayData:
     """Returns the examples of a DataFrame, whose index is not a feature; see `open_table`."""
     names = column_names(frame)
-    columns = Columns.of(names, len(names), flag, settings, required)
+    columns = Columns.of(names, len(names), flag, settings, required, names_of_index(frame))
     builder = _Builder(columns, flag, lambda index: f"row {index}")
     builder.add(frame)
-    return builder.finish(settings, _notes_of_index(frame))
+    return builder.finish(settings)
 
 
-def _notes_of_index(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Returns a note of the names of the index, such as `set_index` makes from columns."""
-    return tuple(f"without the index {shorten(str(name))}" for name in frame.index.names if name)
+def names_of_index(frame: pd.DataFrame) -> list[str]:
+    """Returns the names of the index of a DataFrame, such as `set_index` makes from columns."""
+    return [str(name) for name in frame.index.names if name is not None]
 
 
 def open_frame(
@@ -139,8 +140,7 @@ def open_frame(
         frame, header, notes = _read_excel(path, flag)
         return _named(frame.reset_index(drop=True).infer_objects(), header), notes
     if name.endswith((*_PARQUET, *_FEATHER)):
-        frame = _read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))
-        return _plain(frame), _notes_of_index(frame)
+        return _plain(_read_arrow(path, flag, is_parquet=name.endswith(_PARQUET))), ()
     table = text_tables.find_table(path, flag)
     try:
         return _named(_typed_rows(table, texts), table.names), table.notes
@@ -173,16 +173,35 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
     if not parts:
         raise text_tables.no_examples(table.origin)
     frame = pd.concat(parts, ignore_index=True)
-    columns = {}
+    columns = {
+        place: cells.astype("object").map(lambda cell: cell.strip(), na_action="ignore")
+        for place, cells in frame.items()
+    }
     names = distinct_names(_names_of(table.names, table.width))
-    for place, name in zip(frame, names, strict=True):
-        cells = frame[place].astype("object").map(lambda cell: cell.strip(), na_action="ignore")
-        is_text = name in texts or place in table.doubtful
-        columns[place] = cells if is_text else _typed_column(cells, table)
-    return pd.DataFrame(columns)
+    are_texts = {place: name in texts for place, name in zip(columns, names, strict=True)}
+    if table.separator == ",":
+        may_have_commas: frozenset[int] = frozenset()
+    else:
+        numbers = [
+            [] if are_texts[place] else _cells_of_numbers(cells) for place, cells in columns.items()
+        ]
+        with_commas, doubtful = text_tables.comma_columns(numbers, table.separator)
+        may_have_commas = with_commas - doubtful
+    return pd.DataFrame(
+        {
+            place: cells if are_texts[place] else _typed_column(cells, place in may_have_commas)
+            for place, cells in columns.items()
+        }
+    )
 
 
-def _typed_column(cells: pd.Series, table: text_tables.TextTable) -> pd.Series:
+def _cells_of_numbers(cells: pd.Series) -> list[str]:
+    """Returns the different cells of a column if all are numbers, else none."""
+    different = list(cells.dropna().unique())
+    return different if all(map(text_tables.is_value, different)) else []
+
+
+def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
     """Returns a column of texts as integers, real numbers or booleans if all of them are.
 
     Texts of digits with leading zeros are codes, which stay texts.
@@ -205,13 +224,9 @@ def _typed_column(cells: pd.Series, table: text_tables.TextTable) -> pd.Series:
                 return values.astype(dtype.lower()) if known.all() else values
         return cells
     numbers = pd.to_numeric(cells.where(known), errors="coerce")
-    if table.separator != "," and numbers[known].isna().any():
+    if has_decimal_commas and not texts.map(lambda text: "." in text).any():
         points = texts.map(lambda text: text.replace(",", "."))
-        with_commas = texts[texts.map(lambda text: "," in text)]
-        if table.decimal == "." and with_commas.map(text_tables.may_have_thousands).all():
-            return cells  # nothing says that the commas are decimal marks
-        if texts.map(lambda text: text.count(",") <= 1 and "." not in text).all():
-            numbers = pd.to_numeric(points.reindex(cells.index), errors="coerce")
+        numbers = pd.to_numeric(points.reindex(cells.index), errors="coerce")
     return cells if numbers[known].isna().any() else numbers.astype(float)
 
 

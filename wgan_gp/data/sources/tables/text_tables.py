@@ -132,7 +132,7 @@ class TextTable:
         Raises:
           UserError: If other lines are UTF-8.
         """
-        if not self.encoding.startswith("utf-8"):
+        if self.encoding != "utf-8":  # its byte order mark says another encoding
             raise not_text(self.origin)
         _check_not_mixed(self.path, self.origin)
         return dataclasses.replace(self, encoding="cp1252", notes=(*self.notes, _GUESSED_ENCODING))
@@ -228,8 +228,7 @@ def find_table(path: str, origin: str) -> TextTable:
     if not rows:
         raise no_examples(origin)
     names = None if header is None else _completed(header, rows)
-    decimal = "." if separator == "," else _find_decimal(rows)
-    doubtful = _doubtful_columns(rows, separator) if decimal == "," else frozenset()
+    decimal, doubtful = _find_decimal(rows, separator)
     notes = [_GUESSED_ENCODING] if encoding == "cp1252" else []
     if header is None and not all(map(is_value, rows[0])):
         notes.append("the first line is taken for an example, not names")
@@ -263,7 +262,8 @@ def decode_text(content: bytes) -> str:
     Raises:
       ValueError: If it is not a text.
     """
-    for encoding in (_encoding_of(content[:4]), "cp1252"):
+    marked = _encoding_of(content[:4])
+    for encoding in (marked, *(["cp1252"] if marked == "utf-8" else [])):
         with contextlib.suppress(UnicodeDecodeError):
             text = content.decode(encoding)
             if "\0" in text:
@@ -371,22 +371,32 @@ def _find_separator(lines: Sequence[str], is_whole: bool) -> str:
     return best[0]
 
 
-def _doubtful_columns(rows: Sequence[Sequence[str]], separator: str) -> frozenset[int]:
-    """Returns the columns with commas if all commas in numbers may separate thousands.
+def comma_columns(
+    columns: Iterable[Iterable[str]], separator: str
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns the columns that have commas in numbers, and those whose commas are doubtful.
 
+    Commas are doubtful if all numbers with commas may have separators of thousands, such as 1,234.
     Semicolons between columns say that commas are decimal marks, if all numbers of a column have
     three decimals.
+
+    Args:
+      columns: The cells of each column.
+      separator: The character between columns.
     """
-    doubtful, of_integers = set(), set()
-    for row in rows:
-        for place, cell in enumerate(map(str.strip, row)):
-            if _MAYBE_THOUSANDS.fullmatch(cell):
-                doubtful.add(place)
-            elif _DECIMAL_COMMA.fullmatch(cell):
-                return frozenset()
-            elif _NUMBER.fullmatch(cell):
-                of_integers.add(place)
-    return frozenset(doubtful & of_integers if separator == ";" else doubtful)
+    found, doubtful, are_decimal = set(), set(), False
+    for place, cells in enumerate(columns):
+        texts = [cell.strip() for cell in cells]
+        with_commas = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
+        if not with_commas:
+            continue
+        found.add(place)
+        has_integers = any(_NUMBER.fullmatch(text) and "," not in text for text in texts)
+        if not all(map(_MAYBE_THOUSANDS.fullmatch, with_commas)):
+            are_decimal = True
+        elif separator != ";" or has_integers:
+            doubtful.add(place)
+    return frozenset(found), frozenset() if are_decimal else frozenset(doubtful)
 
 
 def may_have_thousands(cell: str) -> bool:
@@ -394,15 +404,20 @@ def may_have_thousands(cell: str) -> bool:
     return bool(_MAYBE_THOUSANDS.fullmatch(cell.strip()))
 
 
-def _find_decimal(rows: Iterable[Sequence[str]]) -> str:
-    cells = [cell.strip() for row in rows for cell in row]
-    has_comma = any(map(_DECIMAL_COMMA.fullmatch, cells))
-    return "," if has_comma and not any(map(_DECIMAL_POINT.fullmatch, cells)) else "."
+def _find_decimal(rows: Sequence[Sequence[str]], separator: str) -> tuple[str, frozenset[int]]:
+    """Returns the decimal mark, and the columns whose commas may separate thousands."""
+    cells = (cell.strip() for row in rows for cell in row)
+    if separator == "," or any(map(_DECIMAL_POINT.fullmatch, cells)):
+        return ".", frozenset()
+    columns = itertools.zip_longest(*rows, fillvalue="")
+    with_commas, doubtful = comma_columns(columns, separator)
+    return "," if with_commas - doubtful else ".", doubtful
 
 
 def _read_head(path: str, origin: str) -> tuple[str, list[str], bool]:
     """Returns the encoding, the first lines, and whether they are all."""
-    for encoding in (_find_encoding(path, origin), "cp1252"):
+    marked = _find_encoding(path, origin)
+    for encoding in (marked, *(["cp1252"] if marked == "utf-8" else [])):
         with contextlib.suppress(UnicodeDecodeError):
             lines, is_whole = _head(path, origin, encoding)
             if not any("\0" in line for line in lines):
@@ -458,12 +473,8 @@ def _find_names(
     in_comment = _names_in(comments[-1], rows, separator) if comments else None
     # Rows of texts say nothing about their first line, so that "#a,b" above them counts.
     are_texts = not any(_value_columns(rows[1:]))
-    if (
-        in_comment
-        and are_texts
-        and comments[-1][1:2].strip()
-        and not any(map(is_value, in_comment))
-    ):
+    are_names = not any(is_value(cell) and cell.lower() not in MISSING for cell in in_comment or ())
+    if in_comment and are_names and are_texts and comments[-1][1:2].strip():
         return in_comment, False
     header = find_header(rows)
     return (in_comment, False) if header is None else (header, True)
@@ -498,9 +509,12 @@ def _is_example(line: str, others: Sequence[Sequence[str]], separator: str) -> b
 
 
 def _value_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Returns for each column of the first row whether it contains only numbers or the like."""
+    """Returns for each column of the first row whether it contains only numbers or the like.
+
+    An empty column does not.
+    """
     columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
-    return [all(map(is_value, column)) for column in columns]
+    return [all(map(is_value, column)) and any(map(str.strip, column)) for column in columns]
 
 
 def _head(path: str, origin: str, encoding: str) -> tuple[list[str], bool]:
