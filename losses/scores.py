@@ -40,21 +40,25 @@ def of_one_shape(first: tf.Tensor, second: tf.Tensor, names: str) -> tuple[tf.Te
     XLA, which knows all sizes, ignores the comparison.
     """
     shape = first.shape.merge_with(second.shape)
-    if not shape.is_fully_defined():
-        message = f"{names} must have the same shape"
-        tf.debugging.assert_equal(tf.shape(first), tf.shape(second), message)
-    return tf.ensure_shape(first, shape), tf.ensure_shape(second, shape)
+    first = _of_shape(first, shape, tf.shape(second), f"{names} must have the same shape")
+    return first, tf.ensure_shape(second, shape)
 
 
 def of_batch(values: tf.Tensor, examples: tf.Tensor, name: str) -> tf.Tensor:
-    """Returns values `[B]`, whose number is compared when it is computed if it is unknown.
-
-    XLA, which knows all sizes, ignores the comparison.
-    """
+    """Returns values `[B]`, one for each example; see `of_one_shape`."""
     shape = values.shape.merge_with(examples.shape[:1])
+    message = f"{name} must have shape [B], one for each example"
+    return _of_shape(values, shape, tf.shape(examples)[:1], message)
+
+
+def _of_shape(
+    values: tf.Tensor, shape: tf.TensorShape, expected: tf.Tensor, message: str
+) -> tf.Tensor:
     if not shape.is_fully_defined():
-        message = f"{name} must have shape [B], one for each example"
-        tf.debugging.assert_equal(tf.shape(values), tf.shape(examples)[:1], message)
+        equal = tf.debugging.assert_equal(tf.shape(values), expected, message)
+        # What uses the values waits, because it would fail with another message.
+        with tf.control_dependencies([equal] if equal is not None else []):
+            values = tf.identity(values)
     return tf.ensure_shape(values, shape)
 
 

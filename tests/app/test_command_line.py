@@ -137,6 +137,12 @@ def parse(*arguments):
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
             "=acgan needs labels, but --dataset=swiss_roll has none — omit it",
         ),
+        (["--data_dir=photos"], "=photos does not apply to --dataset=digits, which needs no files"),
+        (["--split=test"], "--split=test does not apply to --dataset=digits, which has one split"),
+        (
+            ["--dataset=array", "--data_dir=x.npy", "--split=test"],
+            "--split=test does not apply to --dataset=array, which has one split — omit it",
+        ),
         (
             ["--cpu_replicas=8", "--batch_size=100"],
             "--batch_size=100 does not divide over 8 replicas — use 96 or 104",
@@ -181,6 +187,15 @@ def test_a_bad_command_line_is_one_line(arguments, message):
     assert message in str(caught.value)
     assert re.fullmatch(r"[^\n]+ — [^\n]+", str(caught.value))
     assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("mode", ["train", "compile", "doctor"])
+def test_an_output_needs_a_mode_that_has_one(tmp_path, capsys, mode):
+    """Otherwise a forgotten --mode=sample would train the run further."""
+    flags = [f"--mode={mode}", f"--model_dir={tmp_path}/run", "--output=x.npz"]
+    assert call_main(*flags) == 2
+    assert f"--output=x.npz does not apply to --mode={mode} — add --" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_flags_become_the_configuration(tmp_path):

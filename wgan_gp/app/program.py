@@ -61,6 +61,7 @@ def run(
     Raises:
       UserError: If the run is impossible; the message says why.
     """
+    config.check_output(config.mode)
     if config.mode == "doctor":
         return run_doctor(config)
     if config.mode == "sweep":

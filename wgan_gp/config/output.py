@@ -330,6 +330,20 @@ class OutputSettings(Section):
                 f"--output={shorten(self.output)} does not end in .npz", "give a .npz file"
             )
 
+    def check_output(self, mode: str) -> None:
+        """Raises UserError if --output is given to a mode that has no output of its own."""
+        if self.output is not None and mode not in (
+            "sample",
+            "export",
+            "score",
+            "evaluate",
+            "push",
+        ):
+            raise UserError(
+                f"--output={shorten(self.output)} does not apply to --mode={mode}",
+                "add --mode=sample, export or score, or omit it",
+            )
+
     def check_hub(self, mode: str) -> None:
         """Raises UserError unless --hub and the flags of exports fit the mode."""
         if mode != "push":

@@ -435,6 +435,19 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
 
 def _check_flags(settings: DataSettings) -> None:
     """Raises UserError if a flag does not apply to the dataset."""
+    is_built_in = settings.dataset in BUILT_IN
+    if is_built_in and settings.data_dir is not None:
+        raise UserError(
+            f"--data_dir={settings.data_dir} does not apply to --dataset={settings.dataset}, which "
+            "needs no files",
+            f"add --dataset={', '.join(FILE_DATASETS)} or the name of a dataset, or omit it",
+        )
+    if settings.split != "train" and (is_built_in or settings.dataset == "array"):
+        raise UserError(
+            f"--split={settings.split} does not apply to --dataset={settings.dataset}, which has "
+            "one split",
+            "omit it",
+        )
     if settings.num_classes is not None and settings.dataset != "tfrecord":
         raise UserError(
             f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and to a "
