@@ -1,5 +1,6 @@
 """The program as a user starts it: its errors, its exit status, and what it imports."""
 
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -483,6 +484,15 @@ def test_a_closed_terminal_saves_and_exits_with_129(tmp_path):
         program.send_signal(signal.SIGHUP)
         assert program.wait(timeout=60) == 129
     assert saved(tmp_path)
+
+
+def test_a_thread_that_is_not_the_main_one_trains_without_signals():
+    def ask():
+        with StopRequest() as stop:
+            return stop.signal
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(ask).result() is None
 
 
 @pytest.mark.parametrize("module", ["flags", "tensorflow.python.eager.context"])

@@ -29,7 +29,8 @@ from tests.helpers.runs import (
     train_config,
     train_tiny,
 )
-from wgan_gp.app import training
+from tests.training.test_diagnosis import HEALTHY
+from wgan_gp.app import run_hooks, training
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec
@@ -41,6 +42,7 @@ from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training import checkpoint_files, checkpointing
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.writers.files import JsonlWriter
+from wgan_gp.writers.writer import MemoryWriter
 
 ROOT = pathlib.Path(__file__).parents[2]
 EVERY_5 = {"summary_interval": 5, "sample_interval": 5, "checkpoint_interval": 5}
@@ -518,6 +520,34 @@ def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp
     own.check()
     own.release()
     assert not (tmp_path / "owner.json").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ESTALE, "Stale file"), tf.errors.AbortedError(None, None, "retries")]
+)
+def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, error):
+    directory = RunDirectory(str(tmp_path))
+    directory.claim(Config(**TINY), DataRecord(DataSpec((8, 8, 1), 0)).to_dict())
+    directory.check_lock()
+
+    def read(path):
+        raise error
+
+    monkeypatch.setattr(lock, "read_file", read)
+    with pytest.raises(UserError, match=r"cannot be read \(.*(Stale file|retries)"):
+        directory.check_lock()
+
+
+def test_a_diagnosis_is_written_again_after_a_rollback(tmp_path):
+    """The writers delete what they have of later iterations."""
+    run = open_run(Config(model_dir=str(tmp_path), **TINY))
+    writer = MemoryWriter()
+    hook = run_hooks.SummaryHook(run, writer, probe=None)
+    for begin in (0, 5):
+        hook.begin(begin)
+        for step in range(20):
+            hook._write_diagnosis(begin + step, HEALTHY)
+    assert [text.partition(":")[0] for *_, text in writer.texts] == ["healthy"] * 2
 
 
 def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):

@@ -118,6 +118,12 @@ def test_cpu_replicas_mirror_over_logical_devices():
     assert devices.replicas == devices.strategy.num_replicas_in_sync == 4
 
 
+def test_fewer_devices_than_replicas_are_one_line():
+    """A notebook may train with two replicas first, and with more later."""
+    with pytest.raises(UserError, match="--cpu_replicas=9 cannot be set up after this process"):
+        connect(Config(cpu_replicas=9, batch_size=9))
+
+
 def test_only_a_missed_deadline_ends_the_program(monkeypatch):
     ended, error = queue.Queue(), UserError("late", "hurry")
     monkeypatch.setattr(tpu_connection, "end_program", ended.put)

@@ -7,7 +7,9 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from wgan_gp.app import start_checks, training
 from wgan_gp.app.run_hooks import IntervalTimer, ProfileHook
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.evaluation.examples import with_progress_bar
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.training.hooks import LoopResult, crossed
@@ -394,6 +397,18 @@ def test_console_writes_to_the_stderr_of_its_creation(capsys):
     """The one of the import of the module may have been replaced, or raises for lost output."""
     ConsoleWriter(20).begin(5)
     assert capsys.readouterr().err == "resuming after 5 iterations\n"
+
+
+@pytest.mark.parametrize("stderr", [None, types.SimpleNamespace(write=len, flush=int)])
+def test_a_process_without_a_terminal_or_stderr_trains(monkeypatch, capsys, stderr):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    writer = ConsoleWriter(20)
+    writer.begin(5)
+    writer.progress(10)
+    writer.scalars(10, dict.fromkeys(TAGS, 0.5))
+    writer.close()
+    assert list(with_progress_bar([1, 2], "title")) == [1, 2]
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,20 @@ def test_errors_of_tensorflow_that_a_user_can_correct_are_explained(error, messa
             raise explained
 
 
+def test_addresses_may_be_of_ipv6(monkeypatch):
+    """The machine of the tests may have none."""
+    called, connection = [], contextlib.nullcontext()
+    monkeypatch.setattr(
+        socket, "create_connection", lambda *address, timeout: called.append(address) or connection
+    )
+    monkeypatch.setattr(
+        socket, "create_server", lambda *address, **kinds: called.append(kinds) or connection
+    )
+    with workers.meeting_peers(workers.Cluster(("[::1]:1", "[fe80::2]:2"), 0), 5):
+        pass
+    assert called[0]["family"] == socket.AF_INET6 and called[1] == (("fe80::2", 2),)
+
+
 def test_a_process_that_cannot_use_its_address_is_refused():
     with socket.socket() as taken:
         taken.bind(("", 0))

@@ -134,6 +134,7 @@ class SummaryHook(WritingHook):
     def begin(self, iteration: int) -> None:
         self._timer = IntervalTimer(time.perf_counter())
         self._monitor.reset()
+        self._diagnosis = None  # the writers may have deleted what was written after this iteration
 
     def after_loop(self, loop: LoopResult) -> None:
         self._timer.add(loop)

@@ -24,6 +24,7 @@ from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..run_directory.files import read_file, write_atomic
 from ..run_directory.json_files import digest
+from ..runtime.streams import is_terminal
 
 # The settings that determine the examples and their order. The seed is one of them, because only
 # the first examples of an epoch of a large dataset are read.
@@ -163,7 +164,7 @@ def check_finite(values: np.ndarray, cause: str, kind: str, remedy: str) -> None
 
 def with_progress_bar(items: Iterable, title: str) -> Iterable:
     """Returns the items with a progress bar if stderr is a terminal."""
-    return tqdm.tqdm(items, desc=title, disable=not sys.stderr.isatty(), leave=False)
+    return tqdm.tqdm(items, desc=title, disable=not is_terminal(sys.stderr), leave=False)
 
 
 class ArrayCache:

@@ -160,7 +160,8 @@ class RunDirectory:
     def check_lock(self) -> None:
         """Raises UserError if `claim` was called and this process no longer holds the lock."""
         if self._lock is not None:
-            self._lock.check()
+            with self.convert_file_errors("read"):
+                self._lock.check()
 
     def release_lock(self) -> None:
         """Releases the lock if this process holds it."""

@@ -64,8 +64,12 @@ class RunLock:
         return None
 
     def check(self) -> None:
-        """Raises UserError if this process no longer holds the lock; call it before each write."""
-        found = self._read()
+        """Raises UserError if this process no longer holds the lock; call it before each write.
+
+        Raises:
+          tf.errors.OpError, OSError: If the file cannot be read, which says nothing about the lock.
+        """
+        found = self._content() if tf.io.gfile.exists(self._path) else {}
         if found.get("token") != self._holder["token"]:
             raise UserError(
                 f"this process no longer holds the lock {self._path}"
@@ -83,10 +87,17 @@ class RunLock:
                 tf.io.gfile.remove(self._path)
 
     def _read(self) -> dict[str, Any]:
+        """Returns the content of the file; {} if it is missing, damaged or not a regular file."""
         try:
-            found = json.loads(read_file(self._path))
-        # Missing, not a regular file, or damaged.
-        except (tf.errors.NotFoundError, OSError, ValueError, RecursionError):
+            return self._content()
+        except (tf.errors.NotFoundError, OSError):
+            return {}
+
+    def _content(self) -> dict[str, Any]:
+        content = read_file(self._path)
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError):  # damaged
             return {}
         return found if isinstance(found, dict) else {}
 

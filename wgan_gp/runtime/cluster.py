@@ -161,7 +161,7 @@ def meeting_peers(cluster: Cluster, seconds: float) -> Iterator[socket.socket]:
     missing = [address for address in cluster.addresses if address != cluster.own_address]
     end = time.monotonic() + seconds
     try:
-        listener = socket.create_server(("", port))
+        listener = _listen(cluster.own_address, port)
     except OSError as error:
         raise _address_error(cluster, error) from error
     with listener:
@@ -178,10 +178,17 @@ def meeting_peers(cluster: Cluster, seconds: float) -> Iterator[socket.socket]:
         yield listener
 
 
+def _listen(address: str, port: int) -> socket.socket:
+    if address.startswith("["):  # of IPv6
+        both = socket.has_dualstack_ipv6()
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=both)
+    return socket.create_server(("", port))
+
+
 def _accepts_connections(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=1):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
             return True
     except OSError:
         return False

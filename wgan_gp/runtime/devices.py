@@ -166,7 +166,8 @@ def mirror_cpu(replicas: int) -> tf.distribute.Strategy:
       UserError: If this process has already used TensorFlow with a single device.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
-    if tf.config.get_logical_device_configuration(cpu) is None:
+    known = tf.config.get_logical_device_configuration(cpu)
+    if known is None or len(known) < replicas:
         try:
             tf.config.set_logical_device_configuration(
                 cpu, [tf.config.LogicalDeviceConfiguration()] * replicas

@@ -33,6 +33,8 @@ def exit_on_interrupt() -> None:
 class StopRequest:
     """A context that records the first signal; a second SIGINT or SIGTERM ends the program.
 
+    Only the main thread receives signals; in another one, the context records none.
+
     In a notebook, a second signal raises KeyboardInterrupt instead, because the end of the program
     would delete the user's variables.
 
@@ -49,9 +51,13 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        is_main = threading.current_thread() is threading.main_thread()
+        handled = [
+            number for number in numbers if is_main and signal.getsignal(number) != signal.SIG_IGN
+        ]
         self._previous = {number: signal.signal(number, self._record) for number in handled}
-        self._watcher = None if self._in_notebook else _SignalWatcher(max_signals=2)
+        has_watcher = is_main and not self._in_notebook
+        self._watcher = _SignalWatcher(max_signals=2) if has_watcher else None
         return self
 
     def _record(self, number: int, frame: FrameType | None) -> None:

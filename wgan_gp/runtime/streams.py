@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import sys
+from typing import Any
 
 from absl import logging as absl_logging
 
@@ -76,6 +77,14 @@ class _Output(io.FileIO):
         global _stdout_failed  # noqa: PLW0603
         _stdout_failed = True
         print(f"warning: stdout cannot be written ({error.strerror})", file=sys.stderr)
+
+
+def is_terminal(file: Any) -> bool:
+    """Returns True if a file is a terminal. A file may be None, or lack the method `isatty`.
+
+    Without a stderr, sys.stderr is None, and a notebook or a service may replace it.
+    """
+    return bool(getattr(file, "isatty", bool)())
 
 
 def stdout_failed() -> bool:

@@ -9,6 +9,7 @@ from typing import TextIO
 
 import tqdm
 
+from ..runtime.streams import is_terminal
 from .writer import Writer
 
 
@@ -46,7 +47,7 @@ class ConsoleWriter(Writer):
             initial=step,
             unit="it",
             file=self._file,
-            disable=not self._file.isatty(),
+            disable=not is_terminal(self._file),
             dynamic_ncols=True,
         )
 
@@ -87,7 +88,8 @@ class ConsoleWriter(Writer):
         return (self._total - step) * (now - then) / max(1, step - before)
 
     def _print(self, line: str) -> None:
-        print(line, file=self._file, flush=True)
+        if self._file is not None:  # a process may have no stderr
+            print(line, file=self._file, flush=True)
 
 
 def summary_line(values: Mapping[str, float]) -> str:

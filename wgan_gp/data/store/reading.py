@@ -16,6 +16,7 @@ import tqdm
 from absl import logging
 
 from ...errors import UserError, printable, shorten
+from ...runtime.streams import is_terminal
 from ..sources.source import Source
 from .processes import TASK_BYTES, Part, Readers, take
 from .store import MOST_NAMES, Record
@@ -57,7 +58,7 @@ class Reading:
             initial=self.read,
             desc=f"reading {source.origin}",
             unit=" examples",
-            disable=not sys.stderr.isatty(),
+            disable=not is_terminal(sys.stderr),
             leave=False,
         )
 
