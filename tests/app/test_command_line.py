@@ -138,7 +138,6 @@ def parse(*arguments):
             ["--dataset=swiss_roll", "--model=mlp", "--conditioning=acgan"],
             "=acgan needs labels, but --dataset=swiss_roll has none — omit it",
         ),
-        (["--data_dir=photos"], "=photos does not apply to --dataset=digits, which needs no files"),
         (["--split=test"], "--split=test does not apply to --dataset=digits, which has one split"),
         (
             ["--dataset=array", "--data_dir=x.npy", "--split=test"],
@@ -188,6 +187,16 @@ def test_a_bad_command_line_is_one_line(arguments, message):
     assert message in str(caught.value)
     assert re.fullmatch(r"[^\n]+ — [^\n]+", str(caught.value))
     assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
+def test_data_that_no_dataset_reads_are_named(capsys):
+    parse("--data_dir=photos")
+    assert capsys.readouterr().err == (
+        "warning: --data_dir=photos is not used: --dataset=digits needs no files; to train on "
+        "them, add --dataset=image_folder, tfrecord, array or another name\n"
+    )
+    parse("--dataset=digits")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("mode", ["train", "compile", "doctor"])

@@ -13,6 +13,8 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from absl import logging
+
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError, shorten
 from .sources.built_in import BUILT_IN, BuiltInReader
@@ -437,10 +439,10 @@ def _check_flags(settings: DataSettings) -> None:
     """Raises UserError if a flag does not apply to the dataset."""
     is_built_in = settings.dataset in BUILT_IN
     if is_built_in and settings.data_dir is not None:
-        raise UserError(
-            f"--data_dir={settings.data_dir} does not apply to --dataset={settings.dataset}, which "
-            "needs no files",
-            f"add --dataset={', '.join(FILE_DATASETS)} or the name of a dataset, or omit it",
+        # No error, because one command may train several experiments, some of which need no files.
+        logging.warning(
+            f"--data_dir={settings.data_dir} is not used: --dataset={settings.dataset} needs no "
+            f"files; to train on them, add --dataset={', '.join(FILE_DATASETS)} or another name"
         )
     if settings.split != "train" and (is_built_in or settings.dataset == "array"):
         raise UserError(
