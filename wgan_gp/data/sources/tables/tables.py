@@ -196,9 +196,10 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
 
 
 def _cells_of_numbers(cells: pd.Series) -> list[str]:
-    """Returns the different cells of a column if all are numbers, else none."""
+    """Returns the different cells of a column if all are numbers, of which some have commas."""
     different = list(cells.dropna().unique())
-    return different if all(map(text_tables.is_value, different)) else []
+    has_commas = any("," in cell for cell in different)
+    return different if has_commas and all(map(text_tables.is_value, different)) else []
 
 
 def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
