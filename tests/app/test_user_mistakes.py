@@ -548,7 +548,7 @@ def of_critic(function):
     return terms_of(critic_terms=lambda self, *args, **given: function())
 
 
-def check_objective(factory, paired=None, **settings):
+def check_objective(factory, **settings):
     settings = config(objective="own.py:X", **settings)
     library = dataclasses.replace(LIBRARY, objective=factory)
     networks = [generator(None), critic(None)]
@@ -563,7 +563,6 @@ def check_objective(factory, paired=None, **settings):
         tf.constant(ROWS[:4, :2]),
         labels,
         {},
-        paired=paired,
     )
 
 
@@ -608,13 +607,6 @@ def test_objectives_of_each_form_are_accepted(warnings):
     check_objective(make, penalty_weight=5.0)
     check_objective(losses.GanObjective, adversarial_loss="relativistic")
     assert warnings == []
-
-
-def test_an_objective_of_pairs_needs_as_many_samples_as_examples():
-    """A generator step may have fewer examples than a critic step."""
-    relativistic = losses.GanObjective(adversarial_loss="relativistic")
-    with pytest.raises(wgan_gp.UserError, match=r"^--objective=own.py:X.*failed"):
-        check_objective(relativistic, paired=tf.constant(ROWS[:2, :2]))
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,8 @@ def test_labels_with_thousands_are_refused(tmp_path):
         ("x\ty\n" + "1,234\ta\n" * 200 + "0,5\tb\n", ["float64", "str"], 1.234),
         ("x\ty\n" + "1,234\ta\n" * 200 + "5,678\tb\n", ["str", "str"], "1,234"),
         ("x\ty\n" + "1,234\t0,5\n" * 20, ["float64", "float64"], 1.234),
+        ("x;y\n1,234;0.5\n5,678;1.5\n", ["str", "float64"], "1,234"),
+        ("x\ty\tz\n1,234\t0.5\t1,2\n", ["str", "float64", "float64"], "1,234"),
         ("x;y\n" + "1,234;a\n" * 20, ["float64", "str"], 1.234),
         ("x\tid\n" + "1\t1,234\n" * 200 + "2,345\t1,234\n", ["str", "str"], "1"),
     ],

@@ -89,7 +89,6 @@ def check_user_code(
     latent_size = spec.latent_size(config.latent_size)
     latents = tf.random.stateless_normal([len(examples), latent_size], seed=[0, 0])
     is_conditional = spec.classes or spec.condition_size
-    same_sizes = config.generator_batch == config.batch_size
     check_objective(
         make_objective(config, library),
         [generator, critic],
@@ -98,7 +97,6 @@ def check_user_code(
         examples,
         labels,
         {role: f"{networks.flag}: {role}" for role, networks in user.items()},
-        paired=examples if same_sizes else examples[: len(examples) // 2],
     )
 
 

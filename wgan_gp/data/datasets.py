@@ -445,10 +445,9 @@ def _check_flags(settings: DataSettings) -> None:
             f"files; to train on them, add --dataset={', '.join(FILE_DATASETS)} or another name"
         )
     if settings.split != "train" and (is_built_in or settings.dataset == "array"):
-        raise UserError(
-            f"--split={settings.split} does not apply to --dataset={settings.dataset}, which has "
-            "one split",
-            "omit it",
+        # A run that was started with it continues only with it.
+        logging.warning(
+            f"--split={settings.split} has no effect: --dataset={settings.dataset} has one split"
         )
     if settings.num_classes is not None and settings.dataset != "tfrecord":
         raise UserError(

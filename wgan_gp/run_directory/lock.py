@@ -69,7 +69,10 @@ class RunLock:
         Raises:
           tf.errors.OpError, OSError: If the file cannot be read, which says nothing about the lock.
         """
-        found = self._content() if tf.io.gfile.exists(self._path) else {}
+        try:
+            found = self._content()
+        except (tf.errors.NotFoundError, FileNotFoundError):
+            found = {}
         if found.get("token") != self._holder["token"]:
             raise UserError(
                 f"this process no longer holds the lock {self._path}"

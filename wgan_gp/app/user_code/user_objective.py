@@ -106,8 +106,6 @@ def check_objective(
     examples: tf.Tensor,
     labels: tf.Tensor,
     user_networks: Mapping[str, str],
-    *,
-    paired: tf.Tensor | None = None,
 ) -> None:
     """Computes the terms of an objective once, eagerly, and checks them and their gradients.
 
@@ -120,15 +118,12 @@ def check_objective(
       examples: `[B, ...]`, some real examples.
       labels: Their labels or conditions.
       user_networks: The user's networks by role, in messages.
-      paired: The real examples of a generator step, which may be others than samples. Default:
-        `examples`.
 
     Raises:
       UserError: If a term cannot be computed or has another shape than `[B]`, or if a loss does
         not depend on the weights of its network.
     """
     generator, critic = networks
-    paired = examples if paired is None else paired
     alpha = tf.linspace(0.0, 0.9, len(examples))
     noise = tf.random.stateless_normal(examples.shape, seed=[0, 1])
 
@@ -138,7 +133,7 @@ def check_objective(
         return objective.critic_terms(score, examples, generate(), **drawn)
 
     def generator_terms() -> Terms:
-        real = {"real": paired} if generator_needs_real(objective) else {}
+        real = {"real": examples} if generator_needs_real(objective) else {}
         return objective.generator_terms(score, generate(), labels=labels, **real)
 
     count = len(examples)

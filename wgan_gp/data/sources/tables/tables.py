@@ -186,6 +186,13 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
             [] if are_texts[place] else _cells_of_numbers(cells) for place, cells in columns.items()
         ]
         with_commas, doubtful = text_tables.comma_columns(numbers, table.separator)
+        if with_commas and any(map(_has_decimal_points, columns.values())):
+            # The mark of these numbers is the point, so that the commas of others are doubtful.
+            doubtful |= {
+                place
+                for place in with_commas
+                if all(map(text_tables.may_have_thousands, (c for c in numbers[place] if "," in c)))
+            }
         may_have_commas = with_commas - doubtful
     return pd.DataFrame(
         {
@@ -200,6 +207,14 @@ def _cells_of_numbers(cells: pd.Series) -> list[str]:
     different = list(cells.dropna().unique())
     has_commas = any("," in cell for cell in different)
     return different if has_commas and all(map(text_tables.is_value, different)) else []
+
+
+def _has_decimal_points(cells: pd.Series) -> bool:
+    """Returns True if all cells of a column are numbers, of which some have decimal points."""
+    different = cells.dropna().unique()
+    return any(map(text_tables.has_decimal_point, different)) and all(
+        map(text_tables.is_value, different)
+    )
 
 
 def _typed_column(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:

@@ -308,6 +308,11 @@ def is_decimal_comma(cell: str) -> bool:
     return bool(_DECIMAL_COMMA.fullmatch(cell.strip()))
 
 
+def has_decimal_point(cell: str) -> bool:
+    """Returns True for the text of a number with a decimal point, such as 0.5."""
+    return bool(_DECIMAL_POINT.fullmatch(cell.strip()))
+
+
 def unclosed(origin: str, place: str) -> UserError:
     """Returns the error of a quote that swallows the lines after it."""
     return UserError(
