@@ -15,7 +15,7 @@ from typing import Any
 from absl import logging
 
 from ..config import CODE_SETTINGS, PYTHON, Config, settings_of_run, settings_with
-from ..data.datasets import BUILT_IN, FILE_DATASETS
+from ..data.datasets import DATASETS
 from ..errors import UserError
 from .library import Registry
 from .user_code import loading
@@ -141,8 +141,7 @@ class SavedConfig:
 
 def is_dataset_name(value: str) -> bool:
     """Returns True for a value of --dataset that is neither code, a path nor a server."""
-    is_known = value in (*BUILT_IN, *FILE_DATASETS)
-    return is_known or _PREPARED_NAME.fullmatch(value) is not None
+    return value in DATASETS or _PREPARED_NAME.fullmatch(value) is not None
 
 
 def needed_settings(mode: str, given: Mapping[str, Any]) -> tuple[str, ...]:

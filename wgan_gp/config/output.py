@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UserError, printable, shorten
 from .ranking import RANKING, listed
-from .settings import Section, setting
+from .settings import SAVED_RUN_MODES, Section, setting
 
 # The values of --feature_extractor that are not paths; the last selects the metrics of arrays.
 EXTRACTORS = ("classifier", "inception", "none")
@@ -332,13 +332,7 @@ class OutputSettings(Section):
 
     def check_output(self, mode: str) -> None:
         """Raises UserError if --output is given to a mode that has no output of its own."""
-        if self.output is not None and mode not in (
-            "sample",
-            "export",
-            "score",
-            "evaluate",
-            "push",
-        ):
+        if self.output is not None and mode not in SAVED_RUN_MODES:
             raise UserError(
                 f"--output={shorten(self.output)} does not apply to --mode={mode}",
                 "add --mode=sample, export or score, or omit it",

@@ -30,6 +30,7 @@ if typing.TYPE_CHECKING:
     from .tables.table import Table
 
 FILE_DATASETS = ("image_folder", "tfrecord", "array")
+DATASETS = (*BUILT_IN, *FILE_DATASETS)  # the names that this project defines
 _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR, _TEST_DATA_DIR = "--data_dir", "--test_data_dir"
 _LABEL_REMEDIES = {

@@ -84,7 +84,7 @@ def is_terminal(file: Any) -> bool:
 
     Without a stderr, sys.stderr is None, and a notebook or a service may replace it.
     """
-    return bool(getattr(file, "isatty", bool)())
+    return hasattr(file, "isatty") and file.isatty()
 
 
 def stdout_failed() -> bool:

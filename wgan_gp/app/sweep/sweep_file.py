@@ -12,7 +12,7 @@ from urllib.parse import quote
 from ...config import Config, as_text, has_flag
 from ...config.ranking import RANKING, is_maximized, listed, usable_metrics
 from ...config.settings import expand_home
-from ...data.datasets import BUILT_IN, FILE_DATASETS, Dataset
+from ...data.datasets import DATASETS, Dataset
 from ...errors import UserError, naming, reason, shorten
 from ...run_directory import schema
 from ..library import Registry
@@ -295,8 +295,10 @@ def _check_networks_and_data(sweep: Sweep, models: Registry) -> None:
     of_first: dict[str, Any] = {}  # the settings of the data that depend on others
     for candidate in sweep.candidates:
         run, config = candidate.runs[0], candidate.runs[0].config
-        known = config.dataset in BUILT_IN or config.dataset in FILE_DATASETS
-        if not known or {config.model, config.generator_model} - {None, *models}:
+        if config.dataset not in DATASETS or {config.model, config.generator_model} - {
+            None,
+            *models,
+        }:
             continue
         with naming(f"run {run.name}"):
             resolved, dataset = resolve(config, models, dataset=datasets.get(config.conditioning))

@@ -22,7 +22,7 @@ from typing import Any
 from absl import logging
 
 from ...config import CODE_SETTINGS, GROUPS, PYTHON, Config, registered_names
-from ...data.datasets import BUILT_IN, FILE_DATASETS
+from ...data.datasets import DATASETS
 from ...errors import UserError, shorten
 from ..library import Library, Registry
 
@@ -247,8 +247,7 @@ def is_user_code(setting: str, value: str | None, models: Registry) -> bool:
 
 def is_user_dataset(value: str) -> bool:
     """Returns True if a value of --dataset names code that is not a part of this project."""
-    is_known = value in (*BUILT_IN, *FILE_DATASETS)
-    return not is_known and (is_reference(value) or value in registered_names("dataset"))
+    return value not in DATASETS and (is_reference(value) or value in registered_names("dataset"))
 
 
 def _load(setting: str, value: str | None, models: Registry) -> LoadedCode | None:
@@ -340,12 +339,11 @@ def load_network(reference: str) -> LoadedCode:
     Raises:
       UserError: See `load_code` and `LoadedCode.get`.
     """
-    found = None
-    if not is_reference(reference):
-        found = load_entry_point("model", GROUPS["model"], reference)
-    found = found or load_code("model", reference)
-    _check_networks(found, ("generator",))
-    return found
+    is_name = not is_reference(reference)
+    registered = load_entry_point("model", GROUPS["model"], reference) if is_name else None
+    code = registered or load_code("model", reference)
+    _check_networks(code, ("generator",))
+    return code
 
 
 def load_entry_point(flag: str, group: str, name: str) -> LoadedCode | None:

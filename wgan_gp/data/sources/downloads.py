@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
+from ...runtime.streams import is_terminal
 from ...runtime.tensorflow_patches import DOWNLOAD_TIMEOUTS, limit_requests
 
 
@@ -16,7 +17,7 @@ def limit_downloads() -> Iterator[None]:
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
     limit_requests()
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         tfds.disable_progress_bar()
     with socket_timeout():
         yield

@@ -217,11 +217,8 @@ class StreamedExamples(StreamedData):
                 return examples, known.standardize_tensor(values)
             if not (labels and self._classes):
                 return examples, tf.zeros(tf.shape(examples)[:1], tf.int32)
-            origin, remedy = (
-                f"{self._flag} gives",
-                "number the classes from 0, and give --num_classes",
-            )
-            checked = checked_labels(labels[0], self._classes, origin, remedy)
+            remedy = "number the classes from 0, and give --num_classes"
+            checked = checked_labels(labels[0], self._classes, f"{self._flag} gives", remedy)
             return examples, tf.cast(checked, tf.int32)
 
         return batches.map(with_labels)

@@ -21,6 +21,7 @@ from absl import logging
 
 from ....config import DataSettings
 from ....errors import UserError, naming, printable, shorten
+from ....runtime.streams import is_terminal
 from .. import listing
 from ..fingerprint import compute_fingerprint
 from ..labels import number_labels
@@ -126,7 +127,7 @@ class RecordFiles:
                 total=len(self.files),
                 desc=f"{what} of {self.origin}",
                 unit=" files",
-                disable=not sys.stderr.isatty(),
+                disable=not is_terminal(sys.stderr),
                 leave=False,
             ) as bar,
         ):

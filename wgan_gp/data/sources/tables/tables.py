@@ -12,7 +12,7 @@ import decimal
 import io
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,41 +179,48 @@ def _typed_rows(table: text_tables.TextTable, texts: Collection[str]) -> pd.Data
     }
     names = distinct_names(_names_of(table.names, table.width))
     are_texts = {place: name in texts for place, name in zip(columns, names, strict=True)}
-    if table.separator == ",":
-        may_have_commas: frozenset[int] = frozenset()
-    else:
-        numbers = [
-            [] if are_texts[place] else _cells_of_numbers(cells) for place, cells in columns.items()
-        ]
-        with_commas, doubtful = text_tables.comma_columns(numbers, table.separator)
-        if with_commas and any(map(_has_decimal_points, columns.values())):
-            # The mark of these numbers is the point, so that the commas of others are doubtful.
-            doubtful |= {
-                place
-                for place in with_commas
-                if all(map(text_tables.may_have_thousands, (c for c in numbers[place] if "," in c)))
-            }
-        may_have_commas = with_commas - doubtful
+    numbers = {place: cells for place, cells in columns.items() if not are_texts[place]}
+    with_commas = _columns_with_decimal_commas(numbers, table.separator)
     return pd.DataFrame(
         {
-            place: cells if are_texts[place] else _typed_column(cells, place in may_have_commas)
+            place: cells if are_texts[place] else _typed_column(cells, place in with_commas)
             for place, cells in columns.items()
         }
     )
 
 
-def _cells_of_numbers(cells: pd.Series) -> list[str]:
-    """Returns the different cells of a column if all are numbers, of which some have commas."""
-    different = list(cells.dropna().unique())
-    has_commas = any("," in cell for cell in different)
-    return different if has_commas and all(map(text_tables.is_value, different)) else []
+def _columns_with_decimal_commas(
+    columns: Mapping[int, pd.Series], separator: str
+) -> frozenset[int]:
+    """Returns the columns of numbers whose commas are decimal marks.
 
+    Numbers with decimal points leave it open whether the comma of 1,234 is one.
 
-def _has_decimal_points(cells: pd.Series) -> bool:
-    """Returns True if all cells of a column are numbers, of which some have decimal points."""
-    different = cells.dropna().unique()
-    return any(map(text_tables.has_decimal_point, different)) and all(
-        map(text_tables.is_value, different)
+    Args:
+      columns: The cells of the columns that may be numbers.
+      separator: The character between columns.
+    """
+    if separator == ",":
+        return frozenset()
+    different = {place: list(cells.dropna().unique()) for place, cells in columns.items()}
+
+    def find_numbers(is_of_form: Callable[[str], bool]) -> dict[int, list[str]]:
+        """Returns the cells of columns of numbers, of which some have a form."""
+        return {
+            place: cells
+            for place, cells in different.items()
+            if any(map(is_of_form, cells)) and all(map(text_tables.is_value, cells))
+        }
+
+    cells = find_numbers(text_tables.is_decimal_comma)
+    with_commas, doubtful = text_tables.comma_columns(cells, separator)
+    found = with_commas - doubtful
+    if not found or not find_numbers(text_tables.has_decimal_point):
+        return found
+    return frozenset(
+        place
+        for place in found
+        if not all(text_tables.may_have_thousands(text) for text in cells[place] if "," in text)
     )
 
 

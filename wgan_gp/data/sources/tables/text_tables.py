@@ -12,7 +12,7 @@ import itertools
 import re
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -262,8 +262,7 @@ def decode_text(content: bytes) -> str:
     Raises:
       ValueError: If it is not a text.
     """
-    marked = _encoding_of(content[:4])
-    for encoding in (marked, *(["cp1252"] if marked == "utf-8" else [])):
+    for encoding in _encodings_of(content[:4]):
         with contextlib.suppress(UnicodeDecodeError):
             text = content.decode(encoding)
             if "\0" in text:
@@ -377,7 +376,7 @@ def _find_separator(lines: Sequence[str], is_whole: bool) -> str:
 
 
 def comma_columns(
-    columns: Iterable[Iterable[str]], separator: str
+    columns: Mapping[int, Iterable[str]], separator: str
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Returns the columns that have commas in numbers, and those whose commas are doubtful.
 
@@ -386,11 +385,11 @@ def comma_columns(
     three decimals.
 
     Args:
-      columns: The cells of each column.
+      columns: The cells of each column, by its place.
       separator: The character between columns.
     """
     found, doubtful, are_decimal = set(), set(), False
-    for place, cells in enumerate(columns):
+    for place, cells in columns.items():
         texts = [cell.strip() for cell in cells]
         with_commas = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
         if not with_commas:
@@ -414,15 +413,14 @@ def _find_decimal(rows: Sequence[Sequence[str]], separator: str) -> tuple[str, f
     cells = (cell.strip() for row in rows for cell in row)
     if separator == "," or any(map(_DECIMAL_POINT.fullmatch, cells)):
         return ".", frozenset()
-    columns = itertools.zip_longest(*rows, fillvalue="")
+    columns = dict(enumerate(itertools.zip_longest(*rows, fillvalue="")))
     with_commas, doubtful = comma_columns(columns, separator)
     return "," if with_commas - doubtful else ".", doubtful
 
 
 def _read_head(path: str, origin: str) -> tuple[str, list[str], bool]:
     """Returns the encoding, the first lines, and whether they are all."""
-    marked = _find_encoding(path, origin)
-    for encoding in (marked, *(["cp1252"] if marked == "utf-8" else [])):
+    for encoding in _find_encodings(path, origin):
         with contextlib.suppress(UnicodeDecodeError):
             lines, is_whole = _head(path, origin, encoding)
             if not any("\0" in line for line in lines):
@@ -556,19 +554,19 @@ def _is_blank(cells: Sequence[str]) -> bool:
     return len(cells) < 2 and not "".join(cells).strip()
 
 
-def _find_encoding(path: str, origin: str) -> str:
+def _find_encodings(path: str, origin: str) -> tuple[str, ...]:
     with _open_bytes(path, origin) as file:
-        return _encoding_of(file.read(4))
+        return _encodings_of(file.read(4))
 
 
-def _encoding_of(head: bytes) -> str:
-    """Returns the encoding of a text from its first 4 bytes."""
+def _encodings_of(head: bytes) -> tuple[str, ...]:
+    """Returns the encodings that a text may have, from its first 4 bytes, the likeliest first."""
     for mark, name in _BOMS.items():
         if head.startswith(mark):
-            return name
+            return (name,)
     if head[1:2] == b"\0":
-        return "utf-16-le"
-    return "utf-16-be" if head[:1] == b"\0" else "utf-8"
+        return ("utf-16-le",)
+    return ("utf-16-be",) if head[:1] == b"\0" else ("utf-8", "cp1252")
 
 
 def _open(path: str, origin: str, encoding: str) -> io.TextIOWrapper:
