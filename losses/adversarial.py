@@ -134,7 +134,8 @@ def relativistic_generator_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) 
     The counterpart of `relativistic_critic_loss`, with the same arguments, result and errors. The
     generator changes only the scores of the fakes, but its gradient depends on both.
     """
-    return relativistic_critic_loss(fake_scores, real_scores)
+    real_scores, fake_scores = _pair(real_scores, fake_scores)
+    return tf.nn.softplus(real_scores - fake_scores)
 
 
 # The values of GanObjective.adversarial_loss.

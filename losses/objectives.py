@@ -152,7 +152,7 @@ class GanObjective:
         """
         real, fake = as_matching(real, "real", tf.stop_gradient(fake), "fake")
         # One call for both halves: no example influences another one's score.
-        scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
+        scores, logits = self._outputs(critic, tf.concat([real, fake], axis=0))
         real_scores, fake_scores = tf.split(scores, 2)
         norm, *penalties = lazy_regularization(
             self.penalty_interval,
@@ -216,11 +216,11 @@ class GanObjective:
                     "examples: pass real=..., as many as there are samples"
                 )
             real, fake = as_matching(real, "real", fake, "fake")
-            scores, logits = _outputs(critic, tf.concat([real, fake], axis=0))
+            scores, logits = self._outputs(critic, tf.concat([real, fake], axis=0))
             logits = None if logits is None else tf.split(logits, 2)[1]
             terms = {"loss": adversarial.generator(*tf.split(scores, 2))}
         else:
-            scores, logits = _outputs(critic, fake)
+            scores, logits = self._outputs(critic, fake)
             terms = {"loss": adversarial.generator(scores)}
         if self.generator_class_weight:
             terms["classification"] = _classification(logits, labels)
@@ -247,19 +247,45 @@ class GanObjective:
         return weight * (self.penalty_weight_end + (1.0 - self.penalty_weight_end) * remaining)
 
     def _norm_and_penalties(self, critic, real, fake, alpha, noise, *, after) -> list[tf.Tensor]:
-        """Returns the gradient norm of the first penalty, and all unweighted penalties, `[B]`."""
-        norms, values = [], []
+        """Returns the gradient norm of the first penalty, and all unweighted penalties, `[B]`.
+
+        They have the dtype of the scores, which Keras computes in float32 for float64 examples.
+        """
+        dtype, norms, values = after.dtype, [], []
         for _, penalty, _ in self.penalties:
             points = penalty.points(real, fake, alpha, noise, self.penalty_noise)
             points = _after(points, after)
-            norm = gradient_norm(lambda examples: _outputs(critic, examples)[0], points)
+            norm = gradient_norm(lambda examples: self._outputs(critic, examples)[0], points)
             norms.append(norm)
             if penalty.function is None:
                 values.append(tf.zeros_like(norm))
             else:
                 values.append(penalty.function(norm, self.penalty_target))
             after = values[-1]  # one penalty at a time, as in `_after`
-        return [norms[0], *values]
+        return [tf.cast(each, dtype) for each in (norms[0], *values)]
+
+    def _outputs(self, critic: Callable, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns the scores `[B]`, at least float32, and the class logits if the critic has them.
+
+        Raises:
+          ValueError: If the output is neither scores nor a pair of scores and class logits.
+        """
+        outputs = critic(examples)
+        if isinstance(outputs, (tuple, list)) and len(outputs) == 1:
+            (outputs,) = outputs
+        if not isinstance(outputs, (tuple, list)) or len(outputs) != 2:
+            return scores_of(outputs, examples), None
+        scores, logits = outputs
+        if logits is not None:
+            shape = tf.convert_to_tensor(logits).shape
+            classifies = self.critic_class_weight or self.generator_class_weight
+            is_score = shape.rank == 2 and shape[1] == 1 and not classifies
+            if is_score or shape.rank not in (None, 2):
+                raise ValueError(
+                    f"the critic's second output has shape {shape}, but class logits have "
+                    "[B, K]: return one score per example, such as the sum of several scores"
+                )
+        return scores_of(scores, examples), logits
 
 
 def _after(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
@@ -270,13 +296,6 @@ def _after(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     of the CIFAR-10 ResNet, this doubles the memory for temporaries.
     """
     return points + tf.cast(0.0 * tf.stop_gradient(tf.reduce_sum(scores)), points.dtype)
-
-
-def _outputs(critic: Callable, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns the scores `[B]`, at least float32, and the class logits if the critic has them."""
-    outputs = critic(examples)
-    scores, logits = outputs if isinstance(outputs, (tuple, list)) else (outputs, None)
-    return scores_of(scores, examples), logits
 
 
 def _classification(logits: tf.Tensor | None, labels: tf.Tensor | None) -> tf.Tensor:

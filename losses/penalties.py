@@ -76,8 +76,8 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
 
     The norm is over all elements of an example, and is differentiable with respect to the
     critic's weights. Where the gradient is exactly zero, the norm and its derivative are 0, so
-    that a constant critic does not cause NaN. No epsilon is added under the square root, so a
-    norm of 1 is exactly 1.
+    that a constant critic does not cause NaN. Where the gradient is NaN, so is the norm. No
+    epsilon is added under the square root, so a norm of 1 is exactly 1.
 
     Args:
       critic: Maps `[B, ...]` to scores `[B]`, `[B, 1]` or, of patches, `[B, ...]`, of which the
@@ -109,9 +109,9 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
     squared = tf.reduce_sum(tf.square(gradient), axis=axes)
     # The derivative of sqrt is infinite at 0. The outer `where` alone would multiply it by zero
     # in the backward pass, which is NaN; the inner one avoids it.
-    positive = squared > 0
-    root = tf.sqrt(tf.where(positive, squared, tf.ones_like(squared)))
-    return tf.where(positive, root, tf.zeros_like(root))
+    is_zero = squared == 0
+    root = tf.sqrt(tf.where(is_zero, tf.ones_like(squared), squared))
+    return tf.where(is_zero, tf.zeros_like(root), root)
 
 
 # Functions of the gradient norm.

@@ -28,7 +28,8 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> t
 
     Returns:
       A scalar, float32 (float64 for float64 values): float16 cannot represent a batch size
-      above 65,504.
+      above 65,504. Under XLA, and so on a TPU, which cannot raise an error, it is NaN for a
+      `global_batch_size` that is not positive and known only when the program runs.
 
     Raises:
       ValueError: If `per_example` is not floating-point `[B]`, or `global_batch_size` is not
@@ -42,7 +43,11 @@ def global_mean(per_example: tf.Tensor, global_batch_size: int | tf.Tensor) -> t
             f"per_example must have shape [B], got {per_example.shape}: {_advice(per_example)}"
         )
     size = tf.cast(global_batch_size, per_example.dtype)
-    _require(size > 0, "global_batch_size must be positive")
+    # A comparison would not be known inside a tf.function, but the number is.
+    known = tf.get_static_value(tf.convert_to_tensor(global_batch_size))
+    _require(size > 0 if known is None else known > 0, "global_batch_size must be positive")
+    if known is None:
+        size = tf.where(size > 0, size, math.nan)  # XLA cannot raise an error
     return tf.reduce_sum(per_example) / size
 
 
@@ -54,8 +59,8 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
 
     The *value* is the global mean and equal on every replica: log that of any replica, or use
     `reduce_over_replicas(..., scaling="mean")`. The *gradient* is that of this replica's share,
-    so that the usual sum over replicas is the gradient of the global mean. Call it in a replica
-    context, or outside any strategy.
+    so that the usual sum over replicas is the gradient of the global mean for constant weights: no
+    gradient reaches the weights. Call it in a replica context, or outside any strategy.
 
     Args:
       per_example: Values of examples or tokens, any shape, floating point.
@@ -74,7 +79,7 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
         only when a tf.function runs.
     """
     per_example = at_least_float32(floating(per_example, "per_example"))
-    weights = tf.cast(weights, per_example.dtype)
+    weights = tf.stop_gradient(tf.cast(weights, per_example.dtype))
     if not per_example.shape.is_compatible_with(weights.shape):
         raise ValueError(
             f"weights {weights.shape} must have the same shape as per_example {per_example.shape}"
@@ -85,13 +90,13 @@ def weighted_global_mean(per_example: tf.Tensor, weights: tf.Tensor) -> tf.Tenso
     weights = tf.where(weights >= 0, weights, math.nan)  # XLA cannot raise an error
     counted = tf.where(weights == 0, tf.zeros_like(per_example), per_example)
     weighted = tf.reduce_sum(counted * weights)
-    # This replica's gradient treats the weights and the losses of other replicas as constants.
+    # This replica's gradient treats the losses of other replicas as constants.
     totals = tf.stop_gradient(tf.stack([weighted, tf.reduce_sum(weights)]))
     global_weighted, global_weight = tf.unstack(
         context.all_reduce(tf.distribute.ReduceOp.SUM, totals)
     )
     _require(global_weight > 0, "weights must have a positive sum over all replicas")
-    share = weighted / tf.stop_gradient(global_weight)
+    share = weighted / global_weight
     return share + tf.stop_gradient(global_weighted / global_weight - share)
 
 
@@ -177,9 +182,9 @@ def _replica_context(caller: str) -> tf.distribute.ReplicaContext:
     return context
 
 
-def _require(condition: tf.Tensor, message: str) -> None:
+def _require(condition: Any, message: str) -> None:
     """Raises a ValueError if the condition is known to be false; asserts it inside a graph."""
-    known = tf.get_static_value(condition)
+    known = tf.get_static_value(tf.convert_to_tensor(condition))
     if known is None:
         tf.debugging.Assert(condition, [message])
     elif not known:

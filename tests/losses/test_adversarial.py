@@ -193,6 +193,10 @@ def test_clip_weights(replicas, kind):
             lambda: losses.logistic_critic_loss(tf.zeros([4], tf.int32), tf.zeros([4], tf.int32)),
             "real_scores must have a floating-point dtype, got int32",
         ),
+        (
+            lambda: losses.relativistic_generator_loss(tf.zeros([4]), tf.zeros([4], tf.int32)),
+            "^fake_scores must have a floating-point dtype, got int32",
+        ),
         (lambda: losses.generator_loss(tf.zeros([])), "fake_scores must have shape"),
         (lambda: losses.drift(tf.zeros([4], tf.int32)), "real_scores must have"),
         (

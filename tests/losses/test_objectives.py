@@ -360,6 +360,59 @@ def test_labels_may_be_any_integers(dtype):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_a_list_of_one_output_is_the_scores():
+    objective = losses.GanObjective()
+    expected = objective.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
+    for each in (lambda x: [critic(x)], lambda x: (critic(x),), lambda x: (critic(x), None)):
+        found = objective.critic_terms(each, REAL, FAKE, step=0, **DRAWN)
+        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "message"),
+    [
+        (3, [B, 1], "must return a tensor of scores, got a list of 3"),
+        (0, [B, 1], "must return a tensor of scores, got a list of 0"),
+        (2, [B, 1], r"second output has shape \(\d+, 1\), but class logits have \[B, K\]: return"),
+        (2, [B, 4, 4, 1], r"second output has shape \(\d+, 4, 4, 1\), but class logits"),
+        (2, [B], r"second output has shape \(\d+,\), but class logits"),
+    ],
+)
+def test_several_scores_are_not_left_out(count, shape, message):
+    def scales(x):
+        return [tf.zeros([len(x), *shape[1:]]) + tf.reduce_sum(x)] * count
+
+    with pytest.raises(ValueError, match=message):
+        losses.GanObjective().critic_terms(scales, REAL, FAKE, step=0, **DRAWN)
+    with pytest.raises(ValueError, match=message):
+        losses.GanObjective().generator_terms(scales, FAKE)
+
+
+def test_the_logits_of_one_class_are_no_scores():
+    objective = losses.GanObjective(critic_class_weight=1.0)
+    labels = tf.zeros([B], tf.int32)
+    terms = objective.critic_terms(
+        lambda x: (critic(x), x[:, :1]), REAL, FAKE, step=0, labels=labels, **DRAWN
+    )
+    np.testing.assert_array_equal(terms["classification"], np.zeros([B]))
+
+
+@pytest.mark.parametrize("interval", [1, 2])
+def test_float64_examples_may_have_float32_scores(interval):
+    """Keras casts its inputs."""
+    objective = losses.GanObjective(penalty_interval=interval, drift_weight=0.1)
+    wide = [tf.cast(each, tf.float64) for each in (REAL, FAKE)]
+    drawn = {**DRAWN, "noise": tf.cast(NOISE, tf.float64)}
+    found = objective.critic_terms(
+        lambda x: critic(tf.cast(x, tf.float32)), *wide, step=tf.constant(0), **drawn
+    )
+    expected = objective.critic_terms(critic, REAL, FAKE, step=tf.constant(0), **DRAWN)
+    assert {term.dtype for term in found.values()} == {tf.float32}
+    tf.nest.map_structure(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), found, expected
+    )
+
+
 def test_scores_of_unknown_rank_are_named():
     @tf.function
     def score(examples):

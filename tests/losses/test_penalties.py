@@ -323,6 +323,17 @@ def test_no_epsilon_is_added_to_the_squared_norm(compute):
     np.testing.assert_allclose(norm, 1e-6, rtol=1e-5)
 
 
+def test_a_gradient_that_is_not_a_number_has_no_norm(compute):
+    """The score of each example is finite, but its derivative is infinity times 0."""
+
+    def critic(x):
+        return tf.reduce_sum(x + tf.sqrt(0.0 * x), axis=1)
+
+    points = tf.ones([2, 3])
+    assert np.isfinite(critic(points)).all()
+    assert np.isnan(compute(lambda: losses.gradient_norm(critic, points))()).all()
+
+
 @pytest.mark.parametrize("name", GRADIENT_PENALTIES)
 def test_penalty_of_a_constant_critic_is_the_squared_target(name, compute):
     call, _, (function, _) = GRADIENT_PENALTIES[name]

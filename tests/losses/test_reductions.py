@@ -137,6 +137,27 @@ def test_global_mean_takes_a_batch_size_that_is_known_late():
         mean([])
 
 
+@pytest.mark.parametrize("size", [0, tf.data.UNKNOWN_CARDINALITY])
+def test_a_batch_size_that_is_not_positive_is_refused_everywhere(size):
+    for compiled in (False, True):
+        with pytest.raises(ValueError, match="global_batch_size must be positive"):
+            tf.function(losses.global_mean, jit_compile=compiled)(tf.ones([2]), size)
+    mean = tf.function(losses.global_mean, jit_compile=True)  # which cannot raise an error
+    assert np.isnan(mean(tf.ones([2]), tf.constant(size)))
+    assert mean(tf.ones([2]), tf.constant(4)) == 0.5
+
+
+def test_no_gradient_reaches_the_weights_of_a_mean():
+    """Else it would be that of the sum, not of the mean, which does not depend on the factor."""
+    factor, values = tf.Variable(1.0), tf.Variable([1.0, 3.0])
+    with tf.GradientTape() as tape:
+        mean = losses.weighted_global_mean(values, factor * tf.constant([1.0, 3.0]))
+    assert mean == 2.5
+    slopes, none = tape.gradient(mean, [values, factor])
+    np.testing.assert_array_equal(slopes, [0.25, 0.75])
+    assert none is None
+
+
 def test_reductions_compiled_or_not(compute):
     values, weights = tf.constant([1.0, 2.0, 9.0]), tf.constant([3.0, 1.0, 0.0])
     assert compute(losses.weighted_global_mean)(values, weights) == 1.25
