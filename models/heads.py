@@ -33,7 +33,9 @@ def label_vectors(design: Design, labels: Sequence[tf.Tensor]) -> tf.Tensor:
       labels: A `label_input`, which is not empty.
     """
     (inputs,) = labels
-    return OneHot(design.classes, name="one_hot")(inputs) if design.classes else inputs
+    if not design.classes:
+        return inputs
+    return OneHot(design.classes, dtype="float32", name="one_hot")(inputs)
 
 
 def with_conditions(design: Design, latents: tf.Tensor, labels: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -46,7 +48,8 @@ def with_conditions(design: Design, latents: tf.Tensor, labels: Sequence[tf.Tens
     """
     if not design.condition_size:
         return latents
-    return tf.keras.layers.Concatenate(name="latents_and_conditions")([latents, *labels])
+    concatenate = tf.keras.layers.Concatenate(dtype="float32", name="latents_and_conditions")
+    return concatenate([latents, *labels])
 
 
 def bounded(design: Design, x: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,8 @@ def generator(design: Design) -> tf.keras.Model:
     code, noise = one_hot.split_noise(design, latents) if design.one_hot else (latents, None)
     if design.classes:
         vectors = heads.label_vectors(design, labels)
-        x = tf.keras.layers.Concatenate(name="latents_and_labels")([code, vectors])
+        concatenate = tf.keras.layers.Concatenate(dtype="float32", name="latents_and_labels")
+        x = concatenate([code, vectors])
     else:
         x = heads.with_conditions(design, code, labels)
     for index in range(1, design.model_depth + 1):

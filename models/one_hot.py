@@ -25,7 +25,7 @@ def split_noise(design: Design, latents: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
       latents: `[B, latent_size]`, of which the last numbers are the noise.
     """
     size = design.latent_size - design.noise_size
-    split = Split([size, design.noise_size], name="latents_and_noise")
+    split = Split([size, design.noise_size], dtype="float32", name="latents_and_noise")
     code, noise = split(latents)
     return code, noise
 

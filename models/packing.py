@@ -14,7 +14,7 @@ from .design import Design
 
 def packed(design: Design, x: tf.Tensor) -> tf.Tensor:
     """Returns the features of examples `[B, F]` as those of packs, `[B / pack, pack * F]`."""
-    return Pack(design.pack, name="pack")(x) if design.pack > 1 else x
+    return Pack(design.pack, dtype="float32", name="pack")(x) if design.pack > 1 else x
 
 
 def unpacked(design: Design, x: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
@@ -25,7 +25,9 @@ def unpacked(design: Design, x: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
       x: The features of packs.
       examples: The examples, `[B, ...]`.
     """
-    return Unpack(design.pack, name="unpack")([x, examples]) if design.pack > 1 else x
+    if design.pack == 1:
+        return x
+    return Unpack(design.pack, dtype="float32", name="unpack")([x, examples])
 
 
 class _Packs(tf.keras.layers.Layer):

@@ -53,7 +53,8 @@ def generator(design: Design) -> tf.keras.Model:
     x = latents
     if labels:
         vectors = heads.label_vectors(design, labels)
-        x = tf.keras.layers.Concatenate(name="latents_and_labels")([latents, vectors])
+        concatenate = tf.keras.layers.Concatenate(dtype="float32", name="latents_and_labels")
+        x = concatenate([latents, vectors])
     stage = _Stage(design, blocks=design.model_depth * len(channels))
     x = Dense(
         channels[0],
@@ -90,7 +91,7 @@ def critic(design: Design) -> tf.keras.Model:
                 filters, 1, fused=design.fused_resampling, **stage.plain(f"down_{index}")
             )(x)
         x = stage(x, f"stage_{index}")
-    x = DiscriminativeBasis(name="basis")(x)
+    x = DiscriminativeBasis(dtype="float32", name="basis")(x)
     return heads.critic(design, [images, *labels], x)
 
 

@@ -153,7 +153,8 @@ class Registry(Mapping[str, Model]):
           conditioning, generator_normalization, critic_normalization: See Design.
           critic_pooling, attention, minibatch_stddev, pack: See Design.
           classes, condition_size: See Design; 0 if not yet known.
-          others: Other attributes of Design, whose values all networks support.
+          others: Other attributes of Design, whose values all networks support. None stands for a
+            default.
 
         Returns:
           The entries of the critic and of the generator.
@@ -165,6 +166,8 @@ class Registry(Mapping[str, Model]):
         known = {field.name for field in dataclasses.fields(Design)}
         if unknown := sorted(set(others) - known):
             raise TypeError(f"unknown settings of networks: {', '.join(unknown)}")
+        sizes = {name: others.get(name) for name in ("latent_size", "model_depth")}
+        _check_sizes(model_width=model_width, generator_width=generator_width, **sizes)
         model = model or self.default(example_shape)
         critic = generator = self._find("model", model, example_shape, resizable=resizable)
         if critic_pooling == "sum":
@@ -277,6 +280,8 @@ class Registry(Mapping[str, Model]):
             generator_model=generator_model,
             model_width=model_width,
             generator_width=generator_width,
+            latent_size=latent_size,
+            model_depth=model_depth,
             **design,
         )
         model_width = model_width or critic.width
@@ -371,6 +376,13 @@ class Registry(Mapping[str, Model]):
                     f"shorter side has {side} pixels",
                     f"use {' or '.join(map(str, sizes))}",
                 )
+
+
+def _check_sizes(**sizes: int | None) -> None:
+    """Raises DesignError if a size is less than 1; None stands for a default."""
+    for name, value in sizes.items():
+        if value is not None and value < 1:
+            raise DesignError(f"--{name}={value} is too small", "give at least 1")
 
 
 def _check_modulation(name: str, generator: Model, conditioning: str) -> None:

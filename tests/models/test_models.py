@@ -435,3 +435,42 @@ def test_only_biases_before_batch_normalization_are_omitted():
     generator, _ = build("dcgan", (16, 16, 3))
     assert generator.get_layer("dense").use_bias
     assert not generator.get_layer("conv_1").use_bias and generator.get_layer("image").use_bias
+
+
+@pytest.mark.parametrize("name", ["latent_size", "model_width", "generator_width", "model_depth"])
+def test_a_size_of_zero_is_not_the_default(name):
+    sizes = {"latent_size": 8, "model_width": 4, name: 0}
+    with pytest.raises(models.DesignError, match=f"--{name}=0 is too small"):
+        models.build("mlp", (2,), **sizes)
+
+
+@pytest.mark.parametrize("choices", [{"condition_size": 2}, {"pack": 2}, {"classes": 3}])
+@pytest.mark.parametrize("model", ["mlp", "r3gan"])
+def test_the_policy_of_the_caller_rounds_nothing(model, choices):
+    """Design.precision says the precision, not the global policy of another project."""
+    if model == "r3gan" and "pack" in choices:
+        choices = {"minibatch_stddev": 2}
+    shape = (5,) if model == "mlp" else (32, 32, 1)
+    conditioning = {} if "pack" in choices or "minibatch_stddev" in choices else "concatenation"
+    settings = {**choices, **({"conditioning": conditioning} if conditioning else {})}
+    built = []
+    for policy in ("float32", "mixed_bfloat16"):
+        tf.keras.config.set_dtype_policy(policy)
+        try:
+            tf.keras.utils.set_random_seed(0)
+            built.append(models.build(model, shape, 6, 4, **settings))
+        finally:
+            tf.keras.config.set_dtype_policy("float32")
+    random = np.random.default_rng(0)
+    latents = random.normal(size=[4, 6]).astype(np.float32)
+    examples = random.normal(size=[4, *shape]).astype(np.float32)
+    labels = {
+        "condition_size": random.normal(size=[4, 2]).astype(np.float32),
+        "classes": np.arange(4, dtype=np.int32) % 3,
+    }
+    given = [labels[name] for name in choices if name in labels]
+    for role, inputs in enumerate((latents, examples)):
+        expected, found = (
+            networks[role]([inputs, *given] if given else inputs) for networks in built
+        )
+        np.testing.assert_array_equal(found, expected)
