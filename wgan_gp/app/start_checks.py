@@ -1,9 +1,9 @@
-"""Checks of a run before it trains: its critic, the code of the user, and the padding on a TPU."""
+"""Checks of a run before it trains: settings, critic, code of the user, and padding on a TPU."""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ from ..tpu import topologies
 from ..tpu.advice import advise_on_padding
 from ..training.networks import bind_labels
 from .build import make_objective, network_builder
-from .library import Library
+from .library import Library, Registry
 from .user_code.network_checks import (
     batch_norm_layers,
     check_user_network,
@@ -32,6 +32,73 @@ if typing.TYPE_CHECKING:
     from .run import Run
 
 _EXAMPLES = 16  # real examples for which networks are checked
+
+# Settings that have an effect only with certain values of another setting: its name and the values.
+_APPLIES_WITH = {
+    "augment_policy": ("augment", ("diffaugment", "ada", "bcr")),
+    "augment_penalty": ("augment", ("diffaugment", "ada")),
+    "ada_target": ("augment", ("ada",)),
+    "ada_interval": ("augment", ("ada",)),
+    "ada_images": ("augment", ("ada",)),
+    "consistency_weight": ("augment", ("bcr",)),
+    "critic_class_weight": ("conditioning", ("acgan",)),
+    "generator_class_weight": ("conditioning", ("acgan",)),
+    "batch_norm_momentum": ("generator_normalization", ("batch",)),
+    "sampling_statistics": ("generator_normalization", ("batch",)),
+    "learning_rate_end": ("learning_rate_schedule", ("linear", "cosine")),
+}
+
+
+def warn_of_unused_settings(config: Config, spec: DataSpec, models: Registry) -> None:
+    """Warns of settings that have no effect on a run.
+
+    They are no errors, because one flagfile or script may serve several experiments.
+
+    Args:
+      config: The resolved configuration.
+      spec: The data.
+      models: The networks.
+    """
+    defaults = Config()
+    for name, reason in dict(_unused(config, spec, models)).items():
+        if (value := getattr(config, name)) != getattr(defaults, name):
+            logging.warning(f"--{name}={value} has no effect {reason}")
+
+
+def _unused(config: Config, spec: DataSpec, models: Registry) -> Iterator[tuple[str, str]]:
+    """Yields the settings that do not apply to a run, and why."""
+    for name, (other, values) in _APPLIES_WITH.items():
+        if (chosen := getattr(config, other)) not in values:
+            yield name, f"with --{other}={chosen}"
+    if config.objective is None:
+        for name in _unused_with_penalty(config):
+            yield name, f"with --penalty={config.penalty}"
+        constant = (config.learning_rate_schedule, config.penalty_weight_end, config.beta_2_end)
+        if constant == ("constant", 1, None):
+            yield "schedule_steps", "because nothing follows a schedule"
+    if config.generator_ema_half_life is None:
+        yield "generator_ema_ramp", "without --generator_ema_half_life"
+    generator, critic = models[str(config.generator_model)], models[str(config.model)]
+    if generator.depth is critic.depth is None:
+        yield "model_depth", f"on --model={config.model}, whose depth is fixed"
+    if not (generator.of_user or generator.labels_in_normalization):
+        reason = f"on the generator of {config.generator_model}, which has no batch normalization"
+        yield from ((name, reason) for name in ("batch_norm_momentum", "sampling_statistics"))
+    if len(spec.example_shape) not in (3, 4):
+        yield "random_flips", "on data other than images and volumes"
+
+
+def _unused_with_penalty(config: Config) -> Iterator[str]:
+    """Yields the settings that do not apply to the penalties of a configuration."""
+    penalties = {name: config.losses.PENALTIES[name] for name in config.penalty.split(",")}
+    if not any(each.has_target for each in penalties.values()):
+        yield "penalty_target"
+    if "weight_clipping" not in penalties:
+        yield "clip_value"
+    if not config.has_gradient_penalty:
+        yield from ("penalty_interval", "penalty_weight_end")
+        if config.penalty_weight:  # 0 says the same as no penalty
+            yield "penalty_weight"
 
 
 def check_critic(run: Run) -> None:

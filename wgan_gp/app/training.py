@@ -52,7 +52,7 @@ from .run_hooks import (
     SampleHook,
     SummaryHook,
 )
-from .start_checks import check_critic, warn_of_padding
+from .start_checks import check_critic, warn_of_padding, warn_of_unused_settings
 from .user_code import loading, user_hooks, user_writers
 from .user_code.user_writers import UserWriter
 
@@ -84,6 +84,7 @@ def train(
     if saved := directory.saved_config():
         loading.warn_of_changes(saved, config)
     use_record(dataset, directory)
+    warn_of_unused_settings(config, dataset.spec, library.models)
     if config.restore_from is not None:
         with directory.convert_file_errors("read"):
             is_new = checkpoint_files.is_empty(directory.checkpoints)
