@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from .app.build import make_objective, make_step, with_consistency
 from .app.fit.fit_networks import adapt, check_fit_critic, first_inputs
@@ -59,7 +60,7 @@ class WGANGP(CheckedModel):
         are standardized for the networks, and the generator step draws from them. `fit`, `predict`
         and calls then need conditions in the same units in place of labels.
       objective: An object with the interface of `training.objective.Objective` in place of the
-        losses of `config`. It is not saved.
+        losses of `config`. It is not saved, and loading the model warns of this.
 
     Raises:
       UserError: If the settings contradict each other.
@@ -86,6 +87,17 @@ class WGANGP(CheckedModel):
             raise UserError(
                 f"objective={config.objective} of the Config is not loaded in fit",
                 "pass the object as objective= of WGANGP, or use wgan_gp.train",
+            )
+        has_labels = classes > 0 or conditions is not None
+        if config.conditioning != "none" and not has_labels:
+            raise UserError(
+                f"conditioning={config.conditioning} of the Config needs labels or conditions",
+                "pass classes= or conditions= to WGANGP",
+            )
+        if has_labels and config.conditioning == "none" and objective is None:
+            logging.warning(
+                "only the generator gets the labels or conditions, so its samples need not fit "
+                "them — set the conditioning of the Config, such as projection"
             )
         self.generator = generator
         self.critic = critic
@@ -141,8 +153,11 @@ class WGANGP(CheckedModel):
             raise UserError("jit_compile=True cannot compile for a TPU or for replicas", "omit it")
         self.config.check_replicas(strategy.num_replicas_in_sync)
         given = (generator_optimizer, critic_optimizer)
+        defaults: tuple[Any, Any] = (None, None)
         with strategy.scope():
-            optimizers = both_optimizers(given, make_optimizers(self.config, self._iteration))
+            if generator_optimizer is None or critic_optimizer is None:
+                defaults = make_optimizers(self.config, self._iteration)
+            optimizers = both_optimizers(given, defaults)
         super().compile(optimizer=None, jit_compile=jit_compile, **kwargs)
         self.generator_optimizer, self.critic_optimizer = optimizers
         self._replica_step = None
@@ -204,6 +219,7 @@ class WGANGP(CheckedModel):
             ).to_dict(),
             "classes": self.classes,
             "conditions": None if self.conditions is None else self.conditions.to_dict(),
+            "has_objective": self._library.objective is not None,
         }
 
     @classmethod
@@ -213,6 +229,11 @@ class WGANGP(CheckedModel):
                 name: tf.keras.utils.deserialize_keras_object(config[name])
                 for name in ("generator", "critic")
             }
+        if config.get("has_objective"):
+            logging.warning(
+                "the model was trained with an objective of its own, which is not saved — to "
+                "continue with it, load the weights into a WGANGP with the same objective="
+            )
         same: Any = {name: config.get(name) for name in ("classes", "conditions", "name")}
         return cls(**networks, config=Config.from_dict(config["config"]), **same)
 
@@ -260,10 +281,7 @@ class WGANGP(CheckedModel):
             counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
             state = TrainState(*networks.values(), *optimizers.values(), *counters)
             step = make_step(config, state, spec, library)
-            self._judging_step = step
-            if config.penalty_interval > 1:  # the penalty counts k times in every k-th step
-                every_step = dataclasses.replace(config, penalty_interval=1)
-                self._judging_step = make_step(every_step, state, spec, library)
+            self._judging_step = make_step(config, state, spec, library, every_step=True)
         self._tags = tags_of(step.objective)
         check_fit_critic(networks["critic"], config, spec, library.losses)
         self._replica_step = step

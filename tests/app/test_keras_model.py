@@ -166,9 +166,7 @@ def test_a_batch_that_is_not_finite_is_an_error_at_the_end_of_its_epoch():
     points = tf.data.Dataset.from_tensors(bad)
     given = tf.keras.callbacks.LambdaCallback()
     for callbacks in (None, given, [given], tf.keras.callbacks.CallbackList()):
-        with pytest.raises(
-            wgan_gp.UserError, match=r"epoch 1: critic/loss.* is not finite, and th"
-        ):
+        with pytest.raises(wgan_gp.UserError, match=r"epoch 1: critic/.* is not finite, and th"):
             fit(make_model(), points, epochs=3, callbacks=callbacks)
     held_out = {"validation_data": points}
     assert np.isnan(fit(make_model(), **held_out)["val_critic/loss"]).all()
@@ -186,19 +184,71 @@ def test_a_callback_list_of_a_model_keeps_it():
     assert model.stop_training
 
 
-def test_the_objective_of_a_configuration_is_passed_as_an_object(tmp_path):
+@pytest.mark.parametrize("conditioning", ["acgan", "projection", "concatenation"])
+def test_a_conditioning_needs_labels_or_conditions(conditioning):
+    config = dataclasses.replace(CONFIG, conditioning=conditioning)
+    with pytest.raises(wgan_gp.UserError, match=f"^conditioning={conditioning} of .* — pass clas"):
+        WGANGP(generator(), critic(), config)
+
+
+def test_labels_that_only_the_generator_gets_are_a_warning(capsys):
+    WGANGP(generator(), critic(), CONFIG, classes=3, objective=losses.GanObjective())
+    assert not capsys.readouterr().err
+    WGANGP(generator(), critic(), CONFIG, classes=3)
+    assert "warning: only the generator gets the labels or conditions" in capsys.readouterr().err
+
+
+def test_the_optimizers_of_a_run_may_be_objects_of_python():
+    config = dataclasses.replace(CONFIG, optimizer="python")
+    model = make_model(config, generator_optimizer="sgd", critic_optimizer="adam")
+    assert type(model.critic_optimizer).__name__ == "Adam"
+    with pytest.raises(wgan_gp.UserError, match=r" — pass .* there, or to compile of WGANGP$"):
+        make_model(config, generator_optimizer="sgd")
+
+
+@pytest.mark.usefixtures("untraced")
+def test_each_fit_has_another_order():
+    """A batch has 16 of the 20 examples, so that each fit leaves four out."""
+    numbers = np.arange(40, dtype=np.float32).reshape(20, 2)
+    found, seen = [], []
+
+    class Seen(losses.GanObjective):
+        def critic_terms(self, critic, real, fake, **given):
+            seen.append(real.numpy()[:, 0])
+            return super().critic_terms(critic, real, fake, **given)
+
+    tf.keras.utils.set_random_seed(0)
+    model = WGANGP(generator(), critic(), CONFIG, objective=Seen(penalty="none"))
+    model.compile(run_eagerly=True)
+    for _ in range(6):
+        seen.clear()
+        model.fit(numbers, epochs=1, verbose=0)
+        found.append(tuple(np.concatenate(seen)[:16]))
+    assert len(set(found)) == 6
+    assert set(np.concatenate(found)) == set(numbers[:, 0])
+
+
+def test_the_objective_of_a_configuration_is_passed_as_an_object(capsys):
     config = dataclasses.replace(CONFIG, objective="python")
     with pytest.raises(wgan_gp.UserError, match=r"objective=python .* — pass the object as obje"):
         WGANGP(generator(), critic(), config)
     model = WGANGP(generator(), critic(), config, objective=losses.GanObjective())
+    WGANGP.from_config(make_model().get_config())
+    assert not capsys.readouterr().err
     assert WGANGP.from_config(model.get_config()).config == CONFIG
+    assert "objective of its own, which is not saved — to continue" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("untraced")
-def test_an_evaluation_does_not_scale_a_lazy_penalty():
+@pytest.mark.parametrize("of_user", [False, True])
+def test_an_evaluation_does_not_scale_a_lazy_penalty(of_user):
     found = []
     for interval in (1, 4):
-        model = make_model(dataclasses.replace(CONFIG, penalty_interval=interval))
+        config = CONFIG if of_user else dataclasses.replace(CONFIG, penalty_interval=interval)
+        objective = losses.GanObjective(penalty_interval=interval) if of_user else None
+        tf.keras.utils.set_random_seed(0)
+        model = WGANGP(generator(), critic(), config, objective=objective)
+        model.compile()
         found.append(model.evaluate(POINTS, verbose=0, return_dict=True))
     assert found[0] == found[1] and found[0]["critic/gradient_norm"] > 0
 

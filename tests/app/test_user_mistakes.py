@@ -1,6 +1,7 @@
 """Mistakes in code of the user: each is an error of one line that names it, or a warning."""
 
 import dataclasses
+import re
 import sys
 import types
 
@@ -619,6 +620,50 @@ def test_a_setting_that_an_objective_ignores_is_refused(name, value):
         with pytest.raises(wgan_gp.UserError, match=message):
             check_objective(factory, **{name: value})
     check_objective(losses.GanObjective(), penalty="none")  # for the checks of the critic
+
+
+def test_the_defaults_of_an_objective_hold_until_a_flag_is_given():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Own(losses.GanObjective):
+        penalty: str = "r1"
+        penalty_weight: float = 5.0
+        generator_class_weight: float = 0.7
+
+    def function(penalty="r1", penalty_weight=5.0, generator_class_weight=0.7, **others):
+        given = {"penalty": penalty, "penalty_weight": penalty_weight}
+        classes = {"generator_class_weight": generator_class_weight}
+        return losses.GanObjective(**given, **classes, **others)
+
+    def objective(factory, **settings):
+        library = dataclasses.replace(LIBRARY, objective=factory)
+        return build.make_objective(config(objective="own.py:X", **settings), library)
+
+    for factory in (Own, function):
+        plain = objective(factory)
+        assert (plain.penalty, plain.penalty_weight) == ("r1", 5.0)
+        assert (plain.generator_class_weight, plain.critic_class_weight) == (0.7, 0.0)
+        given = objective(factory, penalty="r2", penalty_weight=3.0, conditioning="acgan")
+        assert (given.penalty, given.penalty_weight) == ("r2", 3.0)
+        assert (given.generator_class_weight, given.critic_class_weight) == (0.7, 1.0)
+        decayed = objective(factory, penalty_weight_end=0.5, train_steps=100, n_critic=2)
+        assert (decayed.penalty_weight_end, decayed.penalty_decay_steps) == (0.5, 200)
+
+
+def test_a_refused_setting_is_shown_as_it_was_given():
+    for name, value in (("critic_class_weight", 2.0), ("penalty_weight", "5.0,0.5")):
+        more = {"penalty": "r1,r2"} if name == "penalty_weight" else {}
+        with pytest.raises(wgan_gp.UserError, match=f"^--{name}={re.escape(str(value))} has no"):
+            check_objective(lambda penalty="none": losses.GanObjective(), **{name: value}, **more)
+
+
+def test_terms_in_float64_are_refused():
+    class Wide(losses.GanObjective):
+        def critic_terms(self, *args, **given):
+            terms = super().critic_terms(*args, **given)
+            return {**terms, "penalty": tf.cast(terms["penalty"], tf.float64)}
+
+    with pytest.raises(wgan_gp.UserError, match=r"the term penalty in float64, .* — cast it to"):
+        check_objective(Wide)
 
 
 def test_an_error_of_an_objective_in_training_is_explained(tmp_path):

@@ -1,6 +1,8 @@
 """Tests of the critic's diagnostics and of the diagnosis of a run."""
 
+import dataclasses
 import itertools
+import types
 
 import numpy as np
 import PIL.Image
@@ -11,6 +13,7 @@ import tensorflow as tf
 import losses
 from tests.conftest import PROBED_EXAMPLES
 from tests.helpers.runs import (
+    LIBRARY,
     TINY,
     find_data,
     make_replica_step,
@@ -20,6 +23,7 @@ from tests.helpers.runs import (
     without_tracing,
 )
 from wgan_gp.app import training
+from wgan_gp.app.run_hooks import SummaryHook
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.training import probe
@@ -109,6 +113,22 @@ def test_only_the_wasserstein_loss_estimates_a_distance():
         monitor = DiagnosisMonitor.of_run(Config(adversarial_loss=loss), (8, 8, 1))
         name = "critic too weak" if loss == "wasserstein" else "healthy"
         assert diagnose({"probe/wasserstein": 0.1}, monitor).name == name
+
+
+def test_an_objective_of_the_user_is_not_judged_by_the_flags():
+    config = Config(objective="python")
+    low = {"probe/gradient_norm": 0.2, "probe/wasserstein": 0.1}
+
+    def found(objective):
+        return diagnose(low, DiagnosisMonitor.of_run(config, (2,), objective)).name
+
+    assert diagnose(low, DiagnosisMonitor.of_run(Config(), (2,))).name != "healthy"
+    other = types.SimpleNamespace(penalties=["gradient"])
+    assert found(None) == found(object()) == found(other) == "healthy"
+    assert found(losses.GanObjective(penalty="r1")) == "healthy"
+    assert found(losses.GanObjective(adversarial_loss="hinge")) == "constraint violated"
+    assert found(losses.GanObjective(adversarial_loss="hinge", penalty="one_sided")) == "healthy"
+    assert found(losses.GanObjective()) == "critic too weak"
 
 
 @pytest.mark.parametrize("shape", [(5,), (8, 2), (8, 8, 1), (4, 4, 4, 1)])
@@ -341,17 +361,38 @@ def test_held_out_losses_are_on_other_examples(tmp_path):
 
 def test_the_probe_has_the_gradient_norm_of_packs(tmp_path):
     """It is one norm for all examples of a pack."""
-    run = open_run(Config(model_dir=str(tmp_path), **{**TINY, "pack": 4}))
+    settings = {**TINY, "pack": 4, "activation": "tanh"}
+    run = open_run(Config(model_dir=str(tmp_path), **settings))
     terms = training.make_probe(run, make_replica_step(run.config, run.state))().terms
     norms = terms["gradient_norm"].reshape(-1, 4)
     assert (norms == norms[:, :1]).all() and len(np.unique(norms)) == len(norms)
 
 
-def test_the_probe_does_not_scale_a_lazy_penalty(tmp_path):
+def test_batches_of_the_probe_have_samples_of_their_own(tmp_path):
+    settings = {**TINY, "batch_size": 4, "activation": "tanh"}
+    run = open_run(Config(model_dir=str(tmp_path), **settings))
+    diagnostics = training.make_probe(run, make_replica_step(run.config, run.state))()
+    assert len(np.unique(diagnostics.fake, axis=0)) == len(diagnostics.fake) == probe.EXAMPLES
+
+
+def test_a_summary_judges_the_objective_of_the_user(tmp_path):
+    library = dataclasses.replace(LIBRARY, objective=losses.GanObjective(penalty="r1"))
+    run = open_run(Config(model_dir=str(tmp_path), objective="python", **TINY), library)
+    hook = SummaryHook(run, None, None)
+    assert diagnose({"probe/gradient_norm": 0.2}, hook._monitor).name == "healthy"
+
+
+@pytest.mark.parametrize("of_user", [False, True])
+def test_the_probe_does_not_scale_a_lazy_penalty(tmp_path, of_user):
     """Compares two runs before they train, which have the same critic."""
     logged = []
     for interval in (1, 4):
-        run = open_run(Config(model_dir=str(tmp_path), penalty_interval=interval, **TINY))
+        settings, library = {**TINY, "penalty_interval": interval}, LIBRARY
+        if of_user:
+            objective = losses.GanObjective(penalty_interval=interval)
+            settings = {**TINY, "objective": "python"}
+            library = dataclasses.replace(LIBRARY, objective=objective)
+        run = open_run(Config(model_dir=str(tmp_path), **settings), library)
         diagnose_run = training.make_probe(run, make_replica_step(run.config, run.state))
         logged.append(diagnose_run().scalars())
     assert logged[0] == logged[1]

@@ -129,25 +129,49 @@ def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpe
     )
 
 
-def make_objective(config: Config, library: Library) -> Objective:
+def make_objective(config: Config, library: Library, *, every_step: bool = False) -> Objective:
     """Returns the training objective that the configuration describes.
 
     An objective of the user gets those settings that are parameters of it.
+
+    Args:
+      config: The configuration.
+      library: The package of losses, and the objective of the user, if there is one.
+      every_step: Whether the penalty is computed in every critic step, whatever its interval is.
+        A lazy penalty counts k times in every k-th step, which diagnostics of a step must not see.
 
     Raises:
       UserError: If an objective of the user cannot be created or lacks a part of the interface.
     """
     fields = dataclasses.fields(ObjectiveSettings)
     settings = {field.name: getattr(config, field.name) for field in fields}
-    given = {field.name for field in fields if settings[field.name] != field.default}
+    given = {
+        field.name: settings[field.name]
+        for field in fields
+        if settings[field.name] != field.default
+    }
     settings["penalty_weight"] = config.penalty_weights
     settings["penalty_decay_steps"] = config.schedule_length * config.n_critic
     if config.conditioning != "acgan":  # the critic does not classify
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
-    if library.objective is not None:
-        flag = f"--objective={config.objective}"
-        return create_objective(library.objective, flag, settings, given)
-    return library.losses.GanObjective(**settings)
+    if every_step:
+        settings["penalty_interval"] = 1
+    gan_objective = library.losses.GanObjective
+    if library.objective is None:
+        return gan_objective(**settings)
+    of_flags = {field.name: field.default for field in fields}
+    defaults = {
+        field.name: (field.default, of_flags.get(field.name, field.default))
+        for field in dataclasses.fields(gan_objective)
+    }
+    objective = create_objective(
+        library.objective,
+        f"--objective={config.objective}",
+        settings,
+        given=given,
+        defaults=defaults,
+    )
+    return objective.without_lazy_penalty() if every_step else objective
 
 
 def make_loop(
@@ -243,7 +267,14 @@ def open_input(
     )
 
 
-def make_step(config: Config, state: TrainState, spec: DataSpec, library: Library) -> ReplicaStep:
+def make_step(
+    config: Config,
+    state: TrainState,
+    spec: DataSpec,
+    library: Library,
+    *,
+    every_step: bool = False,
+) -> ReplicaStep:
     """Returns the updates of one replica, to be run or to be compiled for a TPU.
 
     Args:
@@ -251,13 +282,14 @@ def make_step(config: Config, state: TrainState, spec: DataSpec, library: Librar
       state: The networks and the optimizers.
       spec: The shape and the conditions of the data.
       library: The packages of networks and losses.
+      every_step: See `make_objective`.
 
     Raises:
       UserError: If the optimizers of the run were objects of Python, and are not given.
     """
     if state.critic_optimizer is None:
         raise missing_optimizers()
-    objective = with_packs(make_objective(config, library), config)
+    objective = with_packs(make_objective(config, library, every_step=every_step), config)
     objective = with_consistency(objective, config)
     _check_pairs(objective, config, spec)
     objective = with_regularization(objective, state.generator, state.critic)

@@ -21,6 +21,7 @@ from ..training.hooks import Hook, IntervalHook, LoopResult, crossed
 from ..training.probe import CriticProbe
 from ..training.schedules import learning_rates
 from ..writers.writer import Writer
+from .build import make_objective
 from .run import Run
 
 if typing.TYPE_CHECKING:
@@ -127,7 +128,9 @@ class SummaryHook(WritingHook):
         super().__init__(run, run.config.summary_interval)
         self._writer = writer
         self._probe = probe
-        self._monitor = DiagnosisMonitor.of_run(run.config, run.dataset.spec.example_shape)
+        shape, of_user = run.dataset.spec.example_shape, run.config.objective is not None
+        objective = make_objective(run.config, run.library) if of_user else None
+        self._monitor = DiagnosisMonitor.of_run(run.config, shape, objective)
         self._diagnosis: str | None = None
         self._timer = IntervalTimer(time.perf_counter())
 

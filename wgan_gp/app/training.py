@@ -212,9 +212,7 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
         )
 
     held_out = run.dataset.open_held_out()
-    # A lazy penalty counts k times in every k-th step, but the probe evaluates a single step.
-    every_step = dataclasses.replace(run.config, penalty_interval=1)
-    objective = with_packs(make_objective(every_step, run.library), run.config)
+    objective = with_packs(make_objective(run.config, run.library, every_step=True), run.config)
     return CriticProbe(
         dataclasses.replace(step, objective=objective),
         run.devices.strategy,

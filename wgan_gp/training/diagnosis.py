@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..config import Config
 
@@ -71,12 +72,31 @@ class DiagnosisMonitor:
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
     @classmethod
-    def of_run(cls, config: Config, example_shape: Sequence[int]) -> DiagnosisMonitor:
-        """Returns the monitor of a run on examples of a shape."""
+    def of_run(
+        cls, config: Config, example_shape: Sequence[int], objective: Any = None
+    ) -> DiagnosisMonitor:
+        """Returns the monitor of a run on examples of a shape.
+
+        Args:
+          config: The configuration.
+          example_shape: The shape of an example.
+          objective: The objective of the user, if it is known. Only if it has the attributes of
+            losses.GanObjective, the rules that depend on its penalty and its loss are applied; the
+            flags do not describe it.
+        """
+        target, loss = config.gradient_norm_target, config.adversarial_loss
+        penalty = config.penalty.split(",")[0]
+        if config.objective is not None:
+            parts: Any = getattr(objective, "penalties", None)
+            is_known = isinstance(parts, tuple) and hasattr(parts[0], "penalty")
+            has_target = is_known and parts[0].penalty.has_target
+            target = objective.penalty_target if has_target else 0.0
+            penalty = parts[0].name if is_known else ""
+            loss = objective.adversarial_loss if is_known else ""
         return cls(
-            target=config.gradient_norm_target,
-            one_sided=config.penalty.split(",")[0] == "one_sided",
-            estimates_distance=config.adversarial_loss == "wasserstein",
+            target=target,
+            one_sided=penalty == "one_sided",
+            estimates_distance=loss == "wasserstein",
             can_augment=config.augment == "none" and len(example_shape) in (2, 3),
         )
 

@@ -106,7 +106,10 @@ class CriticProbe:
         program = tf.function(functools.partial(diagnose_critic, step), autograph=False)
 
         def diagnose_the_critic(batches: list[Any]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            results = [strategy.run(program, args=batch) for batch in batches]
+            results = [
+                strategy.run(program, args=(*batch, tf.constant(number, tf.int64)))
+                for number, batch in enumerate(batches)
+            ]
             terms = {name: gather([terms[name] for terms, _ in results]) for name in names}
             return terms, _flat(gather([fake for _, fake in results]))
 
@@ -143,24 +146,27 @@ class CriticProbe:
 
 
 def diagnose_critic(
-    step: ReplicaStep, real: tf.Tensor, labels: tf.Tensor
+    step: ReplicaStep, real: tf.Tensor, labels: tf.Tensor, number: tf.Tensor | int = 0
 ) -> tuple[Terms, tf.Tensor]:
     """Computes the critic's terms on one replica without training, in inference mode.
 
-    The noise is the same in every call, and no example is transformed.
+    The noise is the same in every call for a batch, and no example is transformed.
 
     Args:
       step: The updates of the replica.
       real: Real examples, as in `ReplicaStep.critic_step`.
       labels: Their labels, as in `ReplicaStep.critic_step`.
+      number: The number of the batch. Different batches have different noise.
 
     Returns:
       The critic terms, each `[batch_size / replicas]`, by name; and the samples for which they
       were computed.
     """
     step = dataclasses.replace(step, objective=without_transformation(step.objective))
-    numbers = ("latents", "alpha", "noise", "draws")
-    keys = {name: (RngStream.PROBE, index) for index, name in enumerate(numbers)}
+    draws = ("latents", "alpha", "noise", "draws")
+    keys = {
+        name: (RngStream.PROBE, len(draws) * number + index) for index, name in enumerate(draws)
+    }
     latents, noise = step.critic_noise(real, **keys)
     fake = step.generator(labels, training=False)(latents)
     terms = step.objective.critic_terms(

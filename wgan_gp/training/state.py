@@ -153,7 +153,7 @@ def missing_optimizers() -> UserError:
     """Returns the error for a run whose optimizers are objects of Python that are not given."""
     return UserError(
         f"--optimizer={PYTHON} stands for objects that are passed to wgan_gp.train",
-        "call wgan_gp.train with generator_optimizer= and critic_optimizer=",
+        "pass generator_optimizer= and critic_optimizer= there, or to compile of WGANGP",
     )
 
 

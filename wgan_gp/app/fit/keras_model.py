@@ -25,6 +25,11 @@ class CheckedModel(NoSymbolicBuild, tf.keras.Model):
 
     config: Config
 
+    @property
+    def iterations(self) -> int:
+        """The number of iterations done."""
+        raise NotImplementedError
+
     def data_spec(self) -> DataSpec:
         """Returns what the networks require of the data."""
         raise NotImplementedError
@@ -120,7 +125,10 @@ class CheckedModel(NoSymbolicBuild, tf.keras.Model):
 
     def _batches(self, x: Any, y: Any, parts: int, *, shuffle: bool = False) -> tf.data.Dataset:
         replicas = self.distribute_strategy.num_replicas_in_sync
-        batches = fit_batches(x, y, self.data_spec(), self.config, parts, replicas, shuffle=shuffle)
+        # Another call of fit continues the training, with another order.
+        order = self.config.seed + self.iterations if shuffle else None
+        size = self.config.batch_size
+        batches = fit_batches(x, y, self.data_spec(), size, parts, replicas, order=order)
         batches._forms_batches = True
         return batches
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,21 +19,30 @@ _SHOWN = 3  # weights in a message
 
 
 def create_objective(
-    factory: Any, flag: str, settings: Mapping[str, Any], given: Collection[str] = ()
+    factory: Any,
+    flag: str,
+    settings: Mapping[str, Any],
+    *,
+    given: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Sequence[Any]] | None = None,
 ) -> UserObjective:
     """Returns an objective of the user; see `training.objective.Objective`.
 
     Args:
       factory: A class or a function that returns an objective, or an objective.
       flag: The flag that names it, for messages.
-      settings: The settings of the losses. Those that are parameters of `factory` are passed.
-      given: The names of the settings that differ from their defaults.
+      settings: The settings of the losses. Those that are parameters of `factory` are passed,
+        except where the parameter has a default of its own and the setting is not given.
+      given: The settings that differ from their defaults, as the user wrote them.
+      defaults: The known defaults of each parameter: that of `losses.GanObjective` and that of the
+        flag. Another default of a parameter is the user's own.
 
     Raises:
       UserError: If it raises an error, its result lacks a part of the interface, or it ignores a
         setting that is given.
     """
     accepted: dict[str, Any] = {}
+    given = given or {}
     with explaining(flag):
         is_objective = not inspect.isclass(factory) and all(
             hasattr(factory, name) for name in _REQUIRED
@@ -41,7 +51,7 @@ def create_objective(
             raise UserError(f"{flag} is neither a class nor a function", "give the name of a class")
         objective = factory
         if not is_objective:
-            accepted = _accepted(factory, settings)
+            accepted = _accepted(factory, settings, given, defaults or {})
             objective = factory(**accepted)
         missing = [name for name in _REQUIRED if not hasattr(objective, name)]
     if missing:
@@ -49,21 +59,35 @@ def create_objective(
             f"{flag} has no {' and no '.join(missing)}",
             "define it, or derive the class from wgan_gp.losses.GanObjective",
         )
-    for name in given:
+    for name, value in given.items():
         # --penalty=none also tells the checks of the critic that nothing is differentiated twice.
-        if name not in accepted and (name, settings[name]) != ("penalty", "none"):
+        if name not in accepted and (name, value) != ("penalty", "none"):
             raise UserError(
-                f"--{name}={settings[name]} has no effect: {flag} has no parameter {name}",
+                f"--{name}={value} has no effect: {flag} has no parameter {name}",
                 "omit it, or add the parameter there",
             )
     return UserObjective(objective, flag)
 
 
-def _accepted(factory: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(
+    factory: Callable[..., Any],
+    settings: Mapping[str, Any],
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Sequence[Any]],
+) -> dict[str, Any]:
+    """Returns the settings with which a factory is called; see `create_objective`."""
     parameters = inspect.signature(factory).parameters
-    if any(each.kind == each.VAR_KEYWORD for each in parameters.values()):
-        return dict(settings)
-    return {name: value for name, value in settings.items() if name in parameters}
+    takes_all = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+
+    def is_passed(name: str) -> bool:
+        if name not in parameters:
+            return takes_all
+        default = parameters[name].default
+        if name in given or default is inspect.Parameter.empty:
+            return True
+        return isinstance(default, (int, float, str)) and default in defaults.get(name, ())
+
+    return {name: value for name, value in settings.items() if is_passed(name)}
 
 
 class UserObjective:
@@ -91,6 +115,17 @@ class UserObjective:
     def generator_terms(self, *args: Any, **kwargs: Any) -> Terms:
         with explaining(f"{self.flag}: generator_terms"):
             return self._objective.generator_terms(*args, **kwargs)
+
+    def without_lazy_penalty(self) -> UserObjective:
+        """Returns the objective with its penalty in every critic step; see `GanObjective`."""
+        if getattr(self._objective, "penalty_interval", 1) == 1:
+            return self
+        own = copy.copy(self._objective)
+        try:
+            object.__setattr__(own, "penalty_interval", 1)  # also of a frozen dataclass
+        except AttributeError:  # a property
+            return self
+        return UserObjective(own, self.flag)
 
     def constrain(self, weights: Sequence[tf.Variable]) -> None:
         if constrain := getattr(self._objective, "constrain", None):
@@ -213,5 +248,11 @@ def _checked(terms: Any, names: Sequence[str], count: int, origin: str) -> Terms
                 f"{origin} returns the term {name} of shape {term.shape} and dtype "
                 f"{term.dtype.name} for {count} examples",
                 f"return one floating-point number for each example, [{count}]",
+            )
+        if term.dtype == tf.float64:
+            raise UserError(
+                f"{origin} returns the term {name} in float64, but weights and other terms are "
+                "float32",
+                "cast it to tf.float32",
             )
     return tensors

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...config import OptimizationSettings
 from ...errors import UserError
 from ..scaling.conditions import Conditions
 from ..spec import DataSpec
@@ -22,19 +21,18 @@ def fit_batches(
     x: Any,
     y: Any,
     spec: DataSpec,
-    settings: OptimizationSettings,
+    batch_size: int,
     parts: int,
     replicas: int,
     *,
-    shuffle: bool,
+    order: int | None,
 ) -> tf.data.Dataset:
     """Returns batches of `parts` critic batches; see `examples_of` and `form_batches`.
 
     Args:
-      x, y, shuffle: See `examples_of`.
+      x, y, order: See `examples_of`.
       spec: What the networks require of the data.
-      settings: The batch size and the seed.
-      parts, replicas: See `form_batches`.
+      batch_size, parts, replicas: See `form_batches`.
 
     Raises:
       UserError: If x or y cannot be used, or y is missing.
@@ -52,13 +50,12 @@ def fit_batches(
         x,
         y,
         shape=spec.example_shape,
-        seed=settings.seed,
-        shuffle=shuffle,
+        order=order,
         check_labels=check_labels if needed else None,
     )
     if needed and not isinstance(examples.element_spec, tuple):
         raise UserError(needed, "pass them as y")
-    batches = form_batches(examples, settings.batch_size, parts=parts, replicas=replicas)
+    batches = form_batches(examples, batch_size, parts=parts, replicas=replicas)
     if spec.classes and as_dataset(x) is not None:
         remedy = f"give an integer from 0 to {spec.classes - 1} for each example"
 
@@ -74,8 +71,7 @@ def examples_of(
     y: Any,
     *,
     shape: tuple[int, ...],
-    seed: int,
-    shuffle: bool,
+    order: int | None,
     check_labels: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset of single examples, or of pairs with a label or a condition.
@@ -85,8 +81,7 @@ def examples_of(
         iterable.
       y: Labels `[N]` or conditions `[N, K]` for an array, or None.
       shape: The shape of an example.
-      seed: The seed of the order.
-      shuffle: Whether to shuffle an array in each epoch.
+      order: The seed with which an array is shuffled in each epoch; None leaves it as it is.
       check_labels: Returns the labels of an array in the form of the networks. None for networks
         without labels, for which labels are left out.
 
@@ -118,7 +113,7 @@ def examples_of(
             raise UserError(f"x has {len(x)} examples, but y has {len(y)}", "give one for each")
     parts = x if y is None or check_labels is None else (x, check_labels(y))
     dataset = tf.data.Dataset.from_tensor_slices(parts)
-    return dataset.shuffle(len(x), seed=seed) if shuffle and len(x) else dataset
+    return dataset if order is None or not len(x) else dataset.shuffle(len(x), seed=order)
 
 
 def form_batches(
