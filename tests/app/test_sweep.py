@@ -1,6 +1,7 @@
 """Sweeps: the study of candidates whose runs are simulated, the processes, and a real sweep."""
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -622,3 +623,27 @@ def wait_for_run(folder, sweeping, other_than=None):
             pass
         assert time.monotonic() < deadline and sweeping.poll() is None
         time.sleep(0.02)
+
+
+def test_a_candidate_that_ended_before_the_sweep_was_killed_is_not_repeated(tmp_path, monkeypatch):
+    """The row of a candidate is stored a moment before the study knows that it has ended."""
+    content = {**WEIGHTS, "settings": {"penalty_weight": [10, 1], "beta_2": [0.9]}}
+    assert run(tmp_path, FakeProcesses(by_weight), content, folder="whole") is None
+    tell = optuna.Study.tell
+    calls = itertools.count()
+
+    def killed(self, trial, *arguments):
+        if next(calls) < 2:
+            raise KeyboardInterrupt
+        return tell(self, trial, *arguments)
+
+    monkeypatch.setattr(optuna.Study, "tell", killed)
+    jobs = []
+    for _ in range(3):
+        fake = FakeProcesses(by_weight)
+        with contextlib.suppress(KeyboardInterrupt):
+            run(tmp_path, fake, content)
+        jobs += fake.jobs
+    assert len(jobs) == len(set(jobs))
+    assert results_of(tmp_path / "sweep")[1] == results_of(tmp_path / "whole")[1]
+    assert {state for _, state in states_of(tmp_path / "sweep")} <= {"COMPLETE", "PRUNED"}

@@ -33,6 +33,12 @@ from .sweep_file import Candidate, SeedRun, Sweep
 MIN_DIAGNOSES = 5  # that must all be bad; many runs are bad for a moment early on
 _RECORD = object_of({"sweep": mapping_of(lambda value: True)})  # what a sweep that continues reads
 _RESULTS = "results"  # the attribute of a trial that contains its row of the table
+# The states of trials by the first word of the status in their row.
+_STATES = {
+    "failed": TrialState.FAIL,
+    "finished": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+}
 
 
 class SweepStudy:
@@ -174,7 +180,8 @@ class SweepStudy:
                     if not self._study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
                         return
                     trial = self._study.ask()
-                self._train(trial, self._sweep.candidates[trial.number])
+                if not self._tell_earlier_end(trial):
+                    self._train(trial, self._sweep.candidates[trial.number])
         except BaseException:
             self._processes.stop()
             raise
@@ -210,6 +217,16 @@ class SweepStudy:
             self._write()
             if state is not None:
                 return
+
+    def _tell_earlier_end(self, trial: optuna.Trial) -> bool:
+        """Tells the study that a candidate has ended, if a sweep was killed before it did so."""
+        row = trial.user_attrs.get(_RESULTS, {"status": ""})
+        state = _STATES.get(row["status"].partition(":")[0])
+        if state is None:
+            return False
+        self._study.tell(trial, row["mean"] if state == TrialState.COMPLETE else None, state)
+        self._write()
+        return True
 
     def _train_runs(self, candidate: Candidate, stop: int) -> list[float | str]:
         """Trains the runs of a candidate; returns the metric or the error of each."""
