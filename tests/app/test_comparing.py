@@ -7,6 +7,7 @@ import PIL.Image
 import pytest
 import scipy.linalg
 import tensorflow as tf
+import tifffile
 
 from tests.helpers.runs import call_main
 from wgan_gp.evaluation import metrics, reference
@@ -138,12 +139,60 @@ def test_own_statistics_replace_the_folder(files, capsys, tmp_path):
         features = features_of(files, "b")
         np.testing.assert_allclose(arrays["mu"], features.mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(arrays["sigma"], np.cov(features, rowvar=False), rtol=1e-4)
-        assert str(arrays["extractor"]) == "e.keras"  # and no folder of this machine
+        # The hash of the file, and no folder of this machine.
+        assert re.fullmatch(r"e\.keras [0-9a-f]{16}", str(arrays["extractor"]))
     of_folder, of_file = (
         evaluate(files, capsys, samples=files / "a", reference=each).splitlines()[1:]
         for each in (files / "b", path)
     )
     assert of_folder == of_file
+
+
+def test_statistics_of_another_file_of_the_same_name_are_refused(files, capsys, tmp_path):
+    evaluate(files, capsys, reference=files / "b", output=tmp_path / "stats.npz")
+    model = tf.keras.models.load_model(files / "e.keras")
+    model.set_weights([2 * each for each in model.get_weights()])
+    (tmp_path / "other").mkdir()
+    for kind in ("e.keras", "e"):
+        path = tmp_path / "other" / kind
+        model.save(path) if kind == "e.keras" else model.export(path)
+        flags = {"samples": files / "a", "feature_extractor": path}
+        line = evaluate(files, capsys, reference=tmp_path / "stats.npz", **flags)
+        assert "stats.npz has features of e.keras" in line
+        assert "use statistics of the same --feature_extractor" in line
+        own = tmp_path / f"{kind}.npz"
+        evaluate(files, capsys, reference=files / "b", output=own, feature_extractor=path)
+        assert fid_in(evaluate(files, capsys, reference=own, **flags)) > 0
+
+
+def test_the_folder_of_the_output_is_created(files, capsys, tmp_path):
+    path = tmp_path / "new" / "folder" / "stats.npz"
+    assert evaluate(files, capsys, reference=files / "b", output=path) == f"{path}\n"
+
+
+def test_a_color_picture_among_gray_ones_is_not_converted_silently(files, capsys, tmp_path):
+    """Only some headers are read at first."""
+    for index in range(300):
+        image = PIL.Image.fromarray(np.full(SHAPE, index % 256, np.uint8))
+        image = image.convert("RGB") if index == 2 else image
+        image.save(tmp_path / f"{index:05}.png")
+    line = evaluate(files, capsys, samples=tmp_path, reference=files / "a")
+    assert f"--samples={tmp_path}: 00002.png has colors, but others are gray" in line
+    assert "add --image_channels=3, or 1 to compare" in line
+    for channels in (1, 3):
+        flags = {"samples": tmp_path, "image_channels": channels}
+        assert fid_in(evaluate(files, capsys, reference=files / "a", **flags)) > 0
+
+
+def test_pictures_with_many_channels_are_named(files, capsys, tmp_path):
+    for index in range(3):
+        levels = np.zeros([*SHAPE, 5], np.uint8)
+        tifffile.imwrite(
+            tmp_path / f"{index}.tif", levels, photometric="minisblack", planarconfig="contig"
+        )
+    line = evaluate(files, capsys, samples=files / "color", reference=tmp_path)
+    assert f"--reference={tmp_path} has images of 5 channels — give gray or color" in line
+    assert "--image_channels" not in line
 
 
 def test_statistics_of_other_programs_give_the_distances_that_they_know(files, capsys, tmp_path):
@@ -192,7 +241,7 @@ def test_unsuitable_statistics_give_one_line(tmp_path, arrays, message):
     path = tmp_path / "stats.npz"
     np.savez(path, **arrays)
     with pytest.raises(Exception, match=message) as error:
-        reference.read(str(path), "inception")
+        reference.read(str(path)).check_extractor(f"--reference={path}", "inception")
     assert str(error.value).startswith(f"--reference={path} ") and "\n" not in str(error.value)
 
 
@@ -201,7 +250,7 @@ def test_a_damaged_file_gives_one_line(tmp_path, content):
     path = tmp_path / "stats.npz"
     path.write_bytes(content)
     with pytest.raises(Exception, match="is not a file of statistics") as error:
-        reference.read(str(path), "inception")
+        reference.read(str(path))
     assert "\n" not in str(error.value)
 
 

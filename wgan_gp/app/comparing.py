@@ -5,8 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import itertools
-import posixpath
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,12 +14,13 @@ import tensorflow as tf
 from ..config import Config, DataSettings, image_size_of
 from ..data.sources import listing
 from ..data.sources.pictures.folder import FolderSource, find_source
+from ..data.sources.pictures.forms import MAX_COLOR_CHANNELS
 from ..data.sources.source import Unreadable
 from ..errors import UserError, printable
 from ..evaluation import metrics, results
 from ..evaluation.examples import check_finite, with_progress_bar
 from ..evaluation.extractors import Extractor, load_pretrained, run_on_replicas
-from ..evaluation.reference import Reference, read
+from ..evaluation.reference import Reference, read, recorded_name
 from ..run_directory.files import check_new_file
 from .connection import connect_for_inference
 
@@ -45,7 +46,9 @@ def compare(config: Config) -> None:
     sources = {flag: _find(flag, path, config) for flag, path in paths.items() if path}
     if of_file:
         # A damaged file is found before the extractor is downloaded.
-        reference = read(str(config.reference), _recorded(name))
+        reference = read(str(config.reference))
+        if name == "inception" or tf.io.gfile.exists(name):
+            reference.check_extractor(f"--reference={config.reference}", recorded_name(name))
     shape = _common_shape(sources)
     for source in sources.values():
         if source.size < 2:
@@ -54,11 +57,19 @@ def compare(config: Config) -> None:
     extractor = load_pretrained(name, strategy, shape)
     batch_size = config.batch_size
     features = {
-        flag: _features(source, shape, extractor, strategy, batch_size, flag)
+        flag: _features(
+            source,
+            shape,
+            extractor,
+            strategy,
+            batch_size,
+            flag,
+            must_be_gray=source.shape[2] == 1 and config.image_channels is None,
+        )
         for flag, source in sources.items()
     }
     if not of_file:
-        reference = Reference(features["--reference"][0], extractor=_recorded(name))
+        reference = Reference(features["--reference"][0], extractor=recorded_name(name))
     if config.samples is not None:
         _print_metrics(reference, *features["--samples"], str(config.reference), name)
     if config.output is not None:
@@ -90,11 +101,6 @@ def _print_metrics(
         print("the file has no features (feats), so FID is the only distance")
 
 
-def _recorded(extractor: str) -> str:
-    """Returns the name of an extractor in files of statistics, which names no folder."""
-    return posixpath.basename(extractor.rstrip("/"))
-
-
 def _find(flag: str, path: str, config: Config) -> FolderSource:
     """Finds the images of a folder, in their own size unless --image_size is given."""
     settings = DataSettings(
@@ -102,6 +108,7 @@ def _find(flag: str, path: str, config: Config) -> FolderSource:
         data_dir=path,
         image_size=config.image_size,
         image_channels=config.image_channels,
+        crop=config.crop,
     )
     source = find_source(settings, flag, only_pictures=True)
     sizes = {header.size for header in source.headers}
@@ -140,14 +147,15 @@ def _common_shape(sources: dict[str, FolderSource]) -> tuple[int, int, int]:
             f"give the size at which they are compared, such as --image_size="
             f"{image_size_of(*shapes[0][:2])}",
         )
-    channels = {shape[2] for shape in shapes}
-    if not channels <= {1, 3}:
-        raise UserError(
-            f"{next(iter(sources.values())).origin} has images of {max(channels)} channels",
-            "give gray or color images, or --image_channels=3",
-        )
+    for source in sources.values():
+        if (channels := source.shape[2]) not in (1, 3):
+            convertible = channels <= MAX_COLOR_CHANNELS
+            raise UserError(
+                f"{source.origin} has images of {channels} channels",
+                "give gray or color images" + (", or --image_channels=3" if convertible else ""),
+            )
     height, width, _ = shapes[0]
-    return height, width, max(channels)
+    return height, width, max(shape[2] for shape in shapes)
 
 
 def _features(
@@ -157,13 +165,15 @@ def _features(
     strategy: tf.distribute.Strategy,
     batch_size: int,
     flag: str,
+    *,
+    must_be_gray: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns the features of all images of a folder, and their class probabilities if any."""
     size = batch_size + -batch_size % strategy.num_replicas_in_sync
     compute = run_on_replicas(extractor, strategy, size)
     outputs = [
         compute(np.broadcast_to(images, (*images.shape[:3], shape[2])))
-        for images in with_progress_bar(_batches(source, size), f"images of {flag}")
+        for images in with_progress_bar(_batches(source, size, must_be_gray), f"images of {flag}")
     ]
     features, *more = (np.concatenate(parts) for parts in zip(*outputs, strict=True))
     for values in (features, *more):
@@ -172,18 +182,24 @@ def _features(
     return features, more[0] if more else None
 
 
-def _batches(source: FolderSource, size: int) -> Iterator[np.ndarray]:
+def _batches(source: FolderSource, size: int, must_be_gray: bool) -> Iterator[np.ndarray]:
     """Yields the images of a folder in batches `[B, H, W, C]` float32 in [-1, 1].
 
     Raises:
       UserError: If an image cannot be read: without it, the metrics would be those of other images.
+        Also if an image has colors that would be lost, because only some headers were read.
     """
     levels = np.iinfo(source.dtype).max
 
-    def decode(item: tuple[int, object]) -> np.ndarray:
+    def decode(item: tuple[int, Any]) -> np.ndarray:
         index, picture = item
+        if must_be_gray and source.has_colors(picture):
+            raise UserError(
+                f"{source.origin}: {printable(source.name(index))} has colors, but others are gray",
+                "add --image_channels=3, or 1 to compare all of them as gray images",
+            )
         try:
-            array = source.read(picture).array  # type: ignore[arg-type]
+            array = source.read(picture).array
         except Unreadable as error:
             raise UserError(
                 f"{source.origin}: {printable(source.name(index))} cannot be read ({error})",

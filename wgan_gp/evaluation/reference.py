@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
+import posixpath
 import zipfile
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from ..data.sources import listing
 from ..errors import UserError, reason, shorten
@@ -47,6 +50,20 @@ class Reference:
         assert self.features is not None
         return metrics.squared_radii(self.features)
 
+    def check_extractor(self, origin: str, extractor: str) -> None:
+        """Raises UserError if a file names another extractor than that of the samples.
+
+        Args:
+          origin: The flag and the file.
+          extractor: The `recorded_name` of the extractor of the samples.
+        """
+        if self.extractor not in (None, extractor):
+            raise UserError(
+                f"{origin} has features of {shorten(str(self.extractor))}, but those of the "
+                f"samples are of {extractor}",
+                "use statistics of the same --feature_extractor",
+            )
+
     def compare(self, features: np.ndarray) -> dict[str, float]:
         """Returns the metrics of features `[N, D]` of samples, by name.
 
@@ -81,10 +98,39 @@ class Reference:
             arrays["extractor"] = np.array(self.extractor)
         np.savez(content, **arrays)
         with convert_file_errors(f"--output={path}", "written", OUTPUT_REMEDY):
+            tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
             write_atomic(path, content.getvalue())
 
 
-def read(path: str, extractor: str) -> Reference:
+def recorded_name(extractor: str) -> str:
+    """Returns the name of an extractor in files of statistics, which names no folder.
+
+    Many extractors are files of one name, so that a part of the hash follows it.
+
+    Args:
+      extractor: "inception", or the path of a Keras file or SavedModel, which exists.
+    """
+    if extractor == "inception":
+        return extractor
+    files = [extractor]
+    if tf.io.gfile.isdir(extractor):
+        files = sorted(
+            posixpath.join(folder, name)
+            for folder, _, names in tf.io.gfile.walk(extractor)
+            for name in names
+        )
+    content = hashlib.sha256()
+    for file in files:
+        with tf.io.gfile.GFile(file, "rb") as opened:
+            content.update(opened.read())
+    return f"{_base_name(extractor)} {content.hexdigest()[:16]}"
+
+
+def _base_name(path: str) -> str:
+    return posixpath.basename(path.rstrip("/"))
+
+
+def read(path: str) -> Reference:
     """Reads the statistics of real images from a .npz file.
 
     The file has the mean `mu` `[D]` and the covariance `sigma` `[D, D]` of features, as pytorch-fid
@@ -92,10 +138,9 @@ def read(path: str, extractor: str) -> Reference:
 
     Args:
       path: The file, the value of --reference.
-      extractor: The name of the extractor of the samples.
 
     Raises:
-      UserError: If the file is damaged, has other arrays, or is of another extractor.
+      UserError: If the file is damaged or has other arrays.
     """
     origin = f"--reference={path}"
     with listing.reading(origin):
@@ -109,12 +154,6 @@ def read(path: str, extractor: str) -> Reference:
         raise UserError(
             f"{origin} is not a file of statistics ({reason(error)})", _REMEDY
         ) from error
-    if found.extractor not in (None, extractor):
-        raise UserError(
-            f"{origin} has features of {shorten(str(found.extractor))}, but those of the samples "
-            f"are of {extractor}",
-            "use statistics of the same --feature_extractor",
-        )
     return found
 
 

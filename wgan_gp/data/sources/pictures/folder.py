@@ -119,6 +119,14 @@ class FolderSource(Source):
     def read(self, item: Picture) -> Example:
         return self._decoder(self.fetch(item))
 
+    def has_colors(self, item: Picture) -> bool:
+        """Returns True if the header of a picture says that it has colors."""
+        if isinstance(item.content, bytes):
+            header = pictures.read_header(item.content, item.name)
+        else:
+            header = _read_header(self._files, item.name)
+        return header is not None and header.channels > 2
+
     def _read_file(self, name: str) -> bytes | Unreadable:
         try:
             return self._files.read(name)
@@ -239,6 +247,18 @@ def _choose_split(origin: str, divided: dict[str, list[Placed]], wanted: str, to
     return split
 
 
+def _read_header(files: FileTree, name: str) -> pictures.Header | None:
+    """Returns the header of a picture, or None if it cannot be read."""
+    try:
+        beginning = files.read(name, _HEAD_BYTES)
+        header = pictures.read_header(beginning, name)
+        if header is None and len(beginning) == _HEAD_BYTES:
+            header = pictures.read_header(files.read(name), name)
+        return header
+    except Unreadable:
+        return None
+
+
 def _read_some_headers(files: FileTree, names: Sequence[str]) -> list[pictures.Header]:
     """Returns the header of the first readable picture, and others at equal distances after it.
 
@@ -246,14 +266,7 @@ def _read_some_headers(files: FileTree, names: Sequence[str]) -> list[pictures.H
     """
 
     def read(name: str) -> pictures.Header | None:
-        try:
-            beginning = files.read(name, _HEAD_BYTES)
-            header = pictures.read_header(beginning, name)
-            if header is None and len(beginning) == _HEAD_BYTES:
-                header = pictures.read_header(files.read(name), name)
-            return header
-        except Unreadable:
-            return None
+        return _read_header(files, name)
 
     found = ((number, read(name)) for number, name in enumerate(names))
     number, first = next((pair for pair in found if pair[1]), (0, None))
