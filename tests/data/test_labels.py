@@ -1,5 +1,6 @@
 """Labels of any kind, and files of arrays of NumPy, h5py, MATLAB and SciPy."""
 
+import dataclasses
 import io
 import json
 import os
@@ -15,8 +16,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.runs import call_main, find_data
+from tests.helpers.runs import LIBRARY, call_main, find_data, strategy_over
+from wgan_gp.app.saved_run import SavedRun
 from wgan_gp.config import Config
+from wgan_gp.data import score_data
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.feed.pipeline_errors import user_error_of
@@ -24,6 +27,8 @@ from wgan_gp.data.score_data import read_path
 from wgan_gp.data.sources.arrays.array_files import open_arrays
 from wgan_gp.data.sources.labels import number_labels, numbered_like
 from wgan_gp.errors import UserError
+from wgan_gp.evaluation.examples import Examples
+from wgan_gp.run_directory.directory import RunDirectory
 
 EXAMPLES = np.random.default_rng(0).normal(size=(12, 3))
 NUMBERS = np.arange(12) % 3 * 2 + 1  # 1, 3, 5: from 1, with gaps
@@ -315,3 +320,114 @@ def test_masked_arrays_of_python_are_missing():
     masked = np.ma.array(EXAMPLES, mask=np.eye(12, 3))
     with pytest.raises(UserError, match=r"masked. elements in 3 of 12 rows"):
         find_dataset(Config(), function=lambda: masked)
+
+
+def saved_run_of(tmp_path, **settings):
+    """Returns a saved run with the data of a configuration, and its dataset in training."""
+    settings = {"dataset": "array", "batch_size": 1, **settings}
+    config = Config(conditioning="projection", **settings)
+    dataset = find_data(config)
+    run = SavedRun(config, RunDirectory(str(tmp_path / "run")), dataset.spec, LIBRARY)
+    return run, dataset
+
+
+def test_held_out_labels_of_a_saved_run_are_those_of_training(tmp_path):
+    """The held-out file lacks the first class, so that its own numbers are others."""
+    for name, classes in (("train", "abcabc"), ("test", "bcbc")):
+        rows = [f"{index},{index % 3},{each}\n" for index, each in enumerate(classes)]
+        (tmp_path / f"{name}.csv").write_text("x,y,label\n" + "".join(rows))
+    files = {"data_dir": f"{tmp_path}/train.csv", "test_data_dir": f"{tmp_path}/test.csv"}
+    saved, in_training = saved_run_of(tmp_path, **files)
+    for dataset in (in_training, saved.find_dataset()):
+        _, labels = Examples(dataset, strategy_over(1), 2).read_held_out(9)
+        assert sorted(labels) == [1, 1, 2, 2]
+
+
+def test_held_out_conditions_of_a_saved_run_are_standardized_as_in_training(tmp_path):
+    random = np.random.default_rng(0)
+    for name, mean in (("train", 5.0), ("test", 8.0)):
+        conditions = random.normal(mean, 2, [20, 1])
+        np.savez(tmp_path / name, examples=random.normal(size=[20, 3]), conditions=conditions)
+    files = {"data_dir": f"{tmp_path}/train.npz", "test_data_dir": f"{tmp_path}/test.npz"}
+    saved, in_training = saved_run_of(tmp_path, **files)
+    expected, found = (
+        Examples(dataset, strategy_over(1), 2).read_held_out(20)
+        for dataset in (in_training, saved.find_dataset())
+    )
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert expected[1].mean() > 1
+
+
+@pytest.mark.parametrize("form", ["arrays", "frame"])
+def test_splits_of_python_have_the_numbers_of_the_run(tmp_path, form):
+    """Training had the classes a, b and c; the splits now lack a."""
+    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+    def data(split, classes):
+        labels = np.array(list(classes))
+        if form == "arrays":
+            return rows[: len(labels)], labels
+        return pd.DataFrame(rows[: len(labels)], columns=["x", "y"]).assign(label=labels)
+
+    def found_in(*splits, conditioning):
+        function = lambda split: data(split, splits[split == "test"])  # noqa: E731
+        settings = Config(dataset="python", batch_size=1, holdout=0.0)
+        return find_dataset(settings, conditioning=conditioning, function=function)
+
+    spec = found_in("abca", "abc", conditioning="projection").spec
+    saved = found_in("bcb", "cbc", conditioning="none")
+    saved.use_recorded(spec)
+    examples = Examples(saved, strategy_over(1), 1)
+    images, labels = examples.read(3)
+    expected = {0: 1, 2: 2, 4: 1}  # by the first number of the row
+    first = images[:, 0] if form == "arrays" else saved.scaling.restore(images)[:, 0]
+    assert [expected[round(float(each))] for each in first] == labels.tolist()
+    assert sorted(examples.read_held_out(3)[1]) == [1, 2, 2]
+
+
+@pytest.mark.parametrize("conditioning", ["none", "projection"])
+def test_the_labels_of_a_stream_are_read_by_every_mode(conditioning):
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2) / 12
+    labels = np.array([0, 1, 1, 0, 1, 0])
+    stream = tf.data.Dataset.from_tensor_slices((rows, labels))
+    settings = Config(dataset="python", cache="off", num_classes=2, conditioning=conditioning)
+    function = lambda split: stream if split == "train" else None  # noqa: E731
+    dataset = find_dataset(settings, conditioning=conditioning, function=function)
+    assert dataset.label_count == 2
+    np.testing.assert_array_equal(Examples(dataset, strategy_over(1), 2).read(6)[1], labels)
+    (batch,) = score_data.read_dataset(dataset, 6, 6)
+    np.testing.assert_array_equal(batch.labels, labels)
+    np.testing.assert_array_equal(batch.examples, rows)
+    assert batch.indices.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+def test_indices_of_scores_are_those_of_the_file(tmp_path, kind):
+    """The rows that --invalid=drop leaves out have an index, too."""
+    rows = np.arange(20, dtype=np.float32).reshape(10, 2)
+    rows[3, 1] = np.nan
+    path = tmp_path / f"data.{kind}"
+    if kind == "npy":
+        np.save(path, rows)
+        expected = [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    else:
+        lines = [",".join("" if np.isnan(each) else f"{each}" for each in row) for row in rows]
+        classes = ["a", "b", "", *"ababab", "a"]
+        lines = [f"{line},{label}" for line, label in zip(lines, classes, strict=True)]
+        path.write_text("\n".join(["x,y,label", *lines]))
+        expected = [0, 1, 4, 5, 6, 7, 8, 9]
+    config = Config(dataset="array", data_dir=str(path), invalid="drop", batch_size=1)
+    dataset = find_data(config)
+    (batch,) = score_data.read_dataset(dataset, 99, 99)
+    assert batch.indices.tolist() == expected
+    found = dataset.scaling.restore(batch.examples)
+    np.testing.assert_allclose(found, rows[expected], atol=1e-4)
+    held_out = dataclasses.replace(config, holdout=0.3)
+    (batch,) = score_data.read_dataset(find_data(held_out), 99, 99)
+    assert set(batch.indices.tolist()) < set(expected)
+    if kind == "csv":  # a file of --score_data lacks labels, too
+        settings = dataclasses.replace(config, data_dir=None)
+        lines[3] = lines[3].replace(",,", ",0,")
+        path.write_text("\n".join(["x,y,label", *lines]))
+        (batch,) = score_data.read_path(str(path), dataset.spec, 99, settings)
+        assert batch.indices.tolist() == [0, 1, 3, 4, 5, 6, 7, 8, 9]

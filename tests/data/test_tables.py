@@ -16,6 +16,7 @@ from wgan_gp.data.datasets import DataSpec
 from wgan_gp.data.scaling.conditions import Conditions
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import arrays, distances, evaluator, learned, results
+from wgan_gp.evaluation.tables import _classified
 
 
 def normal(*shape, seed=0):
@@ -210,6 +211,14 @@ def test_copies_of_the_data_are_closer_than_held_out_examples():
         assert 0.54 < some.closer_share < 0.66
         blurred = learned.closeness(learned.nearest_distances(3 * samples, data), real)
         assert blurred.distance_ratio > 2 and blurred.closer_share < 0.3
+    # Rows that occur many times are copies of each other, and no rounding error is a distance.
+    rows = 1000 * normal(20, 5, seed=6)
+    places = np.random.default_rng(7).integers(0, 20, [2, 1000])
+    equal, samples = rows[places[0]], rows[places[1]]
+    distances = learned.nearest_distances(samples, equal)
+    real = learned.nearest_distances(equal, equal, without_itself=True)
+    assert not distances.any() and not real.any()
+    assert learned.closeness(distances, real).distance_ratio == 1
     assert learned.closeness(np.zeros(3), np.zeros(3)).closer_share == 0.5  # all equal
     assert learned.closeness(np.zeros(3), np.zeros(3)).distance_ratio == 1
 
@@ -408,6 +417,43 @@ def test_signals_are_compared_by_spectrum_and_autocorrelation():
     assert other["two_sample_accuracy"] > 0.9
     one, _ = evaluate(normal(20, 1, 1), normal(20, 1, 1, seed=1), kind=arrays.SignalEvaluator)
     assert "spectrum_error" not in one
+
+
+def test_a_projection_depends_on_no_memory_that_was_used_before(monkeypatch):
+    rows = normal(10, learned.MAX_COMPARED + 1)
+    expected = learned.comparable([rows])
+    empty = np.empty
+
+    def with_nan(*arguments, **options):
+        array = empty(*arguments, **options)
+        if array.dtype.kind == "f":
+            array.fill(np.nan)
+        return array
+
+    monkeypatch.setattr(np, "empty", with_nan)
+    np.testing.assert_array_equal(learned.comparable([rows]), expected)
+
+
+def test_the_farthest_voxel_of_a_volume_is_named():
+    real, samples = (np.clip(normal(40, 3, 4, 5, 1, seed=seed), -1, 1) for seed in (0, 1))
+    samples[:, 1, 2, 3] = 1
+    _, made = evaluate(samples, real)
+    assert made.metadata["farthest_feature"] == "channel 0 at depth 1, row 2, column 3"
+
+
+def test_missing_values_of_wide_tables_are_no_zeros():
+    """The two halves differ only in what is missing: a value, or the first category."""
+    random = np.random.default_rng(0)
+    numbers = random.integers(0, 3, [400, learned.MAX_FEATURES + 6]).astype(np.float64)
+    samples = numbers.copy()
+    for column in range(0, 60, 2):
+        samples[:, column] = np.where(numbers[:, column] == 0, np.nan, numbers[:, column])
+    seen = [_classified(each) for each in (numbers, samples)]
+    assert all(np.isfinite(each).all() for each in seen)
+    assert learned.two_sample_accuracy(*seen) > 0.9
+    zeros = [np.nan_to_num(each) for each in (numbers, samples)]
+    assert learned.two_sample_accuracy(*zeros) < 0.6
+    assert np.isnan(_classified(samples[:, :5])).any()  # the trees have a branch for them
 
 
 def test_images_of_other_channels_and_none_need_no_network():

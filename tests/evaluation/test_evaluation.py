@@ -1171,3 +1171,26 @@ def test_copies_of_the_data_are_inside_the_balls_despite_rounding():
         found = metrics.manifold_metrics(real, real.copy())
         assert (found.precision, found.recall, found.coverage) == (1.0, 1.0, 1.0)
         assert found.density == pytest.approx(6 / 5)
+
+
+@pytest.mark.parametrize(("dtype", "is_picture"), [(np.uint8, True), (np.float32, False)])
+def test_volumes_of_bytes_are_rounded_like_images(dtype, is_picture):
+    """A background of 0 would differ from the tanh of a generator, which hardly reaches -1."""
+    random = np.random.default_rng(0)
+    levels = random.integers(0, 256, [40, 4, 4, 4, 1]) * (np.arange(4) > 1)[:, None]
+    data = levels.astype(np.uint8) if is_picture else (levels / 127.5 - 1).astype(np.float32)
+    settings = DataSettings(dataset="python")
+    dataset = datasets.find_dataset(settings, function=lambda split: data)
+    read = examples.Examples(dataset, strategy_over(1), 4)
+
+    class Sampler:
+        classes, conditions = 0, None
+
+        def sample(self, count):
+            return read.read(count)[0] + np.float32(1e-3)
+
+    config = Config(feature_extractor="none", evaluate_samples=40)
+    made = evaluator.make_evaluator(config, strategy_over(1), Sampler(), read, None)
+    values = made.evaluate()
+    background = values["evaluation/kolmogorov_smirnov_largest"]
+    assert (background < 0.9) == is_picture

@@ -143,6 +143,54 @@ def test_a_file_that_computes_other_samples_is_refused(monkeypatch):
     assert converted.convert("tflite", traced(linear), traced(linear), inputs)
 
 
+def test_integers_at_the_border_of_a_level_may_be_neighbors(monkeypatch):
+    """Programs round differently, and one of 800 numbers lies between two levels."""
+    random = np.random.default_rng(0)
+    values = random.uniform(0.1, 0.9, [8, 100]).astype(np.float32)
+    values[0, 0] = 1.0 - 2.0**-24
+    for changed, has_levels, is_accepted in (
+        (values + np.float32(2.0**-24), True, True),
+        (values + np.float32(2.0**-24), False, False),
+        (values + (np.arange(100) < 2).astype(np.float32), True, False),  # 2% of the numbers
+        (np.where(values == values[0, 0], 2.0, values), True, False),  # two levels
+    ):
+        written = b"", lambda rows, changed=changed: np.floor(changed[: len(rows[0])])
+        monkeypatch.setattr(converted, "_to_tflite", lambda _, written=written: written)
+        monkeypatch.setattr(converted, "_COUNTS", (8,))
+
+        def exact(latents):
+            return {"samples": tf.floor(tf.constant(values))}
+
+        arguments = ("tflite", linear, exact, [np.ones([8, 6], np.float32)])
+        if is_accepted:
+            assert converted.convert(*arguments, has_levels=has_levels) == b""
+        else:
+            with pytest.raises(UserError, match="computes other samples than TensorFlow"):
+                converted.convert(*arguments, has_levels=has_levels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_a_generator_of_bytes_is_converted(name, tmp_path):
+    generator, _ = models.build("mlp", (32, 32, 3), 6, 8)
+    numbers = (127.5,) * 3, (127.5,) * 3, (0.0,) * 3, (255.0,) * 3
+    scaling = Scaling("minmax", *numbers, (0, 1, 2), (0.0, 0.0, 0.0), True, "uint8")
+    spec = DataSpec((32, 32, 3), 0, scaling=scaling)
+    files = {"config.json": "{}"}
+    export.write(
+        str(tmp_path / "out"),
+        generator,
+        None,
+        latent_size=6,
+        spec=spec,
+        score=None,
+        labeled_critic=False,
+        formats=[name],
+        files=files,
+    )
+    assert (tmp_path / "out" / f"generator.{name}").stat().st_size > 1000
+
+
 @pytest.mark.slow
 def test_an_operation_that_a_format_lacks_gives_one_line(runs, tmp_path, monkeypatch, capsys):
     def unknown(function):

@@ -85,6 +85,29 @@ def test_samples_are_those_of_the_program_bit_for_bit(name, runs, tmp_path):
     assert isinstance(model.generator, tf.keras.Model)
 
 
+def npy(values):
+    content = io.BytesIO()
+    np.save(content, values)
+    return content.getvalue()
+
+
+def test_an_export_from_python_has_few_conditions_of_the_data(tmp_path):
+    """They may be personal."""
+    random = np.random.default_rng(0)
+    config = wgan_gp.Config(
+        model_dir=str(tmp_path / "run"),
+        conditioning="concatenation",
+        train_steps=1,
+        evaluate_samples=10,
+        **{name: value for name, value in TINY.items() if name not in ("dataset", "model_depth")},
+    )
+    data = random.normal(size=[2000, 2]).astype(np.float32), random.normal(size=[2000, 1])
+    with without_tracing():
+        wgan_gp.train(config, data=data).export(str(tmp_path / "out"))
+    content = json.loads((tmp_path / "out" / "data.json").read_text())
+    assert len(content["conditions"]["examples"]) == 1024
+
+
 @pytest.mark.slow
 def test_tables_with_conditions_have_the_units_of_the_data(tmp_path):
     random = np.random.default_rng(0)
@@ -107,6 +130,12 @@ def test_tables_with_conditions_have_the_units_of_the_data(tmp_path):
     given = [1001.0, 999.0]
     expected = samples_of(tmp_path / "run", tmp_path / "b.npy", "--sample_conditions=1001,999")
     np.testing.assert_array_equal(model.sample(23, conditions=given), expected)
+    for name in ("rows.CSV", "rows.NPY"):
+        path = tmp_path / name
+        path.write_text("1001,999\n") if name == "rows.CSV" else path.write_bytes(npy([given]))
+        flag = f"--sample_conditions={path}"
+        found = samples_of(tmp_path / "run", tmp_path / f"{name}.npy", flag)
+        np.testing.assert_array_equal(found, expected)
     assert model.spec.scaling == run.dataset.spec.scaling
 
 

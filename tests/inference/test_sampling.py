@@ -105,3 +105,21 @@ def test_image_grid_places_and_scales_images():
 
 def test_large_images_are_not_enlarged():
     assert image_grid(np.zeros([4, 64, 64, 1]), 2).shape == (132, 132, 1)
+
+
+def test_latents_of_one_class_of_many_take_little_memory(monkeypatch):
+    sampler = Sampler(None, strategy_over(1), latent_size=6, seed=3, classes=1000)
+    expected = sampler.noise(20, 7)
+    drawn = []
+    latents = Sampler._latents
+
+    def counted(self, first, count):
+        drawn.append(count)
+        return latents(self, first, count)
+
+    monkeypatch.setattr(Sampler, "_latents", counted)
+    monkeypatch.setattr("wgan_gp.inference.sampling._BLOCK", 300)
+    found = sampler.noise(20, 7)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[0], latents(sampler, 0, 20_000).numpy()[7::1000])
+    assert max(drawn) == 300 and sum(drawn) == 20_000

@@ -83,8 +83,9 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
         if field.name in _SETTINGS
     }
     settings["seed"] = config.sampling_seed
-    # The fingerprint of the data does not concern other people.
-    record = DataRecord(saved.spec, size=saved.size)
+    # The fingerprint of the data does not concern other people, nor do all of its conditions.
+    conditions = None if saved.spec.conditions is None else saved.spec.conditions.recorded()
+    record = DataRecord(dataclasses.replace(saved.spec, conditions=conditions), size=saved.size)
     return {
         CONFIG: to_text({**settings, "model": name, "generator_model": name, "format": _FORMAT}),
         DATA: to_text(record.to_dict()),

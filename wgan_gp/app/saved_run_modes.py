@@ -145,6 +145,7 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
         spec=saved.spec,
         score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
+        scores_alone=config.pack == 1,
         formats=config.export_format.split(","),
         files=generator_files.files_of(saved, run) | model_card.files_of(saved, run, origin),
     )
@@ -255,5 +256,6 @@ def _write_closest(
     text, picture = closest.compare(sampler.sample(count), examples, config.closest)
     if is_chief:
         with convert_file_errors(path, "written", OUTPUT_REMEDY):
+            tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
             write_atomic(path, tf.io.encode_png(picture).numpy())
         print(f"{text}\n{path}")

@@ -37,7 +37,7 @@ _LABEL_REMEDIES = {
     "tfrecord": "give one integer or text in each example as the feature label (other names: "
     "--label_feature)",
     "array": "give a file with labels or conditions, or a table with a column named label or "
-    "class (other names: --label_column, --condition_columns)",
+    "class (other names: --label_column, --condition_columns), or add --conditioning=none",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
 }
 
@@ -120,6 +120,7 @@ class Dataset:
         # The examples of --holdout of the data that was opened last, and its settings. To open them
         # again would decode the whole data again if there is no store.
         self._held_out: tuple[DataSettings, Any] | None = None
+        self._recorded: DataSpec | None = None  # see `use_recorded`
         self._set_classes()
 
     @property
@@ -170,6 +171,16 @@ class Dataset:
         return getattr(self._reader, "resizable", True)
 
     @property
+    def has_levels(self) -> bool:
+        """Is True if the examples of Python are of uint8, so that they have 256 levels."""
+        return getattr(self._reader, "has_levels", False)
+
+    @property
+    def rows(self) -> np.ndarray | None:
+        """The rows of the file that are examples, in their order; None if all are."""
+        return getattr(self._reader, "rows_of_file", None)
+
+    @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names
@@ -210,6 +221,7 @@ class Dataset:
         )
         if self.takes_record and is_alike:
             self._reader.use_spec(spec)
+            self._recorded = spec
             self._held_out = None
             self._set_classes()
 
@@ -362,8 +374,22 @@ class Dataset:
             )
         reader: Any = _find_reader(settings, _TEST_DATA_DIR)
         if hasattr(reader, "use_spec"):
-            reader.use_spec(self.spec)
+            reader.use_spec(self._spec_of_held_out(reader))
         return self._open(reader, settings, _TEST_DATA_DIR)
+
+    def _spec_of_held_out(self, reader: Any) -> DataSpec:
+        """Returns what held-out data must have in common with the training data.
+
+        A conditional run is evaluated with a dataset without conditioning, which may lack labels.
+        If it has labels or conditions, they are those of the run.
+        """
+        spec, run = self.spec, self._recorded
+        if run is None:
+            return spec
+        classes = run.classes if reader.class_names else spec.classes
+        has_conditions = getattr(reader, "conditions", None) is not None
+        conditions = run.conditions if has_conditions else spec.conditions
+        return dataclasses.replace(spec, classes=classes, conditions=conditions)
 
 
 def find_dataset(

@@ -77,10 +77,12 @@ def read_dataset(dataset: Dataset, count: int, batch_size: int) -> Iterator[Exam
     total = data.available(count)
     examples, labels = (part.numpy() for part in first_examples(data, total))
     indices = np.arange(total)
-    if data.size is not None:
+    if data.size is not None and not data.in_own_order:
         indices = next(iter(shuffled(dataset.settings.seed, data.size, 0, total))).numpy()
     if data.kept is not None:
         indices = data.kept[indices]
+    if (rows := dataset.rows) is not None:
+        indices = rows[indices]
     order = np.argsort(indices)
     examples, known = examples[order], None
     if dataset.table is not None:
@@ -235,9 +237,10 @@ def _read_scaled(
                 "far from the training data of the run",
                 "give examples in the units of the training data",
             )
-        indices = begin + np.arange(len(part))
-        labels = None if all_labels is None else all_labels[indices]
-        yield from _split(examples, labels, batch_size, indices)
+        places = begin + np.arange(len(part))
+        labels = None if all_labels is None else all_labels[places]
+        rows = places if data.rows is None else data.rows[places]
+        yield from _split(examples, labels, batch_size, rows)
 
 
 def _labels(data: ArrayData, spec: DataSpec, flag: str) -> np.ndarray | None:

@@ -229,7 +229,8 @@ class TableEvaluator:
             names, size = self._names or (), self._real.examples.shape[1]
             return str(names[place[0]]) if len(names) == size else f"feature {place[0]}"
         *space, channel = place
-        where = f"time {space[0]}" if len(space) == 1 else f"row {space[0]}, column {space[1]}"
+        axes = {1: ["time"], 2: ["row", "column"], 3: ["depth", "row", "column"]}[len(space)]
+        where = ", ".join(f"{axis} {index}" for axis, index in zip(axes, space, strict=True))
         return f"channel {channel} at {where}"
 
 

@@ -141,8 +141,10 @@ def _restore(dataset: Dataset) -> Restore | None:
     scaling = getattr(dataset, "scaling", None)
     if scaling is not None:
         return scaling.restore
-    is_picture = len(dataset.spec.example_shape) == 3 and getattr(dataset.spec, "bounded", True)
-    return quantize if is_picture else None
+    # Volumes without a scaling are data of Python, which may be real numbers.
+    rank = len(dataset.spec.example_shape)
+    is_picture = rank == 3 or (rank == 4 and getattr(dataset, "has_levels", False))
+    return quantize if is_picture and getattr(dataset.spec, "bounded", True) else None
 
 
 class ImageEvaluator:

@@ -210,7 +210,7 @@ def comparable(sets: Sequence[np.ndarray]) -> list[np.ndarray]:
     size = sets[0][0].size
     if size > MAX_COMPARED:
         projection = sklearn.random_projection.SparseRandomProjection(MAX_COMPARED, random_state=0)
-        project = projection.fit(np.empty([1, size])).transform  # only the shape is used
+        project = projection.fit(np.zeros([1, size])).transform  # only the shape is used
     return [
         np.concatenate(
             [
@@ -234,11 +234,11 @@ def nearest_distances(
       without_itself: Whether `examples` are a part of `data`. Each example is then compared with
         all other examples, as if it were held out. M >= 2.
     """
-    # Differences of float64 are exact enough for copies.
-    search = sklearn.neighbors.NearestNeighbors(algorithm="brute").fit(data.astype(np.float64))
-    queries = examples[:MAX_QUERIES].astype(np.float64)
-    distances, _ = search.kneighbors(queries, 1 + without_itself)
-    return distances[:, -1]
+    data, queries = data.astype(np.float64), examples[:MAX_QUERIES].astype(np.float64)
+    search = sklearn.neighbors.NearestNeighbors(algorithm="brute").fit(data)
+    places = search.kneighbors(queries, 1 + without_itself, return_distance=False)
+    # The search expands squares, which gives copies a distance other than 0.
+    return np.linalg.norm(queries - data[places[:, -1]], axis=1)
 
 
 def _fit(

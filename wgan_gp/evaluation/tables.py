@@ -80,10 +80,18 @@ class TypedTableEvaluator(TableEvaluator):
 
 
 def _classified(numbers: np.ndarray) -> np.ndarray:
-    """Returns rows as classifiers see them, `[N, K]` float64: a number for each column."""
+    """Returns rows as classifiers see them, `[N, K]` float64: a number for each column.
+
+    The trees have a branch for missing values. The principal components of many columns, which are
+    computed first then, do not; missing values are then the mean of their column, and further
+    columns say where they are.
+    """
     if numbers.shape[1] <= learned.MAX_FEATURES:
-        return numbers  # the trees have a branch for missing values
-    return np.nan_to_num(numbers)
+        return numbers
+    missing = np.isnan(numbers)
+    counts = np.maximum(1, (~missing).sum(axis=0))
+    means = np.where(missing, 0.0, numbers).sum(axis=0) / counts
+    return np.concatenate([np.where(missing, means, numbers), missing], axis=1)
 
 
 def transfer(table: Table, train: np.ndarray, test: np.ndarray) -> tuple[str, float]:

@@ -66,6 +66,7 @@ def write(
     spec: DataSpec,
     score: Score,
     labeled_critic: bool,
+    scores_alone: bool = True,
     formats: Sequence[str] = FORMATS[:2],
     files: Mapping[str, bytes | str],
 ) -> None:
@@ -80,6 +81,8 @@ def write(
       spec: The properties of the data, whose units the exported functions use.
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       labeled_critic: Whether the critic takes labels or conditions.
+      scores_alone: Whether the critic scores each example alone. The SavedModel has no signature of
+        another critic.
       formats: Those of FORMATS that are written. ONNX and TFLite files have the generator only.
       files: The content of further files, by name.
 
@@ -89,7 +92,8 @@ def write(
     with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
         if "saved_model" in formats:
             functions = _generator_signatures(generator, latent_size, spec)
-            functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
+            if scores_alone:
+                functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
             functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
             module = tf.Module()
             # Only the weights are tracked, because a program without this package and Keras cannot
@@ -111,7 +115,9 @@ def write(
                 _generator_signatures(generator, latent_size, spec, checks=checks)["latents"]
                 for checks in (True, False)
             )
-            content = converted.convert(name, plain, exact, _some_inputs(latent_size, spec))
+            inputs = _some_inputs(latent_size, spec)
+            has_levels = spec.scaling is not None and spec.scaling.dequantized
+            content = converted.convert(name, plain, exact, inputs, has_levels=has_levels)
             write_durable(posixpath.join(inside, f"generator.{name}"), content)
         for name, text in files.items():
             write_durable(posixpath.join(inside, name), text)

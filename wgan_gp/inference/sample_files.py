@@ -140,7 +140,7 @@ def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Se
     if spec.conditions is None:
         raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
     try:
-        if text.endswith((".npy", ".csv")):
+        if text.lower().endswith((".npy", ".csv")):
             values = _read_file(text, flag)
         else:
             rows = [[float(cell) for cell in row.split(",")] for row in text.split(";")]
@@ -160,7 +160,7 @@ def _read_file(path: str, flag: str) -> np.ndarray:
         tf.io.gfile.GFile(path, "rb") as file,
     ):
         content = io.BytesIO(file.read())
-    if path.endswith(".npy"):
+    if path.lower().endswith(".npy"):
         return np.load(content, allow_pickle=False)
     return np.loadtxt(content, delimiter=",", ndmin=2)
 

@@ -22,6 +22,7 @@ from ..training.networks import bind_labels
 if TYPE_CHECKING:
     import pandas as pd
 
+_BLOCK = 2**16  # latents that are drawn at a time
 # The most samples that are drawn to find those that meet conditions: in all, and for each.
 _MOST_DRAWN, _MOST_FOR_EACH = 1_000_000, 20
 
@@ -123,13 +124,19 @@ class Sampler:
             return self._latents(0, count).numpy(), np.full([count], label, np.int32)
         first, stride = self._places(label)
         places = first + stride * np.arange(count)
-        latents = self._latents(0, count * stride).numpy()
+        # In blocks, because the latents between those of a class are drawn, too.
+        total = count * stride
+        blocks = []
+        for begin in range(0, max(1, total), _BLOCK):
+            drawn = self._latents(begin, min(_BLOCK, total - begin)).numpy()
+            blocks.append(drawn[(first - begin) % stride :: stride])
+        latents = np.concatenate(blocks)
         table = self._table
         if conditions is not None:
             table = self.standardized(conditions, "the conditions")
         if table is not None:
-            return latents[places], table[places % len(table)]
-        return latents[places], (places % max(1, self.classes)).astype(np.int32)
+            return latents, table[places % len(table)]
+        return latents, (places % max(1, self.classes)).astype(np.int32)
 
     def conditions_of(self, count: int, conditions: Any = None) -> np.ndarray:
         """Returns the conditions of the samples of `sample`, `[count, K]` in the data's units.

@@ -22,6 +22,7 @@ class ArrayData(NamedTuple):
       condition_names: The columns of the conditions of a table.
       label_of_class: A label in a table by the name of its class, or None.
       left_out: The number of rows of a table that were left out because they have no label.
+      rows: `[N]`, the rows of the table that the examples are; None if none was left out.
       notes: What was guessed about a table, in a few words each.
       is_table: Whether it is a table.
     """
@@ -35,5 +36,6 @@ class ArrayData(NamedTuple):
     condition_names: tuple[str, ...] = ()
     label_of_class: dict[str, Any] | None = None
     left_out: int = 0
+    rows: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     is_table: bool = False

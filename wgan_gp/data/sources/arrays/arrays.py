@@ -86,6 +86,7 @@ class ArrayReader:
         array_checks.warn_of_precision(self._flag, self._data, self._statistics, settings.scaling)
         array_checks.warn_of_channels(self._flag, self._data.examples.shape)
         self.class_names = self._data.class_names
+        self._numbered = False  # whether classes have the numbers of a run
         self.conditions: Conditions | None = None
         if self._data.conditions is not None:
             self._values = self._data.conditions[self._valid]
@@ -114,6 +115,14 @@ class ArrayReader:
         return [*left_out, *self._data.notes]
 
     @property
+    def rows_of_file(self) -> np.ndarray | None:
+        """The rows of the file that are examples, in their order; None if all are."""
+        rows = self._data.rows
+        if rows is None and self._valid.all():
+            return None
+        return (np.arange(len(self._valid)) if rows is None else rows)[self._valid]
+
+    @property
     def example_shape(self) -> tuple[int, ...]:
         """The shape of an example, without features that are left out."""
         return (*self._data.examples.shape[1:-1], len(self.scaling.used))
@@ -138,6 +147,7 @@ class ArrayReader:
         array_checks.check_names(self._flag, self._data, spec.scaling)
         array_checks.check_normalized(self._flag, self._data, self._statistics, spec.scaling)
         self.scaling = spec.scaling
+        self._numbered = spec.classes > 0
         if spec.classes:
             self._use_classes(spec.class_names or ())
         if spec.conditions is not None:

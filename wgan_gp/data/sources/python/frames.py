@@ -56,6 +56,8 @@ class FrameReader(ArrayReader):
             raise UserError(f"{flag} is not a DataFrame", "return one for each split")
         data = self._read(_with_labels(value, flag), settings, flag)
         reader = ArrayReader(settings, flag, data, held_out=True)
+        if self._numbered and data.labels is not None:
+            classes = len(self.class_names or ())
         reader.use_spec(self._spec(classes))
         return reader.open(settings, classes=classes, devices=devices)
 

@@ -51,7 +51,9 @@ class UserReader:
                 f"{flag} returns nothing for --split={settings.split}", "give another split"
             )
         self.example_shape = _example_shape(data)
+        self.has_levels = _dtype(data) == tf.uint8  # see `Dataset.has_levels`
         self.class_names = _class_names(data, settings, flag)
+        self._numbered = False  # whether classes have the numbers of a run
         values = data.conditions
         self.conditions = None
         if values is not None:
@@ -61,7 +63,8 @@ class UserReader:
 
     def use_spec(self, spec: DataSpec) -> None:
         """Standardizes conditions and numbers classes as at the beginning of the run."""
-        if spec.classes and self.class_names:
+        self._numbered = bool(spec.classes and self.class_names)
+        if self._numbered:
             self.class_names = spec.class_names
         known, conditions = self.conditions, spec.conditions
         if known is not None and conditions is not None and known.size == conditions.size:
@@ -78,7 +81,7 @@ class UserReader:
         size, labels = 0, np.zeros([len(data.examples)], np.int32)
         if data.conditions is not None and self.conditions is not None:
             size, labels = self.conditions.size, self.conditions.standardize(data.conditions)
-        elif data.labels is not None and classes:
+        elif data.labels is not None and (classes or self._numbered):
             origin = f"{self._flag}, split {settings.split},"
             labels = numbered_like(
                 self.class_names or (), data.labels, data.class_names or (), origin
@@ -180,6 +183,8 @@ class StreamedExamples(StreamedData):
       flag: The flag that names the dataset, for messages.
     """
 
+    in_own_order = True
+
     def __init__(
         self,
         stream: Stream,
@@ -215,8 +220,10 @@ class StreamedExamples(StreamedData):
             if known := self._conditions:
                 values = tf.reshape(labels[0], [-1, known.size])
                 return examples, known.standardize_tensor(values)
-            if not (labels and self._classes):
+            if not labels:
                 return examples, tf.zeros(tf.shape(examples)[:1], tf.int32)
+            if not self._classes:
+                return examples, tf.cast(labels[0], tf.int32)
             remedy = "number the classes from 0, and give --num_classes"
             checked = checked_labels(labels[0], self._classes, f"{self._flag} gives", remedy)
             return examples, tf.cast(checked, tf.int32)
@@ -250,6 +257,12 @@ def called_once(function: Callable[..., Any]) -> Callable[..., Any]:
         return values[key]
 
     return remembered
+
+
+def _dtype(data: Arrays | Stream) -> tf.DType:
+    if isinstance(data, Arrays):
+        return tf.as_dtype(data.examples.dtype)
+    return data.dataset.element_spec[0].dtype
 
 
 def _example_shape(data: Arrays | Stream) -> tuple[int, ...]:

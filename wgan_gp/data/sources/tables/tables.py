@@ -354,6 +354,7 @@ class _Builder:
             label_name=None if columns.label is None else columns.plain_name(columns.label),
             label_of_class=label_of_class,
             left_out=int(lacking.sum()),
+            rows=np.flatnonzero(~lacking) if lacking.any() else None,
             notes=tuple(notes),
             is_table=True,
         )
