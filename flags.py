@@ -190,6 +190,12 @@ def reference() -> str:
         "that most runs need. A run can be resumed with other values of the flags marked with *,",
         "and with another `--train_steps` if the schedules are constant, or if `--schedule_steps`",
         "keeps their length ([numerics.md](numerics.md#the-schedule)).",
+        "",
+        "`--flagfile=FILE` reads flags from a file, one in each line; a name such as",
+        "`configs/mnist.flags` is found in any folder. Of a flag that is given twice, the last one",
+        "counts, so your own flags belong after `--flagfile`. `--version` prints the versions,",
+        "`--completion=bash` or `zsh` a script that completes flags, and `--verbosity=1` shows",
+        "tracebacks of your code.",
     ]
     # The settings of one run, such as --mode, are declared last, but needed first.
     *topics, last = dict.fromkeys(map(_topic, _FIELDS))
