@@ -170,28 +170,6 @@ def test_integers_at_the_border_of_a_level_may_be_neighbors(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["onnx", "tflite"])
-def test_a_generator_of_bytes_is_converted(name, tmp_path):
-    generator, _ = models.build("mlp", (32, 32, 3), 6, 8)
-    numbers = (127.5,) * 3, (127.5,) * 3, (0.0,) * 3, (255.0,) * 3
-    scaling = Scaling("minmax", *numbers, (0, 1, 2), (0.0, 0.0, 0.0), True, "uint8")
-    spec = DataSpec((32, 32, 3), 0, scaling=scaling)
-    files = {"config.json": "{}"}
-    export.write(
-        str(tmp_path / "out"),
-        generator,
-        None,
-        latent_size=6,
-        spec=spec,
-        score=None,
-        labeled_critic=False,
-        formats=[name],
-        files=files,
-    )
-    assert (tmp_path / "out" / f"generator.{name}").stat().st_size > 1000
-
-
-@pytest.mark.slow
 def test_an_operation_that_a_format_lacks_gives_one_line(runs, tmp_path, monkeypatch, capsys):
     def unknown(function):
         raise RuntimeError("no operation Fft\nand more lines")
