@@ -62,7 +62,7 @@ test: lint .venv/.compile  ## lint and the fast tests, in about 5 minutes; ARGS 
 test-slow: .venv/.development .venv/.compile .venv/.extras  ## the tests that `make test` leaves out
 	$(PYTEST) -m slow $(ARGS)
 
-test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, in about 33 minutes
+test-all: lint .venv/.compile .venv/.extras  ## lint and all tests, in about 30 minutes
 	$(PYTEST) $(ARGS)
 
 lint: .venv/.development  ## style, types and the layers of wgan_gp

@@ -165,7 +165,8 @@ class WGANGP(CheckedModel):
     @property
     def iterations(self) -> int:
         """The number of iterations done, which is saved with the weights."""
-        return int(self._iteration)
+        # Keras's own conversion fails for the variables of several replicas.
+        return int(tf.convert_to_tensor(self._iteration))
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Returns samples; see `keras.Model.predict`, which would round conditions to float32."""

@@ -182,10 +182,9 @@ RUNS = {
         {"model": "resnet", "conditioning": "projection", "penalty": "one_sided", "attention": 8},
     ),
     "r3gan": (
-        2,
+        8,
         {
             "model": "r3gan",
-            "batch_size": 8,  # XLA computes grouped convolutions slowly on a CPU
             "penalty": "r1",
             "adversarial_loss": "relativistic",
             "penalty_weight_end": 0.1,
