@@ -18,11 +18,10 @@ from ..errors import UserError, reason
 from ..inference import export, sample_files, scoring
 from ..inference.sampling import Sampler
 from ..run_directory.files import (
-    OUTPUT_REMEDY,
     check_inside,
     check_new_file,
     convert_file_errors,
-    write_atomic,
+    write_output,
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
@@ -255,7 +254,5 @@ def _write_closest(
     count = max(config.closest, min(closest.MOST_SAMPLES, config.evaluate_samples))
     text, picture = closest.compare(sampler.sample(count), examples, config.closest)
     if is_chief:
-        with convert_file_errors(path, "written", OUTPUT_REMEDY):
-            tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
-            write_atomic(path, tf.io.encode_png(picture).numpy())
+        write_output(path, tf.io.encode_png(picture).numpy())
         print(f"{text}\n{path}")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..data.sources import listing
 from ..errors import UserError, reason, shorten
-from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, read_file, write_atomic
+from ..run_directory.files import read_file, write_output
 from . import metrics
 
 _REMEDY = "give a folder of images, or a .npz file of --output, pytorch-fid or clean-fid"
@@ -97,9 +97,7 @@ class Reference:
         if self.extractor is not None:
             arrays["extractor"] = np.array(self.extractor)
         np.savez(content, **arrays)
-        with convert_file_errors(f"--output={path}", "written", OUTPUT_REMEDY):
-            tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
-            write_atomic(path, content.getvalue())
+        write_output(path, content.getvalue(), f"--output={path}")
 
 
 def recorded_name(extractor: str) -> str:
@@ -123,11 +121,7 @@ def recorded_name(extractor: str) -> str:
     for file in files:
         with tf.io.gfile.GFile(file, "rb") as opened:
             content.update(opened.read())
-    return f"{_base_name(extractor)} {content.hexdigest()[:16]}"
-
-
-def _base_name(path: str) -> str:
-    return posixpath.basename(path.rstrip("/"))
+    return f"{posixpath.basename(extractor.rstrip('/'))} {content.hexdigest()[:16]}"
 
 
 def read(path: str) -> Reference:

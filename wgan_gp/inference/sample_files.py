@@ -29,8 +29,8 @@ from ..run_directory.files import (
     check_new_folder,
     convert_file_errors,
     new_folder,
-    write_atomic,
     write_durable,
+    write_output,
 )
 from .images import to_pixels
 from .pictures import GRID_SIDE, column_conditions, grid_columns, overview
@@ -208,7 +208,7 @@ def write(
             sampler, conditions, settings.num_samples, show_progress=True
         )
         logging.info(f"note: {100 * share:.3g}% of the samples that were drawn meet the conditions")
-        _write(path, _rows(settings, samples))
+        write_output(path, _rows(settings, samples))
         return path
     if settings.format_of_samples == "png":
         images = _samples(settings, sampler, conditions)
@@ -228,15 +228,8 @@ def write(
         content = contents[settings.format_of_samples]()
     else:
         content = _png(_overview(settings, sampler, units, conditions))
-    _write(path, content)
+    write_output(path, content)
     return path
-
-
-def _write(path: str, content: bytes) -> None:
-    with convert_file_errors(path, "written", OUTPUT_REMEDY):
-        if folder := posixpath.dirname(path):
-            tf.io.gfile.makedirs(folder)
-        write_atomic(path, content)
 
 
 def _rows(settings: OutputSettings, samples: pd.DataFrame) -> bytes:

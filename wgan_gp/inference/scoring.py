@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ import tensorflow as tf
 
 from ..config import ScoreSettings
 from ..data.score_data import ExampleBatch
-from ..run_directory.files import OUTPUT_REMEDY, convert_file_errors, write_atomic
+from ..run_directory.files import write_output
 from ..runtime.functions import function_on
 from ..training.networks import bind_labels
 from .sampling import Sampler
@@ -204,7 +203,4 @@ def write(path: str, scored: Iterable[tuple[ExampleBatch, Mapping[str, np.ndarra
             writer.writerow(header)
         values = [[f"{value:.9g}" for value in column] for column in scores.values()]
         writer.writerows(zip(*present.values(), *values, strict=True))
-    with convert_file_errors(path, "written", OUTPUT_REMEDY):
-        if folder := posixpath.dirname(path):
-            tf.io.gfile.makedirs(folder)
-        write_atomic(path, text.getvalue())
+    write_output(path, text.getvalue())

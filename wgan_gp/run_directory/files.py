@@ -136,6 +136,23 @@ def list_prefix(prefix: str) -> list[str]:
     return sorted(posixpath.join(directory, name) for name in names if name.startswith(name_prefix))
 
 
+def write_output(path: str, content: bytes | str, what: str | None = None) -> None:
+    """Writes the file of a mode, and creates its folder.
+
+    Args:
+      path: The file.
+      content: Its content.
+      what: The flag for the error message. Default: the path.
+
+    Raises:
+      UserError: If it cannot be written.
+    """
+    with convert_file_errors(what or path, "written", OUTPUT_REMEDY):
+        if folder := posixpath.dirname(path):
+            tf.io.gfile.makedirs(folder)
+        write_atomic(path, content)
+
+
 @contextlib.contextmanager
 def convert_file_errors(what: str, done: str, remedy: str) -> Iterator[None]:
     """Converts file errors inside the context to a UserError.

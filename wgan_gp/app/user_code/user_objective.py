@@ -23,8 +23,8 @@ def create_objective(
     flag: str,
     settings: Mapping[str, Any],
     *,
-    given: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Sequence[Any]] | None = None,
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Sequence[Any]],
 ) -> UserObjective:
     """Returns an objective of the user; see `training.objective.Objective`.
 
@@ -42,7 +42,6 @@ def create_objective(
         setting that is given.
     """
     accepted: dict[str, Any] = {}
-    given = given or {}
     with explaining(flag):
         is_objective = not inspect.isclass(factory) and all(
             hasattr(factory, name) for name in _REQUIRED
@@ -51,7 +50,7 @@ def create_objective(
             raise UserError(f"{flag} is neither a class nor a function", "give the name of a class")
         objective = factory
         if not is_objective:
-            accepted = _accepted(factory, settings, given, defaults or {})
+            accepted = _accepted(factory, settings, given, defaults)
             objective = factory(**accepted)
         missing = [name for name in _REQUIRED if not hasattr(objective, name)]
     if missing:
