@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from .findings import Finding
 from .lazy_tensorflow import tf
-from .scores import Critic, at_least_float32, floating, score, scores_of
+from .scores import (
+    Critic,
+    Examples,
+    as_examples,
+    at_least_float32,
+    is_structure,
+    score,
+    scores_of,
+)
 
 # Relative; well above rounding errors, well below the influence of one example among many.
 TOLERANCE = 1e-4
@@ -12,7 +22,7 @@ TOLERANCE = 1e-4
 
 def check_critic(
     critic: Critic,
-    example_batch: tf.Tensor,
+    example_batch: Examples,
     *,
     group_size: int = 1,
     finite_differences: bool = True,
@@ -51,7 +61,8 @@ def check_critic(
 
     Args:
       critic: Maps `[B, ...]` to scores.
-      example_batch: `[B, ...]`, floating point, B >= 2, examples that differ from each other.
+      example_batch: `[B, ...]`, floating point, B >= 2, examples that differ from each other; or a
+        nested structure of such tensors, of one dtype.
       group_size: Number of consecutive examples whose scores may depend on each other, as with the
         minibatch standard deviation of Karras et al. 2017 (arXiv:1710.10196). The penalty then
         applies to the gradient of the sum of a group's scores. B must be a multiple of it, and at
@@ -66,7 +77,9 @@ def check_critic(
     Raises:
       ValueError: If `example_batch` has another shape or dtype, or its examples are all equal.
     """
-    examples = floating(example_batch, "example_batch")
+    examples = as_examples(example_batch, "example_batch")
+    if is_structure(example_batch):
+        critic, examples = _joined(critic, examples)
     if examples.shape.rank < 2 or examples.shape[0] < 2:
         raise ValueError(
             f"example_batch must have shape [B, ...] with B >= 2, got {examples.shape}"
@@ -91,6 +104,22 @@ def check_critic(
 
         findings += check_second_derivative(critic, examples, group_size)
     return list(dict.fromkeys(findings))  # two of the checks can report coupled examples
+
+
+def _joined(critic: Critic, inputs: Examples) -> tuple[Critic, tf.Tensor]:
+    """Returns a critic of one tensor `[B, F]` with all elements of the inputs, and that tensor."""
+    tensors = tf.nest.flatten(inputs)
+    sizes = [math.prod(each.shape[1:]) for each in tensors]
+
+    def of_one(joined: tf.Tensor) -> tf.Tensor:
+        parts = [
+            tf.reshape(part, [-1, *each.shape[1:]])
+            for part, each in zip(tf.split(joined, sizes, axis=1), tensors, strict=True)
+        ]
+        return critic(tf.nest.pack_sequence_as(inputs, parts))
+
+    flat = [tf.reshape(each, [-1, size]) for each, size in zip(tensors, sizes, strict=True)]
+    return of_one, tf.concat(flat, axis=1)
 
 
 def _check_scores(output: tf.Tensor, examples: tf.Tensor) -> list[Finding]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from .adversarial import ADVERSARIAL_LOSSES
 from .auxiliary import classification_loss, clip_weights, drift, lazy_regularization
 from .lazy_tensorflow import tf
-from .penalties import WeightedPenalty, gradient_norm, weighted_penalties
-from .scores import as_matching, scores_of
+from .penalties import WeightedPenalty, constant, gradient_norm, weighted_penalties
+from .scores import Examples, matching_examples, scores_of
 
 Terms = dict[str, "tf.Tensor"]
 
@@ -114,11 +114,11 @@ class GanObjective:
     def critic_terms(
         self,
         critic: Callable,
-        real: tf.Tensor,
-        fake: tf.Tensor,
+        real: Examples,
+        fake: Examples,
         *,
         alpha: tf.Tensor,
-        noise: tf.Tensor,
+        noise: Examples,
         step: tf.Tensor,
         labels: tf.Tensor | None = None,
     ) -> Terms:
@@ -135,10 +135,10 @@ class GanObjective:
 
         Args:
           critic: Maps `[B, ...]` to scores, see `score`, or to a pair of scores and class logits.
-          real: `[B, ...]`, floating point.
-          fake: The shape and dtype of `real`.
+          real: `[B, ...]`, floating point, or a nested structure of such tensors.
+          fake: The structure, shapes and dtypes of `real`.
           alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`.
-          noise: The shape and dtype of `real`, standard normal; used by "dragan" only.
+          noise: The structure, shapes and dtypes of `real`, standard normal; used by "dragan" only.
           step: Scalar integer, number of critic steps completed.
           labels: `[B]` integers, the classes of `real`; used by the classification term only.
 
@@ -150,9 +150,10 @@ class GanObjective:
           ValueError: If shapes or dtypes do not match, or the classification term lacks labels
             or class logits.
         """
-        real, fake = as_matching(real, "real", tf.stop_gradient(fake), "fake")
+        real, fake = matching_examples(real, "real", fake, "fake")
+        fake = constant(fake)
         # One call for both halves: no example influences another one's score.
-        scores, logits = self._outputs(critic, tf.concat([real, fake], axis=0))
+        scores, logits = self._outputs(critic, _both(real, fake))
         real_scores, fake_scores = tf.split(scores, 2)
         norm, *penalties = lazy_regularization(
             self.penalty_interval,
@@ -183,10 +184,10 @@ class GanObjective:
     def generator_terms(
         self,
         critic: Callable,
-        fake: tf.Tensor,
+        fake: Examples,
         *,
         labels: tf.Tensor | None = None,
-        real: tf.Tensor | None = None,
+        real: Examples | None = None,
     ) -> Terms:
         """Computes the generator's loss and the terms it consists of, for each sample.
 
@@ -194,10 +195,10 @@ class GanObjective:
 
         Args:
           critic: See `critic_terms`.
-          fake: Samples, `[B, ...]`, floating point.
+          fake: Samples, `[B, ...]`, floating point, or a nested structure of such tensors.
           labels: `[B]` integers, the classes the samples were generated from; used by the
             classification term only.
-          real: Real examples with the same labels, of the shape and dtype of `fake`; used if
+          real: Real examples with the same labels, of the shapes and dtypes of `fake`; used if
             `generator_needs_real`.
 
         Returns:
@@ -215,8 +216,8 @@ class GanObjective:
                     f"adversarial_loss={self.adversarial_loss!r} compares samples with real "
                     "examples: pass real=..., as many as there are samples"
                 )
-            real, fake = as_matching(real, "real", fake, "fake")
-            scores, logits = self._outputs(critic, tf.concat([real, fake], axis=0))
+            real, fake = matching_examples(real, "real", fake, "fake")
+            scores, logits = self._outputs(critic, _both(real, fake))
             logits = None if logits is None else tf.split(logits, 2)[1]
             terms = {"loss": adversarial.generator(*tf.split(scores, 2))}
         else:
@@ -264,38 +265,42 @@ class GanObjective:
             after = values[-1]  # one penalty at a time, as in `_after`
         return [tf.cast(each, dtype) for each in (norms[0], *values)]
 
-    def _outputs(self, critic: Callable, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def _outputs(self, critic: Callable, examples: Examples) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the scores `[B]`, at least float32, and the class logits if the critic has them.
 
         Raises:
           ValueError: If the output is neither scores nor a pair of scores and class logits.
         """
         outputs = critic(examples)
-        if isinstance(outputs, (tuple, list)) and len(outputs) == 1:
-            (outputs,) = outputs
         if not isinstance(outputs, (tuple, list)) or len(outputs) != 2:
             return scores_of(outputs, examples), None
         scores, logits = outputs
-        if logits is not None:
-            shape = tf.convert_to_tensor(logits).shape
-            classifies = self.critic_class_weight or self.generator_class_weight
-            is_score = shape.rank == 2 and shape[1] == 1 and not classifies
-            if is_score or shape.rank not in (None, 2):
-                raise ValueError(
-                    f"the critic's second output has shape {shape}, but class logits have "
-                    "[B, K]: return one score per example, such as the sum of several scores"
-                )
+        if logits is not None and not (self.critic_class_weight or self.generator_class_weight):
+            raise ValueError(
+                "the critic returns two outputs, but class logits are used only with a class "
+                "weight: return one score per example, such as the sum of several scores"
+            )
+        if logits is not None and tf.convert_to_tensor(logits).shape.rank not in (None, 2):
+            raise ValueError(
+                f"the critic's second output has shape {logits.shape}, but class logits have "
+                "[B, K]: return one score per example, such as the sum of several scores"
+            )
         return scores_of(scores, examples), logits
 
 
-def _after(points: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+def _both(real: Examples, fake: Examples) -> Examples:
+    return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), real, fake)
+
+
+def _after(points: Examples, scores: tf.Tensor) -> Examples:
     """Returns `points`, made to depend on `scores` so that `scores` are computed first.
 
     Otherwise a compiler may interleave the penalty with the scores. A TPU core then keeps the
     activations of both for the backward pass, which exceeds its fast memory: in the critic step
     of the CIFAR-10 ResNet, this doubles the memory for temporaries.
     """
-    return points + tf.cast(0.0 * tf.stop_gradient(tf.reduce_sum(scores)), points.dtype)
+    zero = 0.0 * tf.stop_gradient(tf.reduce_sum(scores))
+    return tf.nest.map_structure(lambda each: each + tf.cast(zero, each.dtype), points)
 
 
 def _classification(logits: tf.Tensor | None, labels: tf.Tensor | None) -> tf.Tensor:

@@ -11,79 +11,96 @@ Training of Wasserstein GANs", arXiv:1704.00028, equation 3 and algorithm 1, lin
 
     x^      = real + alpha * (fake - real),  alpha ~ U[0, 1), one per example
     penalty = (|grad_x^ D(x^)|_2 - 1)^2
+
+Examples are one tensor `[B, ...]`, or a nested structure of tensors for a critic of several inputs.
+All inputs of an example then share one alpha, and the norm is over all of them.
 """
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .lazy_tensorflow import tf
-from .scores import Critic, as_matching, at_least_float32, floating, of_batch, score
+from .scores import (
+    Critic,
+    Examples,
+    as_examples,
+    at_least_float32,
+    floating,
+    matching_examples,
+    of_batch,
+    score,
+)
 
 # Points at which the gradient is taken.
 
 
-def interpolate(real: tf.Tensor, fake: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
+def interpolate(real: Examples, fake: Examples, alpha: tf.Tensor) -> Examples:
     """Returns points on the straight lines between real and fake examples.
 
     Args:
-      real: `[B, ...]`, floating point.
-      fake: The shape and dtype of `real`.
+      real: `[B, ...]`, floating point, or a nested structure of such tensors.
+      fake: The structure, shapes and dtypes of `real`.
       alpha: `[B]`, in [0, 1): 0 gives `real`, values near 1 give nearly `fake`. There is one
         value per example, because a value per pixel would leave the line.
 
     Returns:
-      real + alpha * (fake - real), in the shape and dtype of `real`.
+      real + alpha * (fake - real), in the structure, shapes and dtypes of `real`.
 
     Raises:
-      ValueError: If `real` and `fake` differ in shape or dtype or are not floating-point, or
-        `alpha` does not have shape `[B]`.
+      ValueError: If `real` and `fake` differ in structure, shape or dtype or are not
+        floating-point, or `alpha` does not have shape `[B]`.
     """
-    real, fake = as_matching(real, "real", fake, "fake")
-    alpha = tf.cast(alpha, real.dtype)
-    if not alpha.shape.is_compatible_with(real.shape[:1]):
-        raise ValueError(
-            f"alpha must have shape {real.shape[:1]}, got {alpha.shape}: use one value per example"
-        )
-    alpha = of_batch(alpha, real, "alpha")
-    alpha = tf.reshape(alpha, [-1] + [1] * (_rank(real, "real") - 1))
-    return real + alpha * (fake - real)
+
+    def between(real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
+        weight = tf.cast(alpha, real.dtype)
+        if not weight.shape.is_compatible_with(real.shape[:1]):
+            raise ValueError(
+                f"alpha must have shape {real.shape[:1]}, got {weight.shape}: use one value per "
+                "example"
+            )
+        weight = of_batch(weight, real, "alpha")
+        return real + tf.reshape(weight, [-1] + [1] * (real.shape.rank - 1)) * (fake - real)
+
+    return tf.nest.map_structure(between, *matching_examples(real, "real", fake, "fake"))
 
 
-def perturb(real: tf.Tensor, noise: tf.Tensor, scale: float) -> tf.Tensor:
+def perturb(real: Examples, noise: Examples, scale: float) -> Examples:
     """Returns points around the real examples, real + scale * noise.
 
     Args:
-      real: `[B, ...]`, floating point.
-      noise: The shape and dtype of `real`, standard normal.
+      real: `[B, ...]`, floating point, or a nested structure of such tensors.
+      noise: The structure, shapes and dtypes of `real`, standard normal.
       scale: Standard deviation of the perturbation, >= 0, in units of the data.
 
     Returns:
-      The points, in the shape and dtype of `real`.
+      The points, in the structure, shapes and dtypes of `real`.
 
     Raises:
-      ValueError: If `real` and `noise` differ in shape or dtype or are not floating-point, or
-        `scale` is negative.
+      ValueError: If `real` and `noise` differ in structure, shape or dtype or are not
+        floating-point, or `scale` is negative.
     """
-    real, noise = as_matching(real, "real", noise, "noise")
-    return real + _not_negative("scale", scale) * noise
+    scale = _not_negative("scale", scale)
+    real, noise = matching_examples(real, "real", noise, "noise")
+    return tf.nest.map_structure(lambda each, other: each + scale * other, real, noise)
 
 
-def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
+def gradient_norm(critic: Critic, points: Examples) -> tf.Tensor:
     """Computes the Euclidean norm of the critic's gradient at each point.
 
-    The norm is over all elements of an example, and is differentiable with respect to the
-    critic's weights. Where the gradient is exactly zero, the norm and its derivative are 0, so
-    that a constant critic does not cause NaN. Where the gradient is NaN, so is the norm. No
-    epsilon is added under the square root, so a norm of 1 is exactly 1.
+    The norm is over all elements of all inputs of an example, and is differentiable with
+    respect to the critic's weights. Where the gradient is exactly zero, the norm and its derivative
+    are 0, so that a constant critic does not cause NaN. Where the gradient is NaN, so is the norm.
+    No epsilon is added under the square root, so a norm of 1 is exactly 1.
 
     Args:
       critic: Maps `[B, ...]` to scores `[B]`, `[B, 1]` or, of patches, `[B, ...]`, of which the
         mean is differentiated. Each score must depend on its own example only, which batch
         normalization violates; `check_critic` tests this.
-      points: `[B, ...]`, floating point.
+      points: `[B, ...]`, floating point, or a nested structure of such tensors.
 
     Returns:
       `[B]`, float32 (float64 for float64 points).
@@ -92,26 +109,34 @@ def gradient_norm(critic: Critic, points: tf.Tensor) -> tf.Tensor:
       ValueError: If the points are not floating-point, the scores have another shape or dtype,
         or the scores do not depend on the points.
     """
-    points = floating(points, "points")
-    axes = list(range(1, _rank(points, "points")))
+    points = as_examples(points, "points")
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(points)
         # No score depends on another example, so the gradient of the sum holds the gradient of
         # each score for its own example.
         total = tf.reduce_sum(score(critic, points))
-    gradient = tape.gradient(total, points)
-    if gradient is None:
+    gradients = [each for each in tape.gradient(total, tf.nest.flatten(points)) if each is not None]
+    if not gradients:
         raise ValueError(
-            "the critic's scores do not depend on its input (the gradient is None): remove "
-            "integer casts, argmax and stop_gradient from the critic"
+            "the critic's scores do not depend on a tensor of its input (the gradient is None): "
+            "remove integer casts, argmax and stop_gradient from the critic"
         )
-    gradient = at_least_float32(gradient)
-    squared = tf.reduce_sum(tf.square(gradient), axis=axes)
+    squared = _sum([_squared_norm(at_least_float32(each)) for each in gradients])
     # The derivative of sqrt is infinite at 0. The outer `where` alone would multiply it by zero
     # in the backward pass, which is NaN; the inner one avoids it.
     is_zero = squared == 0
     root = tf.sqrt(tf.where(is_zero, tf.ones_like(squared), squared))
     return tf.where(is_zero, tf.zeros_like(root), root)
+
+
+def _squared_norm(gradient: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.square(gradient), axis=list(range(1, gradient.shape.rank)))
+
+
+def _sum(values: list[tf.Tensor]) -> tf.Tensor:
+    """Returns the sum in the largest of the dtypes."""
+    dtype = max((each.dtype for each in values), key=lambda dtype: dtype.size)
+    return functools.reduce(tf.add, [tf.cast(each, dtype) for each in values])
 
 
 # Functions of the gradient norm.
@@ -169,8 +194,8 @@ _one_sided = one_sided  # for `gradient_penalty`, which has an argument of that 
 
 def gradient_penalty(
     critic: Critic,
-    real: tf.Tensor,
-    fake: tf.Tensor,
+    real: Examples,
+    fake: Examples,
     *,
     alpha: tf.Tensor | None = None,
     seed: tf.Tensor | None = None,
@@ -185,8 +210,8 @@ def gradient_penalty(
 
     Args:
       critic: Maps `[B, ...]` to scores, see `gradient_norm`.
-      real: `[B, ...]`, floating point.
-      fake: The shape and dtype of `real`.
+      real: `[B, ...]`, floating point, or a nested structure of such tensors.
+      fake: The structure, shapes and dtypes of `real`.
       alpha: `[B]`, in [0, 1), the position on each line between `real` and `fake`. Uniform
         random numbers by default.
       seed: `[2]` integers for stateless random numbers; by default they are stateful. Replicas
@@ -202,26 +227,26 @@ def gradient_penalty(
       ValueError: If `target` is negative, both `alpha` and `seed` are given, or `interpolate` or
         `gradient_norm` raises it.
     """
-    real, fake = as_matching(real, "real", fake, "fake")
+    real, fake = matching_examples(real, "real", fake, "fake")
     _at_most_one("alpha", alpha, seed)
     if alpha is None:
-        shape = tf.shape(real)[:1]
+        shape = tf.shape(tf.nest.flatten(real)[0])[:1]
         alpha = (
             tf.random.uniform(shape) if seed is None else tf.random.stateless_uniform(shape, seed)
         )
-    points = interpolate(tf.stop_gradient(real), tf.stop_gradient(fake), alpha)
+    points = interpolate(constant(real), constant(fake), alpha)
     function = _one_sided if one_sided else two_sided
     return function(gradient_norm(critic, points), target)
 
 
-def r1_penalty(critic: Critic, real: tf.Tensor) -> tf.Tensor:
+def r1_penalty(critic: Critic, real: Examples) -> tf.Tensor:
     """Computes the R1 penalty, |grad D(real)|^2, for each example.
 
     Mescheder et al. 2018 (arXiv:1801.04406), equation 9, where its weight is gamma / 2.
 
     Args:
       critic: Maps `[B, ...]` to scores, see `gradient_norm`.
-      real: `[B, ...]`, floating point.
+      real: `[B, ...]`, floating point, or a nested structure of such tensors.
 
     Returns:
       `[B]`, float32 (float64 for float64 examples), >= 0.
@@ -229,23 +254,23 @@ def r1_penalty(critic: Critic, real: tf.Tensor) -> tf.Tensor:
     Raises:
       ValueError: If `real` is not floating-point, or `gradient_norm` raises it.
     """
-    return zero_centred(gradient_norm(critic, tf.stop_gradient(floating(real, "real"))))
+    return zero_centred(gradient_norm(critic, constant(as_examples(real, "real"))))
 
 
-def r2_penalty(critic: Critic, fake: tf.Tensor) -> tf.Tensor:
+def r2_penalty(critic: Critic, fake: Examples) -> tf.Tensor:
     """Computes the R2 penalty, |grad D(fake)|^2, for each example.
 
     Mescheder et al. 2018 (arXiv:1801.04406), equation 10, where its weight is gamma / 2.
     Arguments, result and errors are those of `r1_penalty`, for `fake` in place of `real`.
     """
-    return zero_centred(gradient_norm(critic, tf.stop_gradient(floating(fake, "fake"))))
+    return zero_centred(gradient_norm(critic, constant(as_examples(fake, "fake"))))
 
 
 def dragan_penalty(
     critic: Critic,
-    real: tf.Tensor,
+    real: Examples,
     *,
-    noise: tf.Tensor | None = None,
+    noise: Examples | None = None,
     seed: tf.Tensor | None = None,
     scale: float = 0.25,
     target: float = 1.0,
@@ -258,8 +283,8 @@ def dragan_penalty(
 
     Args:
       critic: Maps `[B, ...]` to scores, see `gradient_norm`.
-      real: `[B, ...]`, floating point.
-      noise: The shape and dtype of `real`, standard normal. Random numbers by default.
+      real: `[B, ...]`, floating point, or a nested structure of such tensors.
+      noise: The structure, shapes and dtypes of `real`, standard normal. Random numbers by default.
       seed: `[2]` integers for stateless random numbers, see `gradient_penalty`.
       scale: Standard deviation of the perturbation, >= 0, in units of the data.
       target: The gradient norm at which the penalty is 0, >= 0.
@@ -271,15 +296,10 @@ def dragan_penalty(
       ValueError: If both `noise` and `seed` are given, or `perturb`, `gradient_norm` or
         `two_sided` raises it.
     """
-    real = tf.stop_gradient(floating(real, "real"))
+    real = constant(as_examples(real, "real"))
     _at_most_one("noise", noise, seed)
     if noise is None:
-        shape = tf.shape(real)
-        noise = (
-            tf.random.normal(shape, dtype=real.dtype)
-            if seed is None
-            else tf.random.stateless_normal(shape, seed, dtype=real.dtype)
-        )
+        noise = _normal_like(real, seed)
     return two_sided(gradient_norm(critic, perturb(real, noise, scale)), target)
 
 
@@ -291,8 +311,8 @@ class Penalty(NamedTuple):
 
     Attributes:
       help: The source and the points, in a few words.
-      points: Maps (real, fake, alpha, noise, scale of the noise) to points in the shape and dtype
-        of `real`.
+      points: Maps (real, fake, alpha, noise, scale of the noise) to points in the structure, shapes
+        and dtypes of `real`.
       function: Maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
         norm is then computed for the log only.
     """
@@ -394,15 +414,25 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, numbers.Real) and float(value) >= 0
 
 
+def constant(examples: Examples) -> Examples:
+    """Returns examples through which no gradient flows."""
+    return tf.nest.map_structure(tf.stop_gradient, examples)
+
+
+def _normal_like(examples: Examples, seed: tf.Tensor | None) -> Examples:
+    """Returns standard normal numbers in the structure of the examples; each input has its own."""
+    noise = []
+    for index, each in enumerate(tf.nest.flatten(examples)):
+        if seed is None:
+            noise.append(tf.random.normal(tf.shape(each), dtype=each.dtype))
+        else:
+            own = tf.random.experimental.stateless_fold_in(seed, index) if index else seed
+            noise.append(tf.random.stateless_normal(tf.shape(each), own, dtype=each.dtype))
+    return tf.nest.pack_sequence_as(examples, noise)
+
+
 def _norms(values: tf.Tensor) -> tf.Tensor:
     return at_least_float32(floating(values, "norm"))
-
-
-def _rank(values: tf.Tensor, name: str) -> int:
-    """Returns the number of axes of a tensor; raises ValueError if it is unknown."""
-    if values.shape.rank is None:
-        raise ValueError(f"{name} has a shape of unknown rank: set it with tf.ensure_shape")
-    return values.shape.rank
 
 
 def _not_negative(name: str, value: float) -> float:

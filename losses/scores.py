@@ -1,4 +1,7 @@
-"""Checks and conversions of a critic's output: one score per example, at least float32.
+"""Checks and conversions of a critic's inputs and output: one score per example, at least float32.
+
+Examples are one tensor `[B, ...]`, or a nested structure of tensors for a critic of several inputs,
+such as an image and its condition. Lists of plain numbers are one tensor.
 
 The scores of patches, such as `[B, H, W, 1]` or `[B, T]`, are averaged over each example, as in a
 PatchGAN (Isola et al. 2017, arXiv:1611.07004, section 3.2.2).
@@ -6,11 +9,85 @@ PatchGAN (Isola et al. 2017, arXiv:1611.07004, section 3.2.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from .lazy_tensorflow import tf
 
-Critic = Callable[["tf.Tensor"], "tf.Tensor"]
+Examples = Any  # a tensor `[B, ...]`, or a nested structure of them
+Critic = Callable[[Examples], "tf.Tensor"]
+
+
+def is_structure(values: Any) -> bool:
+    """Returns True for nested lists, tuples and dictionaries, unless they contain plain numbers."""
+    leaves = tf.nest.flatten(values)
+    is_array = bool(leaves) and all(isinstance(each, numbers.Number) for each in leaves)
+    return tf.nest.is_nested(values) and not is_array
+
+
+def as_examples(values: Examples, name: str) -> Examples:
+    """Converts examples to floating-point tensors of one batch.
+
+    Raises:
+      ValueError: If a tensor is not floating-point, has no axis of examples or an unknown rank, or
+        the tensors differ in the number of examples; the message contains `name`.
+    """
+    if not is_structure(values):
+        return _with_axes(floating(values, name), name)
+    values = tf.nest.map_structure(lambda each: _with_axes(floating(each, name), name), values)
+    tensors = tf.nest.flatten(values)
+    if not tensors:
+        raise ValueError(f"{name} must contain a tensor, got {values}")
+    for each in tensors:
+        if not each.shape[:1].is_compatible_with(tensors[0].shape[:1]):
+            raise ValueError(
+                f"the tensors of {name} must have the same number of examples, got "
+                f"{tensors[0].shape} and {each.shape}"
+            )
+    return values
+
+
+def _with_axes(values: tf.Tensor, name: str) -> tf.Tensor:
+    if values.shape.rank is None:
+        raise ValueError(f"{name} has a shape of unknown rank: set it with tf.ensure_shape")
+    if not values.shape.rank:
+        raise ValueError(f"{name} must be a tensor [B, ...] with an axis of examples, got a scalar")
+    return values
+
+
+def matching_examples(
+    first: Examples, first_name: str, second: Examples, second_name: str
+) -> tuple[Examples, Examples]:
+    """Converts both to examples, which must have equal structures, shapes and dtypes.
+
+    A list matches a tuple, because Keras returns lists where tf.data has tuples.
+
+    Returns:
+      Both, in the structure of the first.
+
+    Raises:
+      ValueError: If they are not examples or do not match; the message contains the names.
+    """
+    first, second = as_examples(first, first_name), as_examples(second, second_name)
+    if _outline(first) != _outline(second):
+        raise ValueError(
+            f"{first_name} and {second_name} must have the same structure, got {_outline(first)} "
+            f"and {_outline(second)}"
+        )
+    pairs = [
+        as_matching(one, first_name, other, second_name)
+        for one, other in zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
+    ]
+    firsts, seconds = zip(*pairs, strict=True)
+    return tf.nest.pack_sequence_as(first, firsts), tf.nest.pack_sequence_as(first, seconds)
+
+
+def _outline(values: Examples) -> Any:
+    """Returns the structure as lists and dictionaries, with `...` in place of each tensor."""
+    if isinstance(values, Mapping):
+        return {key: _outline(values[key]) for key in sorted(values)}
+    return [*map(_outline, values)] if isinstance(values, (list, tuple)) else ...
 
 
 def as_matching(
@@ -62,7 +139,7 @@ def _of_shape(
     return tf.ensure_shape(values, shape)
 
 
-def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
+def score(critic: Critic, examples: Examples) -> tf.Tensor:
     """Computes the critic's scores of `examples`, at least in float32.
 
     float16 and bfloat16 scores are cast to float32, so that their differences and means are
@@ -70,7 +147,7 @@ def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
 
     Args:
       critic: Maps `[B, ...]` to floating-point scores `[B]`, `[B, 1]` or, of patches, `[B, ...]`.
-      examples: `[B, ...]`.
+      examples: `[B, ...]`, or a nested structure of such tensors.
 
     Returns:
       `[B]`, float32 (float64 for float64 scores).
@@ -81,14 +158,10 @@ def score(critic: Critic, examples: tf.Tensor) -> tf.Tensor:
     return scores_of(critic(examples), examples)
 
 
-def scores_of(output: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:
+def scores_of(output: tf.Tensor, examples: Examples) -> tf.Tensor:
     """Converts the output of a critic for `examples` to scores, see `score`."""
-    if isinstance(output, (list, tuple)):
-        raise ValueError(
-            f"the critic must return a tensor of scores, got a {type(output).__name__} of "
-            f"{len(output)}: pass a function that returns the scores only"
-        )
     scores = per_example(output, "the critic's scores")
+    examples = tf.nest.flatten(examples)[0]
     if not scores.shape.is_compatible_with(examples.shape[:1]):
         raise ValueError(
             f"the critic must return one score per example, {examples.shape[:1]}, "
@@ -102,7 +175,7 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
 
     Args:
       values: `[B]`, `[B, 1]`, or scores of patches, `[B, T]`, `[B, H, W]` or `[B, H, W, 1]`, which
-        are averaged over all axes but the first.
+        are averaged over all axes but the first; alone, or alone in a list or dictionary.
       name: The name of the values in error messages.
 
     Returns:
@@ -111,9 +184,12 @@ def per_example(values: tf.Tensor, name: str) -> tf.Tensor:
     Raises:
       ValueError: If `values` are not a floating-point tensor, or have no axis of examples.
     """
-    if isinstance(values, dict):
+    if is_structure(values) and len(tf.nest.flatten(values)) == 1:
+        (values,) = tf.nest.flatten(values)
+    if is_structure(values):
         raise ValueError(
-            f"{name} must be a tensor, got a dictionary with the keys {list(values)}: select one"
+            f"{name} must be one tensor, got {_outline(values)}: pass one score per example, such "
+            "as the sum of several"
         )
     values = at_least_float32(floating(values, name))
     if values.shape.rank is None:
@@ -134,9 +210,15 @@ def floating(values: tf.Tensor, name: str) -> tf.Tensor:
     """Converts `values` to a tensor.
 
     Raises:
-      ValueError: If the tensor is not floating-point; the message contains `name`.
+      ValueError: If they cannot be converted, or the tensor is not floating-point; the message
+        contains `name`.
     """
-    values = tf.convert_to_tensor(values)
+    try:
+        values = tf.convert_to_tensor(values)
+    except (TypeError, ValueError) as error:  # ragged and sparse tensors, None, other objects
+        raise ValueError(
+            f"{name} must be a tensor, got {type(values).__name__}: convert it to a dense tensor"
+        ) from error
     if not values.dtype.is_floating:
         raise ValueError(
             f"{name} must have a floating-point dtype, got {values.dtype.name}: cast it first"

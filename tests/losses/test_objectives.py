@@ -371,11 +371,11 @@ def test_a_list_of_one_output_is_the_scores():
 @pytest.mark.parametrize(
     ("count", "shape", "message"),
     [
-        (3, [B, 1], "must return a tensor of scores, got a list of 3"),
-        (0, [B, 1], "must return a tensor of scores, got a list of 0"),
-        (2, [B, 1], r"second output has shape \(\d+, 1\), but class logits have \[B, K\]: return"),
-        (2, [B, 4, 4, 1], r"second output has shape \(\d+, 4, 4, 1\), but class logits"),
-        (2, [B], r"second output has shape \(\d+,\), but class logits"),
+        (3, [B, 1], "must be one tensor"),
+        (0, [B, 1], "must be one tensor"),
+        (2, [B, 1], "two outputs"),
+        (2, [B, 4], "two outputs"),
+        (2, [B], "two outputs"),
     ],
 )
 def test_several_scores_are_not_left_out(count, shape, message):

@@ -488,7 +488,7 @@ def test_lazy_regularization_at_every_step_computes_the_term():
         ),
         (
             lambda: losses.gradient_norm(lambda x: (x, x), tf.zeros([4, 1])),
-            "the critic must return a tensor of scores, got a tuple of 2",
+            "the critic's scores must be one tensor, got",
         ),
         (
             lambda: losses.gradient_norm(lambda x: tf.reduce_sum(x, 0), tf.zeros([4, 3])),
