@@ -19,6 +19,7 @@ BATCH = 64
 FAKE, BETWEEN, REAL = range(3)
 PLACES = {"r1": REAL, "r2": FAKE, "two_sided": BETWEEN, "one_sided": BETWEEN}
 PLACES["zero_centred"] = BETWEEN
+_SAME = 5e-3  # examples that differ less may have been rounded to bfloat16
 _EDGE = 1 - 1e-5  # a random point between two examples is closer to one of them in 1 of 100,000
 
 
@@ -54,10 +55,14 @@ class CheckedPenalty:
           norm: The gradient norm.
           one_sided: Overrides the attribute.
         """
+        return float(self.expected_at(tf.constant(norm, tf.float64), one_sided=one_sided))
+
+    def expected_at(self, norms: tf.Tensor, *, one_sided: bool | None = None) -> tf.Tensor:
+        """Returns the correct penalty for each of several norms; see `expected`."""
         if one_sided is None:
             one_sided = self.one_sided
         function = penalties.one_sided if one_sided else penalties.two_sided
-        return self.weight * float(function(tf.constant(norm, tf.float64), self.target))
+        return self.weight * function(norms, self.target)
 
     def slope(self, norm: float) -> float:
         """Returns the derivative of `expected` by the norm, above the target."""
@@ -119,29 +124,49 @@ class CheckedPenalty:
 
     @property
     def curvature(self) -> float:
-        """A value of c for which points between 0 and 1 have norms on both sides of the target."""
-        return max(1.0, 2.0 * self.target / self.elements**0.5)
+        """A value of c for which points between real and fake have norms around the target."""
+        return max(1.0, 2.0 * self.target / math.hypot(*self.endpoints()[1]))
 
-    def record_interpolates(self, calls: int) -> list[tuple[float, tf.Tensor]]:
-        """Returns the penalty of the curved critic and the interpolates, for each call.
+    def endpoints(self) -> tuple[list[float], list[float]]:
+        """Returns the real example and the fake one of `record_points`, as flat lists.
 
-        Real examples are 0 and fake examples are 1, so that all elements of an interpolate are its
-        alpha. The interpolates are `[B, elements]`, float64. Calls of the penalty that do not
-        evaluate the critic between real and fake examples are omitted.
+        Neither is 0 or a multiple of the other, so that points which are not on the line between
+        them, such as real + alpha * fake, can be told from interpolates.
+        """
+        real = [-0.1 - 0.2 * (0.618 * index % 1) for index in range(self.elements)]
+        fake = [0.3 + 0.6 * (0.414 * index % 1) for index in range(self.elements)]
+        return real, fake
+
+    def equal_examples(self) -> list[tf.Tensor]:
+        """Returns a batch of real examples, and one of fake examples, all of which are equal.
+
+        A penalty may therefore pair real and fake examples in any order.
+        """
+        return [
+            tf.broadcast_to(tf.reshape(tf.constant(each), self.example_shape), self.shape)
+            for each in self.endpoints()
+        ]
+
+    def record_points(self, calls: int) -> list[tuple[float, tf.Tensor]]:
+        """Returns the penalty of the curved critic on `equal_examples`, and the points, by call.
+
+        The points are `[B, elements]`, float64. Calls of the penalty that evaluate the critic on
+        real and fake examples only are omitted.
         """
         record: list = []
         critic = self.curved_critic(record)  # one for all calls, to trace a tf.function once
-        found = []
+        examples, found = self.equal_examples(), []
+        ends = tf.constant(self.endpoints(), tf.float64)[:, None].numpy()
         for _ in range(calls):
             record.clear()
-            value = float(self(critic, tf.zeros(self.shape), tf.ones(self.shape)))
-            for examples in reversed(record):
-                flat = examples.reshape(-1, self.elements).astype("float64")
-                between = flat[(flat != 0).any(axis=1) & (flat != 1).any(axis=1)]
-                if len(between):
-                    # A larger batch has real and fake examples, too. An alpha may also be 0 or 1.
-                    points = flat if len(flat) == BATCH else between
-                    found.append((value, tf.constant(points)))
+            value = float(self(critic, *examples))
+            for batch in reversed(record):
+                # A larger batch has real and fake examples, too.
+                count = BATCH if len(batch) % BATCH == 0 else len(batch)
+                groups = batch.reshape(-1, count, self.elements).astype("float64")
+                groups = [each for each in groups if (abs(each - ends).max((1, 2)) > _SAME).all()]
+                if groups:
+                    found.append((value, tf.constant(groups[-1])))
                     break
         return found
 
@@ -169,10 +194,12 @@ class CheckedSum(CheckedPenalty):
         """Is True if a penalty takes the gradient between real and fake examples."""
         return any(PLACES[name] == BETWEEN for name in self.weights)
 
-    def expected(self, norm: float, *, one_sided: bool | None = None) -> float:
-        """Returns the correct sum for a gradient norm that is the same everywhere."""
+    def expected_at(self, norms: tf.Tensor, *, one_sided: bool | None = None) -> tf.Tensor:
+        """Returns the correct sum for each of several norms, which are the same everywhere."""
         del one_sided
-        return self.expected_of([norm] * 3)
+        return tf.add_n(
+            [weight * _function(name)(norms, self.target) for name, weight in self.weights.items()]
+        )
 
     def expected_of(self, norms: list[float]) -> float:
         """Returns the correct sum for gradient norms on fakes, between, and on real examples."""
@@ -180,9 +207,7 @@ class CheckedSum(CheckedPenalty):
 
     def part(self, name: str, norms: list[float]) -> float:
         """Returns one of the penalties, without a weight, for gradient norms as above."""
-        function = penalties.PENALTIES[name].function
-        assert function is not None  # those of PLACES have one
-        return float(function(tf.constant(norms[PLACES[name]], tf.float64), self.target))
+        return float(_function(name)(tf.constant(norms[PLACES[name]], tf.float64), self.target))
 
     def slope(self, norm: float) -> float:
         """Returns the derivative of `expected` by the norm, above the target."""
@@ -204,3 +229,9 @@ class CheckedSum(CheckedPenalty):
             )
 
         return FormulaCritic(formula)
+
+
+def _function(name: str) -> Callable[[tf.Tensor, float], tf.Tensor]:
+    function = penalties.PENALTIES[name].function
+    assert function is not None  # those of PLACES have one
+    return function

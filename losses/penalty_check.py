@@ -20,7 +20,9 @@ from .findings import Finding
 from .lazy_tensorflow import tf
 from .scores import at_least_float32
 
-_CALLS = 8  # of the penalty, whose interpolates are compared
+_CALLS = 8  # of the penalty, whose points are compared
+_ROUNDING = 0.02  # of an alpha, if points are rounded to bfloat16
+_HALF = 2e-3  # relative error of a penalty in bfloat16
 _Value = Callable[[float], float]  # maps the norm of w to the value of the penalty
 
 
@@ -43,7 +45,8 @@ def check_penalty(
     Findings, by name:
       raises: The call raises an error.
       no_interpolates: The gradient is not taken between real and fake examples.
-      alpha_per_element, alpha_per_batch: Alpha is not one value per example.
+      points_off_the_line: The gradient is taken at other points, such as real + alpha * fake.
+      alpha_per_element, alpha_per_group, alpha_per_batch: Alpha is not one value per example.
       alpha_out_of_range, alpha_not_uniform: Alpha is not uniform on [0, 1).
       same_alpha_every_call: Every call uses the same alphas, as from a fixed seed. Not fatal.
       norm_over_batch, norm_over_axes: The norm is over the whole batch, or only over some axes
@@ -62,8 +65,8 @@ def check_penalty(
       epsilon_under_root: A constant is added to the squared norm, which changes every norm.
       fake_not_detached: The penalty has a gradient with respect to the fake examples, and so to
         the generator. Not fatal: it is harmless if only the critic's weights are updated.
-      half_precision_norm: The norm is computed in bfloat16. Not fatal if only bfloat16 examples
-        are affected.
+      half_precision_norm: The norm or its squares are computed in bfloat16. Not fatal if only
+        bfloat16 examples are affected.
       mean_per_replica, same_alpha_on_every_replica: Each replica averages over its own examples,
         or all replicas use the same alphas. Checked only if `strategy` is given.
 
@@ -112,8 +115,8 @@ def check_penalty(
 def _check(checked: CheckedPenalty, strategy: tf.distribute.Strategy | None) -> list[Finding]:
     findings, draws = [], []
     if checked.has_interpolates:
-        draws = checked.record_interpolates(_CALLS)
-        findings = _check_interpolates([points for _, points in draws])
+        draws = checked.record_points(_CALLS)
+        findings = _check_points(checked.endpoints(), [points for _, points in draws])
     is_sum = isinstance(checked, CheckedSum)
     findings += _check_sum(checked) if isinstance(checked, CheckedSum) else _check_norm(checked)
     if not any(finding.fatal for finding in findings):  # the same mistake is not reported twice
@@ -145,7 +148,8 @@ def _check_norm(checked: CheckedPenalty) -> list[Finding]:
     if fits(expected):
         excess = measured[-1]
         if excess > 1e-10 * checked.weight * max(1.0, checked.target) ** 2:
-            return [_epsilon(f"the penalty of a norm of {checked.target:g} is {excess:.1e}, not 0")]
+            measure = f"the penalty of a norm of {checked.target:g} is {excess:.1e}, not 0"
+            return _check_half_precision(checked) or [_epsilon(measure)]
         return []
     table = ", ".join(
         f"{value:.4g} where |w| = {norm:g} (correct: {expected(norm):.4g})"
@@ -215,23 +219,14 @@ def _check_constant_critic(checked: CheckedPenalty) -> list[Finding]:
 
 
 def _check_half_precision(checked: CheckedPenalty) -> list[Finding]:
-    """Checks the precision with a gradient that is exact in bfloat16, unlike its norm."""
-
-    def relative_error(count: int) -> float:
-        norm = count**0.5 / 8
-        rounded = float(tf.cast(norm, tf.bfloat16))
-        correct = checked.expected(norm)
-        return abs(checked.expected(rounded) / correct - 1) if correct else 0.0
-
-    count = max(range(1, min(checked.elements, 256) + 1), key=relative_error)
-    if relative_error(count) < 6e-3:  # more than the tolerance below, and less than 2 / 2^8
-        return []  # too few elements to detect half precision
-    ones = [0.125] * count + [0.0] * (checked.elements - count)
-    correct = checked.expected(count**0.5 / 8)
+    """Checks the precision with a gradient that is exact in bfloat16, unlike its sum of squares."""
+    size, count = _rounded_gradient(checked)
+    correct = checked.expected(size * count**0.5)
+    elements = [size] * count + [0.0] * (checked.elements - count)
 
     def formula(examples: tf.Tensor) -> tf.Tensor:
         flat = tf.reshape(tf.cast(examples, tf.float32), [-1, checked.elements])
-        return tf.linalg.matvec(flat, tf.constant(ones))
+        return tf.linalg.matvec(flat, tf.constant(elements))
 
     for dtype in (tf.float32, tf.bfloat16):
         try:
@@ -239,13 +234,44 @@ def _check_half_precision(checked: CheckedPenalty) -> list[Finding]:
             value = float(checked(FormulaCritic(formula), *examples))
         except PenaltyError:
             continue  # an implementation may reject this dtype
-        if not math.isclose(value, correct, rel_tol=4e-3):
+        if not math.isclose(value, correct, rel_tol=_HALF / 2):
             message = (
                 f"the penalty of {dtype.name} images is {value:.5g} (correct: {correct:.5g}): cast "
                 "the gradient to float32 before its squares are summed"
             )
             return [Finding("half_precision_norm", message, fatal=dtype == tf.float32)]
     return []
+
+
+def _rounded_gradient(checked: CheckedPenalty) -> tuple[float, int]:
+    """Returns the size of equal elements of a gradient, and their number.
+
+    Of all sizes that bfloat16 represents, they are those for which the penalty differs most if the
+    norm is rounded to bfloat16, and if the squares or their sum are.
+    """
+
+    def rounded(values: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.cast(values, tf.bfloat16), tf.float64)
+
+    counts = tf.range(1, min(checked.elements, 256) + 1, dtype=tf.float64)
+    mantissas = tf.range(128, 256, dtype=tf.float64) / 128
+    exponents = tf.pow(tf.constant(2.0, tf.float64), tf.range(-8, 3, dtype=tf.float64))
+    center = max(checked.target, 1.0) / checked.elements**0.5
+    scales = exponents * 2.0 ** round(math.log2(center))
+    sizes = tf.reshape(mantissas[:, None] * scales, [-1, 1])
+    norms = sizes * tf.sqrt(counts)
+    correct = checked.expected_at(norms)
+    wrong = (
+        rounded(norms),
+        tf.sqrt(rounded(counts * sizes**2)),
+        tf.sqrt(counts * rounded(sizes**2)),
+    )
+    errors = tf.reduce_min([abs(checked.expected_at(each) - correct) for each in wrong], axis=0)
+    # Far enough from the target that other small errors have no influence.
+    is_far = correct > 0.03 * checked.weight * max(1.0, checked.target) ** 2
+    relative = tf.where(is_far, errors / correct, 0.0)
+    best = tf.unravel_index(tf.argmax(tf.reshape(relative, [-1])), norms.shape)
+    return float(sizes[best[0], 0]), int(counts[best[1]])
 
 
 def _check_detached(checked: CheckedPenalty) -> list[Finding]:
@@ -270,9 +296,7 @@ def _check_replicas(checked: CheckedPenalty, strategy: tf.distribute.Strategy) -
     def step() -> list[tf.Tensor]:
         values = []
         for critic in (checked.linear_critic(size), checked.curved_critic()):
-            result = tf.convert_to_tensor(
-                checked.penalty(critic, tf.zeros(checked.shape), tf.ones(checked.shape))
-            )
+            result = tf.convert_to_tensor(checked.penalty(critic, *checked.equal_examples()))
             if result.shape.rank:  # one value per example, which the caller of the penalty reduces
                 result = tf.reduce_mean(at_least_float32(result)) / replicas
             values.append(result)
@@ -287,7 +311,7 @@ def _check_replicas(checked: CheckedPenalty, strategy: tf.distribute.Strategy) -
             f"{correct:.4g}): divide by the global batch size on each replica"
         )
         findings.append(Finding("mean_per_replica", message))
-    # With real = 0 and fake = 1, the value follows from this replica's alphas.
+    # All examples are equal, so the value follows from this replica's alphas.
     values = {float(value) for value in strategy.experimental_local_results(curved)}
     if checked.has_interpolates and len(values) == 1 < replicas:
         message = "all replicas use the same alphas: give each replica its own seed"
@@ -312,30 +336,42 @@ def _epsilon(measured: str) -> Finding:
     return Finding("epsilon_under_root", message)
 
 
-def _check_interpolates(interpolates: list[tf.Tensor]) -> list[Finding]:
-    """Checks the interpolates of several calls of a penalty.
+def _check_points(ends: Sequence[list[float]], draws: list[tf.Tensor]) -> list[Finding]:
+    """Checks the points of several calls of a penalty.
 
     Args:
-      interpolates: The interpolates of each call, `[B, elements]`, for real examples of 0 and fake
-        examples of 1.
+      ends: The real example and the fake one, as flat lists.
+      draws: The points of each call, `[B, elements]`.
 
     Returns:
       The findings; [] if there are none.
     """
-    if len(interpolates) < _CALLS:
+    if len(draws) < _CALLS:
         message = (
             "the critic is not called with points between real and fake examples: take the "
             "gradient at real + alpha * (fake - real)"
         )
         return [Finding("no_interpolates", message)]
-    points = tf.stack(interpolates)
-    if tf.reduce_max(tf.math.reduce_std(points, axis=-1)) > 1e-3:
-        message = (
-            "alpha varies within an example, so that the points are not on the line from real to "
-            f"fake: use one alpha per example, shape [{BATCH}, 1, ...]"
-        )
-        return [Finding("alpha_per_element", message)]
-    return _check_alpha(points[..., 0])
+    ends = tf.constant(ends, tf.float64)
+    real, fake = tf.unstack(ends)
+    points = tf.stack(draws)
+    alphas = (points - real) / (fake - real)
+    if tf.reduce_max(tf.math.reduce_std(alphas, axis=-1)) < _ROUNDING:
+        return _check_alpha(tf.reduce_mean(alphas, axis=-1))
+    if tf.reduce_min(alphas) > -_ROUNDING and tf.reduce_max(alphas) < 1 + _ROUNDING:
+        factors = tf.reshape(points, [-1, len(real)]) @ tf.linalg.pinv(ends)
+        apart = abs(tf.reshape(factors @ ends, points.shape) - points)
+        if len(real) < 3 or tf.reduce_max(apart) > _ROUNDING:
+            message = (
+                "alpha varies within an example, so that the points are not on the line from real "
+                f"to fake: use one alpha per example, shape [{BATCH}, 1, ...]"
+            )
+            return [Finding("alpha_per_element", message)]
+    message = (
+        "the points are not on the lines from real to fake examples: take the gradient at "
+        "real + alpha * (fake - real)"
+    )
+    return [Finding("points_off_the_line", message)]
 
 
 def _check_alpha(alpha: tf.Tensor) -> list[Finding]:
@@ -347,7 +383,7 @@ def _check_alpha(alpha: tf.Tensor) -> list[Finding]:
         )
         return [Finding("alpha_per_batch", message)]
     low, high = float(tf.reduce_min(alpha)), float(tf.reduce_max(alpha))
-    if low < -1e-3 or high > 1 + 1e-3:
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
         message = (
             f"alpha is between {low:.2f} and {high:.2f}: use the uniform distribution on [0, 1)"
         )
@@ -362,6 +398,13 @@ def _check_alpha(alpha: tf.Tensor) -> list[Finding]:
             "distribution on [0, 1), for which they are 0.50 and 0.29"
         )
         return [Finding("alpha_not_uniform", message)]
+    distinct = [len(tf.unique(tf.round(each * 1e5))[0]) for each in alpha]
+    if max(distinct) <= 0.55 * BATCH:  # alphas in bfloat16 have 0.79 of them
+        message = (
+            f"the {BATCH} examples of a batch have {max(distinct)} different alphas: use one alpha "
+            f"per example, shape [{BATCH}, 1, ...]"
+        )
+        return [Finding("alpha_per_group", message)]
     if fixed:
         message = "every call uses the same alphas: derive the seed from the step"
         return [Finding("same_alpha_every_call", message, fatal=False)]

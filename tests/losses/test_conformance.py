@@ -28,10 +28,11 @@ def gradient_penalty(
     root=lambda squared: tf.sqrt(tf.maximum(squared, 1e-12)),
     detach=tf.stop_gradient,
     reduce=tf.reduce_mean,
+    between=lambda real, fake, alpha: real + alpha * (fake - real),
 ):
     """Computes the penalty as commonly implemented; the arguments introduce mistakes."""
     real, fake = detach(real), detach(fake)
-    points = real + tf.cast(alpha(real.shape[0]), real.dtype) * (fake - real)
+    points = between(real, fake, tf.cast(alpha(real.shape[0]), real.dtype))
     with tf.GradientTape() as tape:
         tape.watch(points)
         score = total(critic(points, training=True))
@@ -61,6 +62,55 @@ MISTAKES = {
         {"alpha": lambda n: tf.random.uniform([n, 1, 1, 1]) ** 2},
     ),
     "always at the fakes": ("no_interpolates", {"alpha": lambda n: tf.ones([n, 1, 1, 1])}),
+    "one alpha for two examples": (
+        "alpha_per_group",
+        {"alpha": lambda n: tf.repeat(tf.random.uniform([n // 2, 1, 1, 1]), 2, axis=0)},
+    ),
+    "one alpha for eight examples": (
+        "alpha_per_group",
+        {"alpha": lambda n: tf.tile(tf.random.uniform([n // 8, 1, 1, 1]), [8, 1, 1, 1])},
+    ),
+    "alpha from -1 to 1": (
+        "alpha_out_of_range",
+        {"alpha": lambda n: tf.random.uniform([n, 1, 1, 1], -1.0, 1.0)},
+    ),
+    "alpha up to one half": (
+        "alpha_not_uniform",
+        {"alpha": lambda n: tf.random.uniform([n, 1, 1, 1], 0.0, 0.5)},
+    ),
+    "real + alpha fake": ("points_off_the_line", {"between": lambda r, f, a: r + a * f}),
+    "alpha real + alpha fake": ("points_off_the_line", {"between": lambda r, f, a: a * (r + f)}),
+    "alpha fake": ("points_off_the_line", {"between": lambda r, f, a: a * f}),
+    "alpha real": ("points_off_the_line", {"between": lambda r, f, a: a * r}),
+    "real - alpha (fake - real)": (
+        "alpha_out_of_range",
+        {"between": lambda r, f, a: r - a * (f - r)},
+    ),
+    "half of alpha (fake - real)": (
+        "alpha_not_uniform",
+        {"between": lambda r, f, a: r + 0.5 * a * (f - r)},
+    ),
+    "real + alpha (real - fake)": (
+        "alpha_out_of_range",
+        {"between": lambda r, f, a: r + a * (r - f)},
+    ),
+    "two alphas": (
+        "points_off_the_line",
+        {"between": lambda r, f, a: a * r + tf.random.uniform(a.shape) * f},
+    ),
+    "noise around the points": (
+        "points_off_the_line",
+        {"between": lambda r, f, a: r + a * (f - r) + 0.3 * tf.random.normal(r.shape)},
+    ),
+    "noise around real examples": (
+        "points_off_the_line",
+        {"between": lambda r, f, a: r + a * tf.random.normal(r.shape)},
+    ),
+    "between real examples": (
+        "no_interpolates",
+        {"between": lambda r, f, a: r + a * (tf.reverse(r, [0]) - r)},
+    ),
+    "sum without a difference": ("points_off_the_line", {"between": lambda r, f, a: r + f}),
     "norm over the batch": ("norm_over_batch", {"squared_norm": lambda g: tf.reduce_sum(g**2)}),
     "norm over channels": ("norm_over_axes", {"squared_norm": lambda g: tf.reduce_sum(g**2, -1)}),
     "norm over pixels": ("norm_over_axes", {"squared_norm": lambda g: tf.reduce_sum(g**2, [1, 2])}),
@@ -107,6 +157,22 @@ MISTAKES = {
     "norm cast to half precision": (
         "half_precision_norm",
         {"squared_norm": lambda g: tf.reduce_sum(tf.cast(g, tf.bfloat16) ** 2, [1, 2, 3])},
+    ),
+    "sum of squares in half precision, root in float32": (
+        "half_precision_norm",
+        {
+            "squared_norm": lambda g: tf.cast(
+                tf.reduce_sum(tf.cast(g, tf.bfloat16) ** 2, [1, 2, 3]), tf.float32
+            )
+        },
+    ),
+    "squares in half precision, summed in float32": (
+        "half_precision_norm",
+        {
+            "squared_norm": lambda g: tf.reduce_sum(
+                tf.cast(tf.cast(g, tf.bfloat16) ** 2, tf.float32), [1, 2, 3]
+            )
+        },
     ),
 }
 
@@ -252,7 +318,47 @@ def for_keras_models(critic, real, fake):
     return gradient_penalty(lambda x, training: scores(x)[:, tf.newaxis][:, 0], real, fake)
 
 
-@pytest.mark.parametrize("penalty", [in_one_call, for_keras_models])
+def in_random_pairs(critic, real, fake):
+    """Computes the penalty between real examples and fakes in another order."""
+    return gradient_penalty(critic, real, tf.random.shuffle(fake))
+
+
+def from_fake_to_real(critic, real, fake):
+    """Computes the points as the paper writes them."""
+    return gradient_penalty(critic, real, fake, between=lambda r, f, a: a * r + (1 - a) * f)
+
+
+def with_points_in_half_precision(critic, real, fake):
+    """Computes the points as a mixed precision policy does."""
+
+    def between(r, f, a):
+        r, f, a = (tf.cast(each, tf.bfloat16) for each in (r, f, a))
+        return tf.cast(r + a * (f - r), tf.float32)
+
+    return gradient_penalty(critic, real, fake, between=between)
+
+
+def with_opposite_alphas(critic, real, fake):
+    """Computes the penalty for alphas in pairs of a and 1 - a, which reduces its variance."""
+
+    def alpha(size):
+        half = tf.random.uniform([size // 2, 1, 1, 1])
+        return tf.concat([half, 1.0 - half], axis=0)
+
+    return gradient_penalty(critic, real, fake, alpha=alpha)
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        in_one_call,
+        for_keras_models,
+        in_random_pairs,
+        from_fake_to_real,
+        with_points_in_half_precision,
+        with_opposite_alphas,
+    ],
+)
 def test_other_correct_implementations_have_no_findings(penalty):
     assert losses.check_penalty(penalty) == []
 
@@ -394,7 +500,7 @@ def without_second_derivative(x):
         ),
         (lambda: lambda x: tf.zeros([2, 12]), ["score_shape"]),
         (lambda: lambda x: tf.zeros([12, 0]), ["score_shape"]),
-        (lambda: lambda x: {"scores": tf.zeros([12])}, ["score_shape"]),
+        (lambda: lambda x: {"one": x[:, 0, 0, 0], "two": x[:, 1, 0, 0]}, ["score_shape"]),
         (lambda: lambda x: (tf.zeros([12]), tf.zeros([12, 3])), ["score_shape"]),
         (lambda: tf.reduce_sum, ["score_shape"]),
         (lambda: lambda x: tf.zeros([12], tf.int32), ["score_dtype"]),
