@@ -17,7 +17,8 @@ class LoopResult:
       before: The number of iterations done before the loop.
       iteration: The number of iterations done after the loop.
       is_last: Whether training is complete after the loop.
-      terms: The mean of each term of the objective over the loop, by tag.
+      terms: The mean of each term of the objective, by tag, over the steps of the loop that
+        computed it. A term that none of them computed is absent.
       images: The number of real images in the critic steps of the loop.
       seconds: The duration of the loop, including compilation.
       waited: The seconds of the loop in which the device waited for data.

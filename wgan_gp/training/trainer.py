@@ -121,7 +121,7 @@ class Trainer:
         """
         settings, after = self._settings, iteration + count
         # This is the one host sync per loop; the device is idle until the next loop.
-        terms = {tag: float(value) for tag, value in output.terms.items()}
+        terms = {tag: float(each) for tag, each in output.terms.items() if output.steps[tag]}
         self._check_finite(terms, output.bad)
         return LoopResult(
             before=iteration,

@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from ...errors import UserError, explaining, shorten
-from ...training.objective import Objective, Terms, generator_needs_real
+from ...training.objective import Objective, Terms, critic_term_intervals, generator_needs_real
 from .user_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
@@ -172,8 +172,32 @@ def check_objective(
 
     count = len(examples)
     _check_loss(objective, "critic", critic_terms, critic, count, user_networks)
+    _check_intervals(objective, user_networks)
     objective.constrain(critic.trainable_variables)
     _check_loss(objective, "generator", generator_terms, generator, count, user_networks)
+
+
+def _check_intervals(objective: Objective, user_networks: Mapping[str, str]) -> None:
+    """Raises UserError if the intervals of the critic's terms are not positive integers."""
+    origin = _origin(objective, "critic", user_networks)
+    with explaining(origin):
+        intervals = critic_term_intervals(objective)
+        is_valid = isinstance(intervals, Mapping) and all(
+            isinstance(each, int) and each >= 1 and (name != "loss" or each == 1)
+            for name, each in intervals.items()
+        )
+        text = shorten(repr(intervals))
+    if not is_valid:
+        raise UserError(
+            f"{origin}: critic_term_intervals is {text}",
+            "let it map names of terms, except loss, to positive integers",
+        )
+
+
+def _origin(objective: Objective, role: str, user_networks: Mapping[str, str]) -> str:
+    """Returns the flag of the objective, or else that of a network, for messages."""
+    networks = user_networks.get(role, next(iter(user_networks.values()), ""))
+    return getattr(objective, "flag", networks)
 
 
 def _check_loss(
@@ -184,10 +208,7 @@ def _check_loss(
     count: int,
     user_networks: Mapping[str, str],
 ) -> None:
-    flag = getattr(objective, "flag", None)
-    origin = (
-        user_networks.get(role, next(iter(user_networks.values()), "")) if flag is None else flag
-    )
+    origin = _origin(objective, role, user_networks)
     names = _term_names(objective, f"{role}_term_names", origin)
     weights = network.trainable_variables
     with explaining(origin):
