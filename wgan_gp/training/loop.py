@@ -25,15 +25,13 @@ class LoopOutput(NamedTuple):
 
     Attributes:
       terms: The global mean of each term over the steps of the loop that computed it, as
-        "critic/<term>" and "generator/<term>". 0 if there was no such step.
-      steps: The number of these steps, scalar int64, by the same tags.
+        "critic/<term>" and "generator/<term>". NaN if there was no such step.
       waited: The seconds for which the devices waited for data, scalar float64.
       bad: For "critic" and "generator", the first iteration, int64 and counted from 0, in which a
         term was not finite and the update was skipped, or -1.
     """
 
     terms: dict[str, tf.Tensor]
-    steps: dict[str, tf.Tensor]
     waited: tf.Tensor
     bad: dict[str, tf.Tensor]
 
@@ -397,15 +395,11 @@ def finish(
 
     computed = multiples_before(first + iterations) - multiples_before(first)
     # A term that every k-th step computes is k times its value there.
-    counted = tf.cast(tf.maximum(computed, 1) * intervals, tf.float32)
-    generator = totals.generator / tf.cast(iterations, tf.float32)
-    means = tf.concat([totals.critic / counted, generator], 0)
-    steps = tf.concat([computed, tf.fill(tf.shape(generator), iterations)], 0)
+    critic = totals.critic / tf.cast(computed * intervals, tf.float32)
+    means = tf.concat([critic, totals.generator / tf.cast(iterations, tf.float32)], 0)
     bad = {"critic": totals.critic_bad, "generator": totals.generator_bad}
-    tags = tags_of(objective)
     return LoopOutput(
-        dict(zip(tags, tf.unstack(means), strict=True)),
-        dict(zip(tags, tf.unstack(steps), strict=True)),
+        dict(zip(tags_of(objective), tf.unstack(means), strict=True)),
         waited,
         {
             network: tf.where(first == _NEVER, tf.constant(-1, tf.int64), first)

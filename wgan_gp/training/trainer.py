@@ -121,8 +121,10 @@ class Trainer:
         """
         settings, after = self._settings, iteration + count
         # This is the one host sync per loop; the device is idle until the next loop.
-        terms = {tag: float(each) for tag, each in output.terms.items() if output.steps[tag]}
+        terms = {tag: float(value) for tag, value in output.terms.items()}
         self._check_finite(terms, output.bad)
+        # All sums are finite, so NaN is the mean of a term that no step computed.
+        terms = {tag: value for tag, value in terms.items() if not math.isnan(value)}
         return LoopResult(
             before=iteration,
             iteration=after,
