@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 import re
 import types
 
@@ -16,9 +17,10 @@ import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, train_tiny, without_tracing
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.training.networks import summary_text
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import JsonlWriter
-from wgan_gp.writers.tensorboard import COMPARED_SETTINGS, LAYOUT
+from wgan_gp.writers.tensorboard import COMPARED_SETTINGS, LAYOUT, truncate_events
 from wgan_gp.writers.writer import MemoryWriter, Writer, Writers
 
 LOSS_AND_RATE = ("loss", "learning_rate")
@@ -263,6 +265,30 @@ def test_all_writers_are_closed_although_one_fails():
     with pytest.raises(UserError, match="b cannot be closed"):
         Writers(*map(Closing, "abc")).close()
     assert closed == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("columns", ["0", "10", "400"])
+def test_the_table_of_a_network_does_not_depend_on_the_terminal(columns, monkeypatch):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input([2])
+    both = layers.Concatenate(name="both")([layers.Dense(3, name="left")(inputs), inputs])
+    network = tf.keras.Model(inputs, layers.Dense(1, name="last")(both))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = summary_text(network)
+    assert all(name in table for name in ("left (Dense)", "both (Concatenate)", "last (Dense)"))
+    monkeypatch.setenv("COLUMNS", columns)
+    assert summary_text(network) == table
+    assert os.environ["COLUMNS"] == columns
+
+
+def test_records_that_are_no_events_are_removed_on_a_resume(tmp_path):
+    path = str(tmp_path / "events.1")
+    events = [tf.compat.v1.Event(step=step).SerializeToString() for step in (1, 5, 6)]
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in (events[0], b"\xff\xff\xff\xff not an event", *events[1:]):
+            writer.write(record)
+    truncate_events(path, 5)
+    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == events[:2]
 
 
 class Stepped(losses.GanObjective):

@@ -120,7 +120,7 @@ class ReportingHook(Hook):
         return self._forward("reason_to_stop")
 
     def reads_state(self, loop: LoopResult) -> bool:
-        return self._hook.reads_state(loop)
+        return self._forward("reads_state", loop)
 
     def end(self, iteration: int) -> None:
         self._forward("end", iteration)
