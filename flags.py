@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import pathlib
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ _DEFINE: dict[type, Callable] = {
     str: flags.DEFINE_string,
 }
 _FIELDS = [field for field in dataclasses.fields(Config) if has_flag(field)]
+_LEAST_COLUMNS = 40  # of --help
 COMMON = "The flags that most runs need"
 # The flagfiles of the experiments: next to this file in a checkout and in the installed package.
 EXPERIMENTS = pathlib.Path(__file__).parent / "configs"
@@ -168,6 +170,8 @@ def _help_text(values: flags.FlagValues) -> str:
     """Returns the text of --help: the program and its flags, the common ones first."""
     sections = dict.fromkeys([COMMON, *map(_section, _FIELDS)])
     program = sys.modules["__main__"].__doc__ if _is_train() else None
+    # absl cannot wrap text on a terminal that is narrower than its indents. The program ends here.
+    os.environ["COLUMNS"] = str(max(_LEAST_COLUMNS, shutil.get_terminal_size().columns))
     return "\n".join(
         [
             (program or "Trains a Wasserstein GAN with gradient penalty.").strip(),

@@ -107,6 +107,12 @@ class GanObjective:
         return (*names, *(name for name, wanted in optional.items() if wanted))
 
     @property
+    def critic_term_intervals(self) -> dict[str, int]:
+        """The number of critic steps per computation of the terms of lazy penalties, by name."""
+        parts = [f"penalty_{part.name}" for part in self.penalties]
+        return dict.fromkeys(["penalty", "gradient_norm", *parts], self.penalty_interval)
+
+    @property
     def generator_term_names(self) -> tuple[str, ...]:
         """The keys of the result of `generator_terms`."""
         return ("loss", "classification") if self.generator_class_weight else ("loss",)

@@ -20,7 +20,7 @@ from typing import Any
 
 from .app.library import bundled, bundled_library
 from .config import Config, ObjectiveSettings
-from .errors import UserError, shorten
+from .errors import UserError, shown
 
 if typing.TYPE_CHECKING:
     from .app.generator_files import LoadedGenerator as LoadedGenerator
@@ -153,7 +153,7 @@ def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None)
 
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UserError(
-            f"path={shorten(repr(path))} is no folder", "give the folder that --mode=export wrote"
+            f"path={shown(path)} is no folder", "give the folder that --mode=export wrote"
         )
     folder = os.fspath(path)
     if folder.startswith(hub.PREFIX):
@@ -167,13 +167,13 @@ def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:
     from .writers.writer import Writer  # noqa: PLC0415
 
     if not isinstance(config, Config):
-        raise UserError(f"config is {shorten(repr(config))}", "pass a wgan_gp.Config")
+        raise UserError(f"config is {shown(config)}", "pass a wgan_gp.Config")
     for name, values, kind in (("writers", writers, Writer), ("hooks", hooks, Hook)):
         if not isinstance(values, (list, tuple)):
-            raise UserError(f"{name} is {shorten(repr(values))}", f"pass a list: {name}=[...]")
+            raise UserError(f"{name} is {shown(values)}", f"pass a list: {name}=[...]")
         for value in values:
             if not isinstance(value, kind):
                 raise UserError(
-                    f"{name} contains {shorten(repr(value))}",
+                    f"{name} contains {shown(value)}",
                     f"pass objects of subclasses of wgan_gp.{kind.__name__}",
                 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from absl import logging
 
@@ -63,12 +64,30 @@ def explaining(what: str) -> Iterator[None]:
     except BaseException as error:
         logging.debug("".join(traceback.format_exception(error)))
         # TensorFlow appends the traceback of Python code to its messages.
-        text = reason(error) if hasattr(error, "node_def") else " ".join(str(error).split())
+        text = reason(error) if hasattr(error, "node_def") else " ".join(text_of(error).split())
         text = shorten(_COLOR.sub("", text), 200)
         raise UserError(
             f"{what} failed ({': '.join(filter(None, (type(error).__name__, text)))})",
             "correct it; --verbosity=1 shows the traceback",
         ) from error
+
+
+def text_of(value: object, convert: Callable[[Any], str] = str) -> str:
+    """Returns the text of an exception or another object of the user, "" if it fails to give one.
+
+    Args:
+      value: The object.
+      convert: Returns its text: str or repr.
+    """
+    try:
+        return convert(value)
+    except BaseException:  # of the user's __str__ or __repr__
+        return ""
+
+
+def shown(value: object) -> str:
+    """Returns the representation of an object of the user, shortened, or else its type."""
+    return shorten(text_of(value, repr) or f"an object of {type(value).__name__}")
 
 
 def shorten(text: str, length: int = 120) -> str:
@@ -110,7 +129,7 @@ _POSITION = re.compile(
 
 def reason(error: BaseException | str) -> str:
     """Returns the cause of a library's error in one line, without names of TensorFlow nodes."""
-    text = _POSITION.sub("", str(getattr(error, "message", error)).strip())
+    text = _POSITION.sub("", text_of(getattr(error, "message", error)).strip())
     lines = text.splitlines() or [""]
     cause = next((line for line in lines if not _PREAMBLE.match(line)), lines[0])
     return cause.strip()[:200]

@@ -9,16 +9,28 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 
 import flags
 import losses
 import wgan_gp
 from tests.helpers.forks import Fork, main_program, start_program
-from tests.helpers.runs import call_main, lean_path, resolved, without_tracing
+from tests.helpers.runs import (
+    DCGAN,
+    TINY,
+    call_main,
+    lean_path,
+    make_state,
+    resolved,
+    strategy_over,
+    without_tracing,
+)
+from wgan_gp.app.resolve import check_keras
 from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
@@ -599,9 +611,41 @@ def test_a_result_that_cannot_be_printed_is_no_success(tmp_path):
         assert program.returncode == 0
 
 
-def test_keras_2_is_refused(monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize("columns", ["1", "3", "text"])
+def test_help_fits_any_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit) as ended:
+        call_main("--help")
+    assert not ended.value.code and "--n_critic" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["train", "sample", "evaluate", "export", "compile", "doctor"])
+def test_keras_2_is_refused(mode, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    assert call_main(f"--model_dir={tmp_path}/run", *TINY_RUN) == 2
+    arguments = [f"--mode={mode}", f"--model_dir={tmp_path}/run"]
+    if mode == "compile":
+        arguments.append("--compile_topology=v5e-4")
+    assert call_main(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: TF_USE_LEGACY_KERAS=1 selects Keras 2") and "unset it" in line
     assert not (tmp_path / "run").exists()
+    for use in (lambda: wgan_gp.load(tmp_path), lambda: wgan_gp.train(wgan_gp.Config())):
+        with pytest.raises(wgan_gp.UserError, match=r"^TF_USE_LEGACY_KERAS=1 selects Keras 2"):
+            use()
+
+
+def test_another_backend_of_keras_is_replaced_before_its_import_and_refused_after(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    check_keras()
+    assert os.environ["KERAS_BACKEND"] == "tensorflow"
+    of_jax = types.SimpleNamespace(backend=types.SimpleNamespace(backend=lambda: "jax"))
+    monkeypatch.setitem(sys.modules, "keras", of_jax)
+    with pytest.raises(wgan_gp.UserError, match="imported with the backend jax"):
+        check_keras()
+
+
+def test_networks_have_channels_last_whatever_keras_json_says(monkeypatch):
+    monkeypatch.setattr("keras.src.backend.config._IMAGE_DATA_FORMAT", "channels_first")
+    state = make_state(wgan_gp.Config(**TINY | DCGAN), strategy_over(1))
+    assert state.generator(tf.zeros([2, TINY["latent_size"]])).shape == [2, 8, 8, 1]

@@ -218,6 +218,8 @@ def test_metrics_agree_with_those_of_the_functions():
 
 
 GOOD = {"mu": np.zeros(3), "sigma": np.eye(3)}
+FEATURES = np.random.default_rng(0).normal(size=[20, 3])
+OWN = {"mu": FEATURES.mean(axis=0), "sigma": np.cov(FEATURES.T), "feats": FEATURES}
 
 
 @pytest.mark.parametrize(
@@ -230,6 +232,9 @@ GOOD = {"mu": np.zeros(3), "sigma": np.eye(3)}
         ({**GOOD, "mu": np.array([0, np.nan, 0])}, "NaN or infinite"),
         ({**GOOD, "sigma": np.triu(np.ones([3, 3]))}, "not symmetric"),
         ({**GOOD, "sigma": -np.eye(3)}, "negative variances"),
+        ({**GOOD, "sigma": np.eye(3) - 0.4}, "negative variances"),  # 1, 1 and -0.2
+        ({**OWN, "mu": OWN["mu"] + 0.01}, "mu is not the mean of feats"),
+        ({**OWN, "sigma": 1.01 * OWN["sigma"]}, "sigma is not the covariance of feats"),
         ({**GOOD, "sigma": np.eye(3, dtype=int)}, r"sigma is int64 \[3, 3\]"),
         ({"feats": np.zeros([1, 3])}, "fewer than two images"),
         ({"feats": np.zeros([2, 0])}, "no values"),
@@ -243,6 +248,15 @@ def test_unsuitable_statistics_give_one_line(tmp_path, arrays, message):
     with pytest.raises(Exception, match=message) as error:
         reference.read(str(path)).check_extractor(f"--reference={path}", "inception")
     assert str(error.value).startswith(f"--reference={path} ") and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("divisor", [0, 1])
+def test_moments_of_rounded_features_with_either_divisor_are_used(tmp_path, divisor):
+    features = (50 + FEATURES).astype(np.float32)
+    moments = {"mu": features.mean(axis=0), "sigma": np.cov(50 + FEATURES.T, ddof=divisor)}
+    np.savez(tmp_path / "stats.npz", feats=features, **moments)
+    found = reference.read(str(tmp_path / "stats.npz")).moments
+    np.testing.assert_array_equal(found.covariance, moments["sigma"])
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04damaged"])

@@ -40,6 +40,7 @@ from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import write_object
 from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.training import checkpoint_files, checkpointing
+from wgan_gp.training.checkpoint_files import select_checkpoint
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.writers.files import JsonlWriter
 from wgan_gp.writers.writer import MemoryWriter
@@ -561,3 +562,12 @@ def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
     assert not list((tmp_path / "checkpoints").glob("ckpt-*"))
     newcomer.check()
     newcomer.release()
+
+
+def test_a_damaged_best_checkpoint_names_the_latest(tmp_path):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "ckpt-5.json").write_text("{}")
+    with pytest.raises(
+        UserError, match=r"best contains no undamaged .* — give --checkpoint=latest"
+    ):
+        select_checkpoint(str(tmp_path), "best", "--model_dir=run")

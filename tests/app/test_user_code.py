@@ -273,6 +273,14 @@ def test_an_objective_without_the_interface_is_named(tmp_path):
         wgan_gp.train(config(tmp_path), objective=Nothing)
 
 
+UNPRINTABLE = """
+class Unprintable(Exception):
+    def __str__(self):
+        raise ValueError
+raise Unprintable
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -280,6 +288,8 @@ def test_an_objective_without_the_interface_is_named(tmp_path):
         ("def generator(design:", "cannot be imported (SyntaxError"),
         ("x = 1 / 0", "cannot be imported (ZeroDivisionError: division by zero, own.py, line 1)"),
         ("def generator(design): pass", "does not define critic"),
+        (UNPRINTABLE, "cannot be imported (Unprintable, own.py, line 5)"),
+        ("import sys\ndef __getattr__(name): sys.exit(0)", "failed (SystemExit: 0)"),
     ],
 )
 def test_files_that_cannot_be_used(write, tmp_path, capsys, text, message):

@@ -19,7 +19,7 @@ from wgan_gp.app.start_checks import check_user_code
 from wgan_gp.app.user_code import loading, user_objective, user_writers
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
-from wgan_gp.errors import explaining
+from wgan_gp.errors import explaining, reason
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices
 from wgan_gp.training.hooks import ReportingHook
@@ -535,6 +535,10 @@ def test_a_generator_whose_samples_do_not_depend_on_it_is_refused(tmp_path):
 # Objectives.
 
 
+def leave(self, *args):
+    sys.exit(0)
+
+
 def terms_of(**replaced):
     """Returns the class of an objective with other methods or attributes."""
     return type("Own", (losses.GanObjective,), replaced)
@@ -586,6 +590,13 @@ def check_objective(factory, **settings):
         (terms_of(generator_term_names=("loss", "more")), "generator_terms returns no term more"),
         (terms_of(critic_term_names=property(lambda self: 1 / 0)), "failed (ZeroDivisionError"),
         (terms_of(constrain=lambda self, weights: sys.exit(0)), "constrain failed (SystemExit: 0"),
+        *(
+            (terms_of(**{name: property(leave)}), "failed (SystemExit: 0)")
+            for name in ("generator_needs_real", "critic_term_intervals")
+        ),
+        (terms_of(critic_term_intervals={"penalty": 0}), "is {'penalty': 0} — let it map names"),
+        (terms_of(critic_term_intervals={"loss": 2}), "critic_term_intervals is {'loss': 2}"),
+        (terms_of(critic_term_intervals=5), "critic_term_intervals is 5"),
         (lambda: sys.exit(0), "failed (SystemExit: 0)"),
         (lambda other: None, "failed (TypeError"),
         (lambda: None, "has no critic_terms and no generator_terms"),
@@ -704,11 +715,26 @@ def test_only_ctrl_c_passes():
         raise KeyboardInterrupt
 
 
-def leave(self, *args):
-    sys.exit(0)
+class SilentError(Exception):
+    """An exception that has no text."""
+
+    def __str__(self):
+        raise ValueError
+
+    __repr__ = __str__
 
 
-@pytest.mark.parametrize("method", ["begin", "before_loop", "after_loop", "end", "close"])
+def test_an_exception_without_a_text_is_named():
+    with pytest.raises(wgan_gp.UserError, match=r"^it failed \(SilentError\) — "), explaining("it"):
+        raise SilentError
+    assert reason(SilentError()) == ""
+    with pytest.raises(wgan_gp.UserError, match="generator is an object of SilentError — define"):
+        check(generator=SilentError())
+
+
+@pytest.mark.parametrize(
+    "method", ["begin", "before_loop", "after_loop", "reads_state", "end", "close"]
+)
 def test_an_exit_in_a_hook_is_an_error(method):
     hook = ReportingHook(type("Leave", (wgan_gp.Hook,), {method: leave})())
     arguments = {"before_loop": (0, 5), "close": ()}.get(method, (0,))

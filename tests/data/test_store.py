@@ -285,6 +285,35 @@ def test_a_damaged_store_is_built_again(tmp_path, capsys, damage):
     assert "it is built again" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["examples-00000.npy", "labels.npy", "data.json"])
+@pytest.mark.parametrize("given", ["{}", "file://{}"])
+def test_a_file_of_a_store_that_cannot_be_read_does_not_blame_the_data(tmp_path, name, given):
+    for label in "ab":
+        (tmp_path / "pictures" / label).mkdir(parents=True)
+        PIL.Image.new("RGB", (4, 4)).save(tmp_path / "pictures" / label / "x.png")
+    settings = DataSettings(
+        dataset="image_folder",
+        data_dir=f"{tmp_path}/pictures",
+        data_cache=given.format(tmp_path / "stores"),
+    )
+
+    def read():
+        return find_dataset(settings, conditioning="acgan").open(batch_size=2)
+
+    assert read().size == 2
+    (path,) = (tmp_path / "stores").iterdir()
+    (path / name).unlink()
+    (path / name).mkdir()
+    if name == "data.json":  # then it is not a store
+        assert read().size == 2
+        return
+    with pytest.raises(UserError) as caught:
+        read()
+    assert str(caught.value).startswith(f"--data_cache: {path} cannot be read (")
+    assert f"{path}/{name}; " in str(caught.value)
+    assert f"— delete {path}, which is built again, or give another" in str(caught.value)
+
+
 def test_another_process_may_delete_a_damaged_store_first(tmp_path, monkeypatch, capsys):
     path = pathlib.Path(cache.cached(Squares(), str(tmp_path)).path)
     (path / "labels.npy").unlink()

@@ -1,13 +1,16 @@
 """Samples that depend on (weights, seed, index) only, and pictures of them."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import models
 from tests.helpers.runs import open_data, strategy_over
-from wgan_gp.config import Config
-from wgan_gp.inference.images import GAP_GRAY, image_grid
+from wgan_gp.config import Config, OutputSettings
+from wgan_gp.inference import sample_files
+from wgan_gp.inference.images import GAP_GRAY, GAP_PIXELS, image_grid
 from wgan_gp.inference.pictures import make_sample_images, real_images
 from wgan_gp.inference.sampling import Sampler
 
@@ -123,3 +126,27 @@ def test_latents_of_one_class_of_many_take_little_memory(monkeypatch):
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[0], latents(sampler, 0, 20_000).numpy()[7::1000])
     assert max(drawn) == 300 and sum(drawn) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("classes", "label", "given", "columns"),
+    [(5, None, None, 5), (5, 2, None, 8), (17, None, None, 8)]
+    + [(0, None, count, expected) for count, expected in [(1, 8), (3, 3), (16, 16), (24, 8)]],
+)
+def test_each_class_or_given_condition_has_a_column(classes, label, given, columns):
+    conditions = None if given is None else np.arange(given)[:, None]
+
+    def sample(count, label, *, conditions, show_progress):
+        number = np.arange(count) % (classes if conditions is None else len(conditions))
+        levels = number / 32 if label is None else np.full(count, label / 32)
+        return np.broadcast_to(levels[:, None, None, None], [count, 8, 8, 1])
+
+    settings = OutputSettings(sample_class=label, num_samples=48)
+    sampler = types.SimpleNamespace(classes=classes, conditions=None, sample=sample)
+    picture = sample_files._overview(settings, sampler, None, conditions)
+    tile = 32 + GAP_PIXELS
+    assert picture.shape[1] == columns * tile
+    tiles = picture[::tile, ::tile, 0].astype(int)
+    full = 48 // columns  # rows
+    is_uniform = (np.ptp(tiles[:full], axis=0) == 0).all()
+    assert is_uniform == (classes != 17 and given != 24)

@@ -176,6 +176,15 @@ def test_penalty_interval():
         )
 
 
+@pytest.mark.parametrize("penalty", ["two_sided", "r1,r2"])
+def test_the_terms_of_lazy_penalties_are_those_with_an_interval(penalty):
+    objective = losses.GanObjective(penalty=penalty, penalty_interval=3)
+    terms = objective.critic_terms(critic, REAL, FAKE, step=tf.constant(1), **DRAWN)
+    skipped = {name for name, values in terms.items() if not np.any(values)}
+    intervals = objective.critic_term_intervals
+    assert skipped == {name for name in terms if intervals.get(name, 1) == 3}
+
+
 @pytest.mark.parametrize("penalty", losses.PENALTIES)
 def test_the_loss_of_the_critic_has_no_gradient_in_the_generator(penalty):
     size = tf.Variable(2.0)

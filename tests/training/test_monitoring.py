@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 import re
 import types
 
@@ -12,12 +13,15 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import losses
-from tests.helpers.runs import LIBRARY, train_tiny, without_tracing
+import wgan_gp
+from tests.helpers.runs import LIBRARY, TINY, train_tiny, without_tracing
+from wgan_gp.config import Config
 from wgan_gp.errors import UserError
+from wgan_gp.training.networks import summary_text
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import JsonlWriter
-from wgan_gp.writers.tensorboard import COMPARED_SETTINGS, LAYOUT
-from wgan_gp.writers.writer import Writer, Writers
+from wgan_gp.writers.tensorboard import COMPARED_SETTINGS, LAYOUT, truncate_events
+from wgan_gp.writers.writer import MemoryWriter, Writer, Writers
 
 LOSS_AND_RATE = ("loss", "learning_rate")
 
@@ -261,3 +265,74 @@ def test_all_writers_are_closed_although_one_fails():
     with pytest.raises(UserError, match="b cannot be closed"):
         Writers(*map(Closing, "abc")).close()
     assert closed == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("columns", ["0", "10", "400"])
+def test_the_table_of_a_network_does_not_depend_on_the_terminal(columns, monkeypatch):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input([2])
+    both = layers.Concatenate(name="both")([layers.Dense(3, name="left")(inputs), inputs])
+    network = tf.keras.Model(inputs, layers.Dense(1, name="last")(both))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = summary_text(network)
+    assert all(name in table for name in ("left (Dense)", "both (Concatenate)", "last (Dense)"))
+    monkeypatch.setenv("COLUMNS", columns)
+    assert summary_text(network) == table
+    assert os.environ["COLUMNS"] == columns
+
+
+def test_records_that_are_no_events_are_removed_on_a_resume(tmp_path):
+    path = str(tmp_path / "events.1")
+    events = [tf.compat.v1.Event(step=step).SerializeToString() for step in (1, 5, 6)]
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in (events[0], b"\xff\xff\xff\xff not an event", *events[1:]):
+            writer.write(record)
+    truncate_events(path, 5)
+    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == events[:2]
+
+
+class Stepped(losses.GanObjective):
+    """An objective whose "penalty" is the number of the step, at every `penalty_interval`-th."""
+
+    def critic_terms(self, *args, step, **given):
+        terms = super().critic_terms(*args, step=step, **given)
+        penalty = losses.lazy_regularization(
+            self.penalty_interval,
+            step,
+            lambda: tf.ones_like(terms["loss"]) * tf.cast(step, tf.float32),
+            like=terms["loss"],
+        )
+        return {**terms, "penalty": penalty}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"device_loop": "off"},
+        {"device_loop": "off", "cpu_replicas": 2},
+        {"device_loop": "on"},
+        {"runtime": "pjrt", "cpu_replicas": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    # The loops have the critic steps 0 to 9, 10 to 19, and 20 and 21.
+    [(1, {5: 4.5, 10: 14.5, 11: 20.5}), (4, {5: 4, 10: 14, 11: 20}), (16, {5: 0, 10: 16})],
+)
+def test_lazy_penalties_are_logged_as_means_over_the_steps_that_compute_them(
+    settings, interval, expected, tmp_path
+):
+    settings = {**TINY, **settings, "n_critic": 2, "steps_per_loop": 5, "train_steps": 11}
+    settings |= {"penalty_interval": interval, "summary_interval": 1, "sample_interval": 0}
+    writer = MemoryWriter()
+    config = Config(model_dir=str(tmp_path), **settings)
+    wgan_gp.train(config, objective=Stepped, writers=[writer])
+    assert [step for step, _ in writer.summaries] == [5, 10, 11]
+    found = {
+        step: values["critic/penalty"]
+        for step, values in writer.summaries
+        if "critic/penalty" in values
+    }
+    assert found == pytest.approx(expected, rel=1e-6)

@@ -94,6 +94,8 @@ def generator_builder(
 
 def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
     """Returns the arguments with which a registry builds the networks of a run."""
+    # The networks have channels last, also if the user's keras.json says otherwise.
+    tf.keras.config.set_image_data_format("channels_last")
     table = spec.table
     return {
         "example_shape": spec.example_shape,

@@ -17,7 +17,7 @@ from ..runtime import onednn, streams, tpu_machine
 from . import tpu_environment
 from .connection import tpu_of_tensorflow
 from .library import Library, Registry
-from .resolve import resolve
+from .resolve import check_keras, resolve
 from .sweep import sweep_file
 from .user_code import loading
 
@@ -173,13 +173,15 @@ def prepare_environment(tpu: str | None) -> None:
       tpu: The value of --tpu.
 
     Raises:
-      UserError: On Windows, which has neither the signals nor the file locks that runs need.
+      UserError: On Windows, which has neither the signals nor the file locks that runs need; or if
+        another Keras than that of TensorFlow is selected.
     """
     if sys.platform == "win32":
         raise UserError(
             "training does not run on Windows itself",
             "use it in WSL2, the Windows Subsystem for Linux; losses and models work here",
         )
+    check_keras()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if not tpu_machine.find_chips():
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")

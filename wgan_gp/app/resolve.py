@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +40,10 @@ def resolve(
       dataset: The dataset, if it has been found for the same settings of the data.
 
     Raises:
-      UserError: If the environment selects Keras 2, if a path, --writers or --hooks is invalid, if
-        the dataset or the model does not exist, if they do not fit each other, or if the run does
-        not fit the topology of --mode=compile or the compiler is not installed.
+      UserError: If a path, --writers or --hooks is invalid, if the dataset or the model does not
+        exist, if they do not fit each other, or if the run does not fit the topology of
+        --mode=compile or the compiler is not installed.
     """
-    check_keras()
     if config.mode == "compile":
         _check_no_devices(config)
     user_writers.check(config.writers)
@@ -104,12 +104,24 @@ def kinds_of_metrics(config: Config, rank: int) -> list[str]:
 
 
 def check_keras() -> None:
-    """Raises UserError if the environment selects Keras 2."""
+    """Selects Keras 3 on TensorFlow, whatever KERAS_BACKEND and keras.json name.
+
+    Raises:
+      UserError: If the environment selects Keras 2, or Keras has been imported on another backend.
+    """
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
         raise UserError(
             "TF_USE_LEGACY_KERAS=1 selects Keras 2, which the networks and the training do not "
             "support",
             "unset it; only losses/ works with Keras 2",
+        )
+    keras = sys.modules.get("keras")
+    if keras is None:
+        os.environ["KERAS_BACKEND"] = "tensorflow"
+    elif (backend := keras.backend.backend()) != "tensorflow":
+        raise UserError(
+            f"Keras has been imported with the backend {backend}, but training needs TensorFlow",
+            "set the environment variable KERAS_BACKEND=tensorflow before the import",
         )
 
 

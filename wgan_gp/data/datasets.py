@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -498,6 +499,8 @@ def _check_flags(settings: DataSettings) -> None:
 def _reporting(flag: str, settings: DataSettings) -> Iterator[None]:
     """Turns file errors into a UserError that names the flag of the files."""
     from .sources.listing import reading  # noqa: PLC0415
+    from .store.cache import find_store  # noqa: PLC0415
 
-    with reading(f"{flag}={settings.data_dir}"):
+    find = functools.partial(find_store, settings.data_cache)
+    with reading(f"{flag}={settings.data_dir}", find):
         yield

@@ -21,6 +21,7 @@ _REMEDY = "give a folder of images, or a .npz file of --output, pytorch-fid or c
 _MOST_BYTES = 2**34  # features of 1,000,000 images have 8 GB
 _NAMES = ("mu", "sigma", "feats", "extractor")  # as pytorch-fid and clean-fid; the last is ours
 _SYMMETRY = 1e-6  # of the largest value; float32 statistics are this exact
+_AGREEMENT = 1e-3  # of the largest value, between moments and features that were rounded
 _ENCRYPTED = 1  # a flag of a member of a ZIP file
 
 
@@ -182,9 +183,28 @@ def _reference_of(arrays: dict[str, np.ndarray]) -> Reference:
     covariance = covariance.astype(np.float64)
     if np.abs(covariance - covariance.T).max() > _SYMMETRY * np.abs(covariance).max():
         raise ValueError("sigma is not symmetric")
-    if (np.diagonal(covariance) < 0).any():
-        raise ValueError("sigma has negative variances")
-    return Reference(features, metrics.Moments(mean.astype(np.float64), covariance), extractor)
+    if (np.linalg.eigvalsh(covariance) < -_SYMMETRY * np.trace(covariance)).any():
+        raise ValueError("sigma has negative variances in some directions")
+    moments = metrics.Moments(mean.astype(np.float64), covariance)
+    if features is not None:
+        _check_moments(moments, features)
+    return Reference(features, moments, extractor)
+
+
+def _check_moments(moments: metrics.Moments, features: np.ndarray) -> None:
+    """Raises ValueError unless the moments are those of the features."""
+    found, count = metrics.Moments.from_features(features), len(features)
+    deviation = np.sqrt(np.diagonal(found.covariance).max())
+    scale = deviation + np.abs(found.mean).max()
+    if np.abs(moments.mean - found.mean).max() > _AGREEMENT * scale:
+        raise ValueError("mu is not the mean of feats")
+    # A covariance may be divided by N or by N - 1.
+    differences = (
+        np.abs(moments.covariance - factor * found.covariance).max()
+        for factor in (1, (count - 1) / count, count / (count - 1))
+    )
+    if min(differences) > _AGREEMENT * deviation**2 + _SYMMETRY * scale**2:
+        raise ValueError("sigma is not the covariance of feats")
 
 
 def _check_values(arrays: dict[str, np.ndarray]) -> None:

@@ -15,7 +15,7 @@ from ..data.tables.table import Table
 from .images import channel_grids, image_grid, middle_slices, rescale
 from .sampling import Sampler, interpolations
 
-# Images; a grid of samples for classes has a column for each of up to 2 * GRID_SIDE classes.
+# Images; see also `grid_columns`.
 GRID_SIDE = 8
 SIGNAL_ROWS = 4  # rows of signals and volumes, which are larger than images
 PLOT_POINTS = 2500
@@ -105,9 +105,15 @@ def _in_units(examples: np.ndarray, scaling: Scaling | None) -> np.ndarray:
     return np.asarray(examples if scaling is None else scaling.restore(examples), np.float64)
 
 
-def grid_columns(classes: int, side: int = GRID_SIDE) -> int:
-    """Returns the number of columns of a grid: one per class, or `side` for too many classes."""
-    return classes if 1 < classes <= 2 * GRID_SIDE else side
+def grid_columns(in_turn: int, side: int = GRID_SIDE) -> int:
+    """Returns the number of columns of a grid.
+
+    Args:
+      in_turn: The number of classes or conditions that samples have in turn. Each has a column if
+        there are 2 to 2 * GRID_SIDE.
+      side: The number of columns otherwise.
+    """
+    return in_turn if 1 < in_turn <= 2 * GRID_SIDE else side
 
 
 def column_conditions(sampler: Sampler, columns: int) -> np.ndarray | None:

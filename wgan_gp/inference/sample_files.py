@@ -293,7 +293,8 @@ def _overview(
     """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
     rows, columns = -(-settings.num_samples // GRID_SIDE), GRID_SIDE
     if settings.format_of_samples != "interpolation":
-        columns = grid_columns(sampler.classes if settings.sample_class is None else 0)
+        in_turn = sampler.classes if settings.sample_class is None else 0
+        columns = grid_columns(in_turn if conditions is None else len(conditions))
         if conditions is None:
             conditions = column_conditions(sampler, columns)
         samples = _samples(settings, sampler, conditions)

@@ -138,7 +138,7 @@ def select_checkpoint(directory: str, which: str, origin: str) -> str | None:
         return latest_checkpoint(directory)
     best = posixpath.join(directory, BEST)
     if which == "best":
-        if found := latest_checkpoint(best):
+        if found := latest_checkpoint(best, "give --checkpoint=latest"):
             return found
         raise UserError(
             f"{origin} has no best checkpoint",
@@ -158,11 +158,18 @@ def select_checkpoint(directory: str, which: str, origin: str) -> str | None:
     return path
 
 
-def latest_checkpoint(directory: str) -> str | None:
+def latest_checkpoint(
+    directory: str,
+    remedy: str = "restore them from a backup, or start again with another --model_dir",
+) -> str | None:
     """Returns the path of the newest undamaged checkpoint, or None if none was ever saved.
 
     Damaged and incomplete checkpoints are skipped with a warning on stderr. If all are deleted
     while they are read, because their run goes on, the directory is listed again.
+
+    Args:
+      directory: The checkpoint directory.
+      remedy: What to do if all are damaged.
 
     Raises:
       UserError: If all saved checkpoints are damaged or incomplete.
@@ -184,7 +191,7 @@ def latest_checkpoint(directory: str) -> str | None:
     if not is_empty(directory):
         raise UserError(
             f"{directory} contains no undamaged checkpoint, although checkpoints were saved there",
-            "restore them from a backup, or start again with another --model_dir",
+            remedy,
         )
     return None
 

@@ -17,7 +17,8 @@ class LoopResult:
       before: The number of iterations done before the loop.
       iteration: The number of iterations done after the loop.
       is_last: Whether training is complete after the loop.
-      terms: The mean of each term of the objective over the loop, by tag.
+      terms: The mean of each term of the objective, by tag, over the steps of the loop that
+        computed it. A term that none of them computed is absent.
       images: The number of real images in the critic steps of the loop.
       seconds: The duration of the loop, including compilation.
       waited: The seconds of the loop in which the device waited for data.
@@ -119,7 +120,7 @@ class ReportingHook(Hook):
         return self._forward("reason_to_stop")
 
     def reads_state(self, loop: LoopResult) -> bool:
-        return self._hook.reads_state(loop)
+        return self._forward("reads_state", loop)
 
     def end(self, iteration: int) -> None:
         self._forward("end", iteration)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..data.feed.loop_input import LoopInput
-from .objective import Terms, tags_of
+from .objective import Terms, critic_term_intervals, tags_of
 from .step import ReplicaStep, replica_part
 
 
@@ -24,8 +24,8 @@ class LoopOutput(NamedTuple):
     """The results of a loop.
 
     Attributes:
-      terms: The global mean of each term over the steps of the loop, as "critic/<term>" and
-        "generator/<term>".
+      terms: The global mean of each term over the steps of the loop that computed it, as
+        "critic/<term>" and "generator/<term>". NaN if there was no such step.
       waited: The seconds for which the devices waited for data, scalar float64.
       bad: For "critic" and "generator", the first iteration, int64 and counted from 0, in which a
         term was not finite and the update was skipped, or -1.
@@ -384,14 +384,22 @@ def finish(
       waited: See `LoopOutput`.
       iterations: The number of iterations of the loop, scalar int64.
     """
+    objective, n_critic = step.objective, step.optimization.n_critic
+    first = step.state.iteration.read_value()
     step.state.iteration.assign_add(iterations)
-    count = tf.cast(iterations, tf.float32)
-    means = tf.concat(
-        [totals.critic / (count * step.optimization.n_critic), totals.generator / count], 0
-    )
+    named = critic_term_intervals(objective)
+    intervals = tf.constant([named.get(name, 1) for name in objective.critic_term_names], tf.int64)
+
+    def multiples_before(iteration: tf.Tensor) -> tf.Tensor:
+        return -(-iteration * n_critic // intervals)
+
+    computed = multiples_before(first + iterations) - multiples_before(first)
+    # A term that every k-th step computes is k times its value there.
+    critic = totals.critic / tf.cast(computed * intervals, tf.float32)
+    means = tf.concat([critic, totals.generator / tf.cast(iterations, tf.float32)], 0)
     bad = {"critic": totals.critic_bad, "generator": totals.generator_bad}
     return LoopOutput(
-        dict(zip(tags_of(step.objective), tf.unstack(means), strict=True)),
+        dict(zip(tags_of(objective), tf.unstack(means), strict=True)),
         waited,
         {
             network: tf.where(first == _NEVER, tf.constant(-1, tf.int64), first)

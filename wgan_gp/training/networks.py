@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -12,6 +13,8 @@ import tensorflow as tf
 
 from ..errors import explaining
 from ..runtime.tensorflow_patches import redirected_losses
+
+_TABLE_COLUMNS = "112"  # the width of Keras's table of a network with several branches, and 4
 
 
 def bind_labels(
@@ -63,7 +66,16 @@ def copy_weights(target: tf.keras.Model, network: tf.keras.Model) -> None:
 def summary_text(network: tf.keras.Model) -> str:
     """Returns Keras's table of a network's layers, output shapes and parameter counts."""
     lines: list[str] = []
-    network.summary(print_fn=lambda line, **_: lines.append(line))
+    # Keras makes the table as wide as the terminal, on which it is not shown, and fails on a
+    # narrow one.
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = _TABLE_COLUMNS
+    try:
+        network.summary(print_fn=lambda line, **_: lines.append(line))
+    finally:
+        del os.environ["COLUMNS"]
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
     return "\n".join(lines)
 
 
@@ -148,17 +160,19 @@ class UserNetwork(tf.Module):
     @property
     def trainable_variables(self) -> list[tf.Variable]:
         """The variables that the optimizer updates."""
-        return list(self.network.trainable_variables)
+        with explaining(self._origin):
+            return list(self.network.trainable_variables)
 
     @property
     def weights(self) -> list[tf.Variable]:
         """All variables of which the moving average has a copy, in a fixed order."""
-        return _variables_of(self.network)
+        return self.variables
 
     @property
     def variables(self) -> list[tf.Variable]:
         """All variables."""
-        return _variables_of(self.network)
+        with explaining(self._origin):
+            return _variables_of(self.network)
 
     @property
     def layers(self) -> list[tf.keras.layers.Layer]:
@@ -173,7 +187,8 @@ class UserNetwork(tf.Module):
     def summary(self, print_fn: Callable[[str], None] = print) -> None:
         """Prints Keras's table of layers, or the variables of another network."""
         if self.keras_model is not None:
-            self.keras_model.summary(print_fn=lambda line, **_: print_fn(line))
+            with explaining(self._origin):  # it may define `summary`
+                self.keras_model.summary(print_fn=lambda line, **_: print_fn(line))
             return
         for variable in self.weights:
             print_fn(f"{variable.name}: {tuple(variable.shape)} {tf.as_dtype(variable.dtype).name}")

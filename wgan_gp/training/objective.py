@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -21,6 +21,10 @@ class Objective(Protocol):
     Attributes:
       critic_term_names, generator_term_names: The names of the terms, in any order. The
         loop needs them before it runs.
+
+    If an objective has the attribute `critic_term_intervals`, it gives the interval k of critic
+    terms by name. Such a term is k times its value at the steps 0, k, 2k, ... and 0 at all others,
+    as `losses.lazy_regularization` returns it. The log has the mean of its values.
 
     If an objective has the attribute `generator_needs_real` and it is true, `generator_terms` also
     gets `real`, the real examples of the last critic step, and `fake` is generated for their
@@ -85,6 +89,10 @@ class ChangedObjective:
         return tuple(self.objective.generator_term_names)
 
     @property
+    def critic_term_intervals(self) -> Mapping[str, int]:
+        return critic_term_intervals(self.objective)
+
+    @property
     def generator_needs_real(self) -> bool:
         return generator_needs_real(self.objective)
 
@@ -107,6 +115,11 @@ class ChangedObjective:
 def generator_needs_real(objective: Objective) -> bool:
     """Returns whether the terms of a generator step depend on real examples."""
     return bool(getattr(objective, "generator_needs_real", False))
+
+
+def critic_term_intervals(objective: Objective) -> Mapping[str, int]:
+    """Returns the intervals of the critic terms that not every step computes; see `Objective`."""
+    return getattr(objective, "critic_term_intervals", {})
 
 
 def draws_of(objective: Objective) -> int:

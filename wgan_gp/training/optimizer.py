@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..errors import UserError, explaining, shorten
+from ..errors import UserError, explaining, shown
 
 
 class GuardedUpdates(tf.keras.optimizers.Optimizer):
@@ -99,7 +99,7 @@ def guarded(optimizer: Any, name: str) -> Any:
         that is a flag here.
     """
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
-        raise UserError(f"{name} is {shorten(repr(optimizer))}", "pass a Keras optimizer")
+        raise UserError(f"{name} is {shown(optimizer)}", "pass a Keras optimizer")
     for attribute, remedy in _REFUSED.items():
         if getattr(optimizer, attribute, None):
             raise UserError(f"{name} has {attribute}", remedy)

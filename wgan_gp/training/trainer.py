@@ -123,6 +123,8 @@ class Trainer:
         # This is the one host sync per loop; the device is idle until the next loop.
         terms = {tag: float(value) for tag, value in output.terms.items()}
         self._check_finite(terms, output.bad)
+        # All sums are finite, so NaN is the mean of a term that no step computed.
+        terms = {tag: value for tag, value in terms.items() if not math.isnan(value)}
         return LoopResult(
             before=iteration,
             iteration=after,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalar
@@ -213,11 +214,20 @@ class TensorBoardWriter(Writer):
 
 
 def truncate_events(path: str, step: int) -> None:
-    """Removes events later than `step`, and an incomplete last record, from an event file."""
+    """Removes what a resumed run does not continue from an event file.
+
+    This is events later than `step`, records that are not events, and an incomplete last record.
+    """
+
+    def is_kept(record: bytes) -> bool:
+        try:
+            return tf.compat.v1.Event.FromString(record).step <= step
+        except DecodeError:
+            return False
 
     def records() -> Iterator[tuple[bytes, bool]]:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            yield record, tf.compat.v1.Event.FromString(record).step <= step
+            yield record, is_kept(record)
 
     check_regular(path)
     try:

@@ -23,7 +23,7 @@ from absl import logging
 
 from ...config import CODE_SETTINGS, GROUPS, PYTHON, Config, registered_names
 from ...data.datasets import DATASETS
-from ...errors import UserError, shorten
+from ...errors import UserError, explaining, shorten, text_of
 from ..library import Library, Registry
 
 
@@ -105,13 +105,15 @@ class LoadedCode:
                 f"--{self.flag}={self.reference} does not name an object",
                 f"give --{self.flag}={self.reference}:NAME",
             )
-        if getattr(self.module, name, None) is None:
-            is_none = " except as None" if hasattr(self.module, name) else ""
+        with explaining(f"--{self.flag}={self.reference}"):  # a module may define __getattr__
+            found = getattr(self.module, name, None)
+            is_none = " except as None" if found is None and hasattr(self.module, name) else ""
+        if found is None:
             raise UserError(
                 f"--{self.flag}={self.reference} does not define {shorten(name)}{is_none}",
                 "define it there, or correct the name",
             )
-        return getattr(self.module, name)
+        return found
 
 
 def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETTINGS) -> UserCode:
@@ -408,9 +410,10 @@ def _import_error(flag: str, reference: str, error: BaseException) -> UserError:
     place = f", {os.path.basename(inside[-1].filename)}, line {inside[-1].lineno}" if inside else ""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         place = f", {os.path.basename(error.filename or '')}, line {error.lineno}"
-    text = shorten(str(error).partition("\n")[0])
+    text = shorten(text_of(error).partition("\n")[0])
+    described = ": ".join(filter(None, (type(error).__name__, text)))
     return UserError(
-        f"--{flag}={reference} cannot be imported ({type(error).__name__}: {text}{place})",
+        f"--{flag}={reference} cannot be imported ({described}{place})",
         "correct it; --verbosity=1 shows the traceback",
     )
 

@@ -10,7 +10,7 @@ from absl import logging
 
 from ...config import Config, NetworkSettings, settings_with
 from ...data.spec import DataSpec
-from ...errors import UserError, shorten
+from ...errors import UserError, shorten, text_of
 from ...training.networks import UserNetwork
 from ..library import Registry
 from .user_networks import UserNetworks, weight_name
@@ -182,16 +182,17 @@ def _trace(network: UserNetwork, inputs: Any, name: str, *, training: bool) -> t
         concrete = traced.get_concrete_function(inputs)
     except (ValueError, TypeError, UserError) as error:
         cause = error.__cause__ if isinstance(error, UserError) else error
-        if isinstance(cause, ValueError) and "variable" in str(cause).lower():
+        if isinstance(cause, ValueError) and "variable" in text_of(cause).lower():
             raise UserError(
-                f"{name} creates weights in a call ({shorten(' '.join(str(cause).split()))})",
+                f"{name} creates weights in a call ({shorten(' '.join(text_of(cause).split()))})",
                 "create all weights in the constructor, in build or in the first call",
             ) from None
         if isinstance(error, UserError):
             raise
         # What it returns cannot be an output of a graph.
         raise UserError(
-            f"{name} returns something else than tensors ({shorten(' '.join(str(error).split()))})",
+            f"{name} returns something else than tensors "
+            f"({shorten(' '.join(text_of(error).split()))})",
             "return a tensor",
         ) from None
     return concrete.graph, concrete.structured_outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 
 from ...config import Config
-from ...errors import UserError, explaining, shorten
+from ...errors import UserError, explaining, shown
 from . import loading
 
 if typing.TYPE_CHECKING:
@@ -37,7 +37,7 @@ def load(config: Config) -> list[Hook]:
             hook = make(config)
         if not isinstance(hook, Hook):
             raise UserError(
-                f"--hooks={name} returned {shorten(repr(hook))}, which is not a Hook",
+                f"--hooks={name} returned {shown(hook)}, which is not a Hook",
                 "let it return an object of a subclass of wgan_gp.Hook",
             )
         hooks.append(hook)

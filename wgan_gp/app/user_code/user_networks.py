@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...errors import UserError, explaining, shorten
+from ...errors import UserError, explaining, shorten, shown, text_of
 from ...training.networks import UserNetwork
 
 # Called with a design, or without arguments.
@@ -57,7 +57,7 @@ class UserNetworks:
             raise UserError(f"{self.flag} has no {role}", f"define the function {role}(design)")
         if not callable(network):
             raise UserError(
-                f"{origin} is {shorten(repr(network))}",
+                f"{origin} is {shown(network)}",
                 f"define {role} as a function of the design that returns a network",
             )
         with explaining(origin):
@@ -73,7 +73,7 @@ class UserNetworks:
                     raise UserError(f"{self.flag}: {error.args[0]}", remedy) from None
             if not is_network(network):
                 raise UserError(
-                    f"{self.flag}: {role}(design) returns {shorten(repr(network))}",
+                    f"{self.flag}: {role}(design) returns {shown(network)}",
                     "return a Keras model, a tf.Module or another callable with "
                     "trainable_variables",
                 )
@@ -90,7 +90,7 @@ class UserNetworks:
         for weight in weights:
             if not hasattr(weight, "assign"):
                 raise UserError(
-                    f"{self.flag}: {role} has {shorten(repr(weight))} in trainable_variables",
+                    f"{self.flag}: {role} has {shown(weight)} in trainable_variables",
                     "return tf.Variables there",
                 )
             earlier = self._created.get(id(weight))
@@ -181,7 +181,7 @@ def _copy(network: Any, what: str) -> Any:
             clone.set_weights(network.get_weights())
     except Exception as error:
         raise UserError(
-            f"{what} cannot be copied ({type(error).__name__}: {shorten(str(error))})",
+            f"{what} cannot be copied ({type(error).__name__}: {shorten(text_of(error))})",
             remedy,
         ) from None
     return clone

@@ -10,11 +10,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ...errors import UserError, explaining, shorten
-from ...training.objective import Objective, Terms, generator_needs_real
+from ...errors import UserError, explaining, shown
+from ...training.objective import Objective, Terms, critic_term_intervals, generator_needs_real
 from .user_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
+_MISSING = object()  # stands for an attribute that the objective does not have
 _SHOWN = 3  # weights in a message
 
 
@@ -105,7 +106,11 @@ class UserObjective:
     def __getattr__(self, name: str) -> Any:
         if name == "_objective":  # a copy is being created
             raise AttributeError(name)
-        return getattr(self._objective, name)
+        with explaining(self.flag):  # of a property
+            value = getattr(self._objective, name, _MISSING)
+        if value is _MISSING:
+            raise AttributeError(f"{self.flag} has no {name}")
+        return value
 
     def critic_terms(self, *args: Any, **kwargs: Any) -> Terms:
         with explaining(f"{self.flag}: critic_terms"):
@@ -117,18 +122,19 @@ class UserObjective:
 
     def without_lazy_penalty(self) -> UserObjective:
         """Returns the objective with its penalty in every critic step; see `GanObjective`."""
-        if getattr(self._objective, "penalty_interval", 1) == 1:
+        if getattr(self, "penalty_interval", 1) == 1:
             return self
-        own = copy.copy(self._objective)
-        try:
-            object.__setattr__(own, "penalty_interval", 1)  # also of a frozen dataclass
-        except AttributeError:  # a property
-            return self
+        with explaining(self.flag):
+            own = copy.copy(self._objective)
+            try:
+                object.__setattr__(own, "penalty_interval", 1)  # also of a frozen dataclass
+            except AttributeError:  # a property
+                return self
         return UserObjective(own, self.flag)
 
     def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        if constrain := getattr(self._objective, "constrain", None):
-            with explaining(f"{self.flag}: constrain"):
+        with explaining(f"{self.flag}: constrain"):
+            if constrain := getattr(self._objective, "constrain", None):
                 constrain(weights)
 
 
@@ -172,8 +178,32 @@ def check_objective(
 
     count = len(examples)
     _check_loss(objective, "critic", critic_terms, critic, count, user_networks)
+    _check_intervals(objective, user_networks)
     objective.constrain(critic.trainable_variables)
     _check_loss(objective, "generator", generator_terms, generator, count, user_networks)
+
+
+def _check_intervals(objective: Objective, user_networks: Mapping[str, str]) -> None:
+    """Raises UserError if the intervals of the critic's terms are not positive integers."""
+    origin = _origin(objective, "critic", user_networks)
+    with explaining(origin):
+        intervals = critic_term_intervals(objective)
+        is_valid = isinstance(intervals, Mapping) and all(
+            isinstance(each, int) and each >= 1 and (name != "loss" or each == 1)
+            for name, each in intervals.items()
+        )
+        text = shown(intervals)
+    if not is_valid:
+        raise UserError(
+            f"{origin}: critic_term_intervals is {text}",
+            "let it map names of terms, except loss, to positive integers",
+        )
+
+
+def _origin(objective: Objective, role: str, user_networks: Mapping[str, str]) -> str:
+    """Returns the flag of the objective, or else that of a network, for messages."""
+    networks = user_networks.get(role, next(iter(user_networks.values()), ""))
+    return getattr(objective, "flag", networks)
 
 
 def _check_loss(
@@ -184,10 +214,7 @@ def _check_loss(
     count: int,
     user_networks: Mapping[str, str],
 ) -> None:
-    flag = getattr(objective, "flag", None)
-    origin = (
-        user_networks.get(role, next(iter(user_networks.values()), "")) if flag is None else flag
-    )
+    origin = _origin(objective, role, user_networks)
     names = _term_names(objective, f"{role}_term_names", origin)
     weights = network.trainable_variables
     with explaining(origin):
@@ -219,7 +246,7 @@ def _term_names(objective: Objective, attribute: str, origin: str) -> tuple[str,
         is_list = isinstance(names, (tuple, list)) and all(isinstance(each, str) for each in names)
     if not is_list or "loss" not in names:
         raise UserError(
-            f"{origin}: {attribute} is {shorten(repr(names))}",
+            f"{origin}: {attribute} is {shown(names)}",
             'let it be a tuple of names that contains "loss"',
         )
     return tuple(names)
@@ -232,9 +259,7 @@ def _checked(terms: Any, names: Sequence[str], count: int, origin: str) -> Terms
       UserError: If a term is missing or has another shape or dtype.
     """
     if not isinstance(terms, Mapping):
-        raise UserError(
-            f"{origin} returns {shorten(repr(terms))}", "return a dictionary of terms [B]"
-        )
+        raise UserError(f"{origin} returns {shown(terms)}", "return a dictionary of terms [B]")
     if missing := [name for name in names if name not in terms]:
         raise UserError(
             f"{origin} returns no term {' and no '.join(missing)}",

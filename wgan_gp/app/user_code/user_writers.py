@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...config import Config
-from ...errors import UserError, explaining, shorten
+from ...errors import UserError, explaining, shown
 from . import loading
 
 if typing.TYPE_CHECKING:
@@ -51,7 +51,7 @@ class UserWriter:
             writer = self.make(config, directory)
         if not isinstance(writer, Writer):
             raise UserError(
-                f"--writers={self.name} returned {shorten(repr(writer))}, which is not a Writer",
+                f"--writers={self.name} returned {shown(writer)}, which is not a Writer",
                 "let it return an object of a subclass of wgan_gp.Writer",
             )
         return report_errors(writer, f"--writers={self.name}")

@@ -7,7 +7,7 @@ import glob
 import os
 import posixpath
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 from absl import logging
@@ -43,11 +43,12 @@ def is_utf8(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def reading(origin: str) -> Iterator[None]:
+def reading(origin: str, find_store: Callable[[str], str | None] | None = None) -> Iterator[None]:
     """Turns errors of the file system into a UserError.
 
     Args:
       origin: The flag and the path, such as "--data_dir=gs://bucket/photos".
+      find_store: Returns the store of --data_cache that a text names, or None.
 
     Raises:
       UserError: If the code inside raises such an error.
@@ -55,13 +56,15 @@ def reading(origin: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, OSError, UnicodeError) as error:
+        remedy = "check the path, the permission to read it and the network"
+        store = None if find_store is None else find_store(str(error))
+        if store is not None:
+            origin = f"--data_cache: {store}"
+            remedy = f"delete {store}, which is built again, or give another --data_cache"
         if explained := explain_bucket_error(error, origin, "read"):
             raise explained from error
         verb = "reached" if "://" in origin and isinstance(error, _CONNECTION_ERRORS) else "read"
-        raise UserError(
-            f"{origin} cannot be {verb} ({reason(error)})",
-            "check the path, the permission to read it and the network",
-        ) from error
+        raise UserError(f"{origin} cannot be {verb} ({reason(error)})", remedy) from error
 
 
 def check_path(origin: str, path: str) -> None:

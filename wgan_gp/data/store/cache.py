@@ -100,6 +100,16 @@ def store_path(folder: str, key: str) -> str:
     return posixpath.join(folder, key[:_KEY_LENGTH])
 
 
+def find_store(data_cache: str | None, text: str) -> str | None:
+    """Returns the store of --data_cache that the text of an error names, or None."""
+    folder = cache_folder(data_cache)
+    if folder is None:
+        return None
+    inside = re.escape(posixpath.join(local_path(folder) or folder, ""))
+    found = re.search(inside + _NAME.pattern, text)
+    return None if found is None else found[0]
+
+
 class Listed(NamedTuple):
     """A store of a cache, for people.
 
