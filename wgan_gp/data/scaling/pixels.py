@@ -29,7 +29,7 @@ class Pixels:
 
     @property
     def plain(self) -> Pixels:
-        """The same levels without noise, as real examples are read for pictures and metrics."""
+        """The mapping without noise, with which metrics read real examples."""
         return dataclasses.replace(self, dequantized=False)
 
     @property
