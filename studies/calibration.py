@@ -41,6 +41,7 @@ import tensorflow as tf
 import wgan_gp
 from benchmarks import outcome
 from wgan_gp.data.datasets import DataSpec
+from wgan_gp.data.scaling.pixels import NEAREST
 from wgan_gp.data.sources import toys
 from wgan_gp.evaluation import evaluator, learned, metrics, points
 from wgan_gp.evaluation.examples import ArrayCache
@@ -292,7 +293,7 @@ def _pictures(
     """Returns the findings for pictures; the pairs of new draws have the same features."""
 
     def features() -> np.ndarray:
-        return np.asarray(extractor.extract(tf.constant(quantize(draw_new())))[0])
+        return np.asarray(extractor.extract(tf.constant(quantize(draw_new(), NEAREST)))[0])
 
     pairs = []
     for _ in range(PAIRS):

@@ -14,9 +14,10 @@ from wgan_gp.app.library import bundled_library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.app.training import make_trainer
+from wgan_gp.inference.images import to_pixels
 from wgan_gp.training.hooks import Hook, LoopResult
 
-from .turns import Turns, to_levels
+from .turns import Turns
 
 
 class TurnHook(Hook):
@@ -36,7 +37,7 @@ class TurnHook(Hook):
         self._run.checkpoints.save()
 
     def sample(self, count: int) -> np.ndarray:
-        return to_levels(self._run.sampler.sample(count))
+        return to_pixels(self._run.sampler.sample(count), self._run.dataset.spec.pixels)
 
     def _wait(self, iteration: int) -> None:
         if not self._turns.wait(self, iteration):

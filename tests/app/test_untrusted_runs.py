@@ -281,8 +281,10 @@ SCALING = {
 CONDITIONS = {"mean": [0.0], "deviation": [1.0], "examples": [[0.5]], "dtype": "float32"}
 ZERO, NAN = (base64.b64encode(np.array([x]).tobytes()).decode() for x in (0.0, np.nan))
 WHITENING = dataclasses.asdict(Whitening.of(np.zeros(1), np.eye(1)))
-NONE = dict.fromkeys(("fingerprint", "class_names", "size", "table"))
+NONE = dict.fromkeys(("fingerprint", "class_names", "size", "table", "pixels"))
 RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": CONDITIONS}
+PIXELS = {"bits": 16, "dequantized": True}
+OF_PICTURES = {"example_shape": [4, 4, 1], "scaling": None, "pixels": PIXELS}
 
 
 @pytest.mark.parametrize(
@@ -325,6 +327,12 @@ RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": 
                 {"examples": [["1"]]},
             )
         ),
+        *(
+            {**OF_PICTURES, "pixels": {**PIXELS, **entry}}
+            for entry in ({"bits": 9}, {"bits": 16.0}, {"dequantized": 1}, {"dequantized": None})
+        ),
+        {**OF_PICTURES, "example_shape": [1]},
+        {"pixels": PIXELS},
         {"class_names": [1]},
         {"class_names": {"a": 1}},
         {"classes": True},
@@ -334,6 +342,8 @@ RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": 
 def test_a_data_record_is_checked_to_its_last_entry(change):
     record = DataRecord.from_dict(RECORD, "data.json")
     assert json.loads(json.dumps(record.to_dict())) == {**NONE, **RECORD}
+    pictures = {**RECORD, **OF_PICTURES}
+    assert DataRecord.from_dict(pictures, "data.json").to_dict()["pixels"] == PIXELS
     whitened = {**SCALING, "method": "whiten", "whitening": WHITENING}
     assert DataRecord.from_dict({**RECORD, "scaling": whitened}, "data.json").spec.scaling.whitening
     with pytest.raises(UserError, match=r"^data.json is missing or damaged"):

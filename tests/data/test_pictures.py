@@ -14,6 +14,7 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
+import wgan_gp
 from tests.helpers.records import write_records
 from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.app.run_errors import explaining_errors
@@ -399,20 +400,75 @@ def test_the_device_loop_reads_16_bits(tmp_path, cache):
             np.testing.assert_array_equal(examples, next(batches)[0])
 
 
+@pytest.mark.parametrize("dequantization", [True, False])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_every_level_is_restored(bits, dequantization):
+    """Also through the function of an export, and from levels that a critic of an export gets."""
+    count = 2**bits
+    levels = np.arange(count).repeat(2**19 // count).astype(f"uint{bits}").reshape(8, 256, -1, 1)
+    units = pixels.Pixels(bits, dequantization)
+    config, first = Config(dequantization=dequantization), tf.constant(0, tf.int64)
+    samples = pixels.normalize(config, tf.constant(levels), first, bits=bits).numpy()
+    for restored in (samples, levels, units.normalize(levels).numpy()):
+        np.testing.assert_array_equal(units.restore(restored), levels)
+    assert units.restore(samples).dtype == levels.dtype
+    np.testing.assert_array_equal(units.restore_tensor(samples), levels)
+    plain = pixels.normalize(Config(dequantization=False), tf.constant(levels), first, bits=bits)
+    np.testing.assert_allclose(units.quantize(samples), plain, atol=1e-7)
+    np.testing.assert_array_equal(units.plain.restore(plain.numpy()), levels)
+    ends = units.restore(np.float32([-2, -1, 1, 2, np.nan, np.inf, -np.inf]))
+    assert ends.tolist() == [0, 0, count - 1, count - 1, 0, count - 1, 0]
+
+
 @pytest.mark.slow
-def test_a_run_on_16_bits_trains_and_samples(tmp_path):
-    folder = put(tmp_path / "x", **{f"{n}_png": deep_png(DEEP[..., None]) for n in range(4)})
-    settings = {**RECTANGLES, "data_dir": folder, "image_channels": 1, "train_steps": 2}
+@pytest.mark.parametrize(("bits", "dequantization"), [(8, True), (16, True), (16, False)])
+def test_samples_of_a_run_have_the_levels_of_its_data(bits, dequantization, tmp_path):
+    image = DEEP[..., None] if bits == 16 else (DEEP[..., None] // 256).astype(np.uint8)
+    folder = put(tmp_path / "x", **{f"{n}_png": deep_png(image) for n in range(4)})
+    settings = {"data_dir": folder, "image_channels": 1, "dequantization": dequantization}
+    settings = {**RECTANGLES, "train_steps": 2, **settings}
+    run, found = f"{tmp_path}/on", {}
     for device_loop in ("on", "off"):
         _, writer = train_tiny(f"{tmp_path}/{device_loop}", device_loop=device_loop, **settings)
         ((_, values),) = writer.summaries
         assert all(np.isfinite(value) for value in values.values())
-    for kind in ("png", "grid", "npz"):
-        output = {"png": "p", "grid": "g.png", "npz": "n.npz"}[kind]
-        flags = [f"--model_dir={tmp_path}/on", f"--output={tmp_path}/{output}", "--num_samples=2"]
+    for kind, output in (("png", "p"), ("grid", "g.png"), ("npz", "n.npz")):
+        flags = [f"--model_dir={run}", f"--output={tmp_path}/{output}", "--num_samples=2"]
         assert call_main("--mode=sample", f"--sample_format={kind}", *flags) == 0
-    assert PIL.Image.open(f"{tmp_path}/p/00000.png").mode == "L"
-    assert np.load(f"{tmp_path}/n.npz")["samples"].dtype == np.float32
+    assert call_main("--mode=export", f"--model_dir={run}") == 0
+
+    with np.load(f"{tmp_path}/n.npz") as archive:
+        latents, samples = archive["latents"], archive["samples"]
+    raw = tf.keras.models.load_model(f"{run}/exported/generator.keras")(latents).numpy()
+    largest = 2**bits - 1
+    if dequantization:
+        levels = np.clip(np.floor((raw.astype(np.float64) + 1) * 2 ** (bits - 1)), 0, largest)
+    else:
+        levels = np.rint((raw.astype(np.float64) + 1) * largest / 2)
+    assert samples.dtype == f"uint{bits}"
+    errors = np.abs(samples.astype(int) - levels)  # Keras computes the samples in another batch
+    assert errors.max() <= (bits == 16) and (errors > 0).mean() < 0.01
+    found["load"] = wgan_gp.load(f"{run}/exported").sample(2)
+    signatures = tf.saved_model.load(f"{run}/exported/saved_model").signatures
+    given = {"seed": tf.constant(0, tf.int64), "count": tf.constant(2)}
+    found["export"] = signatures["seed"](**given)["samples"].numpy()
+    found["png"] = np.stack(
+        [
+            tf.io.decode_png(tf.io.read_file(f"{tmp_path}/p/0000{n}.png"), dtype=samples.dtype)
+            for n in range(2)
+        ]
+    )
+    for values in found.values():
+        errors = np.abs(values.astype(int) - samples)
+        assert errors.max() <= (bits == 16) and (errors > 0).mean() < 0.01
+    with PIL.Image.open(f"{tmp_path}/g.png") as grid:
+        shown = np.asarray(grid)[::5, ::5][: image.shape[0], : image.shape[1]]
+    expected = samples[0, ..., 0] if bits == 8 else np.rint(samples[0, ..., 0] / 257)
+    np.testing.assert_array_equal(shown, expected)
+    critic = tf.keras.models.load_model(f"{run}/exported/critic.keras")
+    normalized = pixels.Pixels(bits, dequantization).normalize(samples)
+    scores = signatures["critic"](examples=tf.constant(samples, tf.float32))["scores"]
+    np.testing.assert_allclose(scores, critic(normalized)[:, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_records_keep_16_bits(tmp_path):

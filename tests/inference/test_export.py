@@ -305,7 +305,9 @@ def test_a_picture_for_each_sample(runs, tmp_path):
     )
     assert sorted(os.listdir(folder)) == [f"{number:05d}.png" for number in range(11)]
     for number, sample in enumerate(samples):
-        np.testing.assert_array_equal(decoded(folder / f"{number:05d}.png"), to_pixels(sample))
+        np.testing.assert_array_equal(
+            decoded(folder / f"{number:05d}.png"), to_pixels(sample, None)
+        )
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -333,7 +335,7 @@ def test_an_interpolation_goes_from_samples_to_samples(runs, tmp_path):
     assert picture.shape == (3 * 34, 8 * 34, 1)  # 20 in rows of 8
     for row in range(3):
         tiles = np.split(picture[row * 34 : row * 34 + 32], 8, axis=1)
-        ends = to_pixels(samples[[row, 3 + row]]).repeat(4, axis=1).repeat(4, axis=2)
+        ends = to_pixels(samples[[row, 3 + row]], None).repeat(4, axis=1).repeat(4, axis=2)
         np.testing.assert_array_equal(tiles[0][:, :32], ends[0])
         np.testing.assert_array_equal(tiles[-1][:, :32], ends[1])
     points = use("sample", runs["points"], tmp_path / "points.png", *options[:2])
@@ -496,7 +498,7 @@ def test_a_run_need_not_be_on_this_machine(runs, tmp_path):
     with tf.io.gfile.GFile(f"{run}/sampled/ckpt-5-seed-0-npz-64.npz", "rb") as file:
         samples = np.load(file)["samples"]
     picture = decoded(f"{run}/sampled/ckpt-5-seed-0-png-64/00063.png")
-    np.testing.assert_array_equal(picture, to_pixels(samples[63]))
+    np.testing.assert_array_equal(picture, to_pixels(samples[63], None))
     assert decoded(f"{run}/sampled/ckpt-5-seed-0-grid-64.png").shape == (8 * 34, 8 * 34, 1)
     draw_seed = tf.saved_model.load(f"{run}/exported/saved_model").signatures["seed"]
     found = draw_seed(seed=tf.constant(0, tf.int64), count=tf.constant(64))["samples"]

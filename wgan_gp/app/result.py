@@ -70,11 +70,12 @@ class Result:
         }
 
     def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
-        """Returns samples, `[count, *example_shape]` float32; images are in [-1, 1].
+        """Returns samples in the units of the data, `[count, *example_shape]`.
 
-        Samples of arrays (--dataset=array) are in the units of the data. If the data was given as a
-        DataFrame, or is a typed table (--column_types), the samples are a DataFrame, with the
-        columns of the data that the networks use.
+        Pictures and data of Python that are integers are uint8, or uint16 for pictures of 16 bits;
+        other data of Python and --dataset=digits are float32, images in [-1, 1]. If the data was
+        given as a DataFrame, or is a typed table (--column_types), the samples are a DataFrame,
+        with the columns of the data that the networks use.
 
         Args:
           count: The number of samples. Sample i does not depend on it.

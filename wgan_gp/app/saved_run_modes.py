@@ -165,7 +165,9 @@ def _score(saved: SavedRun) -> None:
         check_inside(directory.path, directory.scored)
     if config.score_data is not None:
         with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            score_data.check_path(config.score_data, is_array=saved.spec.units is not None)
+            score_data.check_path(
+                config.score_data, is_array=(saved.spec.scaling or saved.spec.table) is not None
+            )
     checkpoint = find_checkpoint(saved)
     devices = connect_for_inference(config)
     run = restore(saved, checkpoint, devices)

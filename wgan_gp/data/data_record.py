@@ -14,6 +14,7 @@ from ..run_directory.json_files import read_object
 from ..run_directory.schema import integer, list_of, object_of, optional, text
 from .datasets import Dataset
 from .scaling.conditions import Conditions
+from .scaling.pixels import Pixels
 from .scaling.scaling import Scaling
 from .spec import DataSpec, is_normalized
 from .tables.table import Table
@@ -76,6 +77,7 @@ class DataRecord:
             "classes": spec.classes,
             "fingerprint": self.fingerprint,
             "scaling": None if spec.scaling is None else spec.scaling.to_dict(),
+            "pixels": None if spec.pixels is None else spec.pixels.to_dict(),
             "table": None if spec.table is None else spec.table.to_dict(),
             "conditions": None if spec.conditions is None else spec.conditions.to_dict(),
             "class_names": None if spec.class_names is None else list(spec.class_names),
@@ -105,6 +107,9 @@ class DataRecord:
                 scaling = Scaling.from_dict(scaling)
                 if not scaling.fits(shape):
                     raise ValueError("the scaling does not fit the shape")
+            pixels = None if saved.get("pixels") is None else Pixels.from_dict(saved["pixels"])
+            if pixels is not None and (len(shape) == 1 or (scaling, table) != (None, None)):
+                raise ValueError("the data has other units than levels")
             if conditions is not None:
                 conditions = Conditions.from_dict(conditions)
             spec = DataSpec(
@@ -115,6 +120,7 @@ class DataRecord:
                 tuple(names) if names else None,
                 scaling,
                 table,
+                pixels,
             )
             return cls(spec, saved.get("fingerprint"), saved.get("size"))
         except ValueError:

@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
 
     from .opened_data import InMemoryData, OpenedData, StreamedData
     from .scaling.conditions import Conditions
+    from .scaling.pixels import Pixels
     from .scaling.scaling import Scaling
     from .tables.table import Table
 
@@ -131,7 +132,16 @@ class Dataset:
         shape = self._reader.example_shape
         bounded = getattr(self._reader, "bounded", is_normalized(shape))
         names = self._reader.class_names or None
-        return DataSpec(shape, self._classes, bounded, conditions, names, self.scaling, self.table)
+        units = self.scaling, self.table, self._pixels
+        return DataSpec(shape, self._classes, bounded, conditions, names, *units)
+
+    @property
+    def _pixels(self) -> Pixels | None:
+        """The levels of pictures; None for other data, and for pictures of real numbers."""
+        from .scaling.pixels import Pixels  # noqa: PLC0415
+
+        bits = getattr(self._reader, "bits", None)
+        return None if bits is None else Pixels(bits, self.settings.dequantization)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -170,11 +180,6 @@ class Dataset:
     def resizable(self) -> bool:
         """Is True if --image_size can change the size of the images."""
         return getattr(self._reader, "resizable", True)
-
-    @property
-    def has_levels(self) -> bool:
-        """Is True if the examples of Python are of uint8, so that they have 256 levels."""
-        return getattr(self._reader, "has_levels", False)
 
     @property
     def rows(self) -> np.ndarray | None:

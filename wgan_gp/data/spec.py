@@ -12,6 +12,7 @@ if typing.TYPE_CHECKING:
     import numpy as np
 
     from .scaling.conditions import Conditions
+    from .scaling.pixels import Pixels
     from .scaling.scaling import Scaling
     from .tables.table import Table
 
@@ -45,6 +46,7 @@ class DataSpec:
         unconditional run; None without labels.
       scaling: The scaling of an array; None for other data.
       table: The columns of a typed table; None for other data.
+      pixels: The levels of pictures that are stored as integers; None for other data.
     """
 
     example_shape: tuple[int, ...]
@@ -54,6 +56,7 @@ class DataSpec:
     class_names: tuple[str, ...] | None = None
     scaling: Scaling | None = None
     table: Table | None = None
+    pixels: Pixels | None = None
 
     @property
     def condition_size(self) -> int:
@@ -61,9 +64,9 @@ class DataSpec:
         return 0 if self.conditions is None else self.conditions.size
 
     @property
-    def units(self) -> Scaling | Table | None:
-        """The object that restores samples in the units of the data; None for pictures."""
-        return self.table or self.scaling
+    def units(self) -> Scaling | Table | Pixels | None:
+        """The object that restores samples in the units of the data; None if they have those."""
+        return self.table or self.scaling or self.pixels
 
     def draw_labels(self, *, is_balanced: bool) -> np.ndarray | None:
         """Returns labels as a conditional run on a typed table draws them, `[M]` int32; else None.

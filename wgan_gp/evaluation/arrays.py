@@ -31,7 +31,8 @@ class TableEvaluator:
       count: The maximum number of samples and of real examples.
       sampler: Draws the samples, for the labels of the data if the run is conditional.
       examples: The examples of the run's dataset.
-      restore: Converts normalized examples `[N, *shape]` to the units of the data.
+      restore: Two functions, which convert samples and real examples, read without noise, to the
+        units of the data. Both are normalized `[N, *shape]`.
       names: The names of the features of a table.
 
     Attributes:
@@ -46,14 +47,14 @@ class TableEvaluator:
         sampler: Sampler,
         examples: Examples,
         *,
-        restore: Restore | None = None,
+        restore: tuple[Restore, Restore] | None = None,
         names: Sequence[str] | None = None,
     ):
         size = int(np.prod(examples.dataset.spec.example_shape))
         self._count = min(count, max(learned.MAX_CLASSIFIED, MAX_VALUES // size))
         self._sampler = sampler
         self._examples = examples
-        self._restore = restore or (lambda values: values)
+        self._restore, self._restore_real = restore or (_unchanged, _unchanged)
         self._names = names
         self.metadata: dict[str, Any] = {"samples": self._count, "extractor": None}
 
@@ -138,7 +139,9 @@ class TableEvaluator:
                 "add examples to the dataset",
             )
         used = self._usable_labels(labels)
-        return RealExamples(self._restore(examples[:count]), None if used is None else used[:count])
+        return RealExamples(
+            self._restore_real(examples[:count]), None if used is None else used[:count]
+        )
 
     def _usable_labels(self, labels: np.ndarray) -> np.ndarray | None:
         """Returns the labels for which a conditional run can draw samples, or None."""
@@ -169,8 +172,8 @@ class TableEvaluator:
     @functools.cached_property
     def _held_out(self) -> RealExamples | None:
         """Held-out data, or None if there is none."""
-        held_out = self._examples.read_held_out(self._count)
-        return None if held_out is None else RealExamples(self._restore(held_out[0]), held_out[1])
+        found = self._examples.read_held_out(self._count)
+        return None if found is None else RealExamples(self._restore_real(found[0]), found[1])
 
     def _classified(self, examples: np.ndarray) -> np.ndarray:
         """Returns examples as classifiers see them."""
@@ -232,6 +235,10 @@ class TableEvaluator:
         axes = {1: ["time"], 2: ["row", "column"], 3: ["depth", "row", "column"]}[len(space)]
         where = ", ".join(f"{axis} {index}" for axis, index in zip(axes, space, strict=True))
         return f"channel {channel} at {where}"
+
+
+def _unchanged(examples: np.ndarray) -> np.ndarray:
+    return examples
 
 
 class SignalEvaluator(TableEvaluator):

@@ -8,6 +8,7 @@ from ..data.spec import DataSpec
 from ..errors import UserError
 from ..inference.images import image_grid, to_pixels
 from .examples import Examples, check_samples
+from .extractors import quantizers
 
 MOST_SAMPLES = 1000  # of which the most suspicious are drawn
 NEIGHBORS = 7  # real images in a row
@@ -19,20 +20,20 @@ class Closest:
     Distances are root mean squares of the differences of two images' levels, 0 to 255.
 
     Args:
-      samples: `[N, H, W, C]` float32 in [-1, 1].
+      samples: `[N, H, W, C]` float32 in [-1, 1], quantized as by `quantizers`.
       count: The number of real images to keep for each sample.
     """
 
     def __init__(self, samples: np.ndarray, count: int = NEIGHBORS):
-        self._samples = to_pixels(samples)
+        self._samples = to_pixels(samples, None)
         self._flat = self._samples.reshape(len(samples), -1).astype(np.float64)
         self._count = count
         self.distances = np.empty([len(samples), 0])  # [N, up to count], ascending
         self._images = np.empty([len(samples), 0, *samples.shape[1:]], np.uint8)
 
     def add(self, images: np.ndarray) -> None:
-        """Takes real images `[B, H, W, C]` float32 in [-1, 1] into account."""
-        levels = to_pixels(images)
+        """Takes real images into account, which are like the samples."""
+        levels = to_pixels(images, None)
         flat = levels.reshape(len(levels), -1).astype(np.float64)
         # Exact, because squares and sums of levels are integers below 2^53.
         squares = (self._flat**2).sum(1)[:, None] + (flat**2).sum(1) - 2 * self._flat @ flat.T
@@ -92,13 +93,15 @@ def compare(samples: np.ndarray, examples: Examples, rows: int) -> tuple[str, np
       UserError: If samples are not finite, or the data cannot be read.
     """
     check_samples(samples)
-    of_samples, of_held_out = Closest(samples), None
+    quantize, quantize_real = quantizers(examples.dataset.spec)
+    of_samples, of_held_out = Closest(quantize(samples)), None
     if (held_out := examples.read_held_out(MOST_SAMPLES)) is not None:
-        of_held_out = Closest(held_out[0], 1)
+        of_held_out = Closest(quantize_real(held_out[0]), 1)
     for images, _ in examples.batches(None):
-        of_samples.add(images)
+        real = quantize_real(images)
+        of_samples.add(real)
         if of_held_out is not None:
-            of_held_out.add(images)
+            of_held_out.add(real)
     columns = 1 + of_samples.distances.shape[1]
     return describe(of_samples, of_held_out), image_grid(of_samples.rows(rows), columns)
 

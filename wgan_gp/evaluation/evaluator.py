@@ -19,7 +19,7 @@ from ..runtime.devices import Devices
 from . import metrics
 from .arrays import Restore, SignalEvaluator, TableEvaluator
 from .examples import ArrayCache, Arrays, Examples, check_finite, check_samples, split_into_batches
-from .extractors import Extractor, default_extractor, make_extractor, quantize, run_on_replicas
+from .extractors import Extractor, default_extractor, make_extractor, quantizers, run_on_replicas
 from .points import PointEvaluator
 from .reference import Reference
 from .tables import TypedTableEvaluator
@@ -136,15 +136,14 @@ def _are_pictures(dataset: Dataset) -> bool:
     return dataset.settings.dataset != "array" or default_extractor(dataset) == "classifier"
 
 
-def _restore(dataset: Dataset) -> Restore | None:
-    """Returns the function that gives samples the units of the data; pictures have 256 levels."""
-    scaling = getattr(dataset, "scaling", None)
+def _restore(dataset: Dataset) -> tuple[Restore, Restore] | None:
+    """Returns the functions that give samples and real examples the units of the data."""
+    spec, scaling = dataset.spec, getattr(dataset, "scaling", None)
     if scaling is not None:
-        return scaling.restore
-    # Volumes without a scaling are data of Python, which may be real numbers.
-    rank = len(dataset.spec.example_shape)
-    is_picture = rank == 3 or (rank == 4 and getattr(dataset, "has_levels", False))
-    return quantize if is_picture and getattr(dataset.spec, "bounded", True) else None
+        return scaling.restore, scaling.restore
+    # Volumes without levels are data of Python, which are real numbers.
+    has_levels = spec.pixels is not None or len(spec.example_shape) == 3
+    return quantizers(spec) if has_levels and spec.bounded else None
 
 
 class ImageEvaluator:
@@ -177,6 +176,7 @@ class ImageEvaluator:
         self._examples = examples
         self._cache = cache
         self._extractor = extractor
+        self._quantize, self._quantize_real = quantizers(examples.dataset.spec)
         self._compute = run_on_replicas(extractor, strategy, examples.batch_size)
         self.metadata = {"samples": self._count, "extractor": extractor.name}
 
@@ -190,7 +190,7 @@ class ImageEvaluator:
         samples = self._sampler.sample(self._count)
         check_samples(samples)
         features, probabilities = self._extract(
-            split_into_batches(samples, self._batch_size), "samples"
+            map(self._quantize, split_into_batches(samples, self._batch_size)), "samples"
         )
         values = self._reference.compare(features)
         if probabilities is not None:
@@ -224,7 +224,7 @@ class ImageEvaluator:
         last = fitted + self._count
 
         def compute() -> Arrays:
-            batches = (images for images, _ in self._examples.batches(last))
+            batches = (self._quantize_real(images) for images, _ in self._examples.batches(last))
             return {"features": self._extract(batches, "real images")[0][fitted:]}
 
         name = f"features-{self._examples.key(last, self._extractor.key)}"
@@ -252,7 +252,7 @@ class ImageEvaluator:
         Raises:
           UserError: If a feature or probability is NaN or infinite.
         """
-        outputs = [self._compute(quantize(images)) for images in batches]
+        outputs = [self._compute(images) for images in batches]
         features, *probabilities = (np.concatenate(parts) for parts in zip(*outputs, strict=True))
         self._check_finite("features", features, kind)
         for values in probabilities:

@@ -9,10 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from ..data.datasets import Dataset
+from ..data.scaling.pixels import DEQUANTIZED, NEAREST, Pixels
+from ..data.spec import DataSpec
 from ..errors import UserError, reason
 from ..runtime.functions import function_on
 from . import classifier, pretrained
 from .examples import ArrayCache, Examples
+
+Quantize = Callable[[np.ndarray], np.ndarray]
 
 MAX_CLASSIFIER_IMAGE_SIZE = 32  # pixels; one hidden layer is too weak for larger images
 
@@ -117,14 +121,21 @@ def _check(
         ) from error
 
 
-def quantize(images: np.ndarray) -> np.ndarray:
-    """Rounds images in [-1, 1] to 256 levels, as a PNG file stores them.
+def quantize(images: np.ndarray, pixels: Pixels = DEQUANTIZED) -> np.ndarray:
+    """Gives samples the levels that files have, and maps these to [-1, 1] for an extractor."""
+    return pixels.quantize(images)
 
-    The real images have 256 levels. Values between two levels would distinguish samples from
-    real images, and the metrics would differ from those of samples saved as files.
+
+def quantizers(spec: DataSpec) -> tuple[Quantize, Quantize]:
+    """Returns the functions that give levels to samples, and to real images read without noise.
+
+    Real images have levels. Values between two levels would distinguish samples from them, and the
+    metrics would differ from those of samples saved as files. Both results are in [-1, 1].
     """
-    levels = np.clip(np.rint((images + 1) * 127.5), 0, 255)
-    return (levels / 127.5 - 1).astype(np.float32)
+    if spec.scaling is not None and spec.scaling.dequantized:
+        return spec.scaling.quantize, spec.scaling.quantize
+    pixels = spec.pixels or NEAREST
+    return pixels.quantize, pixels.plain.quantize
 
 
 def run_on_replicas(

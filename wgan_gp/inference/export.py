@@ -23,6 +23,7 @@ from absl import logging
 
 from ..config import EXPORT_FORMATS as FORMATS
 from ..data.scaling.conditions import Conditions
+from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.spec import DataSpec
 from ..run_directory.files import (
@@ -116,7 +117,8 @@ def write(
                 for checks in (True, False)
             )
             inputs = _some_inputs(latent_size, spec)
-            has_levels = spec.scaling is not None and spec.scaling.dequantized
+            has_levels = spec.pixels is not None
+            has_levels = has_levels or (spec.scaling is not None and spec.scaling.dequantized)
             content = converted.convert(name, plain, exact, inputs, has_levels=has_levels)
             write_durable(posixpath.join(inside, f"generator.{name}"), content)
         for name, text in files.items():
@@ -126,14 +128,11 @@ def write(
 def _generator_signatures(
     generator: Any, latent_size: int, spec: DataSpec, *, checks: bool = True
 ) -> Signatures:
+    units = spec.scaling or spec.pixels
     if spec.conditions is None:
         drawn = spec.draw_labels(is_balanced=False)
-        return signatures(
-            generator, latent_size, spec.classes, spec.scaling, drawn=drawn, checks=checks
-        )
-    return conditional_signatures(
-        generator, latent_size, spec.conditions, spec.scaling, checks=checks
-    )
+        return signatures(generator, latent_size, spec.classes, units, drawn=drawn, checks=checks)
+    return conditional_signatures(generator, latent_size, spec.conditions, units, checks=checks)
 
 
 def _some_inputs(latent_size: int, spec: DataSpec, count: int = 8) -> list[np.ndarray]:
@@ -159,14 +158,15 @@ def critic_signature(
     the data. The arguments are those of `write`.
     """
     scaling, conditions = spec.scaling, spec.conditions
+    units = scaling or spec.pixels
 
     def scores(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         def critic(inputs: tf.Tensor) -> tf.Tensor:
             output = network([inputs, labels] if labeled_critic else inputs, training=False)
             return output[0] if isinstance(output, tuple | list) else output
 
-        if scaling is not None:
-            examples = scaling.normalize(examples)
+        if units is not None:
+            examples = units.normalize(examples)
         return {"scores": score(critic, examples)}
 
     shape, dtype = spec.example_shape, tf.float32
@@ -205,7 +205,7 @@ def signatures(
     generator: Any,
     latent_size: int,
     classes: int,
-    scaling: Scaling | None = None,
+    units: Scaling | Pixels | None = None,
     *,
     drawn: np.ndarray | None = None,
     checks: bool = True,
@@ -216,7 +216,7 @@ def signatures(
       generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
       latent_size: The length of a latent vector.
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
-      scaling: The scaling of an array, in whose units the samples are; None for other data.
+      units: The units of the samples; see `DataSpec.units`.
       drawn: Labels `[M]` int32 that samples have in turn; None for all classes in turn.
       checks: Whether "latents" refuses labels that are no classes, and computes units in float64.
         ONNX has no operation for the former, and TFLite none for the latter.
@@ -234,7 +234,7 @@ def signatures(
         if classes and checks:
             labels = _checked(labels, 0, classes)
         inputs = [latents, labels] if classes else latents
-        return _in_units(generator(inputs, training=False), scaling, dtype)
+        return _in_units(generator(inputs, training=False), units, dtype)
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
@@ -268,7 +268,7 @@ def conditional_signatures(
     generator: Any,
     latent_size: int,
     conditions: Conditions,
-    scaling: Scaling | None = None,
+    units: Scaling | Pixels | None = None,
     *,
     checks: bool = True,
 ) -> Signatures:
@@ -278,7 +278,7 @@ def conditional_signatures(
       generator: `[B, latent_size]` and standardized conditions `[B, K]` -> `[B, ...]`.
       latent_size: The length of a latent vector.
       conditions: The standardization of the conditions.
-      scaling: The scaling of an array, in whose units the samples are; None for other data.
+      units: The units of the samples; see `DataSpec.units`.
       checks: Whether conditions that are not finite are refused, and units are computed in float64.
         ONNX has no operation for the former, and TFLite none for the latter.
 
@@ -297,7 +297,7 @@ def conditional_signatures(
             if checks
             else conditions.standardize_tensor(values, dtype)
         )
-        return _in_units(generator([latents, standardized], training=False), scaling, dtype)
+        return _in_units(generator([latents, standardized], training=False), units, dtype)
 
     def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
         return of_latents(_noise(seed, tf.shape(values)[0], latent_size), values)
@@ -341,8 +341,14 @@ def _standardize(values: tf.Tensor, conditions: Conditions) -> tf.Tensor:
     )
 
 
-def _in_units(samples: tf.Tensor, scaling: Scaling | None, dtype: tf.DType) -> dict[str, tf.Tensor]:
-    return {"samples": samples if scaling is None else scaling.restore_tensor(samples, dtype)}
+def _in_units(
+    samples: tf.Tensor, units: Scaling | Pixels | None, dtype: tf.DType
+) -> dict[str, tf.Tensor]:
+    if isinstance(units, Scaling):
+        samples = units.restore_tensor(samples, dtype)
+    elif units is not None:
+        samples = units.restore_tensor(samples)
+    return {"samples": samples}
 
 
 def _noise(seed: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:

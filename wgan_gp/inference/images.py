@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from ..data.scaling.pixels import DEQUANTIZED, NEAREST, Pixels
+from ..data.scaling.scaling import Scaling
+
 TILE_PIXELS = 32  # smaller samples are enlarged in a grid
 GAP_PIXELS = 2  # to the right of and below each sample
 GAP_GRAY = 96
@@ -16,17 +19,21 @@ _TITLE_PIXELS = 16  # the height of the title of a channel
 _LARGEST = 1e300  # the distance of larger numbers can overflow
 
 
-def to_pixels(images: np.ndarray) -> np.ndarray:
-    """Converts images in [-1, 1] to uint8 of the same shape; NaN becomes 0."""
-    levels = np.clip(np.rint((images + 1) * 127.5), 0, 255)
-    return np.nan_to_num(levels, copy=False).astype(np.uint8)
+def to_pixels(images: np.ndarray, units: Pixels | Scaling | None = DEQUANTIZED) -> np.ndarray:
+    """Converts images to 256 levels, uint8 of the same shape; NaN becomes 0.
+
+    Args:
+      images: Normalized images, in [-1, 1], or levels.
+      units: See `DataSpec.units`. None rounds to the nearest level.
+    """
+    return NEAREST.restore(images if units is None else units.quantize(images))
 
 
 def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
     """Arranges images in a grid, row by row.
 
     Args:
-      images: `[N, H, W, C]` in [-1, 1].
+      images: `[N, H, W, C]`, real numbers in [-1, 1] or levels, uint8.
       columns: The number of images in a row.
 
     Returns:
@@ -38,7 +45,7 @@ def image_grid(images: np.ndarray, columns: int) -> np.ndarray:
     tall, wide = height * factor + GAP_PIXELS, width * factor + GAP_PIXELS
     tiles = np.full((rows * columns, tall, wide, channels), GAP_GRAY, np.uint8)
     tiles[:count, :-GAP_PIXELS, :-GAP_PIXELS] = (
-        to_pixels(images).repeat(factor, 1).repeat(factor, 2)
+        NEAREST.restore(images).repeat(factor, 1).repeat(factor, 2)
     )
     grid = tiles.reshape(rows, columns, tall, wide, channels).swapaxes(1, 2)
     return grid.reshape(rows * tall, columns * wide, channels)

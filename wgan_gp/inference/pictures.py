@@ -10,6 +10,7 @@ import numpy as np
 
 from ..data.feed.pipeline import first_examples
 from ..data.opened_data import InMemoryData, StreamedData
+from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.tables.table import Table
 from .images import channel_grids, image_grid, middle_slices, rescale
@@ -27,7 +28,7 @@ def overview(
     columns: int,
     *,
     real: np.ndarray | None = None,
-    units: Scaling | Table | None = None,
+    units: Scaling | Table | Pixels | None = None,
 ) -> np.ndarray:
     """Draws examples as one picture, which depends on their shape.
 
@@ -46,24 +47,23 @@ def overview(
       columns: The number of signals or images in a row.
       real: Normalized examples of the dataset, `[M, ...]`, which set the scales and are shown in
         gray by plots of points and of features. Without them, `examples` set the scales.
-      units: The scaling of an array, or the columns of a typed table, which give the units and the
-        names of plots; None for other data, whose gray and color images are in [-1, 1].
+      units: See `DataSpec.units`. They give the units and the names of plots, and the levels of
+        gray and color images.
 
     Returns:
       uint8 `[H', W', 1 or 3]`.
     """
     if isinstance(units, Table):
         return _table_plot(units, examples, real)
-    scaling = units
     if _is_gray_or_color(examples.shape[1:]):
-        is_bounded = scaling is None or scaling.bounded
-        return image_grid(_flat(examples if is_bounded else rescale(examples, real)), columns)
-    samples = _in_units(examples, scaling)
-    real = None if real is None else _in_units(real, scaling)
+        images = examples if units is None else units.quantize(examples)
+        return image_grid(_flat(images if _is_bounded(units) else rescale(images, real)), columns)
+    samples = _in_units(examples, units)
+    real = None if real is None else _in_units(real, units)
     size, kind = samples.shape[-1], "feature" if samples.ndim == 2 else "channel"
     names = [f"{kind} {index}" for index in range(size)]
-    if scaling is not None and scaling.names is not None:
-        names = list(scaling.names)
+    if isinstance(units, Scaling) and units.names is not None:
+        names = list(units.names)
     if samples.ndim >= 4:
         return channel_grids(_flat(samples), samples if real is None else real, names, columns)
     from . import plots  # noqa: PLC0415  (imports Matplotlib, which images do not need)
@@ -90,6 +90,11 @@ def _table_plot(table: Table, samples: np.ndarray, real: np.ndarray | None) -> n
     )
 
 
+def _is_bounded(units: Scaling | Table | Pixels | None) -> bool:
+    """Returns False for examples that may be outside [-1, 1], so that others set their scale."""
+    return not isinstance(units, Scaling) or units.bounded
+
+
 def _is_gray_or_color(example_shape: Sequence[int]) -> bool:
     """Returns True for images and volumes that are shown in gray or in color."""
     return len(example_shape) >= 3 and example_shape[-1] in (1, 3)
@@ -100,9 +105,9 @@ def _flat(examples: np.ndarray) -> np.ndarray:
     return examples if examples.ndim == 4 else middle_slices(examples)
 
 
-def _in_units(examples: np.ndarray, scaling: Scaling | None) -> np.ndarray:
+def _in_units(examples: np.ndarray, units: Scaling | Pixels | None) -> np.ndarray:
     """Returns normalized examples in the units of the data, float64."""
-    return np.asarray(examples if scaling is None else scaling.restore(examples), np.float64)
+    return np.asarray(examples if units is None else units.restore(examples), np.float64)
 
 
 def grid_columns(in_turn: int, side: int = GRID_SIDE) -> int:
@@ -122,7 +127,9 @@ def column_conditions(sampler: Sampler, columns: int) -> np.ndarray | None:
 
 
 def make_sample_images(
-    sampler: Sampler, data: InMemoryData | StreamedData, units: Scaling | Table | None = None
+    sampler: Sampler,
+    data: InMemoryData | StreamedData,
+    units: Scaling | Table | Pixels | None = None,
 ) -> Callable[[], dict[str, np.ndarray]]:
     """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag.
 
@@ -132,8 +139,7 @@ def make_sample_images(
       units: See `overview`.
     """
     rank = len(data.example_shape)
-    is_bounded = not isinstance(units, Scaling) or units.bounded
-    needs_no_scale = is_bounded and _is_gray_or_color(data.example_shape)
+    needs_no_scale = _is_bounded(units) and _is_gray_or_color(data.example_shape)
     real = None if needs_no_scale else _first_for_plots(data)
     draw = functools.partial(overview, real=real, units=units)
 
@@ -170,7 +176,7 @@ def _rows(rank: int) -> int:
 
 
 def real_images(
-    data: InMemoryData | StreamedData, units: Scaling | Table | None = None
+    data: InMemoryData | StreamedData, units: Scaling | Table | Pixels | None = None
 ) -> dict[str, np.ndarray]:
     """Returns a grid of the first real images or signals, by tag, or nothing for points and tables.
 

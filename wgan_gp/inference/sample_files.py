@@ -15,6 +15,7 @@ import tqdm
 from absl import logging
 
 from ..config import OutputSettings
+from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.sources.tables.tables import require_package
 from ..data.spec import KINDS, DataSpec
@@ -213,7 +214,7 @@ def write(
     if settings.format_of_samples == "png":
         images = _samples(settings, sampler, conditions)
         with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
-            for name, content in _image_files(images):
+            for name, content in _image_files(images, spec):
                 write_durable(posixpath.join(inside, name), content)
         return path
     if settings.format_of_samples in ("npz", "npy", "csv", "parquet"):
@@ -287,7 +288,7 @@ def _samples(
 def _overview(
     settings: OutputSettings,
     sampler: Sampler,
-    units: Scaling | Table | None,
+    units: Scaling | Table | Pixels | None,
     conditions: np.ndarray | None,
 ) -> np.ndarray:
     """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
@@ -308,12 +309,15 @@ def _overview(
     return overview(samples, columns, units=units)
 
 
-def _image_files(samples: np.ndarray) -> Iterator[tuple[str, bytes]]:
-    """Yields the name and the content of a PNG file for each sample."""
+def _image_files(samples: np.ndarray, spec: DataSpec) -> Iterator[tuple[str, bytes]]:
+    """Yields the name and the content of a PNG file for each sample, which has the data's bits."""
+    pixels = spec.pixels
     # disable=None shows a progress bar only if stderr is a terminal.
     numbers = tqdm.tqdm(range(len(samples)), unit="file", delay=1, leave=False, disable=None)
     for number in numbers:
-        yield f"{number:05d}.png", _png(to_pixels(samples[number]))
+        sample = samples[number]
+        levels = to_pixels(sample, spec.scaling) if pixels is None else pixels.restore(sample)
+        yield f"{number:05d}.png", _png(levels)
 
 
 def _png(image: np.ndarray) -> bytes:
@@ -356,13 +360,13 @@ def _numpy_file(samples: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def _csv(settings: OutputSettings, samples: Any, units: Scaling | Table | None) -> bytes:
+def _csv(settings: OutputSettings, samples: Any, units: Scaling | Table | Pixels | None) -> bytes:
     """Returns a line for each sample, after a line of names if the data has names."""
     if isinstance(units, Table):
         return _rows(settings, samples)
     content = io.StringIO(newline="")
     writer = csv.writer(content)
-    if units is not None and units.names is not None:
+    if isinstance(units, Scaling) and units.names is not None:
         writer.writerow(units.names)
     # The shortest text that is the same number in the dtype of the samples.
     writer.writerows([str(value) for value in sample] for sample in samples)

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tqdm
 
 from ..data.scaling.conditions import Conditions
+from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.tables.selection import Selection
 from ..data.tables.table import Table
@@ -243,7 +244,7 @@ class Sampler:
 
 def samples_in_units(
     sampler: Sampler,
-    units: Scaling | Table | None,
+    units: Scaling | Table | Pixels | None,
     count: int,
     label: int | None = None,
     *,

@@ -189,6 +189,12 @@ class Scaling:
         is_wide = np.dtype(self.dtype).itemsize >= 4 and self.dtype != "float32"
         return values.astype(np.float64 if is_wide else np.float32)
 
+    def quantize(self, samples: np.ndarray) -> np.ndarray:
+        """Returns normalized examples, float32, those of dequantized data with its mean noise."""
+        if not self.dequantized:
+            return samples
+        return self.normalize(self._restore(tf.constant(samples))).numpy()
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the entry of data.json."""
         return dataclasses.asdict(self)

@@ -57,6 +57,11 @@ class SourceReader:
         return self._source.class_names if self._stored is None else self._stored.class_names
 
     @property
+    def bits(self) -> int:
+        """The number of bits of a level of the pictures."""
+        return 8 * self._source.dtype.itemsize
+
+    @property
     def square_side(self) -> int | None:
         """The side of the default square, for networks that do not support rectangles."""
         return self._source.square_side

@@ -51,7 +51,8 @@ class UserReader:
                 f"{flag} returns nothing for --split={settings.split}", "give another split"
             )
         self.example_shape = _example_shape(data)
-        self.has_levels = _dtype(data) == tf.uint8  # see `Dataset.has_levels`
+        has_levels = _dtype(data) == tf.uint8 and len(self.example_shape) > 1
+        self.bits = 8 if has_levels else None  # of a level
         self.class_names = _class_names(data, settings, flag)
         self._numbered = False  # whether classes have the numbers of a run
         values = data.conditions
