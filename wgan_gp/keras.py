@@ -30,7 +30,6 @@ _NOT_IN_FIT: dict[str, Any] = {
     "generator_ema_decay": bool,
     "generator_ema_half_life": bool,
     "augment": lambda value: value == "ada",
-    "pack": lambda value: value > 1,
     "random_flips": bool,
     "precision": lambda value: value != "float32",
 }

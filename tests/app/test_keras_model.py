@@ -147,7 +147,6 @@ def test_labels_reach_a_conditional_generator_and_critic():
         {"generator_ema_decay": 0.9},
         {"generator_ema_half_life": 100},
         {"augment": "ada"},
-        {"pack": 4},
         {"random_flips": True},
         {"precision": "mixed_bfloat16"},
     ],

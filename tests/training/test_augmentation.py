@@ -301,15 +301,11 @@ def patch_critic():
     return tf.keras.Sequential([layers.Input([8, 8, 1]), layers.Conv2D(1, 2, 2)])
 
 
-@pytest.mark.parametrize("kind", ["linear", "patches", "packs"])
+@pytest.mark.parametrize("kind", ["linear", "patches"])
 def test_consistency_is_the_squared_change_of_the_scores(kind):
     config = dataclasses.replace(DIGITS, augment="bcr", consistency_weight=7.0)
     policy = ("translation",)
-    if kind == "packs":
-        config = dataclasses.replace(config, model="mlp", pack=2)
-        network = make_state(config, strategy_over(1)).critic
-    else:
-        network = linear_critic(3.0) if kind == "linear" else patch_critic()
+    network = linear_critic(3.0) if kind == "linear" else patch_critic()
     step, (real, labels) = untrained_step(config, critic=network)
 
     def critic(images):

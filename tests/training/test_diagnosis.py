@@ -359,15 +359,6 @@ def test_held_out_losses_are_on_other_examples(tmp_path):
     )
 
 
-def test_the_probe_has_the_gradient_norm_of_packs(tmp_path):
-    """It is one norm for all examples of a pack."""
-    settings = {**TINY, "pack": 4, "activation": "tanh"}
-    run = open_run(Config(model_dir=str(tmp_path), **settings))
-    terms = training.make_probe(run, make_replica_step(run.config, run.state))().terms
-    norms = terms["gradient_norm"].reshape(-1, 4)
-    assert (norms == norms[:, :1]).all() and len(np.unique(norms)) == len(norms)
-
-
 def test_batches_of_the_probe_have_samples_of_their_own(tmp_path):
     settings = {**TINY, "batch_size": 4, "activation": "tanh"}
     run = open_run(Config(model_dir=str(tmp_path), **settings))

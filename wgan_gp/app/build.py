@@ -23,7 +23,6 @@ from ..training.augmentation import Augmentation, AugmentedObjective, Consistent
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective, generator_needs_real
-from ..training.packing import PackedObjective
 from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
@@ -289,7 +288,7 @@ def make_step(
     """
     if state.critic_optimizer is None:
         raise missing_optimizers()
-    objective = with_packs(make_objective(config, library, every_step=every_step), config)
+    objective = make_objective(config, library, every_step=every_step)
     objective = with_consistency(objective, config)
     _check_pairs(objective, config, spec)
     objective = with_regularization(objective, state.generator, state.critic)
@@ -323,11 +322,6 @@ def _check_pairs(objective: Objective, config: Config, spec: DataSpec) -> None:
             "their labels and transformations",
             "omit --generator_batch_size",
         )
-
-
-def with_packs(objective: Objective, config: Config) -> Objective:
-    """Returns the objective, for packs of examples if the configuration has --pack."""
-    return PackedObjective(objective, config.pack) if config.pack > 1 else objective
 
 
 def with_consistency(objective: Objective, config: Config) -> Objective:

@@ -227,6 +227,6 @@ def _score(critic: Any, config: Config, labels: tf.Tensor) -> Callable[[tf.Tenso
 def _first_examples(
     config: Config, data: InMemoryData | StreamedData
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns examples, whole groups of --minibatch_stddev or --pack, and their labels."""
+    """Returns examples, whole groups of --minibatch_stddev, and their labels."""
     group = config.group_size
     return first_examples(data, max(min(_EXAMPLES, config.batch_size) // group, 2) * group)

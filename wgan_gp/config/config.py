@@ -272,9 +272,8 @@ class Config(
             group = self.group_size
             if value // parts % group:
                 kind = "micro-batch" if self.accumulate > 1 else "replica"
-                flag = "pack" if self.pack > 1 else "minibatch_stddev"
                 raise UserError(
-                    f"--{flag}={group} does not divide the {value // parts} examples "
+                    f"--minibatch_stddev={group} does not divide the {value // parts} examples "
                     f"that each {kind} has of --{name}={value}",
                     remedy(f"use a multiple of {parts * group}"),
                 )

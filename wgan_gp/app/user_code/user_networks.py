@@ -126,9 +126,9 @@ def critic_inputs(design: Any, batch: int | None = None) -> Any:
 
     Args:
       design: The design.
-      batch: The number of examples. Defaults to whole groups of --minibatch_stddev and --pack.
+      batch: The number of examples. Defaults to whole groups of --minibatch_stddev.
     """
-    batch = batch or math.lcm(4, max(1, design.minibatch_stddev), design.pack)
+    batch = batch or math.lcm(4, max(1, design.minibatch_stddev))
     examples = tf.TensorSpec([batch, *design.example_shape], tf.float32)
     takes_labels = design.conditioning in ("projection", "concatenation")
     return [examples, _labels(design, batch)] if takes_labels else examples
