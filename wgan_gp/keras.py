@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from .app.build import make_objective, make_step, with_consistency
+from .app.build import make_objective, make_step
 from .app.fit.fit_networks import adapt, check_fit_critic, first_inputs
 from .app.fit.keras_arguments import both_optimizers, refuse
 from .app.fit.keras_model import CheckedModel
@@ -104,7 +104,7 @@ class WGANGP(CheckedModel):
         self.classes = classes
         self.conditions = None if conditions is None else Conditions.given(conditions, classes)
         self._library = dataclasses.replace(bundled_library(), objective=objective)
-        objective = with_consistency(make_objective(config, self._library), config)
+        objective = make_objective(config, self._library)
         self._tags = tags_of(objective)
         # Keras permits new metrics in a constructor only.
         all_tags = [*self._tags, *(f"{name}/{TERM}" for name in ("critic", "generator"))]

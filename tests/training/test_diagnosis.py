@@ -132,7 +132,7 @@ def test_an_objective_of_the_user_is_not_judged_by_the_flags():
 
 
 @pytest.mark.parametrize("shape", [(5,), (8, 2), (8, 8, 1), (4, 4, 4, 1)])
-@pytest.mark.parametrize("augment", ["none", "bcr"])
+@pytest.mark.parametrize("augment", ["none", "ada"])
 def test_augmentation_is_recommended_where_it_applies(shape, augment):
     monitor = DiagnosisMonitor.of_run(Config(augment=augment), shape)
     reason = diagnose({"held_out/negative_critic_loss": 0.4}, monitor).reason

@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
-from ..training.augmentation import Augmentation, AugmentedObjective, ConsistentObjective
+from ..training.augmentation import Augmentation, AugmentedObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective, generator_needs_real
@@ -33,7 +33,6 @@ from .user_code.user_objective import create_objective
 
 _SMALL = 1_000_000  # weights of both networks
 _LONG = 1000  # iterations
-_TRANSFORMING = ("diffaugment", "ada")  # values of --augment
 
 
 def make_state(
@@ -289,10 +288,9 @@ def make_step(
     if state.critic_optimizer is None:
         raise missing_optimizers()
     objective = make_objective(config, library, every_step=every_step)
-    objective = with_consistency(objective, config)
     _check_pairs(objective, config, spec)
     objective = with_regularization(objective, state.generator, state.critic)
-    if config.augment in _TRANSFORMING:
+    if config.augment != "none":
         augmentation = Augmentation(config.transformations, state.augment_probability)
         original = config.augment_penalty == "original"
         objective = AugmentedObjective(objective, augmentation, original)
@@ -313,7 +311,7 @@ def make_step(
 
 def _check_pairs(objective: Objective, config: Config, spec: DataSpec) -> None:
     """Raises UserError if samples and real examples, which share inputs, are not as many."""
-    in_pairs = spec.classes or spec.conditions is not None or config.augment in _TRANSFORMING
+    in_pairs = spec.classes or spec.conditions is not None or config.augment != "none"
     has_other_size = config.generator_batch != config.batch_size
     if in_pairs and has_other_size and generator_needs_real(objective):
         raise UserError(
@@ -322,11 +320,3 @@ def _check_pairs(objective: Objective, config: Config, spec: DataSpec) -> None:
             "their labels and transformations",
             "omit --generator_batch_size",
         )
-
-
-def with_consistency(objective: Objective, config: Config) -> Objective:
-    """Returns the objective, with the term of --augment=bcr if the configuration has it."""
-    if config.augment != "bcr":
-        return objective
-    augmentation = Augmentation(config.transformations)
-    return ConsistentObjective(objective, augmentation, config.consistency_weight)

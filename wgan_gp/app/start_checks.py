@@ -35,12 +35,11 @@ _EXAMPLES = 16  # real examples for which networks are checked
 
 # Settings that have an effect only with certain values of another setting: its name and the values.
 _APPLIES_WITH = {
-    "augment_policy": ("augment", ("diffaugment", "ada", "bcr")),
+    "augment_policy": ("augment", ("diffaugment", "ada")),
     "augment_penalty": ("augment", ("diffaugment", "ada")),
     "ada_target": ("augment", ("ada",)),
     "ada_interval": ("augment", ("ada",)),
     "ada_images": ("augment", ("ada",)),
-    "consistency_weight": ("augment", ("bcr",)),
     "critic_class_weight": ("conditioning", ("acgan",)),
     "generator_class_weight": ("conditioning", ("acgan",)),
     "batch_norm_momentum": ("generator_normalization", ("batch",)),
