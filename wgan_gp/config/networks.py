@@ -27,7 +27,6 @@ class NetworkSettings(Section):
         affects="networks",
         needed_by=SAVED_RUN_MODES,
         user_code=True,
-        entry_points="wgan_gp.models",
         compared=True,
         common=True,
     )
@@ -37,7 +36,6 @@ class NetworkSettings(Section):
         affects="networks",
         needed_by=SAVED_RUN_MODES,
         user_code=True,
-        entry_points="wgan_gp.models",
     )
     model_width: int | None = setting(
         None,
