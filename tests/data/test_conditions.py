@@ -384,7 +384,7 @@ def test_fit_and_predict_keep_the_precision_of_conditions(tmp_path):
 def test_the_generator_draws_conditions_of_the_data():
     config = Config(**{**SETTINGS, "dataset": "swiss_roll"})
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
-    step = build.ReplicaStep(None, None, None, config, 8, conditions=table)
+    step = build.ReplicaStep(None, None, None, None, config, 8, conditions=table)
     position = tf.constant([0.0, 0.3, 0.34, 0.66, 0.67, np.nextafter(1, 0, dtype=np.float32)])
     drawn = step._labels_at(position).numpy()
     np.testing.assert_array_equal(drawn, table[[0, 0, 1, 1, 2, 2]])

@@ -23,7 +23,6 @@ from ..training.augmentation import Augmentation, AugmentedObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective, generator_needs_real
-from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
 from .library import Library, Registry
@@ -289,7 +288,6 @@ def make_step(
         raise missing_optimizers()
     objective = make_objective(config, library, every_step=every_step)
     _check_pairs(objective, config, spec)
-    objective = with_regularization(objective, state.generator, state.critic)
     if config.augment != "none":
         augmentation = Augmentation(config.transformations, state.augment_probability)
         original = config.augment_penalty == "original"
@@ -301,6 +299,7 @@ def make_step(
         state=state,
         objective=objective,
         global_mean=library.losses.global_mean,
+        regularization_share=library.losses.regularization_share,
         optimization=config,
         latent_size=spec.latent_size(config.latent_size),
         classes=spec.classes,

@@ -134,7 +134,7 @@ def make_trainer(
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()
     step = make_step(config, run.state, run.dataset.spec, run.library)
-    critic_terms = step.objective.critic_term_names
+    critic_terms = step.critic_term_names
     probe = make_probe(run, step)
     if config.augment == "ada":
         ada.check_measured(probe.has_held_out, critic_terms)

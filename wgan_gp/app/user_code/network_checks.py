@@ -11,7 +11,7 @@ from absl import logging
 from ...config import Config, NetworkSettings, settings_with
 from ...data.spec import DataSpec
 from ...errors import UserError, shorten
-from ...training.networks import UserNetwork
+from ...training.networks import UserNetwork, check_layer_losses
 from ..library import Registry
 from .user_networks import UserNetworks, weight_name
 
@@ -94,6 +94,7 @@ def check_user_network(
     _, sampled = _trace(network, _twice(network.inputs), name, training=False)
     graph, output = _trace(network, network.inputs, name, training=True)
     _check_late_weights(network, before, name)
+    check_layer_losses(flatten(network), name)
     if network.name == "generator":
         batch = tf.nest.flatten(network.inputs)[0].shape[0]
         _check_samples(network, output, [batch, *spec.example_shape], name)
@@ -144,9 +145,11 @@ def batch_norm_layers(network: Any) -> list[str]:
 
 
 def flatten(network: Any) -> Iterator[tf.keras.layers.Layer]:
-    """Yields all Keras layers of a network, including those inside other layers."""
+    """Yields all Keras layers of a network, itself and those inside other layers included."""
     seen = set()
-    for outer in getattr(network, "layers", ()):
+    model = getattr(network, "keras_model", network)
+    is_model = isinstance(model, tf.keras.Model)
+    for outer in [model] if is_model else getattr(network, "layers", ()):
         for layer in outer._flatten_layers():
             if id(layer) not in seen:
                 seen.add(id(layer))
