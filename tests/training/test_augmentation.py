@@ -20,7 +20,6 @@ from tests.helpers.runs import (
 from wgan_gp.config import Config
 from wgan_gp.data.feed.pipeline import distributed_batches
 from wgan_gp.errors import UserError
-from wgan_gp.keras import WGANGP
 from wgan_gp.runtime.randomness import RngStream, uniform
 from wgan_gp.training import ada
 from wgan_gp.training.augmentation import (
@@ -30,8 +29,7 @@ from wgan_gp.training.augmentation import (
     transform,
 )
 from wgan_gp.training.hooks import LoopResult
-from wgan_gp.training.networks import copy_weights
-from wgan_gp.training.objective import ChangedObjective, draws_of
+from wgan_gp.training.objective import ChangedObjective
 from wgan_gp.training.probe import diagnose_critic
 
 ALL = ("color", "translation", "cutout")
@@ -431,40 +429,3 @@ def test_a_policy_is_recorded_in_its_usual_order():
     assert Config(augment_policy="cutout,color").augment_policy == "color,cutout"
     assert Config(augment_policy="cutout,color").transformations == ("color", "cutout")
     assert Config(augment="ada").transformations == ALL
-
-
-def keras_model(augment):
-    config = Config(
-        augment=augment, batch_size=8, n_critic=1, latent_size=4, steps_per_loop=1, train_steps=1
-    )
-    tf.keras.utils.set_random_seed(0)
-    generator = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input([4]),
-            tf.keras.layers.Dense(64),
-            tf.keras.layers.Reshape([8, 8, 1]),
-        ]
-    )
-    model = WGANGP(generator, linear_critic(1.0), config)
-    model.compile()
-    return model
-
-
-def test_fit_augments_as_train_does():
-    images = tf.random.stateless_uniform([8, 8, 8, 1], [0, 2], -1.0, 1.0).numpy()
-    model = keras_model("diffaugment")
-    before = keras_model("diffaugment")
-    copy_weights(before.generator, model.generator)
-    history = model.fit(images, shuffle=False, verbose=0).history
-    before.prepare()
-    terms = before._step.critic_step(
-        tf.constant(images), tf.zeros([8], tf.int32), tf.constant(0, tf.int64)
-    )
-    assert draws_of(before._step.objective)  # the first step is augmented
-    for name, value in terms.items():
-        np.testing.assert_allclose(history[f"critic/{name}"][0], value, rtol=1e-4, atol=1e-5)
-
-
-def test_fit_refuses_ada():
-    with pytest.raises(UserError, match="augment=ada is not supported in fit"):
-        keras_model("ada")

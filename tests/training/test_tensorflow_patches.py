@@ -3,7 +3,6 @@
 A test that fails without its patch shows that the patch is no longer needed: delete both.
 """
 
-import numpy as np
 import pytest
 import requests
 import tensorflow as tf
@@ -37,32 +36,6 @@ def test_tensorflow_copies_elements_to_replicas_with_autotuning(monkeypatch, pat
             iter(strategy_over(2).distribute_datasets_from_function(lambda _: dataset))
         assert multi_device_iterator_ops._create_device_dataset is record
     assert (options[-1].autotune.enabled is False) == patched
-
-
-class FirstValue(tf.keras.Model):
-    """A model without layers, whose history is the value of each batch."""
-
-    def call(self, inputs):
-        return inputs
-
-    def train_step(self, data):
-        return {"value": tf.reduce_min(data[0])}
-
-
-class PatchedFirstValue(tensorflow_patches.NoSymbolicBuild, FirstValue):
-    pass
-
-
-@pytest.mark.parametrize("kind", [FirstValue, PatchedFirstValue])
-def test_keras_discards_a_batch_of_an_iterator_under_a_strategy(kind):
-    with strategy_over(2).scope():
-        model = kind()
-        model.compile()
-    batches = iter([(np.full([2, 1], value, np.float32),) for value in range(99)])
-    spec = (tf.TensorSpec([2, 1], tf.float32),)
-    dataset = tf.data.Dataset.from_generator(lambda: batches, output_signature=spec)
-    history = model.fit(dataset, steps_per_epoch=1, verbose=0)
-    assert (history.history["value"] == [0]) == (kind is PatchedFirstValue)
 
 
 @pytest.mark.parametrize("patched", [False, True])

@@ -51,17 +51,6 @@ def no_autotune_of_copies() -> Iterator[None]:
         multi_device_iterator_ops._create_device_dataset = original
 
 
-class NoSymbolicBuild:
-    """A base class of Keras models that are built before `fit`, `evaluate` and `predict`.
-
-    Under a tf.distribute.Strategy, Keras takes a batch of the data to build the model, even if the
-    model is built, and discards it. The first batch of a Python iterator would be lost.
-    """
-
-    def _maybe_symbolic_build(self, *_: Any, **__: Any) -> None:
-        """Does nothing."""
-
-
 @functools.cache
 def limit_requests() -> None:
     """Sets a timeout and fewer retries for all requests of this process that have no timeout.

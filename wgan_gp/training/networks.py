@@ -28,12 +28,17 @@ def bind_labels(
     def call(inputs: tf.Tensor) -> Any:
         if labels is None:
             return network(inputs, training=training)
-        batches = inputs.shape[0] // labels.shape[0]
+        batches = length(inputs) // length(labels)
         return network(
             [inputs, tf.tile(labels, [batches, *[1] * (labels.shape.rank - 1)])], training=training
         )
 
     return call
+
+
+def length(batch: tf.Tensor) -> Any:
+    """Returns the number of examples of a batch: an integer, or a tensor if it is not static."""
+    return tf.shape(batch)[0] if batch.shape[0] is None else batch.shape[0]
 
 
 def update_ema(average: tf.keras.Model, network: tf.keras.Model, decay: tf.Tensor) -> None:

@@ -207,12 +207,11 @@ class ReplicaStep:
     ) -> dict[str, tf.Tensor]:
         """Returns this replica's shares of the means of a network's terms and regularizers."""
         shares = {name: self.global_mean(terms[name], batch_size) for name in names}
-        if weights := regularized_weights(network):
-            losses = [weight.regularizer(weight) for weight in weights]
-            # Each micro-batch adds its part.
-            part = self.regularization_share(losses) / self.optimization.accumulate
-            shares |= {REGULARIZATION: part, "loss": shares["loss"] + part}
-        return shares
+        # Each micro-batch adds its part of the regularizers.
+        parts = self.optimization.accumulate
+        return add_regularization(
+            shares, network, lambda losses: self.regularization_share(losses) / parts
+        )
 
     @property
     def generator_needs_real(self) -> bool:
@@ -266,6 +265,20 @@ class ReplicaStep:
             return tf.cast(self.classes * position, tf.int32)
         row = tf.cast(len(self.conditions) * position, tf.int32)
         return tf.gather(tf.constant(self.conditions), row)
+
+
+def add_regularization(shares: Terms, network: Any, share_of: Callable) -> Terms:
+    """Returns the shares of a network's terms, with the regularizers of its weights.
+
+    Args:
+      shares: This replica's shares of the terms.
+      network: The network.
+      share_of: (losses that do not depend on examples) -> this replica's share of their sum.
+    """
+    if not (weights := regularized_weights(network)):
+        return shares
+    share = share_of([weight.regularizer(weight) for weight in weights])
+    return {**shares, REGULARIZATION: share, "loss": shares["loss"] + share}
 
 
 def _with_regularization(names: Sequence[str], network: Any) -> tuple[str, ...]:

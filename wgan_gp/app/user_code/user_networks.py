@@ -121,14 +121,9 @@ def generator_inputs(design: Any, batch: int = 4) -> Any:
     return [latents, _labels(design, batch)] if is_conditional else latents
 
 
-def critic_inputs(design: Any, batch: int | None = None) -> Any:
-    """Returns the specification of the inputs of a critic, for a batch.
-
-    Args:
-      design: The design.
-      batch: The number of examples. Defaults to whole groups of --minibatch_stddev.
-    """
-    batch = batch or math.lcm(4, max(1, design.minibatch_stddev))
+def critic_inputs(design: Any) -> Any:
+    """Returns the specification of the inputs of a critic, for whole groups of examples."""
+    batch = math.lcm(4, max(1, design.minibatch_stddev))
     examples = tf.TensorSpec([batch, *design.example_shape], tf.float32)
     takes_labels = design.conditioning in ("projection", "concatenation")
     return [examples, _labels(design, batch)] if takes_labels else examples
