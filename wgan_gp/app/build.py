@@ -27,7 +27,6 @@ from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
 from .library import Library, Registry
 from .resolve import check_networks
-from .user_code.network_checks import check_settings, find_user_networks
 from .user_code.user_objective import create_objective
 
 _SMALL = 1_000_000  # weights of both networks
@@ -71,14 +70,7 @@ def network_builder(
 
     The arguments are those of `make_state`.
     """
-    user = find_user_networks(config, models)
-
-    def build_networks() -> tuple[Any, Any]:
-        networks = models.build(**_design(config, devices, spec))
-        check_settings(user, config)
-        return networks
-
-    return build_networks
+    return lambda: models.build(**_design(config, devices, spec))
 
 
 def generator_builder(

@@ -147,7 +147,7 @@ def check_user_code(
     for network in (generator, critic):
         if networks := user.get(network.name):
             flag = networks.flag
-            check_user_network(network, flag, config, spec, devices.replicas, examples)
+            check_user_network(network, flag, config, spec, devices.replicas)
     if examples is None:
         return
     if "critic" in user:

@@ -85,8 +85,7 @@ def setting(
         for each other.
       user_code: Whether the value may name code of the user. config.json then has the hash of its
         file as the setting NAME_sha256.
-      used_by: The networks, generator or critic, that read the setting from their design. A network
-        of the user that ignores a value other than the default is an error.
+      used_by: The networks, generator or critic, that read the setting from their design.
       compared: Whether TensorBoard's HParams compares runs in the setting.
       common: Whether --help shows the setting in its first section.
     """
