@@ -3,6 +3,7 @@
 Plain gradient descent with rate 1 shows the gradient itself.
 """
 
+import dataclasses
 import functools
 import json
 
@@ -111,6 +112,7 @@ def one_update(
     replicas=1,
     accumulate=1,
     compute=lambda function: function,
+    make_objective=losses.GanObjective,
     **objective,
 ):
     """Returns the update of each weight of a network, and the global means of its terms."""
@@ -130,7 +132,7 @@ def one_update(
     counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
     step = ReplicaStep(
         TrainState(*networks.values(), *optimizers.values(), *counters),
-        losses.GanObjective(**objective),
+        make_objective(**objective),
         losses.global_mean,
         losses.regularization_share,
         optimization=config,
@@ -207,6 +209,20 @@ def test_the_generator_has_a_term_of_its_own(replicas, accumulate):
     expected = C * (SHIFT**2).sum()
     np.testing.assert_allclose(regularized["regularization"], expected, rtol=1e-5)
     np.testing.assert_allclose(regularized["loss"] - terms["loss"], expected, rtol=1e-4)
+
+
+def test_an_objective_cannot_have_another_term_of_this_name():
+    @dataclasses.dataclass(frozen=True)
+    class Other(losses.GanObjective):
+        generator_term_names = ("loss", "regularization")
+
+    with pytest.raises(wgan_gp.UserError, match="the name of the regularizers of weights"):
+        one_update(
+            "generator",
+            lambda: plain(lambda: shifted(bias_regularizer=L2)),
+            lambda: plain(hidden, score()),
+            make_objective=Other,
+        )
 
 
 # Networks with a loss of the outputs of a layer, whose name is "lossy".

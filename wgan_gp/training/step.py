@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..config import OptimizationSettings
+from ..errors import UserError
 from ..runtime.randomness import RngStream, normal, uniform
 from .accumulation import sum_over_micro_batches
 from .networks import bind_labels, regularized_weights, update_ema
@@ -282,7 +283,14 @@ def add_regularization(shares: Terms, network: Any, share_of: Callable) -> Terms
 
 
 def _with_regularization(names: Sequence[str], network: Any) -> tuple[str, ...]:
-    return (*names, *([REGULARIZATION] if regularized_weights(network) else []))
+    if not regularized_weights(network):
+        return tuple(names)
+    if REGULARIZATION in names:
+        raise UserError(
+            f'the objective has a term "{REGULARIZATION}", the name of the regularizers of weights',
+            "give it another name",
+        )
+    return (*names, REGULARIZATION)
 
 
 def replica_part(global_batch_size: int) -> dict[str, Any]:
