@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 import wgan_gp
-from wgan_gp.config import GROUPS, Config, has_flag, registered_names, value_type
+from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.config.settings import KINDS, expand_home, largest, words
 from wgan_gp.errors import UserError, shorten
 
@@ -94,21 +94,16 @@ def _is_closed(field: dataclasses.Field) -> bool:
 def _help(field: dataclasses.Field) -> str:
     """Returns the help text of a setting, followed by the range if it is an integer."""
     limits = field.metadata
-    named = _named_values()
+    named = {
+        "adversarial_loss": Config.losses.ADVERSARIAL_LOSSES,
+        "penalty": Config.losses.PENALTIES,
+    }
     if field.name in named:
         entries = [f"{name} ({entry.help})" for name, entry in named[field.name].items()]
         return f"{limits['help']} {', '.join(entries)}."
     if value_type(field) is not int or limits["choices"]:
         return limits["help"]
     return f"{limits['help']} Range: {limits['minimum']} to {largest(limits)}."
-
-
-def _named_values() -> dict[str, Any]:
-    """Returns the entries of the settings that name a loss or a penalty."""
-    return {
-        "adversarial_loss": Config.losses.ADVERSARIAL_LOSSES,
-        "penalty": Config.losses.PENALTIES,
-    }
 
 
 def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
@@ -121,7 +116,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     Raises:
       UserError: If a flag is unknown, a value has the wrong type or is out of range, or a
         flagfile cannot be read.
-      SystemExit: If --help, --version or --completion was given; the text has been printed.
+      SystemExit: If --help or --version was given; the text has been printed.
     """
     if (text := _requested_text(argv[1:], values)) is not None:
         print(text)
@@ -154,15 +149,11 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
 
 
 def _requested_text(arguments: list[str], values: flags.FlagValues) -> str | None:
-    """Returns the text of --help, --version or --completion, or None without any of them."""
+    """Returns the text of --help or --version, or None without either."""
     if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(arguments):
-        _show_registered_names(values)
         return _help_text(values)
     if "--version" in arguments:
         return _versions()
-    for argument in arguments:
-        if argument.startswith("--completion="):
-            return _completion(argument.partition("=")[2])
     return None
 
 
@@ -177,7 +168,6 @@ def _help_text(values: flags.FlagValues) -> str:
             (program or "Trains a Wasserstein GAN with gradient penalty.").strip(),
             "",
             "--flagfile=FILE reads flags from a file, and --version shows the versions.",
-            f'eval "$({_program()} --completion=bash)" (or zsh) lets the shell complete flags.',
             *(values.module_help(section) for section in sections),
         ]
     )
@@ -197,9 +187,8 @@ def reference() -> str:
         "",
         "`--flagfile=FILE` reads flags from a file, one in each line; a name such as",
         "`configs/mnist.flags` is found in any folder. Of a flag that is given twice, the last one",
-        "counts, so your own flags belong after `--flagfile`. `--version` prints the versions,",
-        "`--completion=bash` or `zsh` a script that completes flags, and `--verbosity=1` shows",
-        "tracebacks of your code.",
+        "counts, so your own flags belong after `--flagfile`. `--version` prints the versions, and",
+        "`--verbosity=1` shows tracebacks of your code.",
     ]
     # The settings of one run, such as --mode, are declared last, but needed first.
     *topics, last = dict.fromkeys(map(_topic, _FIELDS))
@@ -231,63 +220,6 @@ def _versions() -> str:
             found.append(f"{name} {importlib.metadata.version(name)}")
     python = ".".join(map(str, sys.version_info[:3]))
     return f"wgan-gp {wgan_gp.__version__} ({', '.join([f'Python {python}', *found])})"
-
-
-# In bash, "--mode=sample" is three words; in zsh, with bashcompinit, it is one.
-_SCRIPT = """\
-_wgan_gp() {
-  local word="${COMP_WORDS[COMP_CWORD]}" flag="" start=""
-  if [[ "$word" == --*=* ]]; then
-    flag="${word%%=*}" start="${word%%=*}=" word="${word#*=}"
-  elif [[ "$word" == "=" ]]; then
-    flag="${COMP_WORDS[COMP_CWORD-1]}" word=""
-  elif [[ "${COMP_WORDS[COMP_CWORD-1]}" == "=" ]]; then
-    flag="${COMP_WORDS[COMP_CWORD-2]}"
-  fi
-  local values=""
-  case "$flag" in
-%(values)s
-  esac
-  COMPREPLY=()
-  if [[ -n "$values" ]]; then
-    COMPREPLY=($(compgen -P "$start" -W "$values" -- "$word"))
-  elif [[ -n "$flag" ]]; then
-    COMPREPLY=($(compgen -P "$start" -f -- "$word"))
-  else
-    COMPREPLY=($(compgen -S "=" -W "%(flags)s" -- "$word"))
-    type compopt > /dev/null 2>&1 && compopt -o nospace
-  fi
-}
-complete -F _wgan_gp wgan-gp train.py"""
-
-
-def _completion(shell: str) -> str:
-    """Returns a script that completes the flags and their values in a shell.
-
-    Raises:
-      UserError: If the shell is unknown.
-    """
-    if shell not in ("bash", "zsh"):
-        raise UserError(f"--completion={shorten(shell)} is unknown", "use bash or zsh")
-    named = {field.name: tuple(words(field.metadata)) for field in _FIELDS}
-    named |= {name: tuple(entries) for name, entries in _named_values().items()}
-    named["model"] = named["generator_model"] = tuple(wgan_gp.models.MODELS)
-    named |= {field.name: ("true", "false") for field in _FIELDS if value_type(field) is bool}
-    values = "\n".join(
-        f'    --{name}) values="{" ".join(map(str, choices))}" ;;'
-        for name, choices in named.items()
-        if choices
-    )
-    script = _SCRIPT % {"values": values, "flags": " ".join(f"--{name}" for name in named)}
-    before = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-    return before + script
-
-
-def _show_registered_names(values: flags.FlagValues) -> None:
-    """Adds the names that installed packages register to the help of their flags."""
-    for name in GROUPS:
-        if names := registered_names(name):
-            values[name].help += f" Of installed packages: {', '.join(names)}."
 
 
 def _see_help() -> str:

@@ -18,7 +18,6 @@ import dataclasses
 import os
 import sys
 import tempfile
-import types
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -61,12 +60,12 @@ class UsualStep:
     Attributes:
       gan: The Keras model.
       optimization: The batch sizes over all replicas.
-      objective: The names of the terms.
+      critic_term_names, generator_term_names: The names of the terms.
     """
 
     gan: keras_fit.WGANGP
     optimization: OptimizationSettings
-    objective = types.SimpleNamespace(critic_term_names=("loss",), generator_term_names=("loss",))
+    critic_term_names = generator_term_names = ("loss",)
     generator_needs_real = False
 
     @property

@@ -28,7 +28,6 @@ class Design:
         pairs of the first one and their number; see one_hot.
       masked: Pairs of a feature that is 0 unless another one is 1, and that other one.
       label_features: For each label of a typed table, the feature that is 1 for it.
-      pack: Number of examples that the critic scores together, as in PacGAN; see packing.
       classes: Number of classes; 0 for networks without labels.
       condition_size: Length K of the conditions `[B, K]` float32 in the place of labels; 0 for
         networks without conditions. Excludes `classes`.
@@ -59,7 +58,6 @@ class Design:
     one_hot: tuple[tuple[int, int], ...] = ()
     masked: tuple[tuple[int, int], ...] = ()
     label_features: tuple[int, ...] = ()
-    pack: int = 1
     classes: int = 0
     condition_size: int = 0
     conditioning: str = "none"

@@ -9,7 +9,7 @@ import math
 
 import tensorflow as tf
 
-from . import heads, normalization, one_hot, packing
+from . import heads, normalization, one_hot
 from .activations import critic_activation, generator_activation
 from .convolutions import Dense
 from .design import Design
@@ -59,7 +59,7 @@ def critic(design: Design) -> tf.keras.Model:
     examples = tf.keras.Input(design.example_shape, name="examples")
     x = tf.keras.layers.Flatten(dtype=design.precision, name="flatten")(examples)
     labels = heads.critic_labels(design)
-    x = packing.packed(design, heads.concatenated(design, x, labels))
+    x = heads.concatenated(design, x, labels)
     normalize = normalization.critic_normalizer(design)
     for index in range(1, design.model_depth + 1):
         if index == design.model_depth:
@@ -70,7 +70,6 @@ def critic(design: Design) -> tf.keras.Model:
         x = critic_activation(
             design.activation, name=f"activation_{index}", dtype=design.precision
         )(x)
-    x = packing.unpacked(design, x, examples)
     return heads.critic(design, [examples, *labels], x)
 
 

@@ -47,7 +47,6 @@ class Model:
       pooling_size: Shorter side, in pixels, of the images for which the critic ends in global
         pooling; None if it never does.
       starts_linear: Whether the critic is linear before its first update.
-      has_packs: Whether the critic scores packs of Design.pack examples.
     """
 
     module: Any
@@ -61,7 +60,6 @@ class Model:
     has_attention: bool = False
     pooling_size: int | None = None
     starts_linear: bool = False
-    has_packs: bool = False
 
     @property
     def of_user(self) -> bool:
@@ -137,7 +135,6 @@ class Registry(Mapping[str, Model]):
         critic_pooling: str = "mean",
         attention: int = 0,
         minibatch_stddev: int = 0,
-        pack: int = 1,
         classes: int = 0,
         condition_size: int = 0,
         **others: Any,
@@ -151,7 +148,7 @@ class Registry(Mapping[str, Model]):
           resizable: Whether images can be resized by --image_size, for messages.
           generator_model, model_width, generator_width: See `build`.
           conditioning, generator_normalization, critic_normalization: See Design.
-          critic_pooling, attention, minibatch_stddev, pack: See Design.
+          critic_pooling, attention, minibatch_stddev: See Design.
           classes, condition_size: See Design; 0 if not yet known.
           others: Other attributes of Design, whose values all networks support. None stands for a
             default.
@@ -189,8 +186,6 @@ class Registry(Mapping[str, Model]):
                 f"--minibatch_stddev={minibatch_stddev} is not a group of examples",
                 "give at least 2, or 0 for no groups",
             )
-        if pack > 1:
-            _check_packs(model, critic, pack, conditioning, minibatch_stddev)
         _check_conditions(conditioning, classes, condition_size)
         if generator_normalization == "film" and not generator.of_user:
             _check_modulation(generator_model or model, generator, conditioning)
@@ -401,22 +396,6 @@ def _check_modulation(name: str, generator: Model, conditioning: str) -> None:
         )
 
 
-def _check_packs(
-    name: str, critic: Model, pack: int, conditioning: str, minibatch_stddev: int
-) -> None:
-    """Raises DesignError if a critic cannot score packs of examples."""
-    if not (critic.has_packs or critic.of_user):
-        raise DesignError(
-            f"--pack={pack} does not apply to --model={name}", "omit it, or use --model=mlp"
-        )
-    if minibatch_stddev or conditioning not in ("none", "concatenation"):
-        raise DesignError(
-            f"--pack={pack} does not combine with --minibatch_stddev, or with a conditioning other "
-            "than concatenation",
-            "omit one of them",
-        )
-
-
 def _check_conditions(conditioning: str, classes: int, condition_size: int) -> None:
     """Raises DesignError if a conditioning does not fit the labels or conditions of the data."""
     if condition_size and classes:
@@ -457,7 +436,6 @@ MODELS = Registry(
             width=256,
             depth=3,
             labels_in_normalization=False,
-            has_packs=True,
             # Instance normalization requires feature maps.
             critic_normalizations=("none", "layer", "group", "spectral"),
         ),

@@ -3,286 +3,198 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
-from .app.build import make_objective, make_step, with_consistency
-from .app.fit.fit_networks import adapt, check_fit_critic, first_inputs
-from .app.fit.keras_arguments import both_optimizers, refuse
-from .app.fit.keras_model import CheckedModel
-from .app.library import bundled_library
+from .app.library import bundled
 from .app.resolve import check_keras
-from .config import Config
-from .data.feed.fit_batches import predicted_inputs, static_batch
-from .data.scaling.conditions import Conditions
-from .data.spec import DataSpec
 from .errors import UserError
-from .training.objective import Objective, tags_of
-from .training.probe import diagnose_critic
-from .training.regularization import TERM
-from .training.state import TrainState, make_optimizers
-from .training.step import ReplicaStep
+from .runtime.randomness import RngStream, normal, uniform
+from .training.networks import bind_labels, check_layer_losses, length
+from .training.objective import Terms, generator_needs_real, tags_of
+from .training.step import REGULARIZATION, add_regularization
 
-# Settings that fit does not have, and whether a value uses them.
-_NOT_IN_FIT: dict[str, Any] = {
-    "generator_ema_decay": bool,
-    "generator_ema_half_life": bool,
-    "augment": lambda value: value == "ada",
-    "pack": lambda value: value > 1,
-    "random_flips": bool,
-    "precision": lambda value: value != "float32",
-}
+_NETWORKS = ("generator", "critic")
+_losses = bundled("losses")
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
-class WGANGP(CheckedModel):
-    """A generator and a critic, trained by `fit` with the steps of train.py.
+class WGANGP(tf.keras.Model):
+    """A generator and a critic, trained by `fit`.
 
-    One train step is one iteration: `n_critic` critic updates, each on `batch_size` new examples,
-    and one generator update. `fit` therefore forms batches of n_critic * batch_size examples and
-    drops an incomplete one. With the same initial weights and the same examples, the losses are
-    those of train.py. On several replicas, they are those of one.
+    A batch of `fit` holds the real examples of one iteration: n_critic times those of a critic
+    step. Critic step k takes its examples k, k + n_critic, ...; a rest is not used.
 
-    `predict` and calling the model return samples for latents `[B, latent_size]`, or for a list of
-    latents and labels `[B]` or conditions `[B, K]`.
+    `predict` and calls return samples for latents `[B, latent_size]`. With labels or conditions,
+    `fit(x, y)`, the generator takes a list of latents and labels, and the critic one of examples
+    and labels; a critic that the objective trains to classify takes examples alone.
 
     Args:
-      generator: A Keras model that maps latents to examples; see docs/user_code.md.
-      critic: A Keras model that maps examples to scores, see `losses.score`.
-      config: The settings of the training: `batch_size`, `generator_batch_size` and `n_critic`,
-        `latent_size`, `seed`, the learning rates and the losses. `train_steps` is the number of
-        iterations of the linear schedule; "constant" is usual for `fit`.
-      classes: The number of classes. If it is not 0, `fit` needs labels, the generator takes them,
-        and so does the critic with `conditioning="projection"` or "concatenation".
-      conditions: The conditions of the training data, `[M, K]` or `[M]`, in place of classes. They
-        are standardized for the networks, and the generator step draws from them. `fit`, `predict`
-        and calls then need conditions in the same units in place of labels.
-      objective: An object with the interface of `training.objective.Objective` in place of the
-        losses of `config`. It is not saved, and loading the model warns of this.
+      generator, critic: Keras models with their weights: latents to examples `[B, ...]`, examples
+        to scores; see `losses.score`.
+      latent_size: The length of a latent vector, drawn from N(0, I).
+      objective: The losses, with the interface of `losses.GanObjective`, which is the default.
+      n_critic, seed: The number of critic steps in an iteration, and the seed of the noise.
 
     Raises:
-      UserError: If the settings contradict each other.
+      UserError: If a network has no weights yet, or Keras does not compute with TensorFlow.
     """
 
     def __init__(
         self,
         generator: tf.keras.Model,
         critic: tf.keras.Model,
-        config: Config,
+        latent_size: int,
         *,
-        classes: int = 0,
-        conditions: Any = None,
-        objective: Objective | None = None,
+        objective: Any = None,
+        n_critic: int = 5,
+        seed: int = 0,
         **kwargs: Any,
     ):
         check_keras()
+        if (backend := tf.keras.backend.backend()) != "tensorflow":
+            raise UserError(f"KERAS_BACKEND={backend} cannot train a WGANGP", "use tensorflow")
         super().__init__(**kwargs)
-        self.autocast = False  # Keras would round conditions to float32
-        for name, is_used in _NOT_IN_FIT.items():
-            if is_used(value := getattr(config, name)):
-                raise UserError(f"{name}={value} is not supported in fit", "use wgan_gp.train")
-        if config.objective is not None and objective is None:
-            raise UserError(
-                f"objective={config.objective} of the Config is not loaded in fit",
-                "pass the object as objective= of WGANGP, or use wgan_gp.train",
-            )
-        has_labels = classes > 0 or conditions is not None
-        if config.conditioning != "none" and not has_labels:
-            raise UserError(
-                f"conditioning={config.conditioning} of the Config needs labels or conditions",
-                "pass classes= or conditions= to WGANGP",
-            )
-        if has_labels and config.conditioning == "none" and objective is None:
-            logging.warning(
-                "only the generator gets the labels or conditions, so its samples need not fit "
-                "them — set the conditioning of the Config, such as projection"
-            )
-        self.generator = generator
-        self.critic = critic
-        self.config = config
-        self.classes = classes
-        self.conditions = None if conditions is None else Conditions.given(conditions, classes)
-        self._library = dataclasses.replace(bundled_library(), objective=objective)
-        objective = with_consistency(make_objective(config, self._library), config)
-        self._tags = tags_of(objective)
-        # Keras permits new metrics in a constructor only.
-        all_tags = [*self._tags, *(f"{name}/{TERM}" for name in ("critic", "generator"))]
-        mean = tf.keras.metrics.Mean
-        self._means = {tag: mean(name=tag.replace("/", "_")) for tag in all_tags}
-        self._example_shape: tuple[int, ...] | None = None
-        # It determines the noise and the schedules, and is saved with the weights.
+        self.generator, self.critic = generator, critic
+        if not (generator.built and critic.built):
+            raise UserError("a network has no weights yet", "call it once, on a batch")
+        self.latent_size, self.n_critic, self.seed = latent_size, n_critic, seed
+        self.objective = _losses.GanObjective() if objective is None else objective
+        tags = [*tags_of(self.objective), *(f"{name}/{REGULARIZATION}" for name in _NETWORKS)]
+        self._means = {tag: tf.keras.metrics.Mean(name=tag.replace("/", "_")) for tag in tags}
         self._iteration = self.add_weight(
-            name="iteration",
-            shape=(),
-            dtype="int64",
-            initializer="zeros",
-            trainable=False,
-            aggregation="only_first_replica",
+            (), "zeros", "int64", False, aggregation="only_first_replica"
         )
-        self._replica_step: ReplicaStep | None = None
-        self._judging_step: ReplicaStep | None = None
+        self.built = True  # so that Keras does not call it on examples
 
     def compile(
-        self,
-        generator_optimizer: tf.keras.optimizers.Optimizer | None = None,
-        critic_optimizer: tf.keras.optimizers.Optimizer | None = None,
-        *,
-        jit_compile: bool = False,
-        **kwargs: Any,
+        self, generator_optimizer: Any = None, critic_optimizer: Any = None, **kwargs: Any
     ) -> None:
-        """Sets the optimizers. After a `fit`, the next one trains with the new ones.
-
-        Args:
-          generator_optimizer, critic_optimizer: Optimizers or their names. Default: those of
-            `config`, whose schedules continue at the iterations that are done.
-          jit_compile: Whether XLA compiles the steps. Never True on a TPU, which compiles its
-            programs itself. Keras's own default, "auto", is False here.
-          kwargs: Other arguments of `keras.Model.compile`; docs/keras.md lists them.
-
-        Raises:
-          UserError: If an argument is not supported, or `jit_compile` is set for a TPU or several
-            replicas.
-        """
-        kwargs = refuse("compile", kwargs)
-        strategy = self.distribute_strategy
-        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        jit_compile = jit_compile is True
-        if jit_compile and (strategy.num_replicas_in_sync > 1 or on_tpu):
-            raise UserError("jit_compile=True cannot compile for a TPU or for replicas", "omit it")
-        self.config.check_replicas(strategy.num_replicas_in_sync)
-        given = (generator_optimizer, critic_optimizer)
-        defaults: tuple[Any, Any] = (None, None)
-        with strategy.scope():
-            if generator_optimizer is None or critic_optimizer is None:
-                defaults = make_optimizers(self.config, self._iteration)
-            optimizers = both_optimizers(given, defaults)
-        super().compile(optimizer=None, jit_compile=jit_compile, **kwargs)
-        self.generator_optimizer, self.critic_optimizer = optimizers
-        self._replica_step = None
+        """Sets the optimizers: objects or names, or the paper's; kwargs are those of Keras."""
+        if others := set(kwargs) - {"run_eagerly", "steps_per_execution", "jit_compile"}:
+            raise UserError(f"compile has no argument {min(others)}", "see objective of WGANGP")
+        super().compile(optimizer=None, **kwargs)
+        with self.distribute_strategy.scope():
+            for name, given in zip(_NETWORKS, (generator_optimizer, critic_optimizer), strict=True):
+                default = tf.keras.optimizers.Adam(1e-4, beta_1=0.0, beta_2=0.9)
+                optimizer = tf.keras.optimizers.get(default if given is None else given)
+                optimizer.build(getattr(self, name).trainable_variables)
+                setattr(self, f"{name}_optimizer", optimizer)
 
     @property
     def iterations(self) -> int:
-        """The number of iterations done, which is saved with the weights."""
-        # Keras's own conversion fails for the variables of several replicas.
+        """The number of iterations done, which determines the noise and is saved."""
         return int(tf.convert_to_tensor(self._iteration))
-
-    def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Returns samples; see `keras.Model.predict`, which would round conditions to float32."""
-        return super().predict(*predicted_inputs(x, batch_size, self.conditions), **kwargs)
-
-    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Performs one iteration on this replica's part of n_critic * batch_size examples."""
-        step, n_critic = self._step, self.config.n_critic
-        examples, labels = self._static(data, n_critic)
-        iteration = tf.convert_to_tensor(self._iteration)
-        shares: dict[str, list[tf.Tensor]] = {}
-        count = examples.shape[0] // n_critic
-        for k in range(n_critic):
-            rows = slice(k * count, (k + 1) * count)
-            terms = step.critic_step(examples[rows], labels[rows], iteration * n_critic + k)
-            for name, value in terms.items():
-                shares.setdefault(f"critic/{name}", []).append(value)
-        terms = step.generator_step(iteration, batch=(examples[rows], labels[rows]))
-        shares.update({f"generator/{name}": [value] for name, value in terms.items()})
-        # The variable inside is incremented without a broadcast.
-        self._iteration.value.assign_add(1)
-        return self._report({name: tf.add_n(each) / len(each) for name, each in shares.items()})
-
-    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Computes the critic's terms on this replica's part of a batch, without training."""
-        assert self._judging_step is not None, "prepare creates it"
-        terms, _ = diagnose_critic(self._judging_step, *self._static(data, 1))
-        mean, size = self._library.losses.global_mean, self.config.batch_size
-        return self._report({f"critic/{name}": mean(each, size) for name, each in terms.items()})
-
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        if self.conditions is not None:
-            latents, values = inputs
-            inputs = [latents, self.conditions.standardize_tensor(values)]
-        return self.generator(inputs, training=training)
 
     @property
     def metrics(self) -> list[tf.keras.metrics.Metric]:
-        """The means over an epoch, which Keras resets."""
-        return [self._means[tag] for tag in self._tags]
+        return list(self._means.values())
+
+    def fit(self, *args: Any, sample_weight: Any = None, **kwargs: Any) -> Any:
+        if sample_weight is not None:  # Keras would ignore it without y
+            raise UserError("fit has no argument sample_weight", "omit it")
+        return super().fit(*args, **kwargs)
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        return self.generator(inputs, training=training)
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Performs one iteration on this replica's part of a batch."""
+        batches, size = _split(data, self.n_critic)
+        totals: dict[str, tf.Tensor] = {}
+        with tf.control_dependencies([size]):  # Keras calls once more at the end of the data
+            done = tf.convert_to_tensor(self._iteration)
+            for k, batch in enumerate(batches):
+                shares = self._minimize("critic", batch, done * self.n_critic + k, size)
+                self.objective.constrain(self.critic.trainable_variables)
+                for tag, share in shares.items():
+                    totals[tag] = totals.get(tag, 0.0) + share / self.n_critic
+            totals |= self._minimize("generator", batch, done, size)
+            self._iteration.value.assign_add(1)  # of the variable inside, without a broadcast
+            check_layer_losses(self._flatten_layers(include_self=False), "fit")
+            return self._report(totals, size)
+
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Computes the critic's terms on this replica's part of a batch, without training."""
+        (batch,), size = _split(data, 1)
+        return self._report(self._shares("critic", batch, tf.constant(0, tf.int64), size), size)
 
     def get_config(self) -> dict[str, Any]:
-        serialize = tf.keras.utils.serialize_keras_object
-        return {
-            "name": self.name,
-            "generator": serialize(self.generator),
-            "critic": serialize(self.critic),
-            # The objective is not saved, and a configuration that names one would need it.
-            "config": dataclasses.replace(
-                self.config, objective=None, objective_sha256=None
-            ).to_dict(),
-            "classes": self.classes,
-            "conditions": None if self.conditions is None else self.conditions.to_dict(),
-            "has_objective": self._library.objective is not None,
-        }
+        if type(self.objective) is not _losses.GanObjective:
+            raise UserError("an objective of your own is not saved", "call save_weights")
+        write = tf.keras.utils.serialize_keras_object
+        config = {name: write(getattr(self, name)) for name in _NETWORKS}
+        config |= {key: getattr(self, key) for key in ("name", "latent_size", "n_critic", "seed")}
+        return config | {"objective": dataclasses.asdict(self.objective)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> WGANGP:
-        with tf.keras.utils.custom_object_scope(custom_objects or {}):
-            networks = {
-                name: tf.keras.utils.deserialize_keras_object(config[name])
-                for name in ("generator", "critic")
-            }
-        if config.get("has_objective"):
-            logging.warning(
-                "the model was trained with an objective of its own, which is not saved — to "
-                "continue with it, load the weights into a WGANGP with the same objective="
-            )
-        same: Any = {name: config.get(name) for name in ("classes", "conditions", "name")}
-        return cls(**networks, config=Config.from_dict(config["config"]), **same)
+        read = tf.keras.utils.deserialize_keras_object
+        networks = {name: read(config[name], custom_objects) for name in _NETWORKS}
+        objective = {"objective": _losses.GanObjective(**config["objective"])}
+        return cls(**config | networks | objective)
 
-    def get_compile_config(self) -> None:
-        """Returns None: a loaded model is compiled again, and keeps its optimizers' weights."""
+    def get_compile_config(self) -> dict[str, Any]:
+        names = [f"{name}_optimizer" for name in _NETWORKS if self.compiled]
+        return {name: tf.keras.utils.serialize_keras_object(getattr(self, name)) for name in names}
 
-    @property
-    def _step(self) -> ReplicaStep:
-        assert self._replica_step is not None, "fit prepares it"
-        return self._replica_step
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile(**tf.keras.utils.deserialize_keras_object(config))
 
-    def _static(self, data: Any, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns this replica's examples and labels, of `parts` batches."""
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        return static_batch(data, parts * self.config.batch_size // replicas, self.conditions)
+    def _minimize(self, name: str, batch: tuple, step: tf.Tensor, size: tf.Tensor) -> Terms:
+        if not (weights := getattr(self, name).trainable_variables):
+            raise UserError(f"the {name} has no weights to train", "set its trainable to True")
+        with tf.GradientTape() as tape:
+            shares = self._shares(name, batch, step, size)
+        gradients = tape.gradient(shares[f"{name}/loss"], weights)
+        getattr(self, f"{name}_optimizer").apply_gradients(zip(gradients, weights, strict=True))
+        return shares
 
-    def _report(self, shares: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _shares(self, name: str, batch: tuple, step: tf.Tensor, size: tf.Tensor) -> Terms:
+        """Returns this replica's shares of the means of a network's terms, by tag."""
+        (real, labels), objective, count = batch, self.objective, length(batch[0])
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group * count
+        drawn = {"seed": self.seed, "step": step, "first": tf.cast(first, tf.int64), "count": count}
+        stream = RngStream[f"{name.upper()}_LATENTS"]
+        latents = normal(stream=stream, size=self.latent_size, **drawn)
+        fake = bind_labels(self.generator, labels, training=True)(latents)
+        real, inputs = tf.cast(real, fake.dtype), {"labels": labels}
+        critic_labels = None if getattr(objective, "critic_class_weight", 0.0) else labels
+        critic = bind_labels(self.critic, critic_labels, training=True)
+        if name == "critic":
+            noise = normal(stream=RngStream.PERTURBATION, size=math.prod(fake.shape[1:]), **drawn)
+            inputs |= {"noise": tf.reshape(noise, tf.shape(fake)), "step": step}
+            inputs["alpha"] = uniform(stream=RngStream.INTERPOLATION, size=1, **drawn)[:, 0]
+            terms = objective.critic_terms(critic, real, fake, **inputs)
+        else:
+            inputs |= {"real": real} if generator_needs_real(objective) else {}
+            terms = objective.generator_terms(critic, fake, **inputs)
+        shares = {key: _losses.global_mean(term, size) for key, term in terms.items()}
+        shares = add_regularization(shares, getattr(self, name), _losses.regularization_share)
+        return {f"{name}/{key}": share for key, share in shares.items()}
+
+    def _report(self, shares: dict[str, tf.Tensor], size: tf.Tensor) -> dict[str, tf.Tensor]:
         """Updates the means with the sums of the shares over all replicas."""
-        context = tf.distribute.get_replica_context()
-        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, shares)
-        for name, value in totals.items():
-            self._means[name].update_state(value)
-        return {name: self._means[name].result() for name in totals}
+        for tag, value in tf.distribute.get_replica_context().all_reduce("SUM", shares).items():
+            self._means[tag].update_state(value, sample_weight=size)
+        return {tag: self._means[tag].result() for tag in shares}
 
-    def data_spec(self) -> DataSpec:
-        """Returns what the networks require of the data; samples show the shape of an example."""
-        if self._example_shape is None:
-            inputs = first_inputs(self.config, DataSpec((), self.classes, True, self.conditions))
-            with self.distribute_strategy.scope():
-                self._example_shape = tuple(self(inputs).shape[1:])
-        return DataSpec(self._example_shape, self.classes, True, self.conditions)
 
-    def prepare(self) -> None:
-        """Creates the optimizers' variables, the metrics and the step, and checks the critic."""
-        if self._replica_step is not None:
-            return
-        config, spec, library = self.config, self.data_spec(), self._library
-        config.check_example_shape(spec.example_shape)
-        optimizers = {"generator": self.generator_optimizer, "critic": self.critic_optimizer}
-        with self.distribute_strategy.scope():
-            networks = adapt(self.generator, self.critic, config, spec)
-            for name, optimizer in optimizers.items():
-                if not optimizer.built:
-                    optimizer.build(networks[name].trainable_variables)
-            counters = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-            state = TrainState(*networks.values(), *optimizers.values(), *counters)
-            step = make_step(config, state, spec, library)
-            self._judging_step = make_step(config, state, spec, library, every_step=True)
-        self._tags = tags_of(step.objective)
-        check_fit_critic(networks["critic"], config, spec, library.losses)
-        self._replica_step = step
+def _split(data: Any, parts: int) -> tuple[list[tuple[tf.Tensor, Any]], tf.Tensor]:
+    """Returns the examples and labels of each part of a batch, and a part's size over replicas."""
+    examples, labels, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
+    if weights is not None:
+        raise UserError("fit has no weights of examples or classes", "omit them")
+    if not (dtype := examples.dtype).is_floating:
+        raise UserError(f"x is {dtype.name}, which fit does not scale", "pass floats in [-1, 1]")
+    count = length(examples) // parts
+
+    def split(each: tf.Tensor) -> list[tf.Tensor]:
+        each = tf.reshape(each[: count * parts], [count, parts, *each.shape[1:]])
+        return tf.unstack(each, axis=1)
+
+    of_labels = [None] * parts if labels is None else split(labels)
+    size = tf.distribute.get_replica_context().all_reduce("SUM", tf.cast(count, tf.float32))
+    return list(zip(split(examples), of_labels, strict=True)), size

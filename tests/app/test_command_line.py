@@ -17,7 +17,6 @@ import tensorflow as tf
 from absl import flags as absl_flags
 
 import flags
-import losses
 import wgan_gp
 from tests.helpers.forks import Fork, main_program, start_program
 from tests.helpers.runs import (
@@ -331,35 +330,6 @@ def test_the_version_is_that_of_the_package():
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.startswith(f"wgan-gp {wgan_gp.__version__} (Python 3.")
     assert re.search(r"tensorflow[a-z-]* 2\.\d+", done.stdout)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--kee"], {"--keep_best=", "--keep_checkpoints=", "--keep_checkpoint_interval="}),
-        (["--mode", "=", "s"], {"sample", "score", "sweep"}),  # as bash splits
-        (["--penalty", "="], set(losses.PENALTIES)),
-        (["--mode=sa"], {"--mode=sample"}),  # as zsh splits
-        (["--model=r"], {"--model=resnet", "--model=r3gan"}),
-        (["--data_dir", "=", "conf"], {"configs"}),
-        (["--nonsense"], set()),
-    ],
-)
-def test_the_shell_completes_flags_and_their_values(words, expected):
-    script = run_program("--completion=bash").stdout
-    words = ["wgan-gp", *words]
-    quoted = " ".join(f"'{word}'" for word in words)
-    script += f"\nCOMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}\n_wgan_gp\n"
-    script += 'printf "%s\\n" "${COMPREPLY[@]}"\n'
-    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert set(done.stdout.split()) == expected
-
-
-def test_the_script_for_zsh_is_that_for_bash():
-    bash, zsh = (run_program(f"--completion={shell}").stdout for shell in ("bash", "zsh"))
-    assert zsh.endswith(bash) and "bashcompinit" in zsh.partition("\n")[0]
-    done = run_program("--completion=fish")
-    assert done.stderr == "error: --completion=fish is unknown — use bash or zsh\n"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from wgan_gp.app import connection
 from wgan_gp.app.doctor import cloud_checks, doctor, jax_checks
 from wgan_gp.app.doctor import machine_checks as checks
 from wgan_gp.app.doctor.finding import Finding, not_checked, ok, problem
-from wgan_gp.app.user_code import loading
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
@@ -340,12 +339,10 @@ def failing(error, *names):
     return types.SimpleNamespace(**{**given, **dict.fromkeys(names, fail)})
 
 
-def test_data_of_the_user_need_no_path(monkeypatch):
-    monkeypatch.setattr(loading, "registered_names", lambda setting: ["registered"])
+def test_data_of_the_user_need_no_path():
     for dataset, is_problem in (
         ("digits", False),
         ("my.py", False),
-        ("registered", False),
         ("mnist", True),
     ):
         config = Config(dataset=dataset, tpu="x", model_dir="gs://b/run")

@@ -22,11 +22,10 @@ def warnings(capsys, settings, shape=IMAGES):
     ("settings", "reason"),
     [
         ({"augment_policy": "color"}, "with --augment=none"),
-        ({"augment_penalty": "original", "augment": "bcr"}, "with --augment=bcr"),
+        ({"augment_penalty": "original"}, "with --augment=none"),
         ({"ada_target": 0.5}, "with --augment=none"),
         ({"ada_interval": 50, "augment": "diffaugment"}, "with --augment=diffaugment"),
         ({"ada_images": 1000}, "with --augment=none"),
-        ({"consistency_weight": 2.0, "augment": "ada"}, "with --augment=ada"),
         ({"critic_class_weight": 2.0}, "with --conditioning=none"),
         ({"generator_class_weight": 2.0, "conditioning": "projection"}, "with --conditioning=proj"),
         ({"penalty_target": 2.0, "penalty": "r1,r2"}, "with --penalty=r1,r2"),
@@ -62,7 +61,7 @@ def test_only_images_and_volumes_can_be_mirrored(capsys):
     [
         {},
         {"augment": "ada", "augment_policy": "color", "ada_target": 0.5, "ada_interval": 50},
-        {"augment": "bcr", "consistency_weight": 2.0},
+        {"augment": "ada", "ada_images": 1000},
         {"conditioning": "acgan", "critic_class_weight": 2.0},
         {"penalty": "r1,one_sided", "penalty_target": 2.0, "penalty_weight": "1,2"},
         {"penalty": "none", "penalty_weight": 0.0},

@@ -515,31 +515,6 @@ def test_other_data_on_a_resume_is_reported(tmp_path, capsys):
         wgan_gp.train(config(tmp_path, train_steps=10), data=data[:, :1])
 
 
-@pytest.mark.slow
-def test_packages_register_names(tmp_path, monkeypatch, capsys):
-    """The metadata of an installed package is a folder next to its modules."""
-    (tmp_path / "pack_of_nets.py").write_text(NETWORKS + "\nimport pack_of_data\n")
-    (tmp_path / "pack_of_data.py").write_text(DATA)
-    info = tmp_path / "pack-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pack\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[wgan_gp.models]\ntiny = pack_of_nets\n"
-        "[wgan_gp.datasets]\nsquares = pack_of_data:dataset\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = [*FLAGS, "--train_steps=5", f"--model_dir={tmp_path}/run"]
-    assert call_main("--model=tiny", "--dataset=squares", *flags) == 0
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert saved["model"] == "tiny" and saved["model_sha256"] and saved["dataset_sha256"]
-    error = error_of(capsys, "--mode=sample", f"--model_dir={tmp_path}/run")
-    assert "uses code from --model=tiny" in error
-    with pytest.raises(SystemExit):
-        call_main("--help")
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "Of installed packages: tiny." in shown and "Of installed packages: squares." in shown
-
-
 def test_references_are_distinguished_from_names_of_datasets():
     for value in ("own.py", "a/b.py", "own.py:Name", "package.module", "package.module:Name"):
         assert loading.is_reference(value)

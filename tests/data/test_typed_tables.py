@@ -646,9 +646,9 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(path, tmp_path_factory):
-    """Returns the directory of a conditional run with packs."""
+    """Returns the directory of a conditional run."""
     folder = tmp_path_factory.mktemp("trained")
-    conditional = {"conditioning": "concatenation", "pack": 4, "label_column": "job"}
+    conditional = {"conditioning": "concatenation", "label_column": "job"}
     train_tiny(folder, **SETTINGS, **conditional, data_dir=path, train_steps=5)
     return folder
 
@@ -801,11 +801,6 @@ def test_as_many_rows_are_drawn_as_frequent_conditions_need(trained, monkeypatch
     flags = ["--sample_conditions=age>0,age<55", "--num_samples=40", f"--output={tmp_path}/a.csv"]
     assert call_main("--mode=sample", f"--model_dir={trained}", *flags) == 0
     assert len(pd.read_csv(tmp_path / "a.csv")) == 40
-
-
-def test_rows_are_not_scored_in_packs(trained, path, capsys):
-    assert call_main("--mode=score", f"--model_dir={trained}", f"--score_data={path}") == 2
-    assert "scores 4 examples together" in capsys.readouterr().err
 
 
 def test_pictures_of_a_conditional_run_show_the_data_as_it_is(path, tmp_path, monkeypatch):
@@ -1114,8 +1109,7 @@ def test_a_dataframe_in_gives_a_dataframe_out(tmp_path):
         (["--column_types=missing.json"], "--column_types=missing.json cannot be read"),
         (["--condition_columns=age"], "--condition_columns=age does not apply to a table with"),
         (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains points"),
-        (["--pack=3"], "--pack=3 does not divide the 16 examples that each replica has"),
-        (["--pack=4", "--minibatch_stddev=4"], "--pack=4 does not combine with --minibatch_std"),
+        (["--minibatch_stddev=3"], "--minibatch_stddev=3 does not divide the 16 examples that"),
         (["--drop_columns=nothing"], "has no column 'nothing'"),
         (
             ["--keep_best=fid", "--evaluate_interval=1"],
@@ -1195,7 +1189,7 @@ def test_an_edited_column_is_refused(change):
 
 @pytest.mark.slow
 def test_replicas_and_resumes_train_the_same_weights(path, tmp_path):
-    choices = {**SETTINGS, "data_dir": path, "conditioning": "concatenation", "pack": 4}
+    choices = {**SETTINGS, "data_dir": path, "conditioning": "concatenation"}
     choices |= {"activation": "tanh", "train_steps": 6, "batch_size": 32, "steps_per_loop": 2}
     runs = {"one": {}, "several": {"cpu_replicas": 4}, "cut": {"stop_step": 2}}
     for name, more in runs.items():

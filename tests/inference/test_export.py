@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import models
-from tests.helpers.runs import LIBRARY, TINY, call_main, train_tiny
+from tests.helpers.runs import LIBRARY, TINY, call_main
 from wgan_gp.app import saved_run
 from wgan_gp.config import Config
 from wgan_gp.data.scaling.conditions import Conditions
@@ -585,12 +585,3 @@ def test_samples_without_bounds_are_not_clipped_to_pictures(tmp_path):
     sample_files.check(settings, DataSpec((8, 8, 1), 0), directory)
     with pytest.raises(UserError, match="the samples of this run have no bounds"):
         sample_files.check(settings, DataSpec((8, 8, 1), 0, bounded=False), directory)
-
-
-@pytest.mark.slow
-def test_a_critic_of_packs_has_no_signature(tmp_path):
-    train_tiny(tmp_path / "run", train_steps=1, pack=4)
-    flags = [f"--model_dir={tmp_path}/run", f"--output={tmp_path}/out"]
-    assert call_main("--mode=export", *flags) == 0
-    signatures = tf.saved_model.load(f"{tmp_path}/out/saved_model").signatures
-    assert {"latents", "seed"} <= set(signatures) and "critic" not in signatures

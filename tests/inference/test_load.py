@@ -1,6 +1,5 @@
 """wgan_gp.load: the generator of an exported folder, which may come from another person."""
 
-import importlib.metadata
 import io
 import json
 import os
@@ -9,7 +8,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import types
 import zipfile
 
 import numpy as np
@@ -163,16 +161,6 @@ def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, 
         ),
     ):
         found = wgan_gp.load(str(folder), model=model)
-        np.testing.assert_array_equal(found.sample(23), expected)
-    entry = types.SimpleNamespace(load=lambda: types.SimpleNamespace(**namespace), module="mine")
-    registered = {("wgan_gp.models", "unet"): [entry]}
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            importlib.metadata,
-            "entry_points",
-            lambda *, group, name: registered.get((group, name), []),
-        )
-        found = wgan_gp.load(str(folder), model="unet")
         np.testing.assert_array_equal(found.sample(23), expected)
     with pytest.raises(UserError, match="names an object, but the functions generator of a file"):
         wgan_gp.load(str(folder), model=f"{name}:Small")

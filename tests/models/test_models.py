@@ -376,7 +376,6 @@ def test_build_and_check_accept_all_settings():
         "critic_pooling": "mean",
         "attention": 0,
         "minibatch_stddev": 2,
-        "pack": 1,
         "batch_norm_momentum": 0.9,
         "sampling_statistics": "batch",
         "precision": "float32",
@@ -444,14 +443,14 @@ def test_a_size_of_zero_is_not_the_default(name):
         models.build("mlp", (2,), **sizes)
 
 
-@pytest.mark.parametrize("choices", [{"condition_size": 2}, {"pack": 2}, {"classes": 3}])
+@pytest.mark.parametrize(
+    "choices", [{"condition_size": 2}, {"minibatch_stddev": 2}, {"classes": 3}]
+)
 @pytest.mark.parametrize("model", ["mlp", "r3gan"])
 def test_the_policy_of_the_caller_rounds_nothing(model, choices):
     """Design.precision says the precision, not the global policy of another project."""
-    if model == "r3gan" and "pack" in choices:
-        choices = {"minibatch_stddev": 2}
     shape = (5,) if model == "mlp" else (32, 32, 1)
-    conditioning = {} if "pack" in choices or "minibatch_stddev" in choices else "concatenation"
+    conditioning = {} if "minibatch_stddev" in choices else "concatenation"
     settings = {**choices, **({"conditioning": conditioning} if conditioning else {})}
     built = []
     for policy in ("float32", "mixed_bfloat16"):

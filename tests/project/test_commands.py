@@ -21,7 +21,7 @@ COMMAND = re.compile(
     r'make (?P<target>train|doctor) ARGS="(?P<of_make>[^"]*)"'
     r"|(?:python train\.py|\bwgan-gp) (?P<own>--[^`#|\n]*)"
 )
-ENDS_AT_ONCE = ("--help", "--version", "--completion")
+ENDS_AT_ONCE = ("--help", "--version")
 
 
 def commands(path):

@@ -462,8 +462,8 @@ def test_transformed_digits_look_augmented_and_real_ones_do_not():
 def test_the_comparison_on_few_images(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(few_images, "SAMPLES", 200)
-    few_images.main(["--seeds=1", "--steps=20", "--augment=none,bcr", "--folder=runs"])
+    few_images.main(["--seeds=1", "--steps=20", "--augment=none,diffaugment", "--folder=runs"])
     out = capsys.readouterr().out
     rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
-    assert {"augment", "the 100 digits", "transformed digits", "bcr"} < set(rows)
+    assert {"augment", "the 100 digits", "transformed digits", "diffaugment"} < set(rows)
     assert rows["none"][2] == "1.000"  # the ratio to itself, with no deviation of one seed

@@ -48,7 +48,7 @@ def norm(gradients, minus=None):
         ("critic", R3GAN),
         ("generator", {"augment": "diffaugment"}),
         ("critic", {**PROJECTION, "penalty_interval": 2}),
-        ("critic", {"augment": "bcr", "minibatch_stddev": 4}),
+        ("critic", {"augment": "diffaugment", "minibatch_stddev": 4}),
     ],
     ids=str,
 )

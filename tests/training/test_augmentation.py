@@ -1,4 +1,4 @@
-"""Augmentation: the transformations, what the critic sees, ada's probability, bcr's term."""
+"""Augmentation: the transformations, what the critic sees, ada's probability."""
 
 import dataclasses
 
@@ -20,7 +20,6 @@ from tests.helpers.runs import (
 from wgan_gp.config import Config
 from wgan_gp.data.feed.pipeline import distributed_batches
 from wgan_gp.errors import UserError
-from wgan_gp.keras import WGANGP
 from wgan_gp.runtime.randomness import RngStream, uniform
 from wgan_gp.training import ada
 from wgan_gp.training.augmentation import (
@@ -30,8 +29,7 @@ from wgan_gp.training.augmentation import (
     transform,
 )
 from wgan_gp.training.hooks import LoopResult
-from wgan_gp.training.networks import copy_weights
-from wgan_gp.training.objective import ChangedObjective, draws_of
+from wgan_gp.training.objective import ChangedObjective
 from wgan_gp.training.probe import diagnose_critic
 
 ALL = ("color", "translation", "cutout")
@@ -221,16 +219,6 @@ def shown_to_the_critic(augment):
     return shown
 
 
-def test_consistency_shows_the_original_examples_to_all_other_terms():
-    plain, shown = shown_to_the_critic("none"), shown_to_the_critic("bcr")
-    for ours, theirs in zip(
-        tf.nest.flatten((shown.pairs, shown.generated)),
-        tf.nest.flatten((plain.pairs, plain.generated)),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def test_real_and_fake_examples_are_transformed_with_the_same_parameters():
     plain, shown = shown_to_the_critic("none"), shown_to_the_critic("diffaugment")
 
@@ -292,42 +280,6 @@ def test_the_penalty_can_take_the_gradient_at_the_original_examples():
     np.testing.assert_allclose(found["penalty"], np.mean((slopes - 1) ** 2), rtol=1e-5)
     difference = terms["transformed"]["wasserstein"]
     np.testing.assert_allclose(found["wasserstein"], difference, rtol=1e-5)
-
-
-def patch_critic():
-    """Returns a critic of 16 patches."""
-    tf.keras.utils.set_random_seed(0)
-    layers = tf.keras.layers
-    return tf.keras.Sequential([layers.Input([8, 8, 1]), layers.Conv2D(1, 2, 2)])
-
-
-@pytest.mark.parametrize("kind", ["linear", "patches", "packs"])
-def test_consistency_is_the_squared_change_of_the_scores(kind):
-    config = dataclasses.replace(DIGITS, augment="bcr", consistency_weight=7.0)
-    policy = ("translation",)
-    if kind == "packs":
-        config = dataclasses.replace(config, model="mlp", pack=2)
-        network = make_state(config, strategy_over(1)).critic
-    else:
-        network = linear_critic(3.0) if kind == "linear" else patch_critic()
-    step, (real, labels) = untrained_step(config, critic=network)
-
-    def critic(images):
-        return tf.reduce_mean(tf.reshape(network(images), [8, -1]), axis=1)
-
-    terms = step.critic_step(real, labels, tf.constant(0, tf.int64))
-    plain = dataclasses.replace(step, objective=step.objective.objective)
-    without = plain.critic_step(real, labels, tf.constant(0, tf.int64))
-    shown = Shown()
-    dataclasses.replace(step, objective=shown).critic_step(real, labels, tf.constant(0, tf.int64))
-    values = uniform(0, RngStream.CRITIC_AUGMENTATION, step=0, first=0, count=8, size=DRAWS)
-    parameters = parameters_from(values, (8, 8, 1), policy)
-    expected = sum(
-        np.mean((critic(transform(each, parameters)) - critic(each)) ** 2)
-        for each in shown.pairs[0]  # which are not transformed
-    )
-    assert float(terms["consistency"]) == pytest.approx(expected, rel=1e-4)
-    assert float(terms["loss"] - without["loss"]) == pytest.approx(7.0 * expected, rel=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -477,42 +429,3 @@ def test_a_policy_is_recorded_in_its_usual_order():
     assert Config(augment_policy="cutout,color").augment_policy == "color,cutout"
     assert Config(augment_policy="cutout,color").transformations == ("color", "cutout")
     assert Config(augment="ada").transformations == ALL
-    assert Config(augment="bcr").transformations == ("translation",)
-
-
-def keras_model(augment):
-    config = Config(
-        augment=augment, batch_size=8, n_critic=1, latent_size=4, steps_per_loop=1, train_steps=1
-    )
-    tf.keras.utils.set_random_seed(0)
-    generator = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input([4]),
-            tf.keras.layers.Dense(64),
-            tf.keras.layers.Reshape([8, 8, 1]),
-        ]
-    )
-    model = WGANGP(generator, linear_critic(1.0), config)
-    model.compile()
-    return model
-
-
-@pytest.mark.parametrize("augment", ["diffaugment", "bcr"])
-def test_fit_augments_as_train_does(augment):
-    images = tf.random.stateless_uniform([8, 8, 8, 1], [0, 2], -1.0, 1.0).numpy()
-    model = keras_model(augment)
-    before = keras_model(augment)
-    copy_weights(before.generator, model.generator)
-    history = model.fit(images, shuffle=False, verbose=0).history
-    before.prepare()
-    terms = before._step.critic_step(
-        tf.constant(images), tf.zeros([8], tf.int32), tf.constant(0, tf.int64)
-    )
-    assert draws_of(before._step.objective)  # the first step is augmented
-    for name, value in terms.items():
-        np.testing.assert_allclose(history[f"critic/{name}"][0], value, rtol=1e-4, atol=1e-5)
-
-
-def test_fit_refuses_ada():
-    with pytest.raises(UserError, match="augment=ada is not supported in fit"):
-        keras_model("ada")

@@ -112,7 +112,7 @@ def test_loops_of_several_launches_are_identical_too(tmp_path, monkeypatch):
 def test_a_resumed_device_loop_continues_exactly(tmp_path):
     settings = {**DIGITS, "device_loop": "on", "steps_per_loop": 6}
     settings |= {"checkpoint_interval": 1, "learning_rate_schedule": "constant"}
-    settings |= {"augment": "bcr", "accumulate": 2, "summary_interval": 0}
+    settings |= {"augment": "diffaugment", "accumulate": 2, "summary_interval": 0}
     whole, _ = train_tiny(tmp_path / "whole", train_steps=20, **settings)
     train_tiny(tmp_path / "resumed", train_steps=7, **settings)  # ends in the middle of a loop
     resumed, _ = train_tiny(tmp_path / "resumed", train_steps=20, **settings)

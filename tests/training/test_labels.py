@@ -74,6 +74,7 @@ def make_step(strategy):
         state=create_state(build_networks, lambda: build_networks()[0], CONFIG, strategy),
         objective=LabelErrors(),
         global_mean=losses.global_mean,
+        regularization_share=losses.regularization_share,
         optimization=CONFIG,
         latent_size=LATENTS,
         classes=CLASSES,

@@ -209,7 +209,7 @@ def test_a_run_with_optimizers_of_python(tmp_path, capsys):
         assert call_main(*given, f"--model_dir={tmp_path}/whole") == 2
         assert "--optimizer: python -> adam" in capsys.readouterr().err
     with pytest.raises(UserError, match="objects that are passed to wgan_gp"):
-        make_optimizers(Config(optimizer="python"))  # as in `fit`, which would use Adam
+        make_optimizers(Config(optimizer="python"))
     with pytest.raises(UserError, match="are not two optimizers — pass one for each network"):
         wgan_gp.train(Config(**TINY), critic_optimizer=keras.SGD())
 

@@ -1,4 +1,4 @@
-"""Losses of the layers of the user's networks: regularizers, activity regularizers, `add_loss`.
+"""Losses of layers: regularizers of weights, and the refusal of losses of outputs.
 
 Plain gradient descent with rate 1 shows the gradient itself.
 """
@@ -15,7 +15,6 @@ import losses
 import wgan_gp
 from tests.helpers.runs import strategy_over
 from wgan_gp.training.networks import UserNetwork
-from wgan_gp.training.regularization import with_regularization
 from wgan_gp.training.state import TrainState
 from wgan_gp.training.step import ReplicaStep
 
@@ -40,8 +39,8 @@ class Squares(layers.Layer):
 class Subclassed(tf.keras.Model):
     """Adds the loss of `Squares` itself, in a model inside a model."""
 
-    def __init__(self, *inside):
-        super().__init__()
+    def __init__(self, *inside, **options):
+        super().__init__(**options)
         self.inside = tf.keras.Sequential(inside)
 
     def call(self, inputs, training=False):
@@ -87,21 +86,13 @@ class Functions:
         return inputs
 
 
-# Networks that add C * |kernel|^2, and C times the mean of |output of the layer|^2.
+# Networks that add C * |kernel|^2.
 OF_WEIGHTS = {
     "layer": lambda layer, *rest: tf.keras.Sequential([layer(kernel_regularizer=L2), *rest]),
     "nested": lambda layer, *rest: tf.keras.Sequential(
         [tf.keras.Sequential([layer(kernel_regularizer=L2)]), *rest]
     ),
     "callable": lambda layer, *rest: Functions(layer(kernel_regularizer=L2), *rest),
-}
-OF_CALLS = {
-    "activity_regularizer": lambda layer, *rest: tf.keras.Sequential(
-        [layer(activity_regularizer=L2), *rest]
-    ),
-    "add_loss": lambda layer, *rest: tf.keras.Sequential([layer(), Squares(), *rest]),
-    "subclassed": lambda layer, *rest: tf.keras.Sequential([Subclassed(layer()), *rest]),
-    "callable": lambda layer, *rest: Functions(layer(), Squares(), *rest),
 }
 # (replicas, accumulate, --penalty_interval)
 PLACES = [
@@ -121,6 +112,7 @@ def one_update(
     replicas=1,
     accumulate=1,
     compute=lambda function: function,
+    make_objective=losses.GanObjective,
     **objective,
 ):
     """Returns the update of each weight of a network, and the global means of its terms."""
@@ -140,8 +132,9 @@ def one_update(
     counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
     step = ReplicaStep(
         TrainState(*networks.values(), *optimizers.values(), *counters),
-        with_regularization(losses.GanObjective(**objective), *networks.values()),
+        make_objective(**objective),
         losses.global_mean,
+        losses.regularization_share,
         optimization=config,
         latent_size=4,
     )
@@ -179,30 +172,11 @@ def test_a_regularizer_of_a_weight_adds_its_value_and_its_gradient(make):
     np.testing.assert_allclose(regularized["loss"] - terms["loss"], expected, rtol=1e-4)
 
 
-SCORED = np.concatenate([REAL, np.tile(SHIFT, (8, 1))])  # real examples and samples
-
-
-@pytest.mark.parametrize("make", OF_CALLS.values(), ids=OF_CALLS)
-def test_losses_of_calls_are_means_over_the_scored_examples(make):
-    """The points of the penalty, at which the critic is called too, add nothing."""
-    (bare,), terms = one_update("critic", plain_generator, lambda: plain(hidden, score()))
-    (update,), regularized = one_update("critic", plain_generator, lambda: make(hidden, score()))
-    output = SCORED @ KERNEL
-    np.testing.assert_allclose(update - bare, -2 * C * SCORED.T @ output / 16, atol=1e-5)
-    expected = C * (output**2).sum(axis=1).mean()
-    np.testing.assert_allclose(regularized["regularization"], expected, rtol=1e-5)
-    np.testing.assert_allclose(regularized["loss"] - terms["loss"], expected, rtol=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("replicas", "accumulate", "penalty_interval"), PLACES)
 def test_replicas_micro_batches_and_lazy_penalties_count_each_loss_once(
     replicas, accumulate, penalty_interval
 ):
-    def critic():
-        both = hidden(kernel_regularizer=L2, activity_regularizer=L2)
-        return tf.keras.Sequential([both, Squares(), score()])
-
     options = {
         "replicas": replicas,
         "accumulate": accumulate,
@@ -210,59 +184,31 @@ def test_replicas_micro_batches_and_lazy_penalties_count_each_loss_once(
         "compute": functools.partial(tf.function, autograph=False),
     }
     (bare,), _ = one_update("critic", plain_generator, lambda: plain(hidden, score()), **options)
-    (update,), terms = one_update("critic", plain_generator, critic, **options)
-    output = SCORED @ KERNEL
-    gradient = 2 * C * (KERNEL + 2 * SCORED.T @ output / 16)
-    np.testing.assert_allclose(update - bare, -gradient, atol=1e-5)
-    expected = C * ((KERNEL**2).sum() + 2 * (output**2).sum(axis=1).mean())
-    np.testing.assert_allclose(terms["regularization"], expected, rtol=1e-5)
+    (update,), terms = one_update(
+        "critic", plain_generator, lambda: OF_WEIGHTS["layer"](hidden, score()), **options
+    )
+    np.testing.assert_allclose(update - bare, -2 * C * KERNEL, atol=1e-5)
+    np.testing.assert_allclose(terms["regularization"], C * (KERNEL**2).sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("replicas", "accumulate"), [(1, 1), (2, 2)])
 def test_the_generator_has_a_term_of_its_own(replicas, accumulate):
-    """The losses of the critic, which scores its samples, are not a part of it."""
+    """The regularizers of the critic, which scores its samples, are not a part of it."""
     places = {"replicas": replicas, "accumulate": accumulate}
 
     def critic():
-        return plain(lambda: hidden(kernel_regularizer=L2, activity_regularizer=L2), score())
+        return OF_WEIGHTS["layer"](hidden, score())
 
     def generator():
-        return tf.keras.Sequential([shifted(bias_regularizer=L2), Squares()])
+        return tf.keras.Sequential([shifted(bias_regularizer=L2)])
 
     bare, terms = one_update("generator", plain_generator, critic, **places)
     assert "regularization" not in terms
     update, regularized = one_update("generator", generator, critic, **places)
-    np.testing.assert_allclose(update[1] - bare[1], -4 * C * SHIFT, atol=1e-5)
-    expected = 2 * C * (SHIFT**2).sum()
+    np.testing.assert_allclose(update[1] - bare[1], -2 * C * SHIFT, atol=1e-5)
+    expected = C * (SHIFT**2).sum()
     np.testing.assert_allclose(regularized["regularization"], expected, rtol=1e-5)
     np.testing.assert_allclose(regularized["loss"] - terms["loss"], expected, rtol=1e-4)
-
-
-def test_synchronized_layers_do_not_mix_the_losses_of_replicas():
-    """They interrupt the call of each replica, and Keras has one list of losses for all."""
-
-    def generator():
-        return tf.keras.Sequential(
-            [
-                layers.Dense(3, activity_regularizer=L2),
-                layers.BatchNormalization(synchronized=True),
-                layers.Dense(2, activity_regularizer=L2),
-            ]
-        )
-
-    updates, terms = one_update("generator", generator, lambda: plain(hidden, score()))
-    several, of_several = one_update(
-        "generator", generator, lambda: plain(hidden, score()), replicas=2
-    )
-    for one, two in zip(updates, several, strict=True):
-        np.testing.assert_allclose(two, one, atol=1e-6)
-    np.testing.assert_allclose(of_several["regularization"], terms["regularization"], rtol=1e-5)
-
-
-def test_a_network_without_losses_has_the_objective_itself():
-    objective = losses.GanObjective()
-    networks = UserNetwork(plain(shifted), "generator", tf.TensorSpec([2, 4]))
-    assert with_regularization(objective, networks, networks) is objective
 
 
 def test_an_objective_cannot_have_another_term_of_this_name():
@@ -270,19 +216,35 @@ def test_an_objective_cannot_have_another_term_of_this_name():
     class Other(losses.GanObjective):
         generator_term_names = ("loss", "regularization")
 
-    network = plain(lambda: shifted(bias_regularizer=L2))
-    network(tf.zeros([2, 4]))
-    with pytest.raises(wgan_gp.UserError, match="which is the name of the losses of layers"):
-        with_regularization(Other(), network, network)
+    with pytest.raises(wgan_gp.UserError, match="the name of the regularizers of weights"):
+        one_update(
+            "generator",
+            lambda: plain(lambda: shifted(bias_regularizer=L2)),
+            lambda: plain(hidden, score()),
+            make_objective=Other,
+        )
 
 
-def test_a_layer_keeps_its_regularizer_and_its_method():
-    layer = hidden(activity_regularizer=L2)
-    network = UserNetwork(plain(lambda: layer), "critic", tf.TensorSpec([2, 2]))
-    network(tf.ones([2, 2]))
-    assert layer.activity_regularizer is L2 and "add_loss" not in vars(layer)
-    network.network(tf.ones([2, 2]))
-    assert len(network.network.losses) == 1  # Keras's own list
+# Networks with a loss of the outputs of a layer, whose name is "lossy".
+OF_OUTPUTS = {
+    "activity_regularizer": lambda: tf.keras.Sequential(
+        [hidden(activity_regularizer=L2, name="lossy"), score()]
+    ),
+    "nested": lambda: tf.keras.Sequential(
+        [tf.keras.Sequential([hidden(), Squares(name="lossy")]), score()]
+    ),
+    "of the model": lambda: Subclassed(hidden(), score(), name="lossy"),
+    "callable": lambda: Functions(hidden(), Squares(name="lossy"), score()),
+}
+
+
+@pytest.mark.parametrize("make", OF_OUTPUTS.values(), ids=OF_OUTPUTS)
+def test_a_loss_of_outputs_is_refused_and_its_layer_named(make, tmp_path):
+    config = wgan_gp.Config(model_dir=str(tmp_path), batch_size=8, latent_size=4)
+    with pytest.raises(
+        wgan_gp.UserError, match=r"critic: .* of the layer lossy \((an act|add_loss)"
+    ):
+        wgan_gp.train(config, generator=lambda: plain(shifted), critic=lambda _: make(), data=REAL)
 
 
 @pytest.mark.slow

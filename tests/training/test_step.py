@@ -159,7 +159,7 @@ ORIGINAL = {"augment": "diffaugment", "augment_penalty": "original", "accumulate
     [
         ("critic", {"augment": "ada"}),
         ("critic", ORIGINAL),
-        ("critic", {"augment": "bcr", "minibatch_stddev": 4}),
+        ("critic", {"augment": "diffaugment", "minibatch_stddev": 4}),
         ("critic", R3GAN_AUGMENTED),
         ("generator", {**R3GAN_AUGMENTED, "minibatch_stddev": 4}),
         pytest.param("generator", {"augment": "ada"}, marks=pytest.mark.slow),

@@ -3,10 +3,6 @@
 A test that fails without its patch shows that the patch is no longer needed: delete both.
 """
 
-import contextlib
-import threading
-
-import numpy as np
 import pytest
 import requests
 import tensorflow as tf
@@ -40,75 +36,6 @@ def test_tensorflow_copies_elements_to_replicas_with_autotuning(monkeypatch, pat
             iter(strategy_over(2).distribute_datasets_from_function(lambda _: dataset))
         assert multi_device_iterator_ops._create_device_dataset is record
     assert (options[-1].autotune.enabled is False) == patched
-
-
-class FirstValue(tf.keras.Model):
-    """A model without layers, whose history is the value of each batch."""
-
-    def call(self, inputs):
-        return inputs
-
-    def train_step(self, data):
-        return {"value": tf.reduce_min(data[0])}
-
-
-class PatchedFirstValue(tensorflow_patches.NoSymbolicBuild, FirstValue):
-    pass
-
-
-@pytest.mark.parametrize("kind", [FirstValue, PatchedFirstValue])
-def test_keras_discards_a_batch_of_an_iterator_under_a_strategy(kind):
-    with strategy_over(2).scope():
-        model = kind()
-        model.compile()
-    batches = iter([(np.full([2, 1], value, np.float32),) for value in range(99)])
-    spec = (tf.TensorSpec([2, 1], tf.float32),)
-    dataset = tf.data.Dataset.from_generator(lambda: batches, output_signature=spec)
-    history = model.fit(dataset, steps_per_epoch=1, verbose=0)
-    assert (history.history["value"] == [0]) == (kind is PatchedFirstValue)
-
-
-@pytest.mark.parametrize(("patched", "factor"), [(False, 3), (True, 1)])
-def test_keras_sums_activity_regularizers_over_the_batch(patched, factor):
-    layer = tf.keras.layers.Identity(activity_regularizer=tf.reduce_sum)
-    losses = []
-
-    def loss_of(examples):
-        losses.clear()
-        if patched:
-            with tensorflow_patches.redirected_losses([layer], losses.append):
-                layer(examples)
-        else:
-            layer(examples)
-            losses.extend(layer.losses)
-        return float(losses[0])
-
-    assert loss_of(tf.ones([1, 2])) == 2
-    assert loss_of(tf.ones([3, 2])) == 2 * factor
-    assert layer.activity_regularizer is tf.reduce_sum and "add_loss" not in vars(layer)
-
-
-@pytest.mark.parametrize("patched", [False, True])
-def test_keras_replaces_the_losses_of_a_replica_that_waits_by_those_of_another(patched):
-    layer = tf.keras.layers.Identity(activity_regularizer=tf.reduce_sum)
-    found, of_thread = {}, {}
-
-    def step():
-        replica = tf.distribute.get_replica_context()
-        own = float(replica.replica_id_in_sync_group)
-        layer(tf.fill([1, 1], own))
-        replica.merge_call(lambda strategy: None)  # as synchronized batch normalization does
-        losses = [of_thread[threading.get_ident()]] if patched else layer.losses
-        found[own] = [float(loss) for loss in losses]
-
-    strategy, patch = strategy_over(2), contextlib.nullcontext()
-    if patched:
-        patch = tensorflow_patches.redirected_losses(
-            [layer], lambda loss: of_thread.update({threading.get_ident(): loss})
-        )
-    with patch:
-        strategy.run(step)
-    assert (found == {0.0: [0.0], 1.0: [1.0]}) == patched
 
 
 @pytest.mark.parametrize("patched", [False, True])

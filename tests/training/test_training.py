@@ -131,7 +131,7 @@ SCHEDULED = {
 HALF_LIFE = {"generator_ema_half_life": 100, "generator_ema_ramp": 0.5}
 RECIPE = {
     "dataset": "digits",
-    "augment": "bcr",
+    "augment": "diffaugment",
     "adversarial_loss": "relativistic",
     "penalty": "r1,r2",
     "penalty_weight": "5.0,0.5",

@@ -19,22 +19,18 @@ from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
-from ..training.augmentation import Augmentation, AugmentedObjective, ConsistentObjective
+from ..training.augmentation import Augmentation, AugmentedObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective, generator_needs_real
-from ..training.packing import PackedObjective
-from ..training.regularization import with_regularization
 from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
 from .library import Library, Registry
 from .resolve import check_networks
-from .user_code.network_checks import check_settings, find_user_networks
 from .user_code.user_objective import create_objective
 
 _SMALL = 1_000_000  # weights of both networks
 _LONG = 1000  # iterations
-_TRANSFORMING = ("diffaugment", "ada")  # values of --augment
 
 
 def make_state(
@@ -74,14 +70,7 @@ def network_builder(
 
     The arguments are those of `make_state`.
     """
-    user = find_user_networks(config, models)
-
-    def build_networks() -> tuple[Any, Any]:
-        networks = models.build(**_design(config, devices, spec))
-        check_settings(user, config)
-        return networks
-
-    return build_networks
+    return lambda: models.build(**_design(config, devices, spec))
 
 
 def generator_builder(
@@ -291,11 +280,9 @@ def make_step(
     """
     if state.critic_optimizer is None:
         raise missing_optimizers()
-    objective = with_packs(make_objective(config, library, every_step=every_step), config)
-    objective = with_consistency(objective, config)
+    objective = make_objective(config, library, every_step=every_step)
     _check_pairs(objective, config, spec)
-    objective = with_regularization(objective, state.generator, state.critic)
-    if config.augment in _TRANSFORMING:
+    if config.augment != "none":
         augmentation = Augmentation(config.transformations, state.augment_probability)
         original = config.augment_penalty == "original"
         objective = AugmentedObjective(objective, augmentation, original)
@@ -306,6 +293,7 @@ def make_step(
         state=state,
         objective=objective,
         global_mean=library.losses.global_mean,
+        regularization_share=library.losses.regularization_share,
         optimization=config,
         latent_size=spec.latent_size(config.latent_size),
         classes=spec.classes,
@@ -316,7 +304,7 @@ def make_step(
 
 def _check_pairs(objective: Objective, config: Config, spec: DataSpec) -> None:
     """Raises UserError if samples and real examples, which share inputs, are not as many."""
-    in_pairs = spec.classes or spec.conditions is not None or config.augment in _TRANSFORMING
+    in_pairs = spec.classes or spec.conditions is not None or config.augment != "none"
     has_other_size = config.generator_batch != config.batch_size
     if in_pairs and has_other_size and generator_needs_real(objective):
         raise UserError(
@@ -325,16 +313,3 @@ def _check_pairs(objective: Objective, config: Config, spec: DataSpec) -> None:
             "their labels and transformations",
             "omit --generator_batch_size",
         )
-
-
-def with_packs(objective: Objective, config: Config) -> Objective:
-    """Returns the objective, for packs of examples if the configuration has --pack."""
-    return PackedObjective(objective, config.pack) if config.pack > 1 else objective
-
-
-def with_consistency(objective: Objective, config: Config) -> Objective:
-    """Returns the objective, with the term of --augment=bcr if the configuration has it."""
-    if config.augment != "bcr":
-        return objective
-    augmentation = Augmentation(config.transformations)
-    return ConsistentObjective(objective, augmentation, config.consistency_weight)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ..config import PYTHON, Config, registered_names
+from ..config import PYTHON, Config
 from ..data.feed.pipeline_errors import user_error_of
 from ..errors import UserError, reason
 from ..runtime.cluster import Cluster, find_cluster, lost_peer
@@ -69,7 +69,7 @@ def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) ->
 
 
 def _is_user_code(dataset: str) -> bool:
-    return dataset == PYTHON or is_reference(dataset) or dataset in registered_names("dataset")
+    return dataset == PYTHON or is_reference(dataset)
 
 
 def _origin(dataset: str) -> str:

@@ -14,7 +14,7 @@ from absl import logging
 
 from ..data import score_data
 from ..data.data_record import warn_of_other_data
-from ..errors import UserError, reason
+from ..errors import reason
 from ..inference import export, sample_files, scoring
 from ..inference.sampling import Sampler
 from ..run_directory.files import (
@@ -144,7 +144,6 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
         spec=saved.spec,
         score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
-        scores_alone=config.pack == 1,
         formats=config.export_format.split(","),
         files=generator_files.files_of(saved, run) | model_card.files_of(saved, run, origin),
     )
@@ -153,12 +152,6 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
 def _score(saved: SavedRun) -> None:
     """Writes the scores of examples to a CSV file and prints its path."""
     config, directory = saved.config, saved.directory
-    if config.pack > 1:
-        raise UserError(
-            f"the critic of the run in --model_dir={directory.path} scores {config.pack} examples "
-            "together",
-            "score examples with a run without --pack",
-        )
     if config.output is not None:
         check_new_file(config.output, ".csv", "--mode=score")
     else:

@@ -35,12 +35,11 @@ _EXAMPLES = 16  # real examples for which networks are checked
 
 # Settings that have an effect only with certain values of another setting: its name and the values.
 _APPLIES_WITH = {
-    "augment_policy": ("augment", ("diffaugment", "ada", "bcr")),
+    "augment_policy": ("augment", ("diffaugment", "ada")),
     "augment_penalty": ("augment", ("diffaugment", "ada")),
     "ada_target": ("augment", ("ada",)),
     "ada_interval": ("augment", ("ada",)),
     "ada_images": ("augment", ("ada",)),
-    "consistency_weight": ("augment", ("bcr",)),
     "critic_class_weight": ("conditioning", ("acgan",)),
     "generator_class_weight": ("conditioning", ("acgan",)),
     "batch_norm_momentum": ("generator_normalization", ("batch",)),
@@ -148,7 +147,7 @@ def check_user_code(
     for network in (generator, critic):
         if networks := user.get(network.name):
             flag = networks.flag
-            check_user_network(network, flag, config, spec, devices.replicas, examples)
+            check_user_network(network, flag, config, spec, devices.replicas)
     if examples is None:
         return
     if "critic" in user:
@@ -227,6 +226,6 @@ def _score(critic: Any, config: Config, labels: tf.Tensor) -> Callable[[tf.Tenso
 def _first_examples(
     config: Config, data: InMemoryData | StreamedData
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns examples, whole groups of --minibatch_stddev or --pack, and their labels."""
+    """Returns examples, whole groups of --minibatch_stddev, and their labels."""
     group = config.group_size
     return first_examples(data, max(min(_EXAMPLES, config.batch_size) // group, 2) * group)

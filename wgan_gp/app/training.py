@@ -36,7 +36,7 @@ from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.notebook import NotebookWriter
 from ..writers.tensorboard import TensorBoardWriter, compared_settings
 from ..writers.writer import Writer, Writers
-from .build import make_loop, make_objective, make_step, with_packs
+from .build import make_loop, make_objective, make_step
 from .library import Library
 from .resolve import kinds_of_metrics
 from .result import Result
@@ -134,7 +134,7 @@ def make_trainer(
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()
     step = make_step(config, run.state, run.dataset.spec, run.library)
-    critic_terms = step.objective.critic_term_names
+    critic_terms = step.critic_term_names
     probe = make_probe(run, step)
     if config.augment == "ada":
         ada.check_measured(probe.has_held_out, critic_terms)
@@ -212,7 +212,7 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
         )
 
     held_out = run.dataset.open_held_out()
-    objective = with_packs(make_objective(run.config, run.library, every_step=True), run.config)
+    objective = make_objective(run.config, run.library, every_step=True)
     return CriticProbe(
         dataclasses.replace(step, objective=objective),
         run.devices.strategy,

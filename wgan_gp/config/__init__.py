@@ -5,7 +5,7 @@ all settings. This package does not import TensorFlow, so that an invalid flag i
 """
 
 from .augmentation import AugmentationSettings
-from .config import CODE_SETTINGS, GROUPS, Config, registered_names
+from .config import CODE_SETTINGS, Config
 from .data import LARGEST_SIDE, DataSettings, image_size_of, parse_image_size, sides_of
 from .devices import DeviceSettings
 from .networks import (
@@ -36,7 +36,6 @@ __all__ = [
     "EXPORT_FORMATS",
     "EXTRACTORS",
     "GENERATOR_NORMALIZATIONS",
-    "GROUPS",
     "LARGEST_SIDE",
     "PYTHON",
     "SAVED_RUN_MODES",
@@ -56,7 +55,6 @@ __all__ = [
     "has_flag",
     "image_size_of",
     "parse_image_size",
-    "registered_names",
     "settings_of_run",
     "settings_with",
     "sides_of",

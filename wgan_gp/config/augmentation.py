@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import UserError, shorten
 from .settings import Section, setting
 
-AUGMENTATIONS = ("none", "diffaugment", "ada", "bcr")
+AUGMENTATIONS = ("none", "diffaugment", "ada")
 TRANSFORMATIONS = ("color", "translation", "cutout")
 
 
@@ -34,9 +34,8 @@ class AugmentationSettings(Section):
     augment: str = setting(
         "none",
         "Augmentation of the examples that the critic sees, against overfitting to few examples: "
-        "none; diffaugment (each example is transformed); ada (each transformation is applied with "
-        "a probability that follows the overfitting on held-out data); or bcr (the critic is "
-        "trained to give an example and its transformed copy equal scores).",
+        "none; diffaugment (each example is transformed); or ada (each transformation is applied "
+        "with a probability that follows the overfitting on held-out data).",
         choices=AUGMENTATIONS,
         affects="training",
     )
@@ -44,15 +43,15 @@ class AugmentationSettings(Section):
         None,
         "Transformations of --augment, separated by commas: color (brightness, contrast and, for "
         "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
-        "of each side). Default: translation for bcr, otherwise all.",
+        "of each side). Default: all.",
         parse=parse_policy,
         affects="training",
     )
     augment_penalty: str = setting(
         "transformed",
-        "Examples with respect to which the penalty takes the critic's gradient, with "
-        "--augment=diffaugment or ada: transformed; or original (before their transformation, as "
-        "in the code of StyleGAN2-ADA and R3GAN).",
+        "Examples with respect to which the penalty takes the critic's gradient, with --augment: "
+        "transformed; or original (before their transformation, as in the code of StyleGAN2-ADA "
+        "and R3GAN).",
         choices=("transformed", "original"),
         affects="training",
     )
@@ -76,19 +75,13 @@ class AugmentationSettings(Section):
         minimum=1,
         affects="training",
     )
-    consistency_weight: float = setting(
-        1.0,
-        "Weight of bcr's term in the critic's loss.",
-        minimum=0,
-        affects="training",
-    )
 
     @property
     def transformations(self) -> tuple[str, ...]:
         """The names of the transformations."""
         if self.augment_policy is not None:
             return tuple(self.augment_policy.split(","))
-        return ("translation",) if self.augment == "bcr" else TRANSFORMATIONS
+        return TRANSFORMATIONS
 
     def check_example_shape(self, shape: tuple[int, ...]) -> None:
         """Raises UserError if examples of this shape cannot be augmented."""

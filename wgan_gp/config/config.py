@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -272,9 +271,8 @@ class Config(
             group = self.group_size
             if value // parts % group:
                 kind = "micro-batch" if self.accumulate > 1 else "replica"
-                flag = "pack" if self.pack > 1 else "minibatch_stddev"
                 raise UserError(
-                    f"--{flag}={group} does not divide the {value // parts} examples "
+                    f"--minibatch_stddev={group} does not divide the {value // parts} examples "
                     f"that each {kind} has of --{name}={value}",
                     remedy(f"use a multiple of {parts * group}"),
                 )
@@ -316,15 +314,3 @@ class Config(
 
 # The settings that may name code of the user; see app/user_code/loading.py.
 CODE_SETTINGS = tuple(settings_with("user_code", Config))
-# The groups of entry points in which installed packages register values of a setting.
-GROUPS = settings_with("entry_points", Config)
-
-
-def registered_names(setting: str) -> list[str]:
-    """Returns the values of a setting that installed packages register.
-
-    Args:
-      setting: A key of GROUPS.
-    """
-    entries = importlib.metadata.entry_points(group=GROUPS[setting])
-    return sorted({entry.name for entry in entries})

@@ -62,7 +62,6 @@ class DataSettings(Seeded):
         affects="data",
         needed_by=("evaluate", "score"),
         user_code=True,
-        entry_points="wgan_gp.datasets",
         common=True,
     )
     data_dir: str | None = setting(

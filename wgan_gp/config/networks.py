@@ -27,7 +27,6 @@ class NetworkSettings(Section):
         affects="networks",
         needed_by=SAVED_RUN_MODES,
         user_code=True,
-        entry_points="wgan_gp.models",
         compared=True,
         common=True,
     )
@@ -37,7 +36,6 @@ class NetworkSettings(Section):
         affects="networks",
         needed_by=SAVED_RUN_MODES,
         user_code=True,
-        entry_points="wgan_gp.models",
     )
     model_width: int | None = setting(
         None,
@@ -122,15 +120,6 @@ class NetworkSettings(Section):
         affects="networks",
         used_by=("critic",),
     )
-    pack: int = setting(
-        1,
-        "Number of examples that the critic of an mlp scores together, as in PacGAN, which shows "
-        "it samples that are too much alike (docs/tables.md). 1: each example alone.",
-        minimum=1,
-        maximum=1024,
-        affects="networks",
-        used_by=("critic",),
-    )
     batch_norm_momentum: float = setting(
         0.99,
         "Momentum of the accumulated moments of the generator's batch normalization: the share "
@@ -194,7 +183,7 @@ class NetworkSettings(Section):
     @property
     def group_size(self) -> int:
         """The number of consecutive examples whose scores depend on each other; 1 for none."""
-        return max(1, self.minibatch_stddev, self.pack)
+        return max(1, self.minibatch_stddev)
 
     @property
     def critic_takes_labels(self) -> bool:

@@ -50,7 +50,6 @@ def setting(
     on_tpu: bool = False,
     per_process: bool = False,
     user_code: bool = False,
-    entry_points: str | None = None,
     used_by: tuple[str, ...] = (),
     compared: bool = False,
     common: bool = False,
@@ -86,9 +85,7 @@ def setting(
         for each other.
       user_code: Whether the value may name code of the user. config.json then has the hash of its
         file as the setting NAME_sha256.
-      entry_points: The group of entry points in which packages register values of the setting.
-      used_by: The networks, generator or critic, that read the setting from their design. A network
-        of the user that ignores a value other than the default is an error.
+      used_by: The networks, generator or critic, that read the setting from their design.
       compared: Whether TensorBoard's HParams compares runs in the setting.
       common: Whether --help shows the setting in its first section.
     """
@@ -112,7 +109,6 @@ def setting(
         "on_tpu": on_tpu,
         "per_process": per_process,
         "user_code": user_code,
-        "entry_points": entry_points,
         "used_by": used_by,
         "compared": compared,
         "common": common,

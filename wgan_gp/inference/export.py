@@ -67,7 +67,6 @@ def write(
     spec: DataSpec,
     score: Score,
     labeled_critic: bool,
-    scores_alone: bool = True,
     formats: Sequence[str] = FORMATS[:2],
     files: Mapping[str, bytes | str],
 ) -> None:
@@ -82,8 +81,6 @@ def write(
       spec: The properties of the data, whose units the exported functions use.
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       labeled_critic: Whether the critic takes labels or conditions.
-      scores_alone: Whether the critic scores each example alone. The SavedModel has no signature of
-        another critic.
       formats: Those of FORMATS that are written. ONNX and TFLite files have the generator only.
       files: The content of further files, by name.
 
@@ -93,8 +90,7 @@ def write(
     with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
         if "saved_model" in formats:
             functions = _generator_signatures(generator, latent_size, spec)
-            if scores_alone:
-                functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
+            functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
             functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
             module = tf.Module()
             # Only the weights are tracked, because a program without this package and Keras cannot

@@ -57,10 +57,10 @@ def write(
     loop = lowering.lower_loop(step, loop_input, replicas=1)
     state = [np.asarray(tf.convert_to_tensor(each)) for each in loop.captured]
     first, rollbacks = int(step.state.iteration.numpy()), int(step.state.rollbacks.numpy())
-    n_critic, objective = step.optimization.n_critic, step.objective
+    n_critic = step.optimization.n_critic
     facts = {
-        "critic_terms": objective.critic_term_names,
-        "generator_terms": objective.generator_term_names,
+        "critic_terms": step.critic_term_names,
+        "generator_terms": step.generator_term_names,
         "first_iteration": first,
         "rollbacks": rollbacks,
         "iterations_per_launch": loop_input.steps // n_critic,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -49,48 +49,6 @@ def no_autotune_of_copies() -> Iterator[None]:
         yield
     finally:
         multi_device_iterator_ops._create_device_dataset = original
-
-
-class NoSymbolicBuild:
-    """A base class of Keras models that are built before `fit`, `evaluate` and `predict`.
-
-    Under a tf.distribute.Strategy, Keras takes a batch of the data to build the model, even if the
-    model is built, and discards it. The first batch of a Python iterator would be lost.
-    """
-
-    def _maybe_symbolic_build(self, *_: Any, **__: Any) -> None:
-        """Does nothing."""
-
-
-@contextlib.contextmanager
-def redirected_losses(
-    layers: Iterable[tf.keras.layers.Layer], add_loss: Callable[[Any], None]
-) -> Iterator[None]:
-    """Passes the losses that layers add in their calls inside to a function.
-
-    - A layer of Keras 3 has one list of losses. MirroredStrategy calls the layer for each replica
-      in a thread of its own, and synchronized batch normalization interrupts these calls, so that
-      the list would hold losses of several replicas. `add_loss` can tell the threads apart.
-    - Keras documents that the loss of an activity regularizer is divided by the batch size, but
-      Keras 3 adds the sum over the batch, which depends on the number of replicas and of
-      micro-batches. Here it is divided.
-    """
-    with contextlib.ExitStack() as restored:
-        for layer in layers:
-            layer.add_loss = add_loss
-            restored.callback(delattr, layer, "add_loss")
-            if (regularizer := layer.activity_regularizer) is not None:
-                layer.activity_regularizer = _mean_over_batch(regularizer)
-                restored.callback(setattr, layer, "activity_regularizer", regularizer)
-        yield
-
-
-def _mean_over_batch(regularizer: Callable) -> Callable[[tf.Tensor], tf.Tensor]:
-    def mean(output: tf.Tensor) -> tf.Tensor:
-        total = regularizer(tf.cast(output, tf.float32))  # bfloat16 would round the sum
-        return total / tf.cast(tf.shape(output)[0], total.dtype)
-
-    return mean
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Random transformations of the examples that the critic sees, and objectives that use them.
+"""Random transformations of the examples that the critic sees, and an objective that uses them.
 
 The transformations are those of DiffAugment (Zhao et al. 2020, arXiv:2006.10738, section 3.3 and
 the authors' code): color, translation and cutout, for images `[H, W, C]` with any number of
@@ -75,7 +75,7 @@ class Augmentation:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentedObjective(ChangedObjective):
-    """An objective whose critic sees transformed examples only (--augment=diffaugment and ada).
+    """An objective whose critic sees transformed examples only (--augment).
 
     Example i of all batches is transformed alike, and so is every point between a real and a fake
     example.
@@ -115,57 +115,6 @@ class AugmentedObjective(ChangedObjective):
 def without_transformation(objective: Objective) -> Objective:
     """Returns the objective for a critic that sees the examples as they are."""
     return objective.objective if isinstance(objective, AugmentedObjective) else objective
-
-
-@dataclasses.dataclass(frozen=True)
-class ConsistentObjective(ChangedObjective):
-    """An objective with a further term in the critic's loss, "consistency" (--augment=bcr).
-
-        consistency = |D(real) - D(T(real))|^2 + |D(fake) - D(T(fake))|^2
-
-    This is balanced consistency regularization (Zhao et al. 2020, arXiv:2002.04724). T transforms
-    the examples of a pair with the same random parameters (algorithm 1 of the paper). All other
-    terms, the penalty and the generator's loss see examples that are not transformed.
-
-    Attributes:
-      augmentation: T.
-      weight: The weight of the term in the critic's loss; the paper's lambda of both summands.
-    """
-
-    augmentation: Augmentation
-    weight: float
-
-    draws = DRAWS
-
-    @property
-    def critic_term_names(self) -> tuple[str, ...]:
-        return (*self.objective.critic_term_names, "consistency")
-
-    def critic_terms(
-        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
-    ) -> Terms:
-        """Returns the terms of the objective, with "consistency" `[B]` and the total loss."""
-        draws = inputs.pop("draws")
-        terms = self.objective.critic_terms(critic, real, fake, **inputs)
-        fake = tf.stop_gradient(fake)
-        transformed = self.augmentation(draws, real, fake)
-        scores = _scores(critic, tf.concat([real, fake, *transformed], axis=0))
-        before, after = tf.split(scores, 2)
-        consistency = tf.add_n(tf.split(tf.square(after - before), 2))
-        loss = terms["loss"] + tf.cast(self.weight * consistency, terms["loss"].dtype)
-        return {**terms, "consistency": consistency, "loss": loss}
-
-    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
-        del inputs["draws"]  # the generator's loss sees examples as they are
-        return self.objective.generator_terms(critic, fake, **inputs)
-
-
-def _scores(critic: Callable, examples: tf.Tensor) -> tf.Tensor:
-    """Returns the critic's scores `[B]` float32, the means over patches if it scores patches."""
-    output = critic(examples)
-    scores = output[0] if isinstance(output, (tuple, list)) else output
-    scores = tf.cast(tf.reshape(scores, [examples.shape[0], -1]), tf.float32)
-    return tf.reduce_mean(scores, axis=1)
 
 
 def parameters_from(

@@ -213,7 +213,7 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
 
     Returns:
       critic_step: (real, labels, critic steps done, rollbacks) -> this replica's share of each
-        critic term, stacked in the order of the objective's `critic_term_names`.
+        critic term, stacked in the order of the step's `critic_term_names`.
       generator_step: (generator steps done, rollbacks, real batch if `generator_needs_real`) ->
         this replica's share of each generator term, stacked in the order of `generator_term_names`.
     """
@@ -223,14 +223,12 @@ def replica_programs(step: ReplicaStep, *, jit_compile: bool) -> tuple[Callable,
     def critic_step(
         real: tf.Tensor, labels: tf.Tensor, done: tf.Tensor, rollbacks: tf.Tensor
     ) -> tf.Tensor:
-        return stack(
-            step.critic_step(real, labels, done, rollbacks), step.objective.critic_term_names
-        )
+        return stack(step.critic_step(real, labels, done, rollbacks), step.critic_term_names)
 
     @trace
     def generator_step(done: tf.Tensor, rollbacks: tf.Tensor, batch: Any = None) -> tf.Tensor:
         terms = step.generator_step(done, rollbacks, batch)
-        return stack(terms, step.objective.generator_term_names)
+        return stack(terms, step.generator_term_names)
 
     return critic_step, generator_step
 
@@ -303,7 +301,7 @@ def replica_loop(step: ReplicaStep, loop_input: LoopInput, *, jit_compile: bool)
     Returns:
       A function (element, iterations done, number of iterations, rollbacks) -> the sums over these
       iterations of this replica's share of each critic term and of each generator term, in the
-      order of the objective's names, and the first bad iterations; see `Totals`.
+      order of the step's names, and the first bad iterations; see `Totals`.
     """
 
     @traced(jit_compile=jit_compile)
@@ -317,14 +315,14 @@ def replica_loop(step: ReplicaStep, loop_input: LoopInput, *, jit_compile: bool)
 
         def critic_step(update: tf.Tensor, _: Totals) -> tuple[tf.Tensor, None]:
             terms = step.critic_step(*read_batch(update), update, rollbacks)
-            return stack(terms, step.objective.critic_term_names), None
+            return stack(terms, step.critic_term_names), None
 
         def generator_step(update: tf.Tensor, _: None) -> tf.Tensor:
             # Reading the batch of the last critic step again keeps every critic step in the loop.
             last = update * n_critic + n_critic - 1
             batch = read_batch(last) if step.generator_needs_real else None
             terms = step.generator_step(update, rollbacks, batch)
-            return stack(terms, step.objective.generator_term_names)
+            return stack(terms, step.generator_term_names)
 
         return run_iterations(
             first,
@@ -354,9 +352,9 @@ def stack(terms: Terms, names: tuple[str, ...]) -> tf.Tensor:
 
 def initial_totals(step: ReplicaStep) -> Totals:
     """Returns the totals of the stacked terms before any iteration."""
-    objective, never = step.objective, tf.constant(_NEVER, tf.int64)
-    critic = tf.zeros([len(objective.critic_term_names)])
-    return Totals(critic, tf.zeros([len(objective.generator_term_names)]), never, never)
+    never = tf.constant(_NEVER, tf.int64)
+    critic = tf.zeros([len(step.critic_term_names)])
+    return Totals(critic, tf.zeros([len(step.generator_term_names)]), never, never)
 
 
 def _add(total: Any, values: Any) -> Any:
@@ -384,11 +382,11 @@ def finish(
       waited: See `LoopOutput`.
       iterations: The number of iterations of the loop, scalar int64.
     """
-    objective, n_critic = step.objective, step.optimization.n_critic
+    n_critic = step.optimization.n_critic
     first = step.state.iteration.read_value()
     step.state.iteration.assign_add(iterations)
-    named = critic_term_intervals(objective)
-    intervals = tf.constant([named.get(name, 1) for name in objective.critic_term_names], tf.int64)
+    named = critic_term_intervals(step.objective)
+    intervals = tf.constant([named.get(name, 1) for name in step.critic_term_names], tf.int64)
 
     def multiples_before(iteration: tf.Tensor) -> tf.Tensor:
         return -(-iteration * n_critic // intervals)
@@ -399,7 +397,7 @@ def finish(
     means = tf.concat([critic, totals.generator / tf.cast(iterations, tf.float32)], 0)
     bad = {"critic": totals.critic_bad, "generator": totals.generator_bad}
     return LoopOutput(
-        dict(zip(tags_of(objective), tf.unstack(means), strict=True)),
+        dict(zip(tags_of(step), tf.unstack(means), strict=True)),
         waited,
         {
             network: tf.where(first == _NEVER, tf.constant(-1, tf.int64), first)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from ..errors import explaining
-from ..runtime.tensorflow_patches import redirected_losses
+from ..errors import UserError, explaining
 
 _TABLE_COLUMNS = "112"  # the width of Keras's table of a network with several branches, and 4
 
@@ -34,12 +31,17 @@ def bind_labels(
     def call(inputs: tf.Tensor) -> Any:
         if labels is None:
             return network(inputs, training=training)
-        batches = inputs.shape[0] // labels.shape[0]
+        batches = length(inputs) // length(labels)
         return network(
             [inputs, tf.tile(labels, [batches, *[1] * (labels.shape.rank - 1)])], training=training
         )
 
     return call
+
+
+def length(batch: tf.Tensor) -> Any:
+    """Returns the number of examples of a batch: an integer, or a tensor if it is not static."""
+    return tf.shape(batch)[0] if batch.shape[0] is None else batch.shape[0]
 
 
 def update_ema(average: tf.keras.Model, network: tf.keras.Model, decay: tf.Tensor) -> None:
@@ -79,43 +81,30 @@ def summary_text(network: tf.keras.Model) -> str:
     return "\n".join(lines)
 
 
-class LayerLosses:
-    """The losses that the layers of a network add in a call, collected apart for each thread.
+def regularized_weights(network: Any) -> list[Any]:
+    """Returns the trainable weights of a network that have a regularizer."""
+    weights = network.trainable_variables
+    return [each for each in weights if getattr(each, "regularizer", None) is not None]
 
-    They are activity regularizers and the arguments of `add_loss`. MirroredStrategy calls the
-    network of each replica in a thread of its own; see `redirected_losses`.
+
+def check_layer_losses(layers: Iterable[tf.keras.layers.Layer], name: str) -> None:
+    """Raises UserError if a layer has added a loss in its last call.
+
+    Such a loss depends on the examples of a call, so that its share of several replicas and
+    micro-batches is unknown.
 
     Args:
-      roots: Returns the layers of the network that no other layer calls.
+      layers: The layers of a network, which has been called as in training.
+      name: The network in messages.
     """
-
-    def __init__(self, roots: Callable[[], Iterable[tf.keras.layers.Layer]]):
-        self._roots = roots
-        self._calls = 0  # the number of calls that have begun and have not ended
-        self._redirected = contextlib.ExitStack()
-        self._of_thread: dict[int, list[tf.Tensor]] = {}
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        """Collects the losses of a call of the network inside."""
-        self._of_thread[threading.get_ident()] = []
-        if not self._calls:
-            layers = [layer for root in self._roots() for layer in root._flatten_layers()]
-            self._redirected.enter_context(redirected_losses(layers, self._add))
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._redirected.close()
-
-    def take(self) -> list[tf.Tensor]:
-        """Returns the losses of the last call in this thread, and forgets them."""
-        return self._of_thread.pop(threading.get_ident(), [])
-
-    def _add(self, loss: Any) -> None:
-        self._of_thread[threading.get_ident()] += tf.nest.flatten(loss)
+    for layer in layers:
+        if layer.activity_regularizer is not None or layer._get_own_losses():
+            kind = "an activity_regularizer" if layer.activity_regularizer else "add_loss"
+            raise UserError(
+                f"{name}: training does not use the loss of the outputs of the layer {layer.name} "
+                f"({kind})",
+                "omit it, or add a term to an objective of your own",
+            )
 
 
 class UserNetwork(tf.Module):
@@ -133,7 +122,6 @@ class UserNetwork(tf.Module):
 
     Attributes:
       network: The network itself.
-      layer_losses: The losses that its Keras layers add in a call.
     """
 
     def __init__(self, network: Any, name: str, inputs: Any, origin: str | None = None):
@@ -142,14 +130,12 @@ class UserNetwork(tf.Module):
         self._origin = origin or name
         self._inputs = lambda: inputs  # a list would become a part of checkpoints
         self._takes_training = takes_training(network)
-        self.layer_losses = LayerLosses(lambda: _roots(network))
         if not isinstance(network, tf.__internal__.tracking.Trackable):
             self._tracked = list(_variables_of(network))  # so that checkpoints contain them
 
     def __call__(self, inputs: Any, training: bool = False) -> Any:
         arguments = {"training": training} if self._takes_training else {}
-        layer_losses = self.layer_losses.collected()
-        with tf.name_scope(self.name), explaining(self._origin), layer_losses:
+        with tf.name_scope(self.name), explaining(self._origin):
             return self.network(inputs, **arguments)
 
     @property
@@ -209,12 +195,6 @@ def _variables_of(network: Any) -> list[tf.Variable]:
     if isinstance(network, tf.keras.layers.Layer):
         return list(network.weights)
     return list(getattr(network, "variables", network.trainable_variables))
-
-
-def _roots(network: Any) -> list[tf.keras.layers.Layer]:
-    """Returns the Keras layers of a network that no other layer calls."""
-    is_layer = isinstance(network, tf.keras.layers.Layer)
-    return [network] if is_layer else list(_outermost_layers(network))
 
 
 def _outermost_layers(network: Any) -> Iterator[tf.keras.layers.Layer]:

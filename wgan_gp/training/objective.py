@@ -127,7 +127,11 @@ def draws_of(objective: Objective) -> int:
     return getattr(objective, "draws", 0)
 
 
-def tags_of(objective: Objective) -> list[str]:
-    """Returns the tags of the terms of both networks, as "critic/<term>" and "generator/<term>"."""
-    critic = [f"critic/{name}" for name in objective.critic_term_names]
-    return critic + [f"generator/{name}" for name in objective.generator_term_names]
+def tags_of(terms: Any) -> list[str]:
+    """Returns the tags of the terms of both networks, as "critic/<term>" and "generator/<term>".
+
+    Args:
+      terms: An objective or a step, with `critic_term_names` and `generator_term_names`.
+    """
+    critic = [f"critic/{name}" for name in terms.critic_term_names]
+    return critic + [f"generator/{name}" for name in terms.generator_term_names]

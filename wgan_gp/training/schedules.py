@@ -52,8 +52,7 @@ def learning_rate(
 class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
     """`learning_rate` as a Keras schedule, that is, as a function of an optimizer's updates.
 
-    The critic makes n_critic updates per iteration, all at the same rate. With the variable
-    `iteration`, it is a function of this variable instead.
+    The critic makes n_critic updates per iteration, all at the same rate.
     """
 
     def __init__(
@@ -61,15 +60,13 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         settings: OptimizationSettings,
         initial: float,
         updates_per_iteration: int,
-        iteration: tf.Variable | None = None,
     ):
         self._settings = settings
         self._initial = initial
         self._updates_per_iteration = updates_per_iteration
-        self._done = iteration
 
     def __call__(self, update: tf.Tensor) -> tf.Tensor:
-        iteration = _iteration(update, self._updates_per_iteration, self._done)
+        iteration = _iteration(update, self._updates_per_iteration)
         rate = learning_rate(self._settings, self._initial, iteration)
         return tf.convert_to_tensor(rate, tf.float32)
 
@@ -78,22 +75,19 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def beta_2(
-    settings: OptimizationSettings,
-    updates_per_iteration: int,
-    iteration: tf.Variable | None = None,
+    settings: OptimizationSettings, updates_per_iteration: int
 ) -> float | Callable[[tf.Tensor], tf.Tensor]:
     """Returns Adam's beta_2, or a function of the updates done.
 
     It goes from its initial value to beta_2_end as (1 - cos(pi p)) / 2 goes from 0 to 1, where
-    p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441). With the
-    variable `iteration`, it is a function of this variable instead of the updates.
+    p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441).
     """
     initial, end = settings.beta_2, settings.beta_2_end
     if end is None:
         return initial
 
     def value(update: tf.Tensor) -> tf.Tensor:
-        done = _iteration(update, updates_per_iteration, iteration)
+        done = _iteration(update, updates_per_iteration)
         remaining = _remaining(done, settings.schedule_length)
         return end + (initial - end) * _half_cosine(remaining)
 
@@ -123,12 +117,8 @@ def ema_decay(settings: OptimizationSettings, update: tf.Tensor) -> tf.Tensor:
     return tf.where(half_life > 0, 0.5 ** tf.math.reciprocal_no_nan(half_life), 0.0)
 
 
-def _iteration(
-    update: tf.Tensor, updates_per_iteration: int, iteration: tf.Variable | None
-) -> tf.Tensor:
+def _iteration(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:
     """Returns the iteration of an optimizer's update, both counted from 0, as scalar float32."""
-    if iteration is not None:
-        return tf.cast(tf.convert_to_tensor(iteration), tf.float32)
     return tf.cast(tf.cast(update, tf.int64) // updates_per_iteration, tf.float32)
 
 

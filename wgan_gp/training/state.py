@@ -153,19 +153,14 @@ def missing_optimizers() -> UserError:
     """Returns the error for a run whose optimizers are objects of Python that are not given."""
     return UserError(
         f"--optimizer={PYTHON} stands for objects that are passed to wgan_gp.train",
-        "pass generator_optimizer= and critic_optimizer= there, or to compile of WGANGP",
+        "pass generator_optimizer= and critic_optimizer= there",
     )
 
 
 def make_optimizers(
-    settings: OptimizationSettings, iteration: tf.Variable | None = None
+    settings: OptimizationSettings,
 ) -> tuple[tf.keras.optimizers.Optimizer, tf.keras.optimizers.Optimizer]:
     """Returns new optimizers of the generator and the critic.
-
-    Args:
-      settings: The settings of the optimizers.
-      iteration: The number of iterations done, of which the schedules are functions. Default: it
-        follows from the number of updates of each optimizer.
 
     Raises:
       UserError: If the settings name objects of Python.
@@ -173,8 +168,8 @@ def make_optimizers(
     if settings.optimizer == PYTHON:
         raise missing_optimizers()
     return (
-        _optimizer(settings, settings.generator_learning_rate, 1, iteration),
-        _optimizer(settings, settings.critic_learning_rate, settings.n_critic, iteration),
+        _optimizer(settings, settings.generator_learning_rate, 1),
+        _optimizer(settings, settings.critic_learning_rate, settings.n_critic),
     )
 
 
@@ -182,9 +177,8 @@ def _optimizer(
     settings: OptimizationSettings,
     initial_rate: float,
     updates_per_iteration: int,
-    iteration: tf.Variable | None,
 ) -> tf.keras.optimizers.Optimizer:
-    rate = IterationSchedule(settings, initial_rate, updates_per_iteration, iteration)
+    rate = IterationSchedule(settings, initial_rate, updates_per_iteration)
     common = {
         "weight_decay": settings.weight_decay or None,
         "global_clipnorm": settings.gradient_clip_norm or None,
@@ -199,7 +193,7 @@ def _optimizer(
     return GuardedAdam(
         rate,
         beta_1=settings.beta_1,
-        beta_2=beta_2(settings, updates_per_iteration, iteration),
+        beta_2=beta_2(settings, updates_per_iteration),
         epsilon=1e-8,  # as in the paper's code; Keras's default is 1e-7
         **common,
     )

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..config import OptimizationSettings
+from ..errors import UserError
 from ..runtime.randomness import RngStream, normal, uniform
 from .accumulation import sum_over_micro_batches
-from .networks import bind_labels, update_ema
+from .networks import bind_labels, regularized_weights, update_ema
 from .objective import Objective, Terms, draws_of, generator_needs_real
 from .optimizer import dense, nan_unless_finite
 from .schedules import ema_decay
@@ -26,6 +27,7 @@ from .state import TrainState
 # A replica's shares of the means of the terms, by name, and its gradient in each weight.
 Gradients = tuple[Terms, list[tf.Tensor]]
 
+REGULARIZATION = "regularization"  # the term of the regularizers of weights
 _MAX_UPDATES = 2**40  # more than a run has, so that the noise of two rollbacks never overlaps
 
 
@@ -42,10 +44,14 @@ class ReplicaStep:
     replicas is then NaN on every replica, and every optimizer skips the update without further
     communication.
 
+    The regularizers of a network's weights are added to its loss, once in each update, and are its
+    term "regularization".
+
     Attributes:
       state: The networks and the optimizers.
       objective: The losses.
       global_mean: (per_example `[B]`, global batch size) -> this replica's share of the mean.
+      regularization_share: (losses that do not depend on examples) -> this replica's share.
       optimization: The batch sizes over all replicas, the decay of the generator's moving average,
         and the seed of the noise.
       latent_size: The length of a latent vector.
@@ -59,6 +65,7 @@ class ReplicaStep:
     state: TrainState
     objective: Objective
     global_mean: Callable[[tf.Tensor, int], tf.Tensor]
+    regularization_share: Callable[[list[tf.Tensor]], tf.Tensor]
     optimization: OptimizationSettings
     latent_size: int
     classes: int = 0
@@ -84,7 +91,7 @@ class ReplicaStep:
           This replica's share of the mean of each critic term, as scalars by name.
         """
         state, settings = self.state, self.optimization
-        weights, names = state.critic.trainable_variables, self.objective.critic_term_names
+        weights = state.critic.trainable_variables
         index = _draw_index(update, rollbacks)
         latents, noise = self.critic_noise(
             real,
@@ -106,16 +113,16 @@ class ReplicaStep:
                 terms = self.objective.critic_terms(
                     critic, real, fake, labels=labels, step=update, **noise
                 )
-                shares = {
-                    name: self.global_mean(terms[name], settings.batch_size) for name in names
-                }
+                shares = self._shares(
+                    terms, self.objective.critic_term_names, settings.batch_size, state.critic
+                )
             return shares, dense(tape.gradient(shares["loss"], weights), weights)
 
         shares, gradients = sum_over_micro_batches(
             differentiate,
             {"real": real, "fake": fake, "labels": labels, **noise},
             settings.accumulate,
-            like=(dict.fromkeys(names, 0.0), list(weights)),
+            like=(dict.fromkeys(self.critic_term_names, 0.0), list(weights)),
         )
         poison = nan_unless_finite(*shares.values(), gradients[0])
         shares["loss"] += poison
@@ -142,7 +149,7 @@ class ReplicaStep:
           This replica's share of the mean of each generator term, as scalars by name.
         """
         state, settings = self.state, self.optimization
-        weights, names = state.generator.trainable_variables, self.objective.generator_term_names
+        weights = state.generator.trainable_variables
         batch_size = settings.generator_batch
         index = _draw_index(update, rollbacks)
 
@@ -166,7 +173,9 @@ class ReplicaStep:
             with tf.GradientTape() as tape:
                 fake = self.generator(labels, training=True)(latents)
                 terms = self.objective.generator_terms(critic, fake, labels=labels, **inputs)
-                shares = {name: self.global_mean(terms[name], batch_size) for name in names}
+                shares = self._shares(
+                    terms, self.objective.generator_term_names, batch_size, state.generator
+                )
             # On a TPU, scaling the loss costs less here than adding to each gradient.
             poison = nan_unless_finite(*shares.values())
             gradients = tape.gradient(shares["loss"], weights, output_gradients=1.0 + poison)
@@ -176,13 +185,34 @@ class ReplicaStep:
             differentiate,
             inputs,
             settings.accumulate,
-            like=(dict.fromkeys(names, 0.0), list(weights)),
+            like=(dict.fromkeys(self.generator_term_names, 0.0), list(weights)),
         )
         shares["loss"] += nan_unless_finite(gradients[0])
         state.generator_optimizer.apply_gradients(zip(gradients, weights, strict=True))
         if state.generator_average is not None:
             update_ema(state.generator_average, state.generator, ema_decay(settings, update))
         return shares
+
+    @property
+    def critic_term_names(self) -> tuple[str, ...]:
+        """The names of the result of `critic_step`."""
+        return _with_regularization(self.objective.critic_term_names, self.state.critic)
+
+    @property
+    def generator_term_names(self) -> tuple[str, ...]:
+        """The names of the result of `generator_step`."""
+        return _with_regularization(self.objective.generator_term_names, self.state.generator)
+
+    def _shares(
+        self, terms: Terms, names: Sequence[str], batch_size: int, network: Any
+    ) -> dict[str, tf.Tensor]:
+        """Returns this replica's shares of the means of a network's terms and regularizers."""
+        shares = {name: self.global_mean(terms[name], batch_size) for name in names}
+        # Each micro-batch adds its part of the regularizers.
+        parts = self.optimization.accumulate
+        return add_regularization(
+            shares, network, lambda losses: self.regularization_share(losses) / parts
+        )
 
     @property
     def generator_needs_real(self) -> bool:
@@ -236,6 +266,31 @@ class ReplicaStep:
             return tf.cast(self.classes * position, tf.int32)
         row = tf.cast(len(self.conditions) * position, tf.int32)
         return tf.gather(tf.constant(self.conditions), row)
+
+
+def add_regularization(shares: Terms, network: Any, share_of: Callable) -> Terms:
+    """Returns the shares of a network's terms, with the regularizers of its weights.
+
+    Args:
+      shares: This replica's shares of the terms.
+      network: The network.
+      share_of: (losses that do not depend on examples) -> this replica's share of their sum.
+    """
+    if not (weights := regularized_weights(network)):
+        return shares
+    share = share_of([weight.regularizer(weight) for weight in weights])
+    return {**shares, REGULARIZATION: share, "loss": shares["loss"] + share}
+
+
+def _with_regularization(names: Sequence[str], network: Any) -> tuple[str, ...]:
+    if not regularized_weights(network):
+        return tuple(names)
+    if REGULARIZATION in names:
+        raise UserError(
+            f'the objective has a term "{REGULARIZATION}", the name of the regularizers of weights',
+            "give it another name",
+        )
+    return (*names, REGULARIZATION)
 
 
 def replica_part(global_batch_size: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Loads the code of the user (networks, dataset, objective, writers) that the flags name.
 
-It comes from files, modules or installed packages, or as objects of Python.
+It comes from files or modules, or as objects of Python.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -21,7 +20,7 @@ from typing import Any
 
 from absl import logging
 
-from ...config import CODE_SETTINGS, GROUPS, PYTHON, Config, registered_names
+from ...config import CODE_SETTINGS, PYTHON, Config
 from ...data.datasets import DATASETS
 from ...errors import UserError, explaining, shorten, text_of
 from ..library import Library, Registry
@@ -79,7 +78,7 @@ class LoadedCode:
     Attributes:
       flag: The name of the flag that names the code, without dashes.
       reference: The value of the flag, such as "networks.py" or "losses.py:MyObjective".
-      module: The module, or the object that an entry point names.
+      module: The module.
       name: The name after the colon; None without one.
       sha256: The hash of the file, in hexadecimal; None if the module has no file.
     """
@@ -244,12 +243,12 @@ def is_user_code(setting: str, value: str | None, models: Registry) -> bool:
         return True
     if setting == "dataset":
         return is_user_dataset(value)
-    return value not in models and (is_reference(value) or value in registered_names(setting))
+    return value not in models and is_reference(value)
 
 
 def is_user_dataset(value: str) -> bool:
     """Returns True if a value of --dataset names code that is not a part of this project."""
-    return value not in DATASETS and (is_reference(value) or value in registered_names("dataset"))
+    return value not in DATASETS and is_reference(value)
 
 
 def _load(setting: str, value: str | None, models: Registry) -> LoadedCode | None:
@@ -260,14 +259,10 @@ def _load(setting: str, value: str | None, models: Registry) -> LoadedCode | Non
             f"--{setting}={PYTHON} stands for an object that is passed to wgan_gp.train",
             "call wgan_gp.train with it, or give a file",
         )
-    if setting != "objective" and not is_reference(value):
-        return load_entry_point(setting, GROUPS[setting], value)
     return load_code(setting, value)
 
 
 def _dataset_function(code: LoadedCode) -> Callable[..., Any]:
-    if code.name is None and callable(code.module):  # an entry point may name the function
-        return code.module
     name = code.name or "dataset"
     function = code.get(name)
     if not callable(function):
@@ -336,34 +331,14 @@ def load_code(flag: str, reference: str) -> LoadedCode:
 
 
 def load_network(reference: str) -> LoadedCode:
-    """Imports the generator that a value of --model names: a file, a module or an entry point.
+    """Imports the generator that a value of --model names: a file or a module.
 
     Raises:
       UserError: See `load_code` and `LoadedCode.get`.
     """
-    is_name = not is_reference(reference)
-    registered = load_entry_point("model", GROUPS["model"], reference) if is_name else None
-    code = registered or load_code("model", reference)
+    code = load_code("model", reference)
     _check_networks(code, ("generator",))
     return code
-
-
-def load_entry_point(flag: str, group: str, name: str) -> LoadedCode | None:
-    """Loads the code that an installed package registers, or returns None if there is none.
-
-    Raises:
-      UserError: If it cannot be imported.
-    """
-    for entry in importlib.metadata.entry_points(group=group, name=name):
-        try:
-            found = entry.load()
-            module = sys.modules.get(entry.module)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise _import_error(flag, name, error) from None
-        return LoadedCode(flag, name, found, None, None if module is None else _hash(module))
-    return None
 
 
 def _import_file(origin: str) -> ModuleType:

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from ...config import Config, NetworkSettings, settings_with
+from ...config import Config
 from ...data.spec import DataSpec
 from ...errors import UserError, shorten, text_of
-from ...training.networks import UserNetwork
+from ...training.networks import UserNetwork, check_layer_losses
 from ..library import Registry
 from .user_networks import UserNetworks, weight_name
 
 _TOLERANCE = 1e-4  # relative; well below the influence of one example among many
-# Operations of a tf.random.Generator, whose state no checkpoint contains. Those of a global
-# generator are recognized by their attribute "seed2".
-_STATEFUL_RANDOM = ("Rng", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal")
-_SEED_STATE = "seed_generator_state"  # the variable of a Keras SeedGenerator
-
-# Operations that only change the form of their input.
-_FORM = ("Identity", "Reshape", "Squeeze", "ExpandDims", "EnsureShape", "Cast", "Transpose")
-# The values that a network can return if its last operation is one of these.
-_RANGES = {
-    "Sigmoid": (0.0, 1.0),
-    "Softmax": (0.0, 1.0),
-    "Tanh": (-1.0, 1.0),
-    "Relu": (0.0, float("inf")),
-    "Relu6": (0.0, 6.0),
-    "Softplus": (0.0, float("inf")),
-}
-_RANGE_TOLERANCE = 0.01
 
 
 def critic_findings(
@@ -72,9 +55,8 @@ def check_user_network(
     config: Config,
     spec: DataSpec,
     replicas: int,
-    examples: tf.Tensor | None,
 ) -> None:
-    """Checks a network of the user, and warns of layers that break what a run promises.
+    """Checks a network of the user, and warns of batch normalization that replicas do not share.
 
     Args:
       network: The generator or the critic, created outside the scope of a strategy.
@@ -82,7 +64,6 @@ def check_user_network(
       config: The configuration of the run.
       spec: The data.
       replicas: The number of replicas of the run.
-      examples: `[N, *example_shape]`, some examples; None if they are not known.
 
     Raises:
       UserError: If the network cannot be trained. The message names the layer.
@@ -91,9 +72,10 @@ def check_user_network(
     _check_weights(network, name)
     before = {id(variable) for variable in network.weights}
     # As in sampling, where the size of the batch may be another one.
-    _, sampled = _trace(network, _twice(network.inputs), name, training=False)
-    graph, output = _trace(network, network.inputs, name, training=True)
+    sampled = _trace(network, _twice(network.inputs), name, training=False)
+    output = _trace(network, network.inputs, name, training=True)
     _check_late_weights(network, before, name)
+    check_layer_losses(flatten(network), name)
     if network.name == "generator":
         batch = tf.nest.flatten(network.inputs)[0].shape[0]
         _check_samples(network, output, [batch, *spec.example_shape], name)
@@ -102,35 +84,6 @@ def check_user_network(
             _warn_of_batch_statistics(network, name, replicas)
     else:
         _check_scores(output, config, spec, name)
-    _warn_of_range(network.name, output, config, examples, name)
-    for layer in _random_layers(network, graph):
-        logging.warning(
-            f"{name}: {layer} draws random numbers of its own, so a resumed run differs from an "
-            "uninterrupted one, and several replicas from one"
-        )
-
-
-def check_settings(user: Mapping[str, UserNetworks], settings: NetworkSettings) -> None:
-    """Raises UserError if the networks of the user ignore a setting that applies to them.
-
-    Sizes, such as --model_width, may be ignored.
-
-    Args:
-      user: The networks of the user by role; see `find_user_networks`. They have been created.
-      settings: The settings of the networks.
-    """
-    defaults = NetworkSettings()
-    for name, roles in settings_with("used_by", NetworkSettings).items():
-        value = getattr(settings, name)
-        if value == getattr(defaults, name) or not all(role in user for role in roles):
-            continue
-        if not any(user[role].has_read(role, name) for role in roles):
-            raise UserError(
-                f"--{name}={value} has no effect: the {' and '.join(roles)} of "
-                f"{user[roles[0]].flag} {'does' if len(roles) == 1 else 'do'} not read "
-                f"design.{name}",
-                "omit it, or use it there",
-            )
 
 
 def batch_norm_layers(network: Any) -> list[str]:
@@ -144,9 +97,11 @@ def batch_norm_layers(network: Any) -> list[str]:
 
 
 def flatten(network: Any) -> Iterator[tf.keras.layers.Layer]:
-    """Yields all Keras layers of a network, including those inside other layers."""
+    """Yields all Keras layers of a network, itself and those inside other layers included."""
     seen = set()
-    for outer in getattr(network, "layers", ()):
+    model = getattr(network, "keras_model", network)
+    is_model = isinstance(model, tf.keras.Model)
+    for outer in [model] if is_model else getattr(network, "layers", ()):
         for layer in outer._flatten_layers():
             if id(layer) not in seen:
                 seen.add(id(layer))
@@ -175,8 +130,8 @@ def _twice(inputs: Any) -> Any:
     )
 
 
-def _trace(network: UserNetwork, inputs: Any, name: str, *, training: bool) -> tuple[tf.Graph, Any]:
-    """Returns the graph of a call, and its output in this graph."""
+def _trace(network: UserNetwork, inputs: Any, name: str, *, training: bool) -> Any:
+    """Returns the output of a call, in the graph of the call."""
     traced = tf.function(lambda values: network(values, training=training), autograph=False)
     try:
         concrete = traced.get_concrete_function(inputs)
@@ -195,7 +150,7 @@ def _trace(network: UserNetwork, inputs: Any, name: str, *, training: bool) -> t
             f"({shorten(' '.join(text_of(error).split()))})",
             "return a tensor",
         ) from None
-    return concrete.graph, concrete.structured_outputs
+    return concrete.structured_outputs
 
 
 def _check_late_weights(network: UserNetwork, before: set[int], name: str) -> None:
@@ -274,42 +229,6 @@ def _is_synchronized(layer: Any) -> bool:
     return bool(getattr(layer, "synchronized", type(layer).__name__ == "BatchNormalization"))
 
 
-def _random_layers(network: UserNetwork, graph: tf.Graph) -> list[str]:
-    """Returns descriptions of the layers, or else the operations, that draw random numbers.
-
-    The graph shows them: a layer with a rate of 0, or a GRU without dropout, has a generator and
-    does not use it.
-    """
-    layers = list(flatten(network))
-    owners = {
-        id(generator.state.value): layer.name
-        for layer in layers
-        for generator in getattr(layer, "_seed_generators", ())
-    }
-    used = [variable for variable in graph.variables if _SEED_STATE in variable.name]
-    names = [owners.get(id(variable)) for variable in used]
-    operations = [node.name for node in _nodes(graph) if _is_stateful_random(node)]
-    for operation in operations:  # its name contains that of its layer
-        parts = operation.split("/")
-        names.append(next((each.name for each in layers if each.name in parts), None))
-    found = [f"the layer {name}" for name in dict.fromkeys(names) if name is not None]
-    unnamed = [f"the operation {name}" for name in operations[:1]]
-    unnamed += [f"the generator {variable.name.split('/')[-2]}" for variable in used[:1]]
-    return found or unnamed[:1]
-
-
-def _nodes(graph: tf.Graph) -> Iterator[Any]:
-    """Yields the operations of a graph, and of the bodies of its loops and conditions."""
-    definition = graph.as_graph_def()
-    yield from definition.node
-    for function in definition.library.function:
-        yield from function.node_def
-
-
-def _is_stateful_random(node: Any) -> bool:
-    return "seed2" in node.attr or node.op.startswith(_STATEFUL_RANDOM)
-
-
 def _check_scores(output: Any, config: Config, spec: DataSpec, name: str) -> None:
     """Checks the structure of a critic's output. `losses.check_critic` checks its scores.
 
@@ -343,50 +262,6 @@ def _check_scores(output: Any, config: Config, spec: DataSpec, name: str) -> Non
         raise UserError(
             f"{name} returns {_described(output)}", "return a tensor of one score per example"
         )
-
-
-def _warn_of_range(
-    role: str, output: Any, config: Config, examples: tf.Tensor | None, name: str
-) -> None:
-    """Warns if the last operation of a network limits its output in a way that harms training.
-
-    The samples of such a generator cannot be like the examples. The losses of this project are
-    for scores without limits; an objective of the user may be for others.
-
-    Args:
-      role: "generator" or "critic".
-      output: The output of the network, in a graph.
-      config: The configuration of the run.
-      examples: `[N, *example_shape]`, some examples; None if they are not known.
-      name: The network in messages.
-    """
-    last = _last_operation(output[0] if isinstance(output, (tuple, list)) else output)
-    if last not in _RANGES:
-        return
-    low, high = _RANGES[last]
-    values = f"ends in {last.lower()}, so its values are in [{low:g}, {high:g}]"
-    if role == "critic":
-        if config.objective is None:
-            logging.warning(
-                f"{name} {values} — end it in a linear layer, because the losses are for scores "
-                "without limits"
-            )
-    elif examples is not None:
-        least, most = float(tf.reduce_min(examples)), float(tf.reduce_max(examples))
-        if least < low - _RANGE_TOLERANCE or most > high + _RANGE_TOLERANCE:
-            normalized = least >= -1 - _RANGE_TOLERANCE and most <= 1 + _RANGE_TOLERANCE
-            logging.warning(
-                f"{name} {values}, but the networks get examples from {least:.3g} to {most:.3g} — "
-                f"end it in {'tanh' if normalized else 'a linear layer'}"
-            )
-
-
-def _last_operation(output: tf.Tensor) -> str:
-    """Returns the type of the last operation that changes values."""
-    operation = output.op
-    while operation.type in _FORM:
-        operation = operation.inputs[0].op
-    return operation.type
 
 
 def _described(output: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 import weakref
@@ -31,7 +30,6 @@ class UserNetworks:
     def __init__(self, flag: str, *, generator: Any = None, critic: Any = None):
         self.flag = flag
         self._networks = {"generator": generator, "critic": critic}
-        self._read: dict[str, set[str]] = {"generator": set(), "critic": set()}
         self._created: dict[int, weakref.ref] = {}  # all trainable weights so far, by id
 
     def generator(self, design: Any) -> UserNetwork:
@@ -41,15 +39,6 @@ class UserNetworks:
     def critic(self, design: Any) -> UserNetwork:
         """Returns the critic for a `models.Design`, with its variables."""
         return self._create("critic", design, critic_inputs(design))
-
-    def has_read(self, role: str, attribute: str) -> bool:
-        """Returns True if the function of a network has read an attribute of a design.
-
-        Args:
-          role: "generator" or "critic", which has been created.
-          attribute: The name of an attribute of `models.Design`.
-        """
-        return attribute in self._read[role]
 
     def _create(self, role: str, design: Any, inputs: Any) -> UserNetwork:
         network, origin = self._networks[role], f"{self.flag}: {role}"
@@ -65,7 +54,7 @@ class UserNetworks:
                 network = _copy(network, f"{self.flag}: the {role}")
             else:
                 try:
-                    network = _call(network, _recording(design, self._read[role]))
+                    network = _call(network, design)
                 except ValueError as error:
                     # A DesignError of `models`, which has another name in an installed package.
                     if (remedy := getattr(error, "remedy", None)) is None:
@@ -121,14 +110,9 @@ def generator_inputs(design: Any, batch: int = 4) -> Any:
     return [latents, _labels(design, batch)] if is_conditional else latents
 
 
-def critic_inputs(design: Any, batch: int | None = None) -> Any:
-    """Returns the specification of the inputs of a critic, for a batch.
-
-    Args:
-      design: The design.
-      batch: The number of examples. Defaults to whole groups of --minibatch_stddev and --pack.
-    """
-    batch = batch or math.lcm(4, max(1, design.minibatch_stddev), design.pack)
+def critic_inputs(design: Any) -> Any:
+    """Returns the specification of the inputs of a critic, for whole groups of examples."""
+    batch = math.lcm(4, max(1, design.minibatch_stddev))
     examples = tf.TensorSpec([batch, *design.example_shape], tf.float32)
     takes_labels = design.conditioning in ("projection", "concatenation")
     return [examples, _labels(design, batch)] if takes_labels else examples
@@ -146,19 +130,6 @@ def _call(factory: NetworkFactory, design: Any) -> Any:
     except (TypeError, ValueError):
         return factory(design)
     return factory()
-
-
-def _recording(design: Any, read: set[str]) -> Any:
-    """Returns a design that adds the names of those of its attributes that are read to a set."""
-
-    class Recording(type(design)):  # type: ignore[misc]
-        def __getattribute__(self, name: str) -> Any:
-            read.add(name)
-            return super().__getattribute__(name)
-
-    Recording.__qualname__ = type(design).__qualname__  # in its repr
-    values = {field.name: getattr(design, field.name) for field in dataclasses.fields(design)}
-    return Recording(**values)
 
 
 def _copy(network: Any, what: str) -> Any:

@@ -6,9 +6,8 @@ this process and integers for it; `user_error_of` calls that function, which wri
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -80,14 +79,3 @@ def user_error_of(error: tf.errors.OpError) -> UserError | None:
     if found is None:
         return None
     return _makers[int(found[1])](*map(int, found[2].split()))
-
-
-@contextlib.contextmanager
-def raising_user_errors() -> Iterator[None]:
-    """Raises the UserError of a `check` that fails inside."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        if explained := user_error_of(error):
-            raise explained from error
-        raise

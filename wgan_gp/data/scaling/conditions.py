@@ -79,29 +79,6 @@ class Conditions:
         rows = np.random.default_rng(0).permutation(len(values))[:_MOST_EXAMPLES]
         return cls(mean, deviation, values[rows], dtype, origin)
 
-    @classmethod
-    def given(cls, values: Any, classes: int) -> Conditions:
-        """Returns the distribution of conditions `[M, K]` or `[M]`, or that `to_dict` described.
-
-        Raises:
-          UserError: If they are not finite numbers, or there are classes, too.
-        """
-        if isinstance(values, dict):
-            return cls.from_dict(values)
-        try:
-            values = np.asarray(values)
-        except (ValueError, TypeError):
-            values = np.empty([0])
-        is_usable = values.size and values.ndim in (1, 2) and values.dtype.kind in "fiub"
-        if classes or not is_usable or not np.isfinite(values).all():
-            raise UserError(
-                "conditions=... needs finite numbers for each example, and no classes",
-                "give an array [M, K], and omit classes",
-            )
-        conditions = cls.of(values.reshape(len(values), -1), "conditions=...")
-        conditions.warn()
-        return conditions
-
     def warn(self) -> None:
         """Warns of conditions that networks cannot use: they are constant, or rounded."""
         low, high = self.examples.min(axis=0), self.examples.max(axis=0)
