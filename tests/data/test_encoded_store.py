@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tests.helpers.sources import NumberedSource
 from wgan_gp.config import DataSettings, DeviceSettings
-from wgan_gp.data import prepare, stores
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
@@ -421,15 +420,6 @@ def test_a_flipped_bit_is_one_line(tmp_path, set_free, encoding, place):
     assert re.match(message, str(user_error_of(caught.value)))
 
 
-def test_the_program_of_stores_lists_and_deletes_it(tmp_path, build_as, capsys):
-    key = pathlib.Path(build_as("png").path).name
-    capsys.readouterr()
-    assert stores.main([f"--data_cache={tmp_path}"]) == 0
-    assert "50 of 48x48x3 as PNG from --data_dir=photos" in capsys.readouterr().out
-    assert stores.main([f"--data_cache={tmp_path}", f"--delete={key}"]) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("encoding", ["", "png"])
 def test_the_copy_of_a_bucket_is_encoded_if_the_disk_is_small(
     tmp_path, build_as, set_free, monkeypatch, encoding
@@ -458,13 +448,3 @@ def test_an_array_of_examples_is_something_else(build_as):
     path = build_as("png").path
     with pytest.raises(UserError, match=r"keeps encoded pictures, not arrays of examples — give"):
         find_dataset(DataSettings(dataset="array", data_dir=path))
-
-
-def test_the_program_prepare_writes_arrays_only(tmp_path, set_free, capsys):
-    (tmp_path / "in").mkdir()
-    for index in range(6):
-        content = tf.io.encode_png(Pictures().read(index).array).numpy()
-        (tmp_path / "in" / f"{index}.png").write_bytes(content)
-    set_free(6 * SIDE * SIDE * 3 - 1)
-    assert prepare.main([f"{tmp_path}/in", f"{tmp_path}/out", f"--image_size={SIDE}"]) == 2
-    assert "needs 41.5 KB in" in capsys.readouterr().err

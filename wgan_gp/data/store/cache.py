@@ -5,23 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import re
 import tempfile
-from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
 
 from ...errors import UserError
-from ...run_directory.files import local_path
 from ..sources.source import Source
-from .building import INCOMPLETE, UnwritableError, build, copy, is_built, load
+from .building import UnwritableError, build, copy, is_built, load
 from .encoding import ENCODINGS, PNG
 from .store import Record, Store, delete_store, key_of, open_store, read_record
 
 OFF = "off"
 _KEY_LENGTH = 20
-_NAME = re.compile(rf"[0-9a-f]{{{_KEY_LENGTH}}}({re.escape(INCOMPLETE)})?")
 
 
 def cache_folder(data_cache: str | None) -> str | None:
@@ -98,47 +94,6 @@ def find_record(source: Source, folder: str | None) -> Record | None:
 def store_path(folder: str, key: str) -> str:
     """Returns the folder of a store among the stores of a cache."""
     return posixpath.join(folder, key[:_KEY_LENGTH])
-
-
-class Listed(NamedTuple):
-    """A store of a cache, for people.
-
-    Attributes:
-      name: The name of its folder, which is its key.
-      path: Its folder.
-      record: Its properties; None if data.json is missing or damaged.
-      bytes: The size of its files.
-      modified: When it was written, in seconds since 1970.
-    """
-
-    name: str
-    path: str
-    record: Record | None
-    bytes: int
-    modified: float
-
-
-def list_stores(folder: str) -> list[Listed]:
-    """Returns the stores of a cache, the oldest first; other files and folders are not stores."""
-    if not tf.io.gfile.isdir(folder):
-        return []
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(folder))
-    found = [_look_at(folder, name) for name in names if _NAME.fullmatch(name)]
-    return sorted((each for each in found if each is not None), key=lambda each: each.modified)
-
-
-def _look_at(folder: str, name: str) -> Listed | None:
-    path = posixpath.join(folder, name)
-    local = local_path(path)
-    if not tf.io.gfile.isdir(path) or (local is not None and os.path.islink(local)):
-        return None
-    try:
-        record = read_record(path)
-    except UserError:
-        record = None
-    files = [tf.io.gfile.stat(posixpath.join(path, file)) for file in tf.io.gfile.listdir(path)]
-    modified = max((file.mtime_nsec for file in files), default=0) / 1e9
-    return Listed(name, path, record, sum(file.length for file in files), modified)
 
 
 def _is_usable(path: str, key: str) -> bool:
