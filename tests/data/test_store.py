@@ -254,6 +254,36 @@ def test_the_disk_is_priced_before_the_first_example(tmp_path, monkeypatch, caps
     assert "is decoded at this start only" in capsys.readouterr().err
 
 
+def test_pictures_that_no_disk_holds_are_one_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    bucket, usage = f"ram://{tmp_path.name}", shutil.disk_usage(tmp_path)
+    cache.cached(Squares(), bucket)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**26 + 1000))
+    for data_cache, what in ((str(tmp_path), "decoding"), ("off", "decoding"), (bucket, "copying")):
+        config, source = DataSettings(cache="off", data_cache=data_cache), Squares()
+        with pytest.raises(UserError, match=f"{what} .* needs 1.8 KB in") as caught:
+            opening.SourceReader(source).open(config, classes=0, devices=LOCAL)
+        assert "67.1 MB are free — free space, or give --data_cache" in str(caught.value)
+        assert not source.read_indices
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_build_that_was_stopped_keeps_its_files_if_the_disk_is_full(tmp_path, monkeypatch):
+    class Stopping(Squares):
+        def read(self, item):
+            if item == 34:
+                raise KeyboardInterrupt
+            return super().read(item)
+
+    with pytest.raises(KeyboardInterrupt):
+        building.build(Stopping(), f"{tmp_path}/s")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**26))
+    with pytest.raises(UserError, match=r"needs .* free space"):
+        building.build(Squares(), f"{tmp_path}/s")
+    assert (tmp_path / "s.incomplete" / "examples-00000.npy").exists()
+
+
 def test_a_folder_that_cannot_be_written_is_not_used(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for in_memory in (True, False):

@@ -12,8 +12,7 @@ from absl import logging
 
 from ...errors import UserError
 from ..sources.source import Source
-from .building import UnwritableError, build, copy, is_built, load
-from .encoding import ENCODINGS, PNG
+from .building import NoSpaceError, UnwritableError, build, copy, is_built, load
 from .store import Record, Store, delete_store, key_of, open_store, read_record
 
 OFF = "off"
@@ -33,8 +32,8 @@ def cache_folder(data_cache: str | None) -> str | None:
 def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> Store:
     """Returns the store of a source, which is built at the first call.
 
-    If there is no folder, or it cannot be written, the source is decoded at this start only. If a
-    disk cannot hold the examples decoded, pictures are kept encoded.
+    If there is no folder, or it cannot be written, the source is decoded at this start only, and
+    so are examples for the memory that the disk cannot hold.
 
     Args:
       source: The source.
@@ -51,9 +50,10 @@ def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> St
     try:
         if _is_usable(path, key):
             return open_store(path)
-        # Without a loss, because decoding into memory at each start has none.
-        return build(source, path, [PNG] if in_memory else ENCODINGS)
-    except UnwritableError as error:
+        return build(source, path)
+    except (UnwritableError, NoSpaceError) as error:
+        if isinstance(error, NoSpaceError) and not in_memory:
+            raise
         logging.warning(f"{error.what}: {source.origin} is decoded at this start only")
         return _decoded_once(source, in_memory)
 
@@ -72,11 +72,11 @@ def local_copy(store: Store, folder: str | None) -> Store:
         path = store_path(folder, store.record.key)
         try:
             _is_usable(path, store.record.key)
-            return copy(store, path, ENCODINGS)
+            return copy(store, path)
         except UnwritableError as error:
             logging.warning(f"{error.what}: {store.path} is copied for this start only")
     temporary = _Temporary()
-    return temporary.keep(copy(store, temporary.path(store.record.key), ENCODINGS))
+    return temporary.keep(copy(store, temporary.path(store.record.key)))
 
 
 def find_record(source: Source, folder: str | None) -> Record | None:
@@ -115,7 +115,7 @@ def _decoded_once(source: Source, in_memory: bool) -> Store:
     if in_memory:
         return load(source)
     temporary = _Temporary()
-    return temporary.keep(build(source, temporary.path(key_of(source)), ENCODINGS))
+    return temporary.keep(build(source, temporary.path(key_of(source))))
 
 
 class _Temporary:
