@@ -25,7 +25,6 @@ ALLOWED = {
         "tensorflow",
         "tensorflow_datasets",
         "google",
-        "google_crc32c",  # checksums of TFRecord files
         "googleapiclient",  # asks Google for the location of a bucket
         "h5py",  # Keras requires it
         "numpy",
