@@ -381,7 +381,9 @@ def test_the_last_file_of_a_path_is_used_with_a_warning(tmp_path, capsys):
 def test_other_archives_are_to_be_unpacked_first(tmp_path, kind):
     folder = write(tmp_path / "data", numbered("a.png"))
     path = shutil.make_archive(f"{tmp_path}/packed", kind, folder)
-    with pytest.raises(UserError, match=r"nor a \.zip archive — if it is an archive, unpack"):
+    with pytest.raises(
+        UserError, match=r"nor a \.zip archive — give .*; unpack other archives first"
+    ):
         find(path)
 
 
@@ -393,7 +395,7 @@ def test_archives_that_cannot_be_read_are_one_line(tmp_path):
         with pytest.raises(UserError, match="is a damaged archive"):
             find(str(tmp_path / "cut.zip"))
     (tmp_path / "text.zip").write_text("text")
-    with pytest.raises(UserError, match=r"is neither a folder nor a \.zip archive — if it"):
+    with pytest.raises(UserError, match=r"is neither a folder nor a \.zip archive — give a folder"):
         find(str(tmp_path / "text.zip"))
     with pytest.raises(UserError, match="is not a folder"):
         find(str(tmp_path / "missing"))

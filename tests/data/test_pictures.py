@@ -536,7 +536,7 @@ def test_damaged_tiff_files_are_left_out(tmp_path, capsys):
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 def test_gray_of_16_bits_is_turned_upright(orientation):
-    """By Pillow, which reads it exactly."""
+    """Pillow reads it exactly."""
     content = raw_tiff(DEEP[..., None], orientation=orientation)
     turned = {1: DEEP, 3: DEEP[::-1, ::-1], 6: np.rot90(DEEP, -1)}[orientation][..., None]
     assert decoding.read_header(content, "a").size == turned.shape[:2]

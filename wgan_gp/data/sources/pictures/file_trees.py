@@ -25,6 +25,7 @@ _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot h
 _IGNORED_FILES = ("thumbs.db", "desktop.ini")  # which Windows writes into folders
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_REMEDY = "give a folder of images, or a .zip archive of one; unpack other archives first"
 _DAMAGED = (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
@@ -71,9 +72,7 @@ def open_tree(path: str, origin: str) -> FileTree:
     if tf.io.gfile.isdir(path):
         return Folder(path, origin)
     if not listing.can_be_opened(path) or not tf.io.gfile.exists(path):
-        raise UserError(
-            f"{origin} is not a folder", "give a folder of images, or a .zip archive of one"
-        )
+        raise UserError(f"{origin} is not a folder", _REMEDY)
     file = _open(path)
     try:
         beginning = file.read(len(_ZIP_SIGNATURE))
@@ -84,10 +83,7 @@ def open_tree(path: str, origin: str) -> FileTree:
             f"{origin} is a damaged archive ({reason(error) or type(error).__name__})",
             "copy or download it again",
         ) from error
-    raise UserError(
-        f"{origin} is neither a folder nor a .zip archive",
-        "if it is an archive, unpack it first, and give the folder",
-    )
+    raise UserError(f"{origin} is neither a folder nor a .zip archive", _REMEDY)
 
 
 class Folder(FileTree):

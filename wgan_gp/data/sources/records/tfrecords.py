@@ -71,7 +71,7 @@ class RecordFile(NamedTuple):
 
 
 class _Scan(NamedTuple):
-    """What was found in a file.
+    """The readable content of a file.
 
     Attributes:
       size: The number of readable records.
