@@ -45,6 +45,14 @@ from .start import TO_FIRST_LOOP, seconds
 
 BATCH = 64
 _DIFFERENT = 1024  # pictures; other files are links to them
+_BUILD = """
+from wgan_gp.config import DataSettings
+from wgan_gp.data.sources.pictures.folder import find_source
+from wgan_gp.data.store.building import build
+
+settings = DataSettings(dataset="image_folder", data_dir={folder!r}, image_size="64")
+build(find_source(settings), {out!r})
+"""
 
 
 def write_pictures(folder: pathlib.Path, count: int, size: tuple[int, int]) -> str:
@@ -223,13 +231,13 @@ def peak_of_build(folder: str) -> float:
     """Returns the largest memory of the processes that build a store at 64 pixels, in MB."""
     peak = 0
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-m", "wgan_gp.data.prepare", folder, f"{out}/store"]
-        program = subprocess.Popen([*command, "--image_size=64"], stdout=subprocess.DEVNULL)
+        code = _BUILD.format(folder=folder, out=f"{out}/store")
+        program = subprocess.Popen([sys.executable, "-c", code])
         while program.poll() is None:
             peak = max(peak, memory_of(program.pid))
             time.sleep(0.02)
     if program.returncode:
-        raise RuntimeError(f"{command} failed")
+        raise RuntimeError("the store was not built")
     return peak / 1e6
 
 

@@ -184,31 +184,22 @@ def shards(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off"])
-def test_records_after_damage_are_read(shards, cache, capfd):
+def test_the_files_after_a_damaged_one_are_read(shards, cache, capfd):
     config = Config(
-        dataset="tfrecord", data_dir=shards, batch_size=59, cache=cache, num_classes=3, **PLAIN
+        dataset="tfrecord", data_dir=shards, batch_size=48, cache=cache, num_classes=3, **PLAIN
     )
     data = open_data(config)
-    assert data.size == 59
+    assert data.size == 48
     said = capfd.readouterr().err
-    assert said.count("warning: ") == 1 and "1 of 60 examples cannot be read and is left" in said
-    assert "images-1.tfrecord (it has another checksum than its content" in said
-    images, labels = epoch(data, 59, 2)
+    assert said.count("warning: ") == 1 and "images-1.tfrecord is damaged (corrupted rec" in said
+    images, labels = epoch(data, 48, 2)
     orders = []
-    for part in (slice(0, 59), slice(59, 118)):
+    for part in (slice(0, 48), slice(48, 96)):
         numbers = numbers_of(images[part])
-        assert sorted(numbers) == sorted(set(range(60)) - {13})
+        assert sorted(numbers) == sorted(set(range(60)) - set(range(13, 60, 4)))
         np.testing.assert_array_equal(labels[part], numbers % 3)
         orders.append(numbers)
     assert (orders[0] != orders[1]).any()
-
-
-def test_records_before_zeros_are_read(shards, tmp_path, capfd):
-    path = tmp_path / "images-3.tfrecord"
-    path.write_bytes(path.read_bytes() + bytes(10**6))
-    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
-    assert data.size == 59
-    assert "images-3.tfrecord (the file is damaged from byte" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("cache", ["on", "off"])
@@ -219,15 +210,6 @@ def test_a_label_beyond_the_classes_is_refused(shards, tmp_path, cache):
     message = r"has the label 2 \(record 2 of .*-0.tfrecord\), but its classes are 0 ... 1 — set"
     with pytest.raises(UserError, match=message):
         train_config(config)
-
-
-def test_records_of_a_truncated_file_are_read(shards, tmp_path, capfd):
-    path = tmp_path / "images-3.tfrecord"
-    content = path.read_bytes()
-    path.write_bytes(content[:-30])
-    data = open_data(Config(dataset="tfrecord", data_dir=shards, batch_size=8, **PLAIN))
-    assert data.size == 58
-    assert "images-3.tfrecord (the file is damaged from byte" in capfd.readouterr().err
 
 
 def test_the_feature_names_of_imagenet_are_supported(tmp_path):

@@ -72,7 +72,7 @@ def test_few_examples_need_no_processes(monkeypatch, started, size):
     assert not started
 
 
-@pytest.mark.parametrize("kind", ["folder", "zip", "tar.gz"])
+@pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_pictures_are_those_of_threads(tmp_path, monkeypatch, started, kind):
     names = [f"{'cat' if number % 3 else 'dog'}/{number:03}.png" for number in range(60)]
     files = numbered(*names) | {"dog/015.png": b"text", "cat/016.png": b""}

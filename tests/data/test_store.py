@@ -19,11 +19,11 @@ import tensorflow as tf
 
 from tests.helpers.sources import NumberedSource
 from wgan_gp.config import DataSettings, DeviceSettings
-from wgan_gp.data import prepare, stores
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
 from wgan_gp.data.sources.arrays.npy_files import Shards, open_npy
+from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.store import building, cache, lock, opening, store
 from wgan_gp.errors import UserError
 
@@ -254,6 +254,36 @@ def test_the_disk_is_priced_before_the_first_example(tmp_path, monkeypatch, caps
     assert "is decoded at this start only" in capsys.readouterr().err
 
 
+def test_pictures_that_no_disk_holds_are_one_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    bucket, usage = f"ram://{tmp_path.name}", shutil.disk_usage(tmp_path)
+    cache.cached(Squares(), bucket)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**26 + 1000))
+    for data_cache, what in ((str(tmp_path), "decoding"), ("off", "decoding"), (bucket, "copying")):
+        config, source = DataSettings(cache="off", data_cache=data_cache), Squares()
+        with pytest.raises(UserError, match=f"{what} .* needs 1.8 KB in") as caught:
+            opening.SourceReader(source).open(config, classes=0, devices=LOCAL)
+        assert "67.1 MB are free — free space, or give --data_cache" in str(caught.value)
+        assert not source.read_indices
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_build_that_was_stopped_keeps_its_files_if_the_disk_is_full(tmp_path, monkeypatch):
+    class Stopping(Squares):
+        def read(self, item):
+            if item == 34:
+                raise KeyboardInterrupt
+            return super().read(item)
+
+    with pytest.raises(KeyboardInterrupt):
+        building.build(Stopping(), f"{tmp_path}/s")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**26))
+    with pytest.raises(UserError, match=r"needs .* free space"):
+        building.build(Squares(), f"{tmp_path}/s")
+    assert (tmp_path / "s.incomplete" / "examples-00000.npy").exists()
+
+
 def test_a_folder_that_cannot_be_written_is_not_used(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for in_memory in (True, False):
@@ -474,52 +504,17 @@ def test_the_folder_of_the_stores(monkeypatch, given, environment, expected):
     assert cache.cache_folder(given) == expected
 
 
-def test_the_program_of_stores_lists_and_deletes_only_stores(tmp_path, capsys):
-    folder = f"--data_cache={tmp_path}"
-    keys = [
-        pathlib.Path(cache.cached(Squares(version=version), str(tmp_path)).path).name
-        for version in range(3)
-    ]
-    (tmp_path / "photos").mkdir()
-    (tmp_path / ("0" * 20)).symlink_to(tmp_path / "photos")
-    shutil.copytree(tmp_path / keys[2], tmp_path / f"{keys[2]}.incomplete")
-    capsys.readouterr()
-    assert stores.main([folder]) == 0
-    printed = capsys.readouterr().out
-    assert all(f"{key}  20" in printed for key in keys) and ": 4 stores, " in printed
-    assert "50 of 4x3x3 from --data_dir=squares" in printed
-    assert stores.main([folder, f"--delete={keys[0]}", "--delete=photos"]) == 2
-    assert "error: --delete=photos is not a store in" in capsys.readouterr().err
-    assert stores.main([folder, f"--delete={keys[0]}"]) == 0
-    assert keys[0] not in files_in(tmp_path)
-    (tmp_path / keys[1] / "notes.txt").write_text("")
-    assert stores.main([folder, f"--delete={keys[1]}"]) == 2
-    assert "also contains other files, such as notes.txt" in capsys.readouterr().err
-    (tmp_path / keys[1] / "notes.txt").unlink()
-    assert stores.main([folder, "--delete_all"]) == 0
-    assert files_in(tmp_path) == ["0" * 20, "photos"]
-    assert stores.main([folder]) == 0 and "0 stores" in capsys.readouterr().out
-
-
-def test_the_program_prepare_writes_a_folder_that_array_trains_on(tmp_path, capsys):
-    levels = {"b": 200, "a": 10}
-    for name, level in levels.items():
+def test_array_trains_on_a_store(tmp_path):
+    for name, level in {"b": 200, "a": 10}.items():
         (tmp_path / "in" / name).mkdir(parents=True)
         for index in range(6):
             picture = np.full((9, 9, 3), level + index, np.uint8)
             PIL.Image.fromarray(picture).save(tmp_path / "in" / name / f"{index}.png")
-    (tmp_path / "large disk").mkdir()
-    os.symlink("large disk", tmp_path / "a link")
-    out = f"{tmp_path}/a link"
-    assert prepare.main([f"{tmp_path}/in", out, "--image_size=8"]) == 0
-    assert f"--dataset=array --data_dir='{out}'" in capsys.readouterr().out
-    found = np.concatenate(
-        [np.load(path) for path in sorted((tmp_path / "large disk").glob("ex*.npy"))]
-    )
+    pictures = DataSettings(dataset="image_folder", data_dir=f"{tmp_path}/in", image_size="8")
+    out = cache.cached(find_source(pictures), f"{tmp_path}/cache").path
+    found = np.concatenate([np.load(path) for path in sorted(pathlib.Path(out).glob("ex*.npy"))])
     assert found.shape == (12, 8, 8, 3)
     assert found[:, 0, 0, 0].tolist() == [*range(10, 16), *range(200, 206)]
     dataset = find_dataset(DataSettings(dataset="array", data_dir=out))
     assert dataset.label_count == 2 and dataset.spec.example_shape == (8, 8, 3)
     assert dataset._reader.class_names == ("a", "b")
-    assert prepare.main([f"{tmp_path}/in", out, "--image_size=4"]) == 2
-    assert "already has the examples of" in capsys.readouterr().err

@@ -25,7 +25,6 @@ from wgan_gp.data import score_data
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.data.tables import columns
-from wgan_gp.data.tables.constraints import constraints_of
 from wgan_gp.data.tables.find_types import find_types
 from wgan_gp.data.tables.selection import Selection
 from wgan_gp.data.tables.table import Table
@@ -341,14 +340,6 @@ def test_numbers_that_vary_only_among_held_out_rows_are_numbers():
     pd.testing.assert_series_equal(table.restore(table.encode(frame))["x"], frame["x"])
 
 
-def test_values_of_at_most_that_are_held_out_have_no_effect():
-    frame = trips().assign(b=lambda rows: rows["b"].where(rows.index != 0, 10**6))
-    trained_on = frame.index != 0
-    table = Table.of(frame, "data", constraints=constraints_of(CONSTRAINTS), trained_on=trained_on)
-    noise = 3 * np.random.default_rng(0).normal(size=[2000, table.size]).astype(np.float32)
-    assert table.restore(noise)["b"].max() <= frame["b"][1:].max()
-
-
 def test_labels_have_different_names():
     frame = pd.DataFrame({"a": ["x" * 40 + "1", "x" * 40 + "2"], "a=b": ["c", "d"]})
     names = Table.of(frame, "data").label_names
@@ -374,144 +365,6 @@ def test_associations_are_those_of_other_libraries():
     between = sum((a == k).mean() * (scores[a == k].mean() - scores.mean()) ** 2 for k in range(3))
     assert found[0, 2] == pytest.approx(np.sqrt(between / scores.var()), abs=1e-5)
     np.testing.assert_array_equal(found, found.T)
-
-
-# Constraints
-
-CONSTRAINTS = [
-    {"at_most": ["a", "b"]},
-    {"one_of": ["car", "bus", "walk"]},
-    {"at_most": ["start", "end"]},
-    {"at_most": ["p", "q"]},
-]
-
-
-def trips(count=1500):
-    random = np.random.default_rng(3)
-    a, p, way = random.integers(0, 900, count), random.random(count), random.integers(0, 3, count)
-    start = pd.to_datetime("2020-01-01") + pd.to_timedelta(random.integers(0, 900, count), unit="D")
-    end = start + pd.to_timedelta(random.integers(0, 90, count), unit="D")
-    return pd.DataFrame(
-        {
-            "b": a + random.integers(0, 50, count),
-            "car": (way == 0).astype("int8"),
-            "a": a,
-            "bus": (way == 1).astype("int8"),
-            "walk": (way == 2).astype("int8"),
-            "start": start.strftime("%Y-%m-%d"),
-            "end": end.strftime("%Y-%m-%d"),
-            "p": np.round(p, 2),
-            "q": np.round(np.round(p, 2) + random.random(count), 2),
-        }
-    )
-
-
-def test_all_samples_meet_the_constraints():
-    table = saved(Table.of(trips(), "data", constraints=constraints_of(CONSTRAINTS)))
-    pd.testing.assert_frame_equal(table.restore(table.encode(trips())), trips())
-    noise = np.random.default_rng(0).normal(size=[5000, table.size]).astype(np.float32)
-    found = table.restore(noise)
-    assert (found["a"] <= found["b"]).all() and (found["p"] <= found["q"]).all()
-    assert (found["start"] <= found["end"]).all()
-    assert (found[["car", "bus", "walk"]].sum(axis=1) == 1).all()
-    assert found.dtypes.equals(trips().dtypes) and list(found) == list(trips())
-
-
-@pytest.mark.parametrize(
-    ("change", "constraints", "message"),
-    [
-        ({"b": -1}, CONSTRAINTS, "1500 of 1500 rows, the first of them row 0, do not meet"),
-        ({"b": np.nan}, CONSTRAINTS, "have missing values, against the constraint at_most of a, b"),
-        ({"car": 1}, CONSTRAINTS, "do not meet the constraint one_of of car, bus, walk"),
-        ({"b": "x"}, CONSTRAINTS, "are not both numbers, or both dates of one format"),
-        ({}, [{"at_most": ["a", "c"]}], "a constraint of the column 'c', which data lacks"),
-        ({}, [CONSTRAINTS[0]] * 2, "two constraints of the column 'a'"),
-    ],
-)
-def test_constraints_that_the_data_do_not_meet_are_named(change, constraints, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        Table.of(trips().assign(**change), "data", constraints=constraints_of(constraints))
-
-
-_DAYS = pd.Series(pd.to_datetime("2020-01-05") + pd.to_timedelta(np.arange(200), unit="D"))
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [
-        (np.arange(200, dtype=np.uint8), np.arange(200, dtype=np.uint8) + np.uint8(50)),
-        (np.full(200, -100, np.int8) + np.arange(200) % 9, np.full(200, 100, np.int8)),
-        (np.arange(200), 2**62 + np.arange(200)),
-        (np.arange(200) * 1e-11, np.arange(200) * 2e-11),
-        (1e6 + np.arange(200, dtype=np.float32) / 7, 1e6 + np.arange(200, dtype=np.float32)),
-        (_DAYS, _DAYS + pd.to_timedelta(5, unit="h")),
-        (
-            _DAYS.dt.strftime("%d.%m.%Y"),
-            (_DAYS + pd.to_timedelta(9, unit="D")).dt.strftime("%d.%m.%Y"),
-        ),
-        (_DAYS.dt.strftime("%Y-%m-%d"), np.array(["2261-12-30"] * 200)),
-        (np.round(np.arange(200) / 7, 2), np.round(np.arange(200) / 7, 2) + 1.005),
-        # The second column has fewer decimals, or a larger unit, than the first one.
-        (np.round(np.arange(200) / 7, 2), np.ceil(np.arange(200) / 7).astype(int) + 90),
-        (np.arange(200) / 7, np.arange(200) + 90),
-        (np.arange(200) / 7, np.round(np.arange(200) / 7 + 0.1, 1)),
-        (_DAYS + pd.to_timedelta(np.arange(200) % 24, unit="h"), _DAYS + pd.Timedelta("2D")),
-        (
-            (_DAYS + pd.to_timedelta(np.arange(200) % 24, unit="h")).dt.tz_localize("Asia/Tokyo"),
-            (_DAYS + pd.Timedelta("2D")).dt.tz_localize("Asia/Tokyo"),
-        ),
-    ],
-)
-def test_at_most_is_exact_for_all_types(low, high):
-    frame = pd.DataFrame({"low": low, "high": high, "other": np.arange(200.0)})
-    constraints = constraints_of([{"at_most": ["low", "high"]}])
-    table = saved(Table.of(frame, "data", constraints=constraints))
-    pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame, rtol=1e-6)
-    noise = 3 * np.random.default_rng(0).normal(size=[3000, table.size]).astype(np.float32)
-    found = table.restore(noise)
-    kind = table.constraints[0].type
-    first, second, data = (
-        kind.parse(each) for each in (found["low"], found["high"], frame["high"])
-    )
-    assert (first <= second).all()
-    assert data.min() <= second.min() <= second.max() <= data.max()
-    assert found.dtypes.equals(frame.dtypes)
-    if found["high"].dtype.kind == "M" and (frame["high"] == frame["high"].dt.normalize()).all():
-        assert (found["high"] == found["high"].dt.normalize()).all()
-    if table.constraints[0].second.describe() == "real, 1 decimal":
-        assert (found["high"] == found["high"].round(1)).all()
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [
-        (_DAYS, _DAYS.dt.strftime("%d/%m/%Y")),
-        (_DAYS, np.arange(200)),
-        (np.array(["a", "b"] * 100), np.arange(200)),
-        (_DAYS.dt.tz_localize("UTC"), _DAYS),
-    ],
-)
-def test_columns_of_different_types_cannot_be_compared(low, high):
-    frame = pd.DataFrame({"low": low, "high": high})
-    with pytest.raises(UserError, match="are not both numbers, or both dates of one format"):
-        Table.of(frame, "data", constraints=constraints_of([{"at_most": ["low", "high"]}]))
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        [],
-        {},
-        "a <= b",
-        {"at_most": ["a"]},
-        {"at_most": ["a", "b", "c"]},
-        {"one_of": "ab"},
-        {"at_most": ["a", "b"], "one_of": ["c", "d"]},
-    ],
-)
-def test_other_constraints_are_refused(entry):
-    with pytest.raises(ValueError, match="is no constraint"):
-        constraints_of([entry])
 
 
 # Selections
@@ -588,26 +441,14 @@ def test_days_in_a_time_zone_stay_midnight_there():
 
 
 def test_conditions_by_column_may_be_missing_values_and_booleans():
-    frame = trips().assign(**{name: trips()[name] == 1 for name in ("car", "bus", "walk")})
-    table = Table.of(frame, "data", constraints=constraints_of(CONSTRAINTS))
+    frame = people().assign(car=people()["age"] > 40)
+    table = Table.of(frame, "data")
     found = Selection.of({"car": True}, table, "--x").holds(frame)
     np.testing.assert_array_equal(found, frame["car"])
     table = Table.of(people(), "data")
     for missing in (None, np.nan, pd.NA):
         found = Selection.of({"income": missing}, table, "--x").holds(people())
         np.testing.assert_array_equal(found, people()["income"].isna())
-
-
-def test_conditions_may_be_on_the_columns_of_constraints():
-    table = Table.of(trips(), "data", constraints=constraints_of(CONSTRAINTS))
-    for text, expected in (
-        ("bus=1", trips()["bus"] == 1),
-        ("b>=500", trips()["b"] >= 500),
-        ("end<2021-01-01", trips()["end"] < "2021-01-01"),
-    ):
-        selection = Selection.of(text, table, "--x")
-        np.testing.assert_array_equal(selection.holds(trips()), expected.to_numpy())
-        assert selection.label is None
 
 
 @pytest.mark.parametrize(
@@ -897,28 +738,24 @@ def test_long_identifiers_stay_different(tmp_path):
         ({"columns": {"age": "real"}}, "'age'"),
         ({"columns": {"job": "ordered"}}, "'job'"),
         ({"columns": {"job": ["pilot", "nurse", "clerk"], "debt": "real"}}, "'job', 'debt'"),
-        ({"constraints": [{"at_most": ["age", "oldest"]}]}, "'age and oldest'"),
     ],
 )
 def test_types_cannot_change_after_the_beginning_of_a_run(tmp_path, content, named):
     types, path = tmp_path / "types.json", tmp_path / "a.csv"
-    people(60).assign(oldest=lambda frame: frame["age"] + 5).to_csv(path, index=False)
+    people(60).to_csv(path, index=False)
     flags = SETTINGS | {"data_dir": str(path)}
     spec = find_dataset(Config(**flags)).spec
     types.write_text(json.dumps(content))
     dataset = find_dataset(Config(**flags | {"column_types": str(types)}))
-    with pytest.raises(UserError, match=f"constraints to {named} that the run did not have"):
+    with pytest.raises(UserError, match=f"gives types to {named} that the run did not have"):
         dataset.use_recorded(spec)
 
 
 def test_types_that_a_run_had_at_its_beginning_can_be_given_again(tmp_path):
-    content = {
-        "columns": {"debt": "real", "job": ["nurse", "clerk", "pilot"]},
-        "constraints": [{"at_most": ["age", "oldest"]}],
-    }
+    content = {"columns": {"debt": "real", "job": ["nurse", "clerk", "pilot"]}}
     types, path = tmp_path / "types.json", tmp_path / "a.csv"
     types.write_text(json.dumps(content))
-    people(60).assign(oldest=lambda frame: frame["age"] + 5).to_csv(path, index=False)
+    people(60).to_csv(path, index=False)
     config = Config(**SETTINGS | {"data_dir": str(path), "column_types": str(types)})
     spec = find_dataset(config).spec
     dataset = find_dataset(config)
@@ -1058,18 +895,6 @@ def test_targets_that_are_all_missing_have_no_accuracy():
             assert name == metric and np.isnan(value)
 
 
-def test_the_target_may_be_a_column_of_a_constraint():
-    """Predicts the column itself, and not its difference to another one."""
-    from wgan_gp.evaluation.tables import transfer  # noqa: PLC0415
-
-    given = constraints_of(CONSTRAINTS)
-    for target, metric, least in (("b", "r2", 0.9), ("car", "accuracy", 0.6)):
-        table = saved(Table.of(trips(3000), "data", constraints=given, target=target))
-        examples = table.encode(trips(3000))
-        name, value = transfer(table, examples[:1500], examples[1500:])
-        assert name == metric and value > least, target
-
-
 def test_copies_of_rows_have_no_distance_whatever_their_places():
     table = Table.of(people(), "data")
     one, other = (table.encode(people(), seed=seed) for seed in (1, 2))
@@ -1130,9 +955,9 @@ def test_flags_that_do_not_fit_are_one_line(path, tmp_path, arguments, message, 
     ("content", "message"),
     [
         ("{", "is no JSON file"),
-        ("[1]", "does not contain columns and constraints"),
-        ('{"kinds": {}}', "does not contain columns and constraints"),
-        ('{"constraints": ["a"]}', "is no constraint"),
+        ("[1]", "does not contain columns alone"),
+        ('{"columns": []}', "does not contain columns alone"),
+        ('{"columns": {}, "constraints": []}', "does not contain columns alone"),
         ('{"columns": {"jop": "category"}}', "did you mean 'job'?"),
     ],
 )
@@ -1155,8 +980,6 @@ def test_tables_need_no_types_unless_they_are_asked_for(path, tmp_path):
     [
         ("names", ["age", "age", "income", "debt", "since"]),
         ("target", "nothing"),
-        ("given", [["age", "object; import os"]] * 5),
-        ("constraints", [{"at_most": ["age", "nothing"]}]),
         ("types", []),
         ("columns", [{"kind": "constant", "value": None}] * 5),
     ],

@@ -25,7 +25,6 @@ ALLOWED = {
         "tensorflow",
         "tensorflow_datasets",
         "google",
-        "google_crc32c",  # checksums of TFRecord files
         "googleapiclient",  # asks Google for the location of a bucket
         "h5py",  # Keras requires it
         "numpy",
@@ -53,7 +52,7 @@ ALLOWED = {
     "wgan_gp/app/hub.py": {"huggingface_hub"},
     "wgan_gp/app/sweep/sweep.py": {"absl", "optuna", "tensorflow"},
     "wgan_gp/inference/converted.py": {"numpy", "onnxruntime", "tensorflow", "tf2onnx"},
-    "wgan_gp/data/sources/pictures/tiff.py": {"numpy", "PIL", "tensorflow", "tifffile"},
+    "wgan_gp/data/sources/pictures/tiff.py": {"numpy", "tifffile"},
     "flags.py": {"absl", "wgan_gp", "wgan_gp.config.settings", "wgan_gp.config", "wgan_gp.errors"},
     "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
 }

@@ -165,11 +165,9 @@ def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
     settings = {**TINY, "model_width": 12, "batch_size": 6, "train_steps": 5}
     train_config(resolved(Config(tpu=tpu, model_dir=str(tmp_path), **settings)))
     errors = capsys.readouterr().err
-    assert (
-        "--batch_size gives each replica 3 examples, which are padded to 8: --batch_size=16"
-        in errors
-    ) == (tpu is not None)
-    assert ("critic: channel counts are padded to multiples of 8" in errors) == (tpu is not None)
+    batch = "--batch_size gives each replica 3 examples, which are padded to a multiple of 8"
+    assert (batch in errors) == (tpu is not None)
+    assert ("channel counts are padded to multiples of 8: critic/" in errors) == (tpu is not None)
     assert "--generator_batch_size" not in errors
 
 

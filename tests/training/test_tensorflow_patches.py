@@ -3,6 +3,10 @@
 A test that fails without its patch shows that the patch is no longer needed: delete both.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 import requests
 import tensorflow as tf
@@ -57,3 +61,34 @@ def test_downloads_of_tensorflow_datasets_have_no_timeout(monkeypatch, patched):
     ):
         pass
     assert timeouts == [tensorflow_patches.DOWNLOAD_TIMEOUTS if patched else None]
+
+
+_COMPILED = """
+import tensorflow as tf
+from wgan_gp.runtime import tensorflow_patches
+
+@tf.function(jit_compile=True, autograph=False)
+def double(x):
+    return 2 * x
+
+if {patched}:
+    tensorflow_patches.hide_information_of_xla()
+double(tf.ones([2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patched", "level"), [(False, "3"), (True, "3"), (True, "0")])
+def test_xla_announces_its_first_program_whatever_the_level_of_the_log(patched, level):
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILED.format(patched=patched)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": level},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if patched and level == "3":
+        assert done.stderr == ""
+    else:
+        assert "before absl::InitializeLog()" in done.stderr
+        assert "Compiled cluster using XLA!" in done.stderr

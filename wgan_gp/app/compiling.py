@@ -58,5 +58,4 @@ def make_program(
         data,
         steps_per_loop=config.steps_per_loop,
         resident=is_resident(data, config.cache),
-        check_settings=lambda settings: settings.check_replicas(topology.replicas),
     )

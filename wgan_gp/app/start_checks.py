@@ -172,7 +172,6 @@ def warn_of_padding(run: Run) -> None:
     for line in advise_on_padding(
         run.config.batch_size // replicas,
         run.config.generator_batch // replicas,
-        replicas,
         [run.state.critic, run.state.generator],
         lanes=min(core.lanes for core in topologies.CORES.values()),
     ):

@@ -20,7 +20,6 @@ _BATCH_SIZE = 64
 _CHUNK_BYTES = 2**23
 _CHUNK_BATCHES = 64
 _PARALLEL_CHUNKS = 4
-_PARALLEL_DECODES = 16  # of single pictures
 
 
 class _Shuffled(StreamedData):
@@ -82,12 +81,6 @@ class StreamedRows(_Shuffled):
         self._read = read
 
     def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        return self._chunks(batches, self.format.dtype, self.format.shape)
-
-    def _chunks(
-        self, batches: tf.data.Dataset, stored_dtype: tf.DType, stored_shape: tuple[int, ...]
-    ) -> tf.data.Dataset:
-        """Returns what Python reads at batches of indices, in chunks of any size."""
         label_spec = self.format.label_spec(None)
         dtype = label_spec.dtype.as_numpy_dtype
 
@@ -97,45 +90,15 @@ class StreamedRows(_Shuffled):
 
         def read_batch(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             examples, labels = tf.numpy_function(
-                read, [indices], [stored_dtype, label_spec.dtype], stateful=False
+                read, [indices], [self.format.dtype, label_spec.dtype], stateful=False
             )
-            examples = tf.ensure_shape(examples, [None, *stored_shape])
+            examples = tf.ensure_shape(examples, [None, *self.format.shape])
             return examples, tf.ensure_shape(labels, label_spec.shape)
 
         count = batches.element_spec.shape[0]
         group = min(_CHUNK_BATCHES, _CHUNK_BYTES // max(1, count * self.format.example_bytes))
         chunks = batches.rebatch(group * count) if group > 1 else batches
         return chunks.map(read_batch, num_parallel_calls=_PARALLEL_CHUNKS, deterministic=True)
-
-
-class StreamedEncoded(StreamedRows):
-    """Encoded pictures that Python reads on this machine, and TensorFlow decodes.
-
-    Args:
-      seed, format, labels: As above.
-      read: Returns the encoded pictures, `[B]` bytes, at indices `[B]`, as above.
-      decode_picture: Returns a picture `[*format.shape]` for its bytes, a scalar string.
-    """
-
-    def __init__(
-        self,
-        seed: int,
-        format: ExampleFormat,
-        labels: np.ndarray,
-        read: Callable[[np.ndarray], np.ndarray],
-        decode_picture: Callable[[tf.Tensor], tf.Tensor],
-    ):
-        super().__init__(seed, format, labels, read)
-        self._decode_picture = decode_picture
-
-    def decode(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        contents = self._chunks(batches, tf.string, ()).unbatch()
-        pictures = contents.map(
-            lambda content, label: (self._decode_picture(content), label),
-            num_parallel_calls=_PARALLEL_DECODES,
-            deterministic=True,
-        )
-        return pictures.batch(_BATCH_SIZE)
 
 
 class RecordFile(NamedTuple):

@@ -18,6 +18,7 @@ from .cluster import (
     connect_cluster,
     find_cluster,
 )
+from .tensorflow_patches import hide_information_of_xla
 from .tpu_connection import connect_tpu
 
 
@@ -118,6 +119,7 @@ def connect(config: Config) -> Devices:
       UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
         or the batch sizes and flags do not fit the number of replicas.
     """
+    hide_information_of_xla()
     cluster, peers = find_cluster(config), None
     if config.tpu is not None:
         strategy = connect_tpu(config)

@@ -7,12 +7,17 @@ tests/training/test_tensorflow_patches.py shows each fault in the installed vers
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import logging
+import mmap
+import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python import _pywrap_tfe
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 if TYPE_CHECKING:
@@ -24,6 +29,27 @@ DOWNLOAD_TIMEOUTS = (5.0, 60.0)
 # Retries after connection errors. The ten retries after responses such as "503 Service
 # Unavailable" are kept.
 _RETRIES = {"connect": 2, "read": 1, "other": 2}
+_ERROR = 2  # of the levels of Abseil's log: information, warnings, errors
+
+
+def hide_information_of_xla() -> None:
+    """Hides information and warnings of Abseil's log, as far as TF_CPP_MIN_LOG_LEVEL says.
+
+    A part of TensorFlow, XLA among it, writes to this log, which ignores the variable. The first
+    compilation would print two lines. Errors are always shown. TensorFlow has no function for the
+    level, so that the one of Abseil is called, if this version of TensorFlow exports it.
+    """
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
+    library = _pywrap_tfe.__file__
+    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        # It is near the beginning, so that little of the file is read.
+        found = re.search(rb"4absl12(lts_\d{8})", text)
+        release = None if found is None else found[1].decode()
+    if release is None or not level.isdecimal():
+        return
+    name = f"_ZN4absl12{release}14SetMinLogLevelENS0_18LogSeverityAtLeastE"
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(library)[name](min(int(level), _ERROR))
 
 
 @contextlib.contextmanager

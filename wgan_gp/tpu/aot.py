@@ -17,7 +17,6 @@ from . import compile_errors, compiler
 from .compile_errors import Memory
 from .compile_report import build_compile_report
 from .loop_program import LoopProgram, LoweredLoop
-from .memory_limit import OutOfMemoryError, compile_within_memory, find_remedy
 from .topologies import Topology
 
 
@@ -56,9 +55,7 @@ def compile_slice(
         tf.io.gfile.remove(old)
     began = time.perf_counter()
     log(f"compiling for {topology.replicas} x {topology.name}")
-    loop, executable = compile_program(
-        program, devices, topology, base, penalty_interval=penalty_interval
-    )
+    loop, executable = compile_program(program, devices, topology, base)
     write_atomic(f"{base}.hlo.txt", executable.hlo)
     log(f"compiled in {time.perf_counter() - began:.0f} s")
     result = build_compile_report(
@@ -78,8 +75,6 @@ def compile_program(
     devices: list[Any],
     topology: Topology,
     base: str,
-    *,
-    penalty_interval: int,
 ) -> tuple[LoweredLoop, compiler.Executable]:
     """Compiles a loop for all devices.
 
@@ -106,14 +101,27 @@ def compile_program(
     if unsupported is not None:
         raise unsupported
     try:
-        return loop, compile_within_memory(loop, devices, available)
+        executable = compiler.compile_hlo(loop.hlo, devices)
     except compiler.CompileError as error:
         write_atomic(error_path, str(error))
-        raise compile_errors.compiler_error(str(error), error_path) from None
-    except OutOfMemoryError as error:
-        write_atomic(error_path, str(error))
-        raise compile_errors.out_of_memory_error(
-            f"--batch_size={program.batch_size} is too large: the loop",
-            error.memory,
-            find_remedy(program, devices, error.memory, penalty_interval),
-        ) from None
+        memory = compile_errors.parse_memory_error(str(error))
+        if memory is None:
+            raise compile_errors.compiler_error(str(error), error_path) from None
+    else:
+        # The compiler itself considers only its temporary buffers, not arguments and results.
+        required = executable.memory_bytes + loop.prefetched_bytes
+        if required <= available:
+            return loop, executable
+        write_atomic(error_path, f"It compiles, but requires {required} bytes.\n")
+        memory = Memory(required, available)
+    raise compile_errors.out_of_memory_error(
+        f"--batch_size={program.batch_size} is too large: the loop",
+        memory,
+        _remedy(program, memory),
+    )
+
+
+def _remedy(program: LoopProgram, memory: Memory) -> str:
+    if program.resident and memory.required - program.resident_bytes <= memory.available:
+        return "use --cache=off"
+    return "halve --batch_size and --generator_batch_size, or double --accumulate"

@@ -108,15 +108,6 @@ def build_compile_report(
     return {**report, "advice": advise(report, networks, topology.core)}
 
 
-def iteration_cycles(
-    program: LoopProgram, loop: LoweredLoop, executable: Executable, *, penalty_interval: int
-) -> int:
-    """Returns the estimated cycles of an iteration; see `build_compile_report`."""
-    compiled = hlo.Program(executable.hlo)
-    steps = _split(program, compiled, penalty_interval)
-    return _sum_cycles(program, loop, compiled, {name: step.cycles for name, step in steps.items()})
-
-
 def _sum_cycles(
     program: LoopProgram, loop: LoweredLoop, compiled: hlo.Program, steps: Mapping[str, int]
 ) -> int:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from ..data.feed.loop_input import LoopInput, is_stored, open_loop_input
 from ..data.opened_data import OpenedData
-from ..errors import UserError
 from ..pjrt import lowering
 from ..training.step import ReplicaStep
 
@@ -27,7 +24,6 @@ class LoopProgram:
       data: The dataset, which need not have been read.
       steps_per_loop: The number of iterations of the loop.
       resident: Whether the dataset is in the memory of each device.
-      check_settings: Raises UserError unless the settings of a step fit the slice.
     """
 
     step: ReplicaStep
@@ -35,7 +31,6 @@ class LoopProgram:
     data: OpenedData
     steps_per_loop: int
     resident: bool
-    check_settings: Callable[[Any], None]
 
     @property
     def n_critic(self) -> int:
@@ -50,23 +45,9 @@ class LoopProgram:
         return self.step.optimization.generator_batch
 
     @property
-    def accumulate(self) -> int:
-        return self.step.optimization.accumulate
-
-    @property
     def resident_bytes(self) -> int:
         """The size of the examples of a dataset in the memory of a device."""
         return self.data.size * self.data.format.tpu_bytes if is_stored(self.data) else 0
-
-    def with_settings(self, **settings: Any) -> LoopProgram | None:
-        """Returns the loop with other `OptimizationSettings`, or None if they do not fit."""
-        try:
-            optimization = dataclasses.replace(self.step.optimization, **settings)
-            self.check_settings(optimization)
-        except UserError:
-            return None
-        step = dataclasses.replace(self.step, optimization=optimization)
-        return dataclasses.replace(self, step=step)
 
     def open_input(self) -> LoopInput:
         """Returns the input of the loop, whose examples need not have been read."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import io
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -20,19 +19,9 @@ from ...errors import UserError, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
 from ..sources.source import Source
-from .encoding import (
-    NAMES,
-    SAMPLE,
-    EncodedRows,
-    content_of_file,
-    encoded,
-    encodings_of,
-    estimated_bytes,
-)
 from .lock import locked
 from .reading import Reading
 from .store import (
-    ENDS,
     LABELS,
     SHARD_BYTES,
     Record,
@@ -41,7 +30,6 @@ from .store import (
     delete_store,
     open_shards,
     open_store,
-    read_ends,
     read_labels,
     read_record,
     shard_path,
@@ -49,13 +37,15 @@ from .store import (
 
 INCOMPLETE = ".incomplete"
 _PART_BYTES = 2**24  # that are written at a time
-_STEP_BYTES = 2**22  # of decoded pictures that are encoded at a time, in little memory
-_LEAST_STEP = 16  # pictures, for as many cores
 _RESERVED = 2**26  # bytes of a disk that a store leaves free
 
 
 class UnwritableError(UserError):
-    """A store cannot be begun: its folder cannot be written, or the disk has too little space."""
+    """A store cannot be begun: its folder cannot be written."""
+
+
+class NoSpaceError(UserError):
+    """A disk has too little space for a store."""
 
 
 def load(source: Source) -> Store:
@@ -74,7 +64,7 @@ def load(source: Source) -> Store:
     return Store(record, examples[:count], labels[:count])
 
 
-def build(source: Source, path: str, encodings: Sequence[str] = ()) -> Store:
+def build(source: Source, path: str) -> Store:
     """Builds the store of a source in a folder, unless it is complete.
 
     On a local disk, the folder is named PATH.incomplete until it is complete; in a bucket,
@@ -83,38 +73,24 @@ def build(source: Source, path: str, encodings: Sequence[str] = ()) -> Store:
     Args:
       source: The source.
       path: The folder, local or in a bucket.
-      encodings: The encodings, see encoding.py, of which the first that fits keeps pictures if the
-        disk cannot hold them decoded.
 
     Raises:
-      UnwritableError: If the store cannot be begun.
+      UnwritableError, NoSpaceError: If the store cannot be begun.
       UserError: If no example can be read, the disk becomes full, or the folder has other files.
     """
-    record = Record.of(source)
-
-    @functools.cache
-    def first_pictures() -> np.ndarray:
-        examples = np.empty([SAMPLE, *source.shape], source.dtype)
-        with Reading(source, record) as reading:
-            found = reading.read_into(examples, np.empty([SAMPLE], np.int64))
-        return examples[: len(found)]
-
-    price = _Price(f"decoding {source.origin}", source.size, encodings, first_pictures)
-    with _folder_for(record, path, price) as found:
+    what = f"decoding {source.origin}"
+    with _folder_for(Record.of(source), path, what, source.size) as found:
         if found is not None:
             _write_examples(source, *found)
     return open_store(path)
 
 
-def copy(store: Store, path: str, encodings: Sequence[str] = ()) -> Store:
+def copy(store: Store, path: str) -> Store:
     """Copies a store, in one sequential read, unless the copy is complete; see `build`."""
     begin = dataclasses.replace(
         store.record, shards=(), read=0, unreadable=0, left_out=(), complete=False
     )
-    price = _Price(
-        f"copying {store.path}", len(store), encodings, lambda: np.asarray(store.rows[:SAMPLE])
-    )
-    with _folder_for(begin, path, price) as found:
+    with _folder_for(begin, path, f"copying {store.path}", len(store)) as found:
         if found is not None:
             _write_copy(store, *found)
     return open_store(path)
@@ -141,73 +117,41 @@ def is_built(path: str, key: str) -> bool:
     return True
 
 
-@dataclasses.dataclass(frozen=True)
-class _Price:
-    """The size of a store that is going to be written.
+def _announce(what: str, needed: int, path: str) -> None:
+    """Announces the size of a store that is going to be written.
 
-    Attributes:
-      what: What is done, for messages.
-      size: The number of examples.
-      encodings: Those that may keep pictures which the disk cannot hold decoded.
-      first_pictures: Returns decoded pictures, from which the size of encoded ones is estimated.
+    Args:
+      what: What is done.
+      needed: The size in bytes.
+      path: The folder of the store.
+
+    Raises:
+      NoSpaceError: If the disk has too little space.
     """
-
-    what: str
-    size: int
-    encodings: Sequence[str]
-    first_pictures: Callable[[], np.ndarray]
-
-    def announce(self, path: str, record: Record) -> Record:
-        """Announces the size of a store; returns its record with the encoding that fits.
-
-        A store that was begun keeps its encoding.
-
-        Raises:
-          UnwritableError: If the disk has too little space.
-        """
-        count = self.size - record.size
-        decoded = size_text(count * record.example_bytes)
-        local = local_path(path)
-        if local is None:
-            logging.info(f"{self.what}: {decoded} in {path}")
-            return record
-        free = shutil.disk_usage(posixpath.dirname(local) or ".").free
-        for encoding, example_bytes in self._sizes(record):
-            needed = count * example_bytes
-            if needed > free - _RESERVED:
-                continue
-            if encoding == record.encoding:
-                text = f"{size_text(needed)} in {path}, {size_text(free)} free"
-            else:
-                text = (
-                    f"{decoded} decoded do not fit in {path} ({size_text(free)} free): keeping "
-                    f"them as {NAMES[encoding]}, about {size_text(needed)}"
-                )
-            logging.info(f"{self.what}: {text}")
-            return dataclasses.replace(record, encoding=encoding)
-        raise UnwritableError(
-            f"{self.what} needs {decoded} in {path}, where {size_text(free)} are free",
+    local = local_path(path)
+    if local is None:
+        logging.info(f"{what}: {size_text(needed)} in {path}")
+        return
+    free = shutil.disk_usage(posixpath.dirname(local) or ".").free
+    if needed > free - _RESERVED:
+        raise NoSpaceError(
+            f"{what} needs {size_text(needed)} in {path}, where {size_text(free)} are free",
             "free space, or give --data_cache a folder on another disk",
         )
-
-    def _sizes(self, record: Record) -> Iterator[tuple[str, int]]:
-        """Yields the encodings that may be used, and the size of an example in each."""
-        if not record.encoding:
-            yield "", record.example_bytes
-        for encoding in encodings_of(record.shape, np.dtype(record.dtype)):
-            is_new = encoding in self.encodings and not record.size
-            if is_new or encoding == record.encoding:
-                yield encoding, estimated_bytes(self.first_pictures(), encoding)
+    logging.info(f"{what}: {size_text(needed)} in {path}, {size_text(free)} free")
 
 
 @contextlib.contextmanager
-def _folder_for(record: Record, path: str, price: _Price) -> Iterator[tuple[str, Record] | None]:
+def _folder_for(
+    record: Record, path: str, what: str, size: int
+) -> Iterator[tuple[str, Record] | None]:
     """Yields the folder to write and the state to continue from; None if the store is complete.
 
     Args:
       record: The state at the beginning.
       path: The folder of the store, to which the written folder is moved at the end.
-      price: Announces the size of the store, and chooses how its examples are kept.
+      what: What is done, for messages.
+      size: The number of examples.
     """
     folder = path if local_path(path) is None else path + INCOMPLETE
     with contextlib.ExitStack() as stack:
@@ -225,7 +169,7 @@ def _folder_for(record: Record, path: str, price: _Price) -> Iterator[tuple[str,
         if not is_mine:
             yield None
             return
-        record = price.announce(path, record)
+        _announce(what, (size - record.size) * record.example_bytes, path)
         with _beginning(path):
             tf.io.gfile.makedirs(folder)
         with _writing(path):
@@ -333,22 +277,12 @@ def _write_examples(source: Source, folder: str, record: Record) -> None:
 def _shards_of(
     reading: Reading, record: Record, most: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the examples, which may be encoded, and the labels of each file."""
+    """Yields the examples and the labels of each file."""
     size = min(most, max(1, SHARD_BYTES // record.example_bytes))
-    step = max(_LEAST_STEP, _STEP_BYTES // record.example_bytes)
-    decoded = np.empty([min(step, size) if record.encoding else 0, *record.shape], record.dtype)
-    shape, dtype = ((), object) if record.encoding else (record.shape, record.dtype)
     while True:
-        examples, labels = np.empty([size, *shape], dtype), np.empty([size], np.int64)
-        count = 0
-        while count < size:
-            part = decoded[: size - count] if record.encoding else examples[count:]
-            found = len(reading.read_into(part, labels[count : count + len(part)]))
-            if not found:
-                break
-            if record.encoding:
-                examples[count : count + found] = encoded(part[:found], record.encoding)
-            count += found
+        examples = np.empty([size, *record.shape], record.dtype)
+        labels = np.empty([size], np.int64)
+        count = len(reading.read_into(examples, labels))
         if not count:
             return
         yield examples[:count], labels[:count]
@@ -358,25 +292,16 @@ def _write_copy(store: Store, folder: str, record: Record) -> None:
     first = record.size
     for count in store.record.shards[len(record.shards) :]:
         record = dataclasses.replace(record, shards=(*record.shards, count))
-        part, rows = slice(first, first + count), store.rows
-        if isinstance(rows, EncodedRows) and record.encoding == store.record.encoding:
-            examples = rows.contents[part]
-        else:
-            examples = encoded(np.asarray(rows[part]), record.encoding)
+        examples = np.asarray(store.rows[first : first + count])
         first += count
         _write_shard(folder, record, examples, store.labels)
     with _failing_as_write():
-        dataclasses.replace(store.record, encoding=record.encoding).write(folder)
+        store.record.write(folder)
 
 
 def _write_shard(folder: str, record: Record, examples: np.ndarray, labels: np.ndarray) -> None:
-    """Writes the last file of a record, and then the record; `examples` may be encoded."""
+    """Writes the last file of a record, and then the record."""
     with _failing_as_write():
-        if record.encoding:
-            examples, inside = content_of_file(examples)
-            ends = read_ends(folder, dataclasses.replace(record, shards=record.shards[:-1]))
-            begin = ends[-1] if len(ends) else 0
-            write_atomic(posixpath.join(folder, ENDS), _npy(np.concatenate([ends, begin + inside])))
         write_atomic(shard_path(folder, len(record.shards) - 1), _npy(examples))
         if record.class_names is not None:
             write_atomic(posixpath.join(folder, LABELS), _npy(labels))

@@ -7,7 +7,6 @@ import os
 import posixpath
 import re
 import tempfile
-from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -15,13 +14,11 @@ from absl import logging
 from ...errors import UserError
 from ...run_directory.files import local_path
 from ..sources.source import Source
-from .building import INCOMPLETE, UnwritableError, build, copy, is_built, load
-from .encoding import ENCODINGS, PNG
+from .building import NoSpaceError, UnwritableError, build, copy, is_built, load
 from .store import Record, Store, delete_store, key_of, open_store, read_record
 
 OFF = "off"
 _KEY_LENGTH = 20
-_NAME = re.compile(rf"[0-9a-f]{{{_KEY_LENGTH}}}({re.escape(INCOMPLETE)})?")
 
 
 def cache_folder(data_cache: str | None) -> str | None:
@@ -37,8 +34,8 @@ def cache_folder(data_cache: str | None) -> str | None:
 def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> Store:
     """Returns the store of a source, which is built at the first call.
 
-    If there is no folder, or it cannot be written, the source is decoded at this start only. If a
-    disk cannot hold the examples decoded, pictures are kept encoded.
+    If there is no folder, or it cannot be written, the source is decoded at this start only, and
+    so are examples for the memory that the disk cannot hold.
 
     Args:
       source: The source.
@@ -55,9 +52,10 @@ def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> St
     try:
         if _is_usable(path, key):
             return open_store(path)
-        # Without a loss, because decoding into memory at each start has none.
-        return build(source, path, [PNG] if in_memory else ENCODINGS)
-    except UnwritableError as error:
+        return build(source, path)
+    except (UnwritableError, NoSpaceError) as error:
+        if isinstance(error, NoSpaceError) and not in_memory:
+            raise
         logging.warning(f"{error.what}: {source.origin} is decoded at this start only")
         return _decoded_once(source, in_memory)
 
@@ -76,11 +74,11 @@ def local_copy(store: Store, folder: str | None) -> Store:
         path = store_path(folder, store.record.key)
         try:
             _is_usable(path, store.record.key)
-            return copy(store, path, ENCODINGS)
+            return copy(store, path)
         except UnwritableError as error:
             logging.warning(f"{error.what}: {store.path} is copied for this start only")
     temporary = _Temporary()
-    return temporary.keep(copy(store, temporary.path(store.record.key), ENCODINGS))
+    return temporary.keep(copy(store, temporary.path(store.record.key)))
 
 
 def find_record(source: Source, folder: str | None) -> Record | None:
@@ -106,49 +104,8 @@ def find_store(data_cache: str | None, text: str) -> str | None:
     if folder is None:
         return None
     inside = re.escape(posixpath.join(local_path(folder) or folder, ""))
-    found = re.search(inside + _NAME.pattern, text)
+    found = re.search(rf"{inside}[0-9a-f]{{{_KEY_LENGTH}}}", text)
     return None if found is None else found[0]
-
-
-class Listed(NamedTuple):
-    """A store of a cache, for people.
-
-    Attributes:
-      name: The name of its folder, which is its key.
-      path: Its folder.
-      record: Its properties; None if data.json is missing or damaged.
-      bytes: The size of its files.
-      modified: When it was written, in seconds since 1970.
-    """
-
-    name: str
-    path: str
-    record: Record | None
-    bytes: int
-    modified: float
-
-
-def list_stores(folder: str) -> list[Listed]:
-    """Returns the stores of a cache, the oldest first; other files and folders are not stores."""
-    if not tf.io.gfile.isdir(folder):
-        return []
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(folder))
-    found = [_look_at(folder, name) for name in names if _NAME.fullmatch(name)]
-    return sorted((each for each in found if each is not None), key=lambda each: each.modified)
-
-
-def _look_at(folder: str, name: str) -> Listed | None:
-    path = posixpath.join(folder, name)
-    local = local_path(path)
-    if not tf.io.gfile.isdir(path) or (local is not None and os.path.islink(local)):
-        return None
-    try:
-        record = read_record(path)
-    except UserError:
-        record = None
-    files = [tf.io.gfile.stat(posixpath.join(path, file)) for file in tf.io.gfile.listdir(path)]
-    modified = max((file.mtime_nsec for file in files), default=0) / 1e9
-    return Listed(name, path, record, sum(file.length for file in files), modified)
 
 
 def _is_usable(path: str, key: str) -> bool:
@@ -170,7 +127,7 @@ def _decoded_once(source: Source, in_memory: bool) -> Store:
     if in_memory:
         return load(source)
     temporary = _Temporary()
-    return temporary.keep(build(source, temporary.path(key_of(source)), ENCODINGS))
+    return temporary.keep(build(source, temporary.path(key_of(source))))
 
 
 class _Temporary:

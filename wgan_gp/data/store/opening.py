@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -17,10 +16,9 @@ from ..scaling import pixels
 from ..sources.labels import numbered_like
 from ..sources.source import NO_LABEL, Source
 from ..spec import DataSpec, count_of
-from ..streamed_rows import StreamedEncoded, StreamedRecords, StreamedRows
+from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import OFF, cache_folder, cached, find_record, local_copy
-from .encoding import JPEG, NAMES, EncodedRows
-from .store import Record, Store
+from .store import Record
 
 # The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
 # aborts the process.
@@ -105,13 +103,15 @@ class SourceReader:
         if is_streamed and store.path is not None and local_path(store.path) is None:
             store = local_copy(store, cache_folder(None))
         if source is self._source:
-            self.notes = _notes_of(store.record)
+            left_out = store.record.unreadable
+            self.notes = (
+                [f"{count_of(left_out, 'example')} left out: unreadable"] if left_out else []
+            )
         if unread.in_memory:
             return StoredData(settings.seed, unread.format, store.load(), labels)
         if devices.on_remote_tpu:
-            _check_decoded(store, devices)
             return StreamedRecords(settings.seed, unread.format, labels, store.files())
-        return _streamed(store, settings.seed, unread.format, labels)
+        return StreamedRows(settings.seed, unread.format, labels, lambda indices: store[indices][0])
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
         """Returns the properties of the data, which are held in memory as set by --cache."""
@@ -136,32 +136,6 @@ class SourceReader:
         if source is self._source and self._stored is not None:
             size = self._stored.read
         return _unread(source, size, settings, devices)
-
-
-def _notes_of(record: Record) -> list[str]:
-    notes = []
-    if record.unreadable:
-        notes.append(f"{count_of(record.unreadable, 'example')} left out: unreadable")
-    if record.encoding == JPEG:
-        notes.append(f"kept as {NAMES[JPEG]}")
-    return notes
-
-
-def _streamed(store: Store, seed: int, form: ExampleFormat, labels: np.ndarray) -> StreamedRows:
-    rows = store.rows
-    if not isinstance(rows, EncodedRows):
-        return StreamedRows(seed, form, labels, lambda indices: store[indices][0])
-    contents = rows.contents
-    return StreamedEncoded(seed, form, labels, lambda indices: contents[indices], rows.decode)
-
-
-def _check_decoded(store: Store, devices: DeviceSettings) -> None:
-    if store.record.encoding:
-        raise UserError(
-            f"{store.path} keeps its pictures encoded, which the machines of --tpu={devices.tpu} "
-            "cannot read",
-            "delete it, which decodes them again, or run on the TPU VM with --tpu=local",
-        )
 
 
 def _unread(

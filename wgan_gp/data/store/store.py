@@ -5,17 +5,11 @@
     data.json                 the record, with a checksum
 
 `numpy.load` opens the arrays, and --dataset=array trains on the folder.
-
-A store of encoded pictures (see encoding.py) has the bytes of the pictures, each with its checksum,
-one after the other, in the files examples-*.npy, and also
-
-    ends.npy                  `[N]` int64, where each picture ends in the bytes of all files
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
 import posixpath
@@ -33,17 +27,15 @@ from ...run_directory.json_files import digest, read_object, write_object
 from ..sources.arrays.npy_files import Rows, Shards, chunks, open_npy, read_header
 from ..sources.source import NO_LABEL, Source
 from ..streamed_rows import RecordFile
-from .encoding import ENCODINGS, EncodedRows, EncodedShard
 
 SHARD_BYTES = 2**25  # two files are in memory at a time, with TensorFlow in less than 1 GB
 LABELS = "labels.npy"
-ENDS = "ends.npy"
 RECORD = "data.json"
 LARGEST_SHARD = 10**5  # more files than this have no name
 MOST_NAMES = 1000  # of examples that are left out, in data.json
 _FORMAT = 1
 _PARALLEL = 16  # files that are opened at a time, which matters in a bucket
-_OWN_FILE = re.compile(r"(examples-\d{5}\.npy|labels\.npy|ends\.npy|data\.json)(\.new)?")
+_OWN_FILE = re.compile(r"(examples-\d{5}\.npy|labels\.npy|data\.json)(\.new)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +52,6 @@ class Record:
       unreadable: The number of these that are left out.
       left_out: The names of the first MOST_NAMES of them.
       complete: Whether all examples of the source were read.
-      encoding: The encoding of the pictures in the files; "" for decoded examples.
     """
 
     key: str
@@ -73,7 +64,6 @@ class Record:
     unreadable: int = 0
     left_out: tuple[str, ...] = ()
     complete: bool = False
-    encoding: str = ""
 
     @classmethod
     def of(cls, source: Source) -> Record:
@@ -119,7 +109,6 @@ _ENTRIES = schema.object_of(
         "unreadable": schema.integer(0, 2**63),
         "left_out": schema.list_of(schema.text, 0, MOST_NAMES),
         "complete": schema.boolean,
-        "encoding": schema.one_of("", *ENCODINGS),
     }
 )
 
@@ -233,51 +222,15 @@ def open_store(path: str) -> Store:
 
 def open_shards(folder: str, record: Record) -> Rows:
     """Opens the files of examples. See `open_store` for errors."""
-    paths = shard_paths(folder, record)
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        shards = list(pool.map(lambda path: open_npy(path, folder), paths))
-    dtype = np.dtype(record.dtype)
-    if not record.encoding:
-        _check_forms(folder, shards, [(count, *record.shape) for count in record.shards], dtype)
-        return Shards(shards)
-    places = np.concatenate([[0], read_ends(folder, record)])
-    firsts = np.cumsum([0, *record.shards])
-    inside = [
-        places[first : last + 1] - places[first] for first, last in itertools.pairwise(firsts)
-    ]
-    _check_forms(folder, shards, [(part[-1],) for part in inside], np.dtype(np.uint8))
-    contents = Shards(list(map(EncodedShard, paths, shards, inside)))
-    return EncodedRows(contents, record.encoding, record.shape, dtype)
-
-
-def _check_forms(
-    folder: str, shards: list[Rows], shapes: list[tuple[int, ...]], dtype: np.dtype
-) -> None:
-    for shard, shape in zip(shards, shapes, strict=True):
-        if shard.shape != shape or shard.dtype != dtype:
+        shards = list(pool.map(lambda path: open_npy(path, folder), shard_paths(folder, record)))
+    for shard, count in zip(shards, record.shards, strict=True):
+        if shard.shape != (count, *record.shape) or shard.dtype != np.dtype(record.dtype):
             raise UserError(
                 f"{folder}: a file of examples has other examples than {RECORD} says",
                 f"delete {folder}, which is built again",
             )
-
-
-def read_ends(folder: str, record: Record) -> np.ndarray:
-    """Returns where each encoded picture ends; those of a store that is built may be more."""
-    if not record.size:
-        return np.empty([0], np.int64)
-    ends = np.asarray(open_npy(posixpath.join(folder, ENDS), folder)[:])
-    if (
-        ends.ndim != 1
-        or ends.dtype != np.int64
-        or len(ends) < record.size
-        or ends[0] <= 0
-        or (np.diff(ends) <= 0).any()
-    ):
-        raise UserError(
-            f"{folder}: {ENDS} has other pictures than {RECORD} says",
-            f"delete {folder}, which is built again",
-        )
-    return ends[: record.size]
+    return Shards(shards)
 
 
 def read_labels(folder: str, record: Record) -> np.ndarray:

@@ -47,16 +47,13 @@ _DATE = r"(?:\d{4}[./-]\d\d?[./-]\d\d?|\d\d?[./-]\d\d?[./-](?:\d{4}|\d\d))(?:[T 
 _WITH_UNIT = rf"^(?P<before>[$€£¥]?\s?){_GROUPED}(?P<after>\s?[^\W\d_]{{0,3}}[$€£¥%]?)$"
 
 
-def find_types(
-    frame: pd.DataFrame, flag: str, given: Mapping[str, Any], *, are_numbers: bool = False
-) -> dict[str, ColumnType]:
+def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict[str, ColumnType]:
     """Returns the type of each column.
 
     Args:
       frame: The table.
       flag: The name of the data, for messages.
       given: By column, its kind, a key of TYPES, or the list of the values of an ordered one.
-      are_numbers: Whether integers of few values are numbers, and not categories.
 
     Raises:
       UserError: If a column has no usable type, or does not exist.
@@ -78,11 +75,10 @@ def find_types(
                 f"--column_types gives the column {shorten(name)!r} the type {shorten(repr(kind))}",
                 f"use {', '.join(TYPES)}, or a list of its values in their order",
             )
-    few = 0 if are_numbers else _FEW
     found, useless = {}, {}
     for name in frame:
         try:
-            found[name] = _Finder(frame[name], name, flag, few).find(given.get(name))
+            found[name] = _Finder(frame[name], name, flag).find(given.get(name))
         except _UselessColumnError as error:
             useless[name] = error
     if len(useless) > 1:
@@ -113,11 +109,10 @@ class _Finder:
     Args:
       series: The column.
       name, flag: The names of the column and of the data, for messages.
-      few: The most values of integers that are categories.
     """
 
-    def __init__(self, series: pd.Series, name: str, flag: str, few: int = _FEW):
-        self._series, self._name, self._flag, self._few = series, name, flag, few
+    def __init__(self, series: pd.Series, name: str, flag: str):
+        self._series, self._name, self._flag = series, name, flag
         self._present = series[series.notna()]
         self._dtype = str(series.dtype)
 
@@ -151,7 +146,7 @@ class _Finder:
         if types.is_bool_dtype(dtype):
             return "category"
         if types.is_integer_dtype(dtype):
-            return "category" if self._present.nunique() <= self._few else "integer"
+            return "category" if self._present.nunique() <= _FEW else "integer"
         if types.is_float_dtype(dtype):
             return "real"
         if types.is_datetime64_any_dtype(dtype):

@@ -23,7 +23,6 @@ from ..sources.tables.tables import (
     open_frame,
 )
 from ..spec import DataSpec
-from .constraints import Constraint, constraints_of
 from .find_types import is_of_kind
 from .table import Table
 
@@ -96,12 +95,10 @@ class TableReader:
           UserError: If the rows cannot be trained on.
         """
         if self._table is None:
-            kinds, constraints = self._given_types
             self._table = Table.of(
                 self._frame,
                 self._flag,
-                kinds,
-                constraints=constraints,
+                self._given_types,
                 target=self._target,
                 trained_on=self._trained_on,
             )
@@ -136,18 +133,15 @@ class TableReader:
 
     def _check_given_types(self, table: Table) -> None:
         """Raises UserError if --column_types gives other types than a table has."""
-        kinds, constraints = self._given_types
         types = dict(zip(table.names, table.types, strict=True))
-        other = [name for name, kind in kinds.items() if not is_of_kind(types.get(name), kind)]
-        known = {(type(each), each.columns) for each in table.constraints}
-        other += [
-            " and ".join(each.columns)
-            for each in constraints
-            if (type(each), each.columns) not in known
+        other = [
+            name
+            for name, kind in self._given_types.items()
+            if not is_of_kind(types.get(name), kind)
         ]
         if other:
             raise UserError(
-                f"--column_types={self._settings.column_types} gives types or constraints to "
+                f"--column_types={self._settings.column_types} gives types to "
                 f"{shorten(', '.join(map(repr, other)))} that the run did not have at its "
                 "beginning",
                 "give the file of its beginning, or use another --model_dir",
@@ -251,14 +245,14 @@ def read_table(settings: DataSettings, flag: str) -> TableReader:
     return TableReader(settings, flag, frame, notes, path)
 
 
-def read_column_types(value: str | None) -> tuple[Mapping[str, Any], tuple[Constraint, ...]]:
-    """Returns the kinds of columns, by name, and the constraints in the file of --column_types.
+def read_column_types(value: str | None) -> Mapping[str, Any]:
+    """Returns the kinds of columns, by name, in the file of --column_types.
 
     Raises:
       UserError: If it cannot be read.
     """
     if value in (None, AUTO):
-        return {}, ()
+        return {}
     flag = f"--column_types={shorten(str(value))}"
     try:
         with tf.io.gfile.GFile(str(value), "r") as file:
@@ -267,14 +261,12 @@ def read_column_types(value: str | None) -> tuple[Mapping[str, Any], tuple[Const
         raise UserError(f"{flag} cannot be read ({reason(error)})", "check the path") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{flag} is no JSON file ({reason(error)})", "correct it") from None
-    example = 'write {"columns": {"COLUMN": "TYPE"}, "constraints": [{"at_most": ["A", "B"]}]}'
-    is_object = isinstance(content, dict) and isinstance(content.get("columns", {}), dict)
-    if not is_object or not set(content) <= {"columns", "constraints"}:
-        raise UserError(f"{flag} does not contain columns and constraints", example)
-    try:
-        return content.get("columns", {}), constraints_of(content.get("constraints", []))
-    except ValueError as error:
-        raise UserError(f"{flag}: {error}", example) from None
+    columns = content.get("columns", {}) if isinstance(content, dict) else None
+    if not isinstance(columns, dict) or not set(content) <= {"columns"}:
+        raise UserError(
+            f"{flag} does not contain columns alone", 'write {"columns": {"COLUMN": "TYPE"}}'
+        )
+    return columns
 
 
 def _frame_of(value: Any, flag: str) -> pd.DataFrame:

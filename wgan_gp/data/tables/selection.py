@@ -15,12 +15,10 @@ import numpy as np
 
 from ...errors import UserError, shorten
 from .columns import Category
-from .constraints import AtMost, Constraint, OneOf
 from .table import Table
 from .types import (
     CategoryType,
     DateType,
-    IntegerType,
     OrderedType,
     nanoseconds,
     native,
@@ -100,10 +98,9 @@ class Selection:
         """The label of a conditional run that implies the first condition that has one, or None."""
         for condition in self.conditions:
             encoder, kind = _column(self.table, condition.column)
-            is_seen = condition.column not in _constrained(self.table)
             value = condition.value
             is_given = condition.comparison == "=" and value is not None
-            if is_seen and is_given and isinstance(encoder, Category):
+            if is_given and isinstance(encoder, Category):
                 if isinstance(kind, CategoryType) and kind.values is not None:
                     value = kind.values.index(value)
                 return self.table.label_of(condition.column, value)
@@ -135,25 +132,24 @@ class Selection:
 
 def _split(cell: str, table: Table, flag: str) -> tuple[str, str, str]:
     """Returns the column, the comparison and the value of a condition."""
-    names = [name for name, _ in table.given]
-    for name in sorted(names, key=len, reverse=True):  # a name may contain a comparison
+    for name in sorted(table.names, key=len, reverse=True):  # a name may contain a comparison
         match = _CONDITION.fullmatch(cell[len(name) :]) if cell.startswith(name) else None
         if match:
             return name, match[1], match[2]
     found = re.fullmatch(r"(.+?)\s*(?:>=|<=|!=|=|>|<).*", cell, re.DOTALL)
     if found is None:
         raise UserError(f"{flag} is no list of conditions", _REMEDY)
-    close = difflib.get_close_matches(found[1], names, n=1)
+    close = difflib.get_close_matches(found[1], table.names, n=1)
     raise UserError(
         f"{flag}: there is no column {shorten(found[1])!r}",
-        f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(names))}",
+        f"did you mean {close[0]!r}?" if close else f"use {shorten(', '.join(table.names))}",
     )
 
 
 def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -> Condition:
     """Returns a condition whose value is one of its column."""
     text, is_equality = text.strip(), comparison in ("=", "!=")
-    if name not in dict(table.given):
+    if name not in table.names:
         raise UserError(f"{flag}: there is no column {shorten(name)!r}", _REMEDY)
     if not text and is_equality:
         return Condition(name, comparison, None)
@@ -171,8 +167,6 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
             ) from None
         return Condition(name, comparison, text)
     value = _number_of(text)
-    if isinstance(_constrained(table).get(name), OneOf):
-        value = {"true": 1, "false": 0}.get(text.lower(), value)
     if value is None:
         raise UserError(
             f"{flag}: {shorten(text)!r} is no number, which the column {shorten(name)!r} contains",
@@ -229,20 +223,8 @@ def _number_of(text: str) -> int | float | None:
 
 def _column(table: Table, name: str) -> tuple[Any, Any]:
     """Returns the encoder and the type of a column of the rows."""
-    if (constraint := _constrained(table).get(name)) is not None:
-        kind = constraint.type if isinstance(constraint, AtMost) else None
-        return None, kind or IntegerType("int64")  # that of indicators
     place = table.names.index(name)
     return table.encoders[place], table.types[place]
-
-
-def _constrained(table: Table) -> dict[str, Constraint]:
-    """Returns the columns of the rows that the networks do not see, with their constraints."""
-    return {
-        name: constraint
-        for constraint in table.constraints
-        for name in constraint.columns[isinstance(constraint, AtMost) :]
-    }
 
 
 def _series(values: list[Any]) -> pd.Series:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,8 @@ from ...run_directory.schema import text as is_text
 from . import columns
 from .association import associations
 from .columns import Category, Constant, Encoder, Number
-from .constraints import AtMost, Constraint, OneOf, check_columns, constraints_of
 from .find_types import find_types
-from .types import CategoryType, ColumnType, DateType, RealType, is_dtype, type_from_dict
+from .types import CategoryType, ColumnType, DateType, RealType, type_from_dict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,16 +34,12 @@ class Table:
       encoders: The columns as features.
       target: The column of the rows that others are used to predict, for judging; None if none is
         named.
-      constraints: The constraints of the rows, whose columns differ from `names`.
-      given: The names and the types in pandas of the columns of the rows, in their order.
     """
 
     names: tuple[str, ...]
     types: tuple[ColumnType, ...]
     encoders: tuple[Encoder, ...]
     target: str | None = None
-    constraints: tuple[Constraint, ...] = ()
-    given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
@@ -53,7 +48,6 @@ class Table:
         flag: str,
         kinds: Mapping[str, Any] | None = None,
         *,
-        constraints: Sequence[Constraint] = (),
         target: str | None = None,
         trained_on: np.ndarray | None = None,
     ) -> Table:
@@ -63,7 +57,6 @@ class Table:
           frame: The rows, whose columns have different names.
           flag: The name of the data, for messages.
           kinds: The kinds of columns that the user gives; see `find_types`.
-          constraints: The constraints of the rows.
           target: See `Table`.
           trained_on: `[N]` bool, the rows whose numbers determine levels; None for all. Categories
             and the types are those of all rows.
@@ -71,27 +64,13 @@ class Table:
         Raises:
           UserError: If a column has no usable type.
         """
-        kinds = kinds or {}
-        given = tuple((name, str(dtype)) for name, dtype in frame.dtypes.items())
-        check_columns(constraints, list(frame), flag)
         used = np.ones([len(frame)], bool) if trained_on is None else trained_on
-        constraints = tuple(each.fitted(frame, flag, used) for each in constraints)
-        for name in (name for each in constraints for name in each.columns if name in kinds):
-            raise UserError(
-                f"--column_types gives a type to the column {shorten(name)!r}, whose constraint "
-                "determines it",
-                "omit one",
-            )
-        for constraint in constraints:
-            frame = constraint.apply(frame, flag)
-        types = find_types(frame, flag, kinds)
+        types = find_types(frame, flag, kinds or {})
         encoders = []
         for name, kind in types.items():
             values, missing = kind.to_values(frame[name], name, flag)
             encoders.append(_encoder(kind, values, missing, used))
-        table = cls(
-            tuple(types), tuple(types.values()), tuple(encoders), target, constraints, given
-        )
+        table = cls(tuple(types), tuple(types.values()), tuple(encoders), target)
         if not table.size:
             what = "is constant in all columns" if len(frame) > 1 else "contains a single row"
             raise UserError(f"{flag} {what}", "give data that vary")
@@ -257,7 +236,7 @@ class Table:
         Raises:
           UserError: If a column is missing, or has values of another type, or other categories.
         """
-        frame = self._with_constraints(frame, flag)
+        self._check_columns(frame, flag)
         places = np.random.default_rng(seed).random([len(self.names), len(frame)])
         parts = [np.zeros([len(frame), 0], np.float32)]
         columns_of = zip(self.names, self.types, self.encoders, places, strict=True)
@@ -299,7 +278,7 @@ class Table:
         Raises:
           UserError: If a column is missing, or has values of another type.
         """
-        frame = self._with_constraints(frame, flag)
+        self._check_columns(frame, flag)
         for name, kind, encoder in zip(self.names, self.types, self.encoders, strict=True):
             if not isinstance(encoder, Number):
                 continue
@@ -313,21 +292,13 @@ class Table:
                     "ends"
                 )
 
-    def _with_constraints(self, frame: pd.DataFrame, flag: str) -> pd.DataFrame:
-        """Returns rows with the columns that constraints form; raises UserError if one is missing.
-
-        Args:
-          frame, flag: See `encode`.
-        """
-        known = [name for name, _ in self.given]
-        if lacking := [name for name in known if name not in frame]:
+    def _check_columns(self, frame: pd.DataFrame, flag: str) -> None:
+        """Raises UserError if a column is missing; see `encode`."""
+        if lacking := [name for name in self.names if name not in frame]:
             raise UserError(
                 f"{flag} lacks the column {shorten(lacking[0])!r}",
-                f"give the columns {shorten(', '.join(known), 300)}",
+                f"give the columns {shorten(', '.join(self.names), 300)}",
             )
-        for constraint in self.constraints:
-            frame = constraint.apply(frame, flag)
-        return frame
 
     def restore(self, examples: np.ndarray) -> pd.DataFrame:
         """Returns rows with the names, types and values of the data.
@@ -342,13 +313,7 @@ class Table:
         for name, kind, (begin, encoder) in parts:
             values, missing = encoder.decode(examples[:, begin : begin + encoder.size])
             found[name] = kind.to_series(values, missing)
-        frame = pd.DataFrame(found)
-        for constraint in self.constraints:
-            frame = constraint.invert(frame)
-        types = dict(self.given)
-        for name in (name for constraint in self.constraints for name in constraint.columns):
-            frame[name] = frame[name].astype(types[name])
-        return frame[list(types)]
+        return pd.DataFrame(found)
 
     def numbers(self, examples: np.ndarray) -> np.ndarray:
         """Returns rows as numbers for plots, `[N, K]` float64, with NaN for missing values.
@@ -381,16 +346,7 @@ class Table:
           of `numbers` from which it must not be predicted; and whether it is a number and no
           category.
         """
-        target = str(self.target)
-        for constraint in self.constraints:
-            if isinstance(constraint, AtMost) and target == constraint.columns[1]:
-                assert constraint.type is not None, "the constraint is fitted"
-                values = constraint.type.parse(self.restore(examples)[target])
-                return values.astype(np.float64), self.names.index(target), True
-            if isinstance(constraint, OneOf) and target in constraint.columns:
-                values = self.restore(examples)[target].to_numpy(np.float64)
-                return values, self.names.index(constraint.name), False
-        place = self.names.index(target)
+        place = self.names.index(str(self.target))
         return self.numbers(examples)[:, place], place, isinstance(self.encoders[place], Number)
 
     def canonical(self, examples: np.ndarray) -> np.ndarray:
@@ -426,13 +382,8 @@ class Table:
     def describe(self) -> str:
         """Returns a line for each column: its name, its type, and what the networks see of it."""
         rows = [("column", "type", "values")]
-        differences = {
-            constraint.columns[1]: f"{constraint.columns[1]} - {constraint.columns[0]}"
-            for constraint in self.constraints
-            if isinstance(constraint, AtMost)
-        }
         for name, kind, values in zip(self.names, self.types, self.describe_values(), strict=True):
-            rows.append((shorten(differences.get(name, name), 30), kind.describe(), values))
+            rows.append((shorten(name, 30), kind.describe(), values))
         widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
         return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
 
@@ -450,8 +401,6 @@ class Table:
             "types": [kind.to_dict() for kind in self.types],
             "columns": [columns.to_dict(encoder) for encoder in self.encoders],
             "target": self.target,
-            "constraints": [constraint.to_dict() for constraint in self.constraints],
-            "given": [list(pair) for pair in self.given],
         }
 
     @classmethod
@@ -469,25 +418,18 @@ class Table:
             tuple(map(type_from_dict, saved["types"])),
             tuple(map(columns.from_dict, saved["columns"])),
             saved.get("target"),
-            constraints_of(saved["constraints"]),
-            tuple((name, dtype) for name, dtype in saved["given"]),
         )
         if not len(names) == len(table.types) == len(table.encoders) == len(set(names)):
             raise ValueError("the columns do not fit each other")
         for kind, encoder in zip(table.types, table.encoders, strict=True):
             if not kind.fits(encoder):
                 raise ValueError("the type of a column does not fit its values")
-        if not table.size or table.target not in (None, *dict(table.given)):
+        if not table.size or table.target not in (None, *names):
             raise ValueError("the table has no features, or another target")
-        if not all(constraint.is_fitted for constraint in table.constraints):
-            raise ValueError("a constraint lacks its type")
-        if not all(is_dtype(dtype) for _, dtype in table.given):
-            raise ValueError("the rows have a type that pandas has not")
         try:
-            empty = np.zeros([1, table.size], np.float32)
-            table.restore(empty)
+            table.restore(np.zeros([1, table.size], np.float32))
         except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise ValueError("the constraints do not fit the columns") from error
+            raise ValueError("the values of a column are not those of its type") from error
         return table
 
 
@@ -509,8 +451,6 @@ _is_entry = object_of(
         "types": list_of(lambda value: isinstance(value, dict), 1, _MOST_COLUMNS),
         "columns": list_of(lambda value: isinstance(value, dict), 1, _MOST_COLUMNS),
         "target": optional(is_text),
-        "constraints": list_of(lambda value: isinstance(value, dict), 0, _MOST_COLUMNS),
-        "given": list_of(list_of(is_text, 2, 2), 1, _MOST_COLUMNS),
     }
 )
 

@@ -173,11 +173,6 @@ def _open_folder(path: str, origin: str) -> NamedArrays:
         if f"{role}.npy" in listed
     }
     record = _record_of_store(posixpath.join(path, "data.json")) if "data.json" in listed else {}
-    if "ends.npy" in listed and record.get("encoding"):
-        raise UserError(
-            f"{origin} keeps encoded pictures, not arrays of examples",
-            "give the pictures from which it was built, for example with --dataset=image_folder",
-        )
     class_names = record.get("class_names")
     if class_names and "labels" in common and common["labels"].dtype.kind in "iu":
         common["class_names"] = class_names

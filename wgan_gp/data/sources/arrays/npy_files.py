@@ -173,15 +173,6 @@ class NpyRows:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(read_part, range(workers)))
 
-    def read_ranges(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        """Returns the numbers of an array `[N]` at ranges of indices, as bytes."""
-        size = self._row_bytes
-        with self._unchanged() as file:
-            return [
-                self._read_at(file, begin * size, (end - begin) * size)
-                for begin, end in zip(begins, ends, strict=True)
-            ]
-
     def _read_rows(self, rows: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         """Reads rows of a local file, each with one call of the operating system."""
         size = self._row_bytes
@@ -321,8 +312,6 @@ def unreadable(path: str, origin: str, error: Exception) -> UserError:
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Returns an array for examples, which TensorFlow takes without a copy if it is aligned."""
-    if dtype.hasobject:
-        return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
     content = np.empty([size + _ALIGNMENT], np.uint8)
     first = -content.ctypes.data % _ALIGNMENT

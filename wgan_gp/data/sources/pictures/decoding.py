@@ -1,14 +1,16 @@
 """Reads one encoded picture: its header, and its pixels in the form of a dataset.
 
 Pillow decodes all formats. The package tifffile, which is optional, decodes TIFF files that Pillow
-cannot read without a loss; see `tiff`.
+cannot read exactly; see `tiff`. Other pictures of which Pillow would drop bits are refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import warnings
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -32,6 +34,9 @@ _JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an
 _JPEG_SIGNATURE, _PNG_SIGNATURE, _PNG_DEPTH_AT = b"\xff\xd8\xff", b"\x89PNG", 24
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 _ORIENTATION = 0x0112
+# Tags of a TIFF, and the format of a sample that is an unsigned integer.
+_WIDTH, _HEIGHT, _BITS, _COLORS, _CHANNELS, _FORMAT = 256, 257, 258, 262, 277, 339
+_UNSIGNED = 1
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's name of each number of channels
 _LUMA = np.array([299, 587, 114], np.float32) / 1000  # of red, green and blue (ITU-R BT.601)
 
@@ -47,6 +52,7 @@ PIL.Image.init()
 # Pillow warns about large pictures and damaged metadata. Our own messages name what is unreadable,
 # and warnings.catch_warnings does not work in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +83,18 @@ def read_header(content: bytes, name: str) -> Header | None:
       name: The name of the picture for messages.
     """
     try:
-        if tiff.is_tiff(content):
-            found = tiff.read_header(content)
-            bits = 16 if found.bits > 8 else 8
-            channels = 3 if found.has_palette else found.channels
-            return Header(name, found.size, bits, channels, found.problem)
+        if _needs_tifffile(content):
+            with tiff.first_page(content) as page:
+                stored = page.imagewidth, page.imagelength
+                size = _upright_size(stored, tiff.orientation_of(page))
+                return Header(name, size, page.bitspersample, page.samplesperpixel)
         with _open(content) as image:
             # A PNG without Exif metadata before its pixels would be decoded to find it after them.
             may_turn = image.format != "PNG" or "exif" in image.info
-            size = _upright_size(image, _orientation(image) if may_turn else 1)
-            is_deep = _is_deep_png(content) or image.mode.startswith("I")
+            size = _upright_size(_stored_size(image), _orientation(image) if may_turn else 1)
+            bits = 16 if image.mode.startswith("I") else 8
             channels = 3 if image.mode == "P" else len(image.getbands())
-            return Header(name, size, 16 if is_deep else 8, channels)
+            return Header(name, size, bits, channels, _problem(image, content))
     # For damaged files, Pillow raises exceptions of many types.
     except Exception:
         return None
@@ -120,13 +126,17 @@ def decode(content: bytes, form: Form) -> np.ndarray:
       UserError: If --crop=none does not permit to crop the picture.
     """
     try:
-        is_tiff = tiff.is_tiff(content)
-        needs_tifffile = is_tiff and _needs_tifffile(content)
-        if form.bits == 8 and form.shape[2] in _MODES and not needs_tifffile:
-            with _open(content) as image:
-                if not image.mode.startswith(("I", "F")):
-                    return _fit(image, form)
-        return _fit_levels(tiff.read_tiff(content) if is_tiff else _read_levels(content), form)
+        if _needs_tifffile(content):
+            with tiff.first_page(content) as page:
+                _check_pixels((page.imagewidth, page.imagelength))
+                levels = _turn(tiff.levels_of(page), tiff.orientation_of(page))
+            return _fit_levels(levels, form)
+        with _open(content) as image:
+            if problem := _problem(image, content):
+                raise Unreadable("it {}: {}".format(*problem))
+            if form.bits == 8 and form.shape[2] in _MODES and not image.mode.startswith("I"):
+                return _fit(image, form)
+            return _fit_levels(_read_levels(image), form)
     except (Unreadable, UserError):
         raise
     # For damaged files, Pillow and tifffile raise exceptions of many types.
@@ -150,13 +160,47 @@ def _open(content: bytes) -> PIL.Image.Image:
 
 
 def _needs_tifffile(content: bytes) -> bool:
-    """Returns True if Pillow cannot read a TIFF; raises Unreadable if tifffile cannot either."""
-    header = tiff.read_header(content)
-    _check_pixels(header.size)
-    if header.problem:
-        what, remedy = header.problem
-        raise Unreadable(f"it {what}: {remedy}")
-    return header.needs_tifffile
+    """Returns True for a TIFF that Pillow cannot read, or not exactly."""
+    if not tiff.is_tiff(content):
+        return False
+    try:
+        with _open(content) as image:
+            channels = _tag(image, _CHANNELS, 1)
+            return channels > MAX_COLOR_CHANNELS or (channels > 1 and max(_bits(image)) > 8)
+    except PIL.UnidentifiedImageError:
+        return True
+
+
+def _problem(image: Any, content: bytes) -> tuple[str, str] | None:
+    """Returns the reason why a picture is refused and the remedy, or None.
+
+    Pillow keeps all bits of gray pictures, and the high byte of the levels of others.
+    """
+    if image.format == "TIFF":
+        formats = np.atleast_1d(_tag(image, _FORMAT, _UNSIGNED))
+        if not {1, 2, 4, 8, 16}.issuperset(_bits(image)) or set(formats) != {_UNSIGNED}:
+            return (
+                "is a TIFF of other levels than unsigned integers of 8 or 16 bits",
+                "convert them, or save a .npy file for --dataset=array",
+            )
+    is_deep = content.startswith(_PNG_SIGNATURE) and content[_PNG_DEPTH_AT] > 8
+    if image.format == "PPM" and image.tile:
+        arguments = image.tile[0].args
+        is_deep = isinstance(arguments, tuple) and arguments[-1] > 255
+    if is_deep and not image.mode.startswith("I"):
+        return (
+            f"is a color {image.format} of 16 bits, which Pillow reduces to 8",
+            "convert it to TIFF, or to .npy for --dataset=array",
+        )
+    return None
+
+
+def _tag(image: Any, tag: int, default: int) -> Any:
+    return image.tag_v2.get(tag, default)
+
+
+def _bits(image: PIL.Image.Image) -> list[int]:
+    return np.atleast_1d(_tag(image, _BITS, 1)).tolist()
 
 
 def _check_pixels(size: tuple[int, int]) -> None:
@@ -187,9 +231,16 @@ def _orientation(image: PIL.Image.Image) -> int:
     return found if found in range(1, 9) else 1
 
 
-def _upright_size(image: PIL.Image.Image, orientation: int) -> tuple[int, int]:
-    """Returns height and width of a picture after it was turned upright."""
-    width, height = image.size
+def _stored_size(image: PIL.Image.Image) -> tuple[int, int]:
+    """Returns width and height of a picture that is not loaded, as it is stored."""
+    if image.format != "TIFF":
+        return image.size
+    return _tag(image, _WIDTH, 0), _tag(image, _HEIGHT, 0)  # newer versions turn `size`
+
+
+def _upright_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """Returns height and width of a picture of this width and height after it was turned."""
+    width, height = size
     return (width, height) if orientation >= 5 else (height, width)
 
 
@@ -217,7 +268,7 @@ def _fit(image: PIL.Image.Image, form: Form) -> np.ndarray:
     if image.format not in _JPEG_FORMATS:
         image.load()  # turns a TIFF, and finds the Exif metadata after the pixels of a PNG
     orientation = _orientation(image)
-    size = _upright_size(image, orientation)
+    size = _upright_size(image.size, orientation)
     check_cropping(size, form)
     height, width, channels = form.shape
     wide, tall = (height, width) if orientation >= 5 else (width, height)
@@ -240,50 +291,52 @@ def _fit(image: PIL.Image.Image, form: Form) -> np.ndarray:
         box = (left * scale, top * scale, right * scale, bottom * scale)
         fitted = image.resize((wide, tall), _FILTER, box, reducing_gap=_GAP)
     levels = np.asarray(fitted).reshape(tall, wide, channels)
-    return tiff.turn(levels, orientation)
+    return _turn(levels, orientation)
 
 
-def _read_levels(content: bytes) -> np.ndarray:
-    """Returns an upright picture that is not a TIFF, `[H, W, K]` uint8 or uint16."""
-    with _open(content) as image:
-        image.load()
-        orientation, transparency = _orientation(image), image.info.get("transparency")
-        if _is_deep_png(content):
-            levels = _read_deep_png(content, np.asarray(image))
-            if transparency is not None:  # the color that is transparent
-                alpha = (levels != np.array(transparency)).any(axis=2, keepdims=True)
-                levels = np.concatenate([levels, alpha * np.uint16(65535)], axis=2)
-        else:
-            levels = tiff.levels_of(image)
-    return tiff.turn(levels, orientation)
+def _read_levels(image: PIL.Image.Image) -> np.ndarray:
+    """Returns the upright pixels of a picture, `[H, W, K]` uint8 or uint16.
+
+    Raises:
+      Unreadable: If the pixels are integers of more than 16 bits.
+    """
+    image.load()  # turns a TIFF
+    orientation, transparency = _orientation(image), image.info.get("transparency")
+    if image.mode.startswith("I"):
+        levels = np.asarray(image)
+        if levels.min() < 0 or levels.max() > 65535:
+            raise Unreadable("it has levels of more than 16 bits")
+        levels = levels.astype(np.uint16)[..., None]
+        if transparency is not None:  # the level that is transparent
+            alpha = (levels != transparency) * np.uint16(65535)
+            levels = np.concatenate([levels, alpha], axis=2)
+        if image.format == "TIFF" and _tag(image, _COLORS, 1) == 0:
+            levels = 65535 - levels  # white is zero, which Pillow does not invert
+        return _turn(levels, orientation)
+    if image.mode == "PA" or transparency is not None:
+        image = image.convert("RGBA")
+    elif image.mode in ("La", "RGBa"):  # colors multiplied by alpha
+        image = image.convert(image.mode.upper())
+    elif image.mode not in ("L", "LA", "RGB", "RGBA"):  # a palette, black and white, or inks
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    levels = np.asarray(image)
+    return _turn(levels[..., None] if levels.ndim == 2 else levels, orientation)
 
 
-def _is_deep_png(content: bytes) -> bool:
-    return content.startswith(_PNG_SIGNATURE) and content[_PNG_DEPTH_AT] > 8
-
-
-def _read_deep_png(content: bytes, decoded: np.ndarray) -> np.ndarray:
-    """Returns the levels of a PNG of 16 bits, `[H, W, K]`.
-
-    Pillow keeps the 16 bits of gray pictures. Of others it unpacks the high byte of each level, and
-    the low byte if it is told that the levels are in the other byte order.
+def _turn(image: np.ndarray, orientation: int) -> np.ndarray:
+    """Returns an image `[H, W, C]` upright.
 
     Args:
-      content: The content of the file.
-      decoded: The picture as Pillow decodes it.
+      image: The image as it is stored.
+      orientation: The orientation in its metadata, 1 ... 8.
     """
-    if decoded.dtype != np.uint8:
-        return decoded.astype(np.uint16)[..., None]
-
-    def unpack(raw_mode: str) -> np.ndarray:
-        with _open(content) as image:
-            image.tile = [tile._replace(args=raw_mode) for tile in image.tile]  # type: ignore
-            return np.asarray(image)
-
-    if content[_PNG_DEPTH_AT + 1] == 4:  # gray and alpha: two levels are four bytes, as RGBA
-        return unpack("RGBA").view(">u2").astype(np.uint16)
-    mode = _MODES[decoded.shape[2]]
-    return unpack(f"{mode};16B") * np.uint16(256) + unpack(f"{mode};16L")
+    if orientation >= 5:
+        image = image.swapaxes(0, 1)
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return np.ascontiguousarray(image)
 
 
 def _fit_levels(levels: np.ndarray, form: Form) -> np.ndarray:

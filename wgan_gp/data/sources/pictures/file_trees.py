@@ -1,18 +1,15 @@
-"""The files of a folder, a zip or a tar archive, read by their paths without extracting them."""
+"""The files of a folder or a zip archive, read by their paths without extracting them."""
 
 from __future__ import annotations
 
 import abc
-import bz2
-import gzip
 import lzma
 import os
 import posixpath
-import tarfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,19 +23,10 @@ from .items import check_size, read_local
 
 _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold
 _IGNORED_FILES = ("thumbs.db", "desktop.ini")  # which Windows writes into folders
-_DECOMPRESSORS: dict[bytes, Callable[[Any], Any]] = {
-    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
-    b"BZh": bz2.BZ2File,
-    b"\xfd7zXZ": lzma.LZMAFile,
-}
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-_BLOCK = 512  # bytes; a tar archive ends with blocks of zeros
-_REMEDY = "give a folder of images, or a .zip, .tar or .tar.gz archive of one"
-_DAMAGED = (
-    *(zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
-    *(gzip.BadGzipFile, NotImplementedError),
-)
+_REMEDY = "give a folder of images, or a .zip archive of one; unpack other archives first"
+_DAMAGED = (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
 class FileTree(abc.ABC):
@@ -73,7 +61,7 @@ def open_tree(path: str, origin: str) -> FileTree:
     """Opens a folder or an archive, and lists its files.
 
     Args:
-      path: The path of the folder, or of a zip or tar archive, also compressed.
+      path: The path of the folder, or of a zip archive.
       origin: The flag and the path, for messages.
 
     Raises:
@@ -88,15 +76,14 @@ def open_tree(path: str, origin: str) -> FileTree:
     file = _open(path)
     try:
         beginning = file.read(len(_ZIP_SIGNATURE))
-        is_zip = zipfile.is_zipfile(file)
-        if is_zip or beginning == _ZIP_SIGNATURE:
+        if zipfile.is_zipfile(file) or beginning == _ZIP_SIGNATURE:
             return Zip(path, file, origin)
-        return Tar(path, file, origin)
     except _DAMAGED as error:
         raise UserError(
             f"{origin} is a damaged archive ({reason(error) or type(error).__name__})",
             "copy or download it again",
         ) from error
+    raise UserError(f"{origin} is neither a folder nor a .zip archive", _REMEDY)
 
 
 class Folder(FileTree):
@@ -130,34 +117,12 @@ class Folder(FileTree):
         }
 
 
-class _Archive(FileTree):
-    """A file that contains files."""
-
-    def __init__(self, path: str, file: Any):
-        self.path = path
-        self._file = file
-        self._lock = threading.Lock()
-
-    def read(self, name: str, count: int = -1) -> bytes:
-        with self._lock:  # there is one position in the file
-            try:
-                return self._read(name, count)
-            except (*_DAMAGED, OSError, ValueError) as error:
-                raise Unreadable(reason(error) or type(error).__name__) from error
-
-    @abc.abstractmethod
-    def _read(self, name: str, count: int) -> bytes: ...
-
-    def identity(self, names: Sequence[str]) -> dict[str, Any]:
-        size, time = listing.size_and_time(self.path)
-        return {"sizes": size, "times": time}
-
-
-class Zip(_Archive):
+class Zip(FileTree):
     """The files of a zip archive, sorted by their paths."""
 
     def __init__(self, path: str, file: Any, origin: str):
-        super().__init__(path, file)
+        self.path = path
+        self._lock = threading.Lock()
         self._zip = zipfile.ZipFile(file)
         self._members: dict[str, zipfile.ZipInfo] = {}
         replaced = []
@@ -182,76 +147,25 @@ class Zip(_Archive):
                 )
         self.names = sorted(self._members)
 
-    def _read(self, name: str, count: int) -> bytes:
+    def read(self, name: str, count: int = -1) -> bytes:
         member = self._members[name]
         check_size(member.file_size)
-        with self._zip.open(member) as opened:
-            return opened.read(count)
+        with self._lock:  # there is one position in the file
+            try:
+                with self._zip.open(member) as opened:
+                    return opened.read(count)
+            except (*_DAMAGED, OSError, ValueError) as error:
+                raise Unreadable(reason(error) or type(error).__name__) from error
 
-
-class Tar(_Archive):
-    """The files of a tar archive, in its order, which is the only one in which gzip can be read."""
-
-    def __init__(self, path: str, file: Any, origin: str):
-        super().__init__(path, _decompressed(file))
-        self._places: dict[str, tuple[int, int]] = {}  # the position and the size of each file
-        skipped: dict[str, list[str]] = {}
-        try:
-            self._list(skipped)
-        except (tarfile.ReadError, OSError) as error:
-            if self._places:
-                raise
-            raise UserError(f"{origin} is neither a folder nor an archive", _REMEDY) from error
-        listing.warn_of_skipped(origin, skipped)
-        self.names = list(self._places)
-
-    def _list(self, skipped: dict[str, list[str]]) -> None:
-        end = 0
-        with tarfile.open(fileobj=self._file, mode="r:") as archive:
-            while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined]  # which would fill the memory
-                end = max(end, member.offset_data + -(-member.size // _BLOCK) * _BLOCK)
-                name = _inside(member.name)
-                if member.isdir() or _is_ignored(name):
-                    continue
-                if not listing.is_utf8(name):
-                    skipped.setdefault(listing.NAME, []).append(name)
-                elif not member.isreg() or member.issparse():
-                    skipped.setdefault(listing.SPECIAL, []).append(name)
-                else:
-                    if self._places.pop(name, None) is not None:
-                        skipped.setdefault(listing.REPLACED, []).append(name)
-                    self._places[name] = member.offset_data, member.size
-        self._file.seek(0, os.SEEK_END)
-        if end + _BLOCK > self._file.tell():
-            raise EOFError("it is cut off")
-
-    def _read(self, name: str, count: int) -> bytes:
-        position, size = self._places[name]
-        check_size(size)
-        self._file.seek(position)
-        wanted = size if count < 0 else min(count, size)
-        content = self._file.read(wanted)
-        if len(content) < wanted:
-            raise EOFError("the archive is cut off")
-        return content
+    def identity(self, names: Sequence[str]) -> dict[str, Any]:
+        size, time = listing.size_and_time(self.path)
+        return {"sizes": size, "times": time}
 
 
 def _open(path: str) -> Any:
     """Opens a file for reading, whose handle is closed when it is not used any longer."""
     local = local_path(path)
     return open(local, "rb") if local is not None else tf.io.gfile.GFile(path, "rb")
-
-
-def _decompressed(file: Any) -> Any:
-    """Returns the content of a file that may be compressed."""
-    file.seek(0)
-    beginning = file.read(8)
-    file.seek(0)
-    for signature, decompressor in _DECOMPRESSORS.items():
-        if beginning.startswith(signature):
-            return decompressor(file)
-    return file
 
 
 def _inside(name: str) -> str:

@@ -9,10 +9,9 @@ import json
 import logging
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import google.protobuf.message
 import numpy as np
 import tensorflow as tf
 
@@ -26,13 +25,16 @@ from ..fingerprint import compute_fingerprint
 from ..listing import check_path, reading
 from ..pictures import decoding as pictures
 from ..pictures.forms import Form, choose_declared_form
-from ..source import NO_LABEL, Example, Source, Unreadable
+from ..source import NO_LABEL, Example, Source
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"
 _HELD_OUT = ("test", "validation")
 _RECORDS = 32  # that are read at a time
-_DAMAGED = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, RuntimeError)
+_DAMAGED = (
+    *(tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError),
+    RuntimeError,  # of array_record
+)
 
 
 @functools.lru_cache(maxsize=8)  # takes seconds
@@ -129,28 +131,40 @@ class PreparedSource(Source):
             "form": dataclasses.asdict(self._form),
         }
 
-    def items(self, first: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yields the index and the record of each example, a serialized tf.train.Example."""
-        self.prepare()
-        begin = 0
-        for part in self._parts:
-            done = max(0, first - begin)
-            if done < part.take:
-                records = self._records(str(part.filename), part.skip + done, part.take - done)
-                yield from enumerate(records, begin + done)
-            begin += part.take
+    def items(self, first: int = 0) -> Iterator[tuple[int, bytes, int]]:
+        """Yields the index, the encoded image and the label of each example.
 
-    def read(self, item: tuple[int, bytes]) -> Example:
-        index, record = item
-        try:
-            features = tf.train.Example.FromString(record).features.feature
-        except google.protobuf.message.DecodeError as error:
-            raise Unreadable("it is no tf.train.Example") from error
-        images = features[self._image_key].bytes_list.value
-        if len(images) != 1:
-            raise Unreadable(f"it has no {self._image_key}")
+        Raises:
+          UserError: If a file is damaged or cannot be read.
+        """
+        self.prepare()
+        with reading(self.origin):
+            try:
+                for index, example in enumerate(self._examples(first), first):
+                    label = 0 if self._label_key is None else int(example[self._label_key])
+                    yield index, example[self._image_key], label
+            except _DAMAGED as error:
+                raise UserError(
+                    f"{self.origin}: {self._builder.data_path} is damaged "
+                    f"({reason(error) or type(error).__name__})",
+                    "delete this folder and prepare the dataset again",
+                ) from error
+            except ImportError as error:
+                raise UserError(
+                    f"{self.origin} cannot be read ({reason(error)})",
+                    "install the package that reads its file format",
+                ) from error
+
+    def read(self, item: tuple[int, bytes, int]) -> Example:
+        index, image, label = item
         with naming(f"{self.origin}: {self.name(index)}"):
-            return Example(pictures.decode(images[0], self._form), self._label_of(features))
+            if not NO_LABEL <= label < len(self.class_names or (0,)):
+                raise UserError(
+                    f"it has the label {label}, but the classes are 0 ... "
+                    f"{len(self.class_names or ()) - 1}",
+                    "prepare the dataset again",
+                )
+            return Example(pictures.decode(image, self._form), label)
 
     def name(self, index: int) -> str:
         return f"example {index} of {self._settings.split}"
@@ -190,58 +204,31 @@ class PreparedSource(Source):
         unused = set(splits) - used
         self.held_out_split = next((name for name in _HELD_OUT if name in unused), None)
 
-    def _label_of(self, features: Any) -> int:
-        """Returns the label of an example.
-
-        Raises:
-          UserError: If there is no such class.
-        """
-        if self._label_key is None or self.class_names is None:
-            return 0
-        labels = features[self._label_key].int64_list.value
-        label = labels[0] if len(labels) == 1 else NO_LABEL
-        if not NO_LABEL <= label < len(self.class_names):
-            raise UserError(
-                f"it has the label {label}, but the classes are 0 ... {len(self.class_names) - 1}",
-                "prepare the dataset again",
-            )
-        return label
-
     def _paths(self) -> list[str]:
         return [str(part.filename) for part in self._parts]
 
-    def _records(self, path: str, first: int, count: int) -> Iterator[bytes]:
-        """Yields records of a file.
+    def _examples(self, first: int) -> Iterator[dict[str, Any]]:
+        """Yields the image, which is not decoded, and the label of each example from one on."""
+        import tensorflow_datasets as tfds  # noqa: PLC0415
 
-        Args:
-          path: The path of the file.
-          first: The index of the first record.
-          count: The number of records.
-
-        Raises:
-          UserError: If the file is damaged or cannot be read.
-        """
-        found = 0
-        with reading(f"{self.origin}: {path}"):
-            try:
-                for batch in _batches(path, self._builder.info.file_format, first, count):
-                    yield from batch
-                    found += len(batch)
-            except _DAMAGED as error:
-                raise self._damaged(path, reason(error) or type(error).__name__) from error
-            except ImportError as error:
-                raise UserError(
-                    f"{self.origin}: {path} cannot be read ({reason(error)})",
-                    "install the package that reads this file format",
-                ) from error
-        if found < count:
-            raise self._damaged(path, f"it ends after {first + found:,} examples")
-
-    def _damaged(self, path: str, why: str) -> UserError:
-        return UserError(
-            f"{self.origin}: {path} is damaged ({why})",
-            "delete its folder and prepare the dataset again",
+        builder, split = self._builder, self._settings.split
+        decoders = {self._image_key: tfds.decode.SkipDecoding()}
+        if builder.info.file_format is tfds.core.FileFormat.ARRAY_RECORD:
+            rows = builder.as_data_source(split=split, decoders=decoders)
+            for begin in range(first, len(rows), _RECORDS):
+                yield from rows.__getitems__(range(begin, min(len(rows), begin + _RECORDS)))
+            return
+        keys = {key: True for key in (self._image_key, self._label_key) if key is not None}
+        dataset = builder.as_dataset(
+            split=split,
+            decoders=tfds.decode.PartialDecoding(keys, decoders),
+            read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
         )
+        # Each example alone would take ten times as long.
+        batches = without_autotune(dataset.skip(first).batch(_RECORDS).prefetch(2))
+        for batch in batches.as_numpy_iterator():
+            for row in zip(*(batch[key] for key in keys), strict=True):
+                yield dict(zip(keys, row, strict=True))
 
 
 def find_source(settings: DataSettings) -> PreparedSource:
@@ -265,27 +252,6 @@ def _form_of(builder: Any, settings: DataSettings) -> Form:
         bits,
         settings,
     )
-
-
-def _batches(path: str, file_format: Any, first: int, count: int) -> Iterator[Sequence[bytes]]:
-    """Yields records of a file, in batches; each record would otherwise take ten times as long.
-
-    tensorflow-datasets would also parse them, in a graph, which takes longer than to decode a
-    small image.
-    """
-    from tensorflow_datasets.core import file_adapters  # noqa: PLC0415
-
-    if file_format is file_adapters.FileFormat.ARRAY_RECORD:  # which tf.data cannot read
-        from array_record.python import array_record_data_source  # noqa: PLC0415
-
-        with array_record_data_source.ArrayRecordDataSource([path]) as records:
-            end = min(first + count, len(records))
-            for begin in range(first, end, _RECORDS):
-                yield records.__getitems__(range(begin, min(end, begin + _RECORDS)))
-        return
-    records = file_adapters.ADAPTER_FOR_FORMAT[file_format].make_tf_data(path)
-    batches = records.skip(first).take(count).batch(_RECORDS).prefetch(2)
-    yield from without_autotune(batches).as_numpy_iterator()
 
 
 def _damaged_file(name: str, data_dir: str) -> str | None:

@@ -1,9 +1,14 @@
-"""Pictures and labels in TFRecord files of tf.train.Example, also of those that others wrote."""
+"""Pictures and labels in TFRecord files of tf.train.Example, also of those that others wrote.
+
+TensorFlow reads the records, and compares each with its checksum. The iterator of TensorFlow 1 does
+so in place of tf.data, which would start the runtime before the devices of the run are known.
+"""
 
 from __future__ import annotations
 
 import bisect
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -20,7 +25,7 @@ import tqdm
 from absl import logging
 
 from ....config import DataSettings
-from ....errors import UserError, naming, printable, shorten
+from ....errors import UserError, naming, printable, reason, shorten
 from ....runtime.streams import is_terminal
 from .. import listing
 from ..fingerprint import compute_fingerprint
@@ -29,13 +34,54 @@ from ..pictures.forms import choose_form
 from ..shapes import default_square
 from ..source import Example, Source, Unreadable
 from . import record_features
-from .record_files import Record, RecordFile, count_records, open_record_file, read_records
 
 _INSPECTED = 20  # examples whose pictures decide the default size
 _PARALLEL_FILES = 16
 _LEVEL_OF_DETAIL = re.compile(r"(.*)-r(\d\d)\.tfrecords")  # of StyleGAN: 2^8 pixels in r08
 _SHARDED = re.compile(r"(.+)@(\d{1,5})")  # NAME@10 for NAME-00000-of-00010 and so on
 _DAMAGED = object()  # in the place of a label
+_COMPRESSIONS = ("", "GZIP", "ZLIB")
+# Without its decorator, which would log that tf.data is newer.
+_read = tf.compat.v1.io.tf_record_iterator.__wrapped__
+
+
+class RecordFile(NamedTuple):
+    """A TFRecord file.
+
+    Attributes:
+      path: Its path.
+      size: Its size in bytes.
+      time: When it was changed, in nanoseconds since 1970.
+      compression: A member of _COMPRESSIONS.
+    """
+
+    path: str
+    size: int
+    time: int
+    compression: str
+
+    def records(self) -> Iterator[bytes]:
+        """Yields the records.
+
+        Raises:
+          tf.errors.DataLossError: At a damaged record, behind which there are no others.
+          tf.errors.OpError: If the file cannot be read.
+        """
+        yield from _read(self.path, tf.io.TFRecordOptions(self.compression))
+
+
+class _Scan(NamedTuple):
+    """The readable content of a file.
+
+    Attributes:
+      size: The number of readable records.
+      labels: Their labels, if they are needed.
+      damage: The reason why there are no others; None for an intact file.
+    """
+
+    size: int
+    labels: list[Any]
+    damage: str | None
 
 
 class _Labels(NamedTuple):
@@ -78,13 +124,12 @@ class RecordFiles:
     @functools.cached_property
     def begins(self) -> list[int]:
         """The index of the first record of each file, and the number of all records."""
-        counts = [count for count, _ in self._scanned]
-        return list(itertools.accumulate(counts, initial=0))
+        return list(itertools.accumulate((scan.size for scan in self._scanned), initial=0))
 
     @functools.cached_property
     def labels(self) -> _Labels | None:
         """The labels of all records, or None if there are none that are classes."""
-        values = [value for _, values in self._scanned for value in values]
+        values = [value for scan in self._scanned for value in scan.labels]
         known = [value for value in values if value is not _DAMAGED]
         if not known:
             return None
@@ -105,21 +150,21 @@ class RecordFiles:
         number = min(number, len(self.files) - 1)
         return f"record {index - self.begins[number]} of {self.files[number].path}"
 
-    def records(self, first: int) -> Iterator[tuple[int, Record | Unreadable]]:
+    def records(self, first: int) -> Iterator[tuple[int, bytes]]:
         """Yields the indices of records, and the records, from an index on."""
         for begin, end, file in zip(self.begins, self.begins[1:], self.files, strict=False):
             if first < end:
-                records = enumerate(read_records(file), begin)
+                records = enumerate(file.records(), begin)
                 yield from itertools.islice(records, max(0, first - begin), end - begin)
 
     @functools.cached_property
-    def _scanned(self) -> list[tuple[int, list[Any]]]:
-        """The number and the labels of the records of each file.
+    def _scanned(self) -> list[_Scan]:
+        """The number and the labels of the records of each file, of which damaged ones are named.
 
         The labels are read only if nothing else says the classes; otherwise there are none.
         """
         label = None if self.num_classes is not None else self.features.label
-        scan = _count if label is None else functools.partial(_scan_labels, feature=label)
+        scan = functools.partial(_scan, feature=label)
         what = "counting the records" if label is None else "reading the labels"
         with (
             concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool,
@@ -135,15 +180,21 @@ class RecordFiles:
             for each in pool.map(scan, self.files):
                 found.append(each)
                 bar.update()
+        for file, each in zip(self.files, found, strict=True):
+            if each.damage is not None:
+                logging.warning(
+                    f"{self.origin}: {printable(file.path)} is damaged ({each.damage}): only its "
+                    f"first {each.size:,} records are read"
+                )
         return found
 
     def _examples(self) -> Iterator[tuple[str, tf.train.Example]]:
         """Yields the names of examples, and the examples."""
         for file in self.files:
-            for number, record in enumerate(read_records(file)):
-                is_intact = isinstance(record, Record) and record.is_intact
-                if is_intact and (example := _parse(record)) is not None:
-                    yield f"record {number} of {file.path}", example
+            with contextlib.suppress(tf.errors.DataLossError):
+                for number, record in enumerate(file.records()):
+                    if (example := _parse(record)) is not None:
+                        yield f"record {number} of {file.path}", example
 
 
 class RecordSource(Source):
@@ -190,16 +241,12 @@ class RecordSource(Source):
             "form": dataclasses.asdict(self._form),
         }
 
-    def items(self, first: int = 0) -> Iterator[tuple[int, Record | Unreadable]]:
+    def items(self, first: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yields the index of each record, and the record."""
         return self._files.records(first)
 
-    def read(self, item: tuple[int, Record | Unreadable]) -> Example:
+    def read(self, item: tuple[int, bytes]) -> Example:
         index, record = item
-        if isinstance(record, Unreadable):
-            raise record
-        if not record.is_intact:
-            raise Unreadable("it has another checksum than its content")
         if (example := _parse(record)) is None:
             raise Unreadable("it is not a tf.train.Example")
         with naming(f"{self.origin}: {self.name(index)}"):
@@ -262,12 +309,12 @@ def find_source(settings: DataSettings, flag: str = "--data_dir") -> RecordSourc
             "give a folder, or a pattern in quotes, such as 'DIR/*.tfrecord'",
         )
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
-        files = list(pool.map(open_record_file, found))
+        files = list(pool.map(_open, found))
     others = [path for path, file in zip(found, files, strict=True) if file is None]
     if others and len(others) < len(found):
         more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
         logging.warning(
-            f"{origin}: files without TFRecords are skipped: {printable(others[0])}{more}"
+            f"{origin}: files without readable TFRecords are skipped: {printable(others[0])}{more}"
         )
     usable = [file for file in files if file is not None]
     return RecordSource(RecordFiles(origin, usable, settings), settings)
@@ -302,35 +349,44 @@ def _finest(paths: list[str], origin: str) -> list[str]:
     return [finest]
 
 
-def _parse(record: Record | Unreadable) -> tf.train.Example | None:
+def _open(path: str) -> RecordFile | None:
+    """Finds the size and the compression of a file; returns None if its beginning has no record.
+
+    A file without any record is empty.
+
+    Raises:
+      tf.errors.OpError, OSError: If it cannot be read.
+    """
+    for compression in _COMPRESSIONS:
+        file = RecordFile(path, *listing.size_and_time(path), compression)
+        with contextlib.suppress(tf.errors.DataLossError):
+            next(file.records(), None)
+            return file
+    return None
+
+
+def _parse(record: bytes) -> tf.train.Example | None:
     """Returns the example of a record, or None if it is none."""
-    if isinstance(record, Unreadable):
-        return None
     try:
-        return tf.train.Example.FromString(record.content)
+        return tf.train.Example.FromString(record)
     except google.protobuf.message.DecodeError:
         return None
 
 
-def _count(file: RecordFile) -> tuple[int, list[Any]]:
-    return count_records(file), []
-
-
-def _scan_labels(file: RecordFile, feature: str) -> tuple[int, list[Any]]:
-    """Returns the number of records, and their labels; None for an example without a label."""
+def _scan(file: RecordFile, feature: str | None) -> _Scan:
+    """Reads a file; the label of an example without this feature is None."""
     labels: list[Any] = []
-    seen = set()
-    for record in read_records(file):
-        example = _parse(record)
-        label = _DAMAGED if example is None else record_features.label_of(example, feature)
-        if label not in seen:
-            # A damaged record must not add a class. Checking all records would take longer.
-            if isinstance(record, Record) and record.is_intact:
-                seen.add(label)
-            else:
-                label = _DAMAGED
-        labels.append(label)
-    return len(labels), labels
+    count, damage = 0, None
+    try:
+        for record in file.records():
+            count += 1
+            if feature is not None:
+                example = _parse(record)
+                found = example and record_features.label_of(example, feature)
+                labels.append(_DAMAGED if example is None else found)
+    except tf.errors.DataLossError as error:
+        damage = reason(error)
+    return _Scan(count, labels, damage)
 
 
 def _as_array(labels: Sequence[Any]) -> np.ndarray:
