@@ -14,6 +14,7 @@ from .errors import UserError
 from .runtime.randomness import RngStream, normal, uniform
 from .training.networks import bind_labels, check_layer_losses, length
 from .training.objective import Terms, generator_needs_real, tags_of
+from .training.optimizer import dense
 from .training.step import REGULARIZATION, add_regularization
 
 _NETWORKS = ("generator", "critic")
@@ -54,8 +55,6 @@ class WGANGP(tf.keras.Model):
         **kwargs: Any,
     ):
         check_keras()
-        if (backend := tf.keras.backend.backend()) != "tensorflow":
-            raise UserError(f"KERAS_BACKEND={backend} cannot train a WGANGP", "use tensorflow")
         super().__init__(**kwargs)
         self.generator, self.critic = generator, critic
         if not (generator.built and critic.built):
@@ -148,7 +147,7 @@ class WGANGP(tf.keras.Model):
             raise UserError(f"the {name} has no weights to train", "set its trainable to True")
         with tf.GradientTape() as tape:
             shares = self._shares(name, batch, step, size)
-        gradients = tape.gradient(shares[f"{name}/loss"], weights)
+        gradients = dense(tape.gradient(shares[f"{name}/loss"], weights), weights)
         getattr(self, f"{name}_optimizer").apply_gradients(zip(gradients, weights, strict=True))
         return shares
 
