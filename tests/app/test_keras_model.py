@@ -100,14 +100,14 @@ def test_gradients_of_an_embedding_of_labels_are_summed_before_the_update():
         scores = layers.Dense(1, kernel_initializer="ones")(layers.Activation("tanh")(joined))
         return tf.keras.Model([examples, labels], scores)
 
+    def one_hot(labels):
+        encoded = layers.CategoryEncoding(2, "one_hot")(labels[:, None])
+        return layers.Dense(3, use_bias=False, kernel_initializer="ones")(encoded)
+
     def generate():
         latents, labels = layers.Input([LATENTS]), layers.Input([], dtype="int32")
-        return tf.keras.Model([latents, labels], layers.Dense(2)(latents))
-
-    def one_hot(labels):
-        return layers.Dense(3, use_bias=False, kernel_initializer="ones")(
-            layers.CategoryEncoding(2, "one_hot")(labels[:, None])
-        )
+        joined = layers.Concatenate()([latents, one_hot(labels)])
+        return tf.keras.Model([latents, labels], layers.Dense(2, kernel_initializer="ones")(joined))
 
     embedded = make_model(
         make_critic=lambda: labeled(layers.Embedding(2, 3, "ones")), make_generator=generate
