@@ -198,7 +198,6 @@ def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     assert paths >= {field.name for field in FIELDS if field.name.endswith("_dir")} | {"output"}
     compared = ["--mode=evaluate", "--output=x.npz"]
     needed = {
-        "sweep": ["--mode=sweep"],
         "samples": [*compared, "--reference=x"],
         "reference": compared,
     }

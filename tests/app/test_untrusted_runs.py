@@ -32,7 +32,6 @@ FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 COMMAND_LINE = [name for name, field in FIELDS.items() if not field.metadata["of_run"]]
 # Some values are only valid together.
 COMPANIONS = {
-    "sweep": {"mode": "sweep"},
     "tpu_zone": {"tpu": "planted"},
     "tpu_project": {"tpu": "planted"},
     "tpu_cores": {"tpu": "planted"},
@@ -40,7 +39,6 @@ COMPANIONS = {
     "checkpoint": {"restore_from": "planted"},
     "keep_best": {"evaluate_interval": 5},
     "stop_early": {"evaluate_interval": 5},
-    "mode": {"sweep": "planted.json"},
     "hub": {"mode": "push"},
     "samples": {"mode": "evaluate", "reference": "planted"},
     "reference": {"mode": "evaluate", "samples": "planted"},
@@ -75,7 +73,7 @@ def error_of(capsys, *arguments):
 def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_written():
     """Names of networks and datasets are an exception: code among them must be named."""
     assert {
-        *("data_dir", "test_data_dir", "score_data", "restore_from", "sweep", "sample_conditions"),
+        *("data_dir", "test_data_dir", "score_data", "restore_from", "sample_conditions"),
         *("objective", "writers", "tpu", "tpu_zone", "tpu_project", "download", "cpu_replicas"),
         *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile_steps"),
     } <= set(COMMAND_LINE)
@@ -96,7 +94,7 @@ def planted_value(field):
     if choices:
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
-    special = {"profile_steps": "1,2", "mode": "sweep", "compare": "seed"}
+    special = {"profile_steps": "1,2", "mode": "sample", "compare": "seed"}
     special |= {"output": "planted.npz", "export_format": "onnx"}
     special |= {"hub": "planted/hub"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
@@ -106,7 +104,7 @@ def planted_value(field):
 @pytest.mark.parametrize("name", [*COMMAND_LINE, "feature_extractor"])
 def test_a_planted_setting_has_no_effect(run, name):
     before = saved_run.find_run(str(run), {}, LIBRARY).config
-    value = "sweep" if name == "mode" else planted_value(FIELDS[name])
+    value = planted_value(FIELDS[name])
     assert value != getattr(before, name)
     plant(run, **COMPANIONS.get(name, {}), **{name: value})
     assert saved_run.find_run(str(run), {}, LIBRARY).config == before

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, open_data, strategy_over, train_tiny
-from wgan_gp.config import Config, DataSettings
+from wgan_gp.config import Config, DataSettings, ranking
 from wgan_gp.data import datasets, score_data
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
@@ -28,6 +28,7 @@ from wgan_gp.evaluation import (
     metrics,
     points,
     pretrained,
+    results,
 )
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import EvaluationFileWriter
@@ -1194,3 +1195,13 @@ def test_volumes_of_bytes_are_rounded_like_images(dtype, is_picture):
     values = made.evaluate()
     background = values["evaluation/kolmogorov_smirnov_largest"]
     assert (background < 0.9) == is_picture
+
+
+def test_the_best_value_of_metrics_is_known():
+    """The best value of others is neither small nor large, or they do not rank samples."""
+    known = set(ranking.RANKING)
+    others = {"density", "largest_class", "classifier_accuracy", "two_sample_accuracy"}
+    others |= {"closest_distance_ratio", "closer_than_real"}
+    others |= {name for name in results._EXPLANATIONS if name.endswith(("_floor", "_deviation"))}
+    others |= {name for name in results._EXPLANATIONS if name.startswith("real_trained")}
+    assert known | others == set(results._EXPLANATIONS) and not known & others

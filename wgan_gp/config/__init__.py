@@ -27,7 +27,6 @@ from .settings import (
     settings_with,
     value_type,
 )
-from .sweep import SweepSettings
 
 __all__ = [
     "CODE_SETTINGS",
@@ -50,7 +49,6 @@ __all__ = [
     "OutputSettings",
     "ScoreSettings",
     "Seeded",
-    "SweepSettings",
     "as_text",
     "check_repository",
     "has_flag",
