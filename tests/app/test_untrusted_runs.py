@@ -84,7 +84,6 @@ def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_wr
         assert {"model", "generator_model"} <= set(needed_settings(mode, {}))
     assert "dataset" in needed_settings("score", {})
     assert "column_types" not in needed_settings("score", {"score_data": "a.csv"})
-    assert {"data_dir", "column_types"} <= set(needed_settings("export", {"export": "loop"}))
     assert "dataset" not in needed_settings("score", {"score_data": "x.npy"})
 
 

@@ -152,8 +152,6 @@ def needed_settings(mode: str, given: Mapping[str, Any]) -> tuple[str, ...]:
       given: The settings of the command line.
     """
     needed = [name for name, modes in settings_with("needed_by", Config).items() if mode in modes]
-    if mode == "export" and given.get("export") == "loop":
-        needed += ["dataset", "data_dir", "column_types", "objective"]
     if mode == "score" and given.get("score_data") is not None:  # it replaces the run's own data
         needed = [name for name in needed if name not in ("dataset", "data_dir", "column_types")]
     return tuple(needed)

@@ -26,8 +26,7 @@ from ..run_directory.files import (
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
 from . import generator_files, hub, model_card
-from .build import make_step, open_input
-from .connection import check_jax, connect_for_inference
+from .connection import connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
 from .saved_run import RestoredRun, SavedRun, find_checkpoint, find_run, restore
@@ -81,9 +80,6 @@ def _export(saved: SavedRun) -> None:
     formats = saved.config.export_format.split(",")
     export.check(folder, f"--output={output}" if output else folder, formats)
     checkpoint = find_checkpoint(saved)
-    if saved.config.export == "loop":
-        _export_loop(saved, checkpoint, folder)
-        return
     write_export(folder, saved, _restore_on_one_device(saved, checkpoint))
     print(folder)
 
@@ -107,23 +103,6 @@ def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
     return restore(
         saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
     )
-
-
-def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
-    """Writes the training loop for one device, with its state, and prints the path."""
-    check_jax("--export=loop")
-    from ..pjrt import bundle  # noqa: PLC0415
-    from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
-
-    config = saved.config
-    run = restore(saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, "CPU"))
-    dataset = saved.find_dataset(config.conditioning)
-    warn_of_other_data(saved.directory, dataset.fingerprint())
-    data = dataset.open(batch_size=config.batch_size)
-    loop_input = open_input(config, data, SliceStrategy(1))
-    step = make_step(config, run.state, saved.spec, saved.library)
-    bundle.write(folder, step, loop_input, data, config)
-    print(folder)
 
 
 def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = ".") -> None:

@@ -242,12 +242,6 @@ class OutputSettings(Section):
         "conditions of the data.",
         affects="nothing",
     )
-    export: str = setting(
-        "networks",
-        "What --mode=export writes: networks, or loop, the training loop as a program for jax.",
-        choices=("networks", "loop"),
-        affects="nothing",
-    )
     export_format: str = setting(
         ",".join(EXPORT_FORMATS[:2]),
         "Files that --mode=export and push write, separated by commas: saved_model, keras, onnx "
@@ -348,7 +342,7 @@ class OutputSettings(Section):
             return
         if self.hub is None:
             raise UserError("--mode=push needs a repository", "add --hub=USER/NAME")
-        for flag, is_given in (("output", self.output), ("export=loop", self.export == "loop")):
+        for flag, is_given in (("output", self.output),):
             if is_given:
                 raise UserError(f"--{flag} applies to --mode=export, not to --mode=push", "omit it")
 
