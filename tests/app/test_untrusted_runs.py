@@ -39,7 +39,6 @@ COMPANIONS = {
     "checkpoint": {"restore_from": "planted"},
     "keep_best": {"evaluate_interval": 5},
     "stop_early": {"evaluate_interval": 5},
-    "hub": {"mode": "push"},
     "samples": {"mode": "evaluate", "reference": "planted"},
     "reference": {"mode": "evaluate", "samples": "planted"},
 }
@@ -95,7 +94,6 @@ def planted_value(field):
     numbers = {bool: not field.default, int: 8, float: 0.5}
     special = {"profile_steps": "1,2", "mode": "sample", "compare": "seed"}
     special |= {"output": "planted.npz", "export_format": "onnx"}
-    special |= {"hub": "planted/hub"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
 

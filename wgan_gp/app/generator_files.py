@@ -161,7 +161,7 @@ def _read(folder: str, path: str) -> dict[str, Any]:
     if content is None:
         raise UserError(
             f"{folder} contains no generator ({posixpath.basename(path)} is missing)",
-            "give a folder that --mode=export or --mode=push wrote",
+            "give a folder that --mode=export wrote",
         )
     return content
 

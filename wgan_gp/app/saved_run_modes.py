@@ -1,10 +1,9 @@
-"""The modes that use a saved run: sample, evaluate, score, export and push."""
+"""The modes that use a saved run: sample, evaluate, score and export."""
 
 from __future__ import annotations
 
 import collections
 import posixpath
-import tempfile
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,7 +24,7 @@ from ..run_directory.files import (
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from . import generator_files, hub, model_card
+from . import generator_files, model_card
 from .connection import connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
@@ -50,7 +49,6 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
-    modes |= {"push": _push}
     saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -84,20 +82,6 @@ def _export(saved: SavedRun) -> None:
     print(folder)
 
 
-def _push(saved: SavedRun) -> None:
-    """Uploads an export to --hub, and prints its address."""
-    name = saved.config.hub
-    assert name is not None, "Config checks it"
-    hub.check_installed("--mode=push")
-    checkpoint = find_checkpoint(saved)
-    with tempfile.TemporaryDirectory() as parent:
-        folder = posixpath.join(parent, "export")
-        export.check(folder, folder, saved.config.export_format.split(","))
-        run = _restore_on_one_device(saved, checkpoint)
-        write_export(folder, saved, run, f"{hub.PREFIX}{name}")
-        print(hub.push(folder, name))
-
-
 def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
     platform = find_platform(saved.config)
     return restore(
@@ -105,14 +89,13 @@ def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
     )
 
 
-def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = ".") -> None:
+def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
     """Writes both networks of a run, its generator for `wgan_gp.load` and the model card.
 
     Args:
       folder: The folder of the export.
       saved: The run.
       run: Its networks, created under the default strategy.
-      origin: The export as an argument of `wgan_gp.load`, for the card.
     """
     config, state = saved.config, run.state
     export.write(
@@ -125,7 +108,7 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
         labeled_critic=config.critic_takes_labels,
         scores_alone=config.pack == 1,
         formats=config.export_format.split(","),
-        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run, origin),
+        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run),
     )
 
 

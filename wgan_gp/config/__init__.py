@@ -16,7 +16,7 @@ from .networks import (
 )
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings, check_repository
+from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
@@ -50,7 +50,6 @@ __all__ = [
     "ScoreSettings",
     "Seeded",
     "as_text",
-    "check_repository",
     "has_flag",
     "image_size_of",
     "parse_image_size",

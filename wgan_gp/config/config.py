@@ -46,10 +46,9 @@ class Config(
 
     mode: str = setting(
         "train",
-        "train; evaluate, sample, score, export or push (an export, to --hub), which use the run "
-        "in --model_dir; compile, which compiles the run for a TPU slice without a TPU "
-        "(docs/compile.md explains the report); or doctor, which checks the installation, --tpu "
-        "and the buckets (docs/tpu.md).",
+        "train; evaluate, sample, score or export, which use the run in --model_dir; compile, "
+        "which compiles the run for a TPU slice without a TPU (docs/compile.md explains the "
+        "report); or doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
         choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
         affects="nothing",
         common=True,
@@ -117,7 +116,6 @@ class Config(
         self._check_compared()
         self.check_ranking()
         self.check_comparison(self.mode)
-        self.check_hub(self.mode)
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
 

@@ -44,31 +44,6 @@ def _parse_checkpoint(name: str, value: Any) -> str:
     return text
 
 
-def check_repository(origin: str, name: str) -> None:
-    """Raises UserError unless a text is the name of a repository, USER/NAME.
-
-    Args:
-      origin: The flag or the argument, for the message.
-      name: The text.
-    """
-    part = r"[A-Za-z0-9](?:[\w.-]{0,94}[A-Za-z0-9_])?"
-    is_name = re.fullmatch(f"{part}/{part}", name, re.ASCII) and not re.search(
-        r"--|\.\.|\.git$", name
-    )
-    if not is_name:
-        raise UserError(
-            f"{printable(origin)} does not name a repository",
-            "give USER/NAME, of letters, digits, -, _ and .",
-        )
-
-
-def _parse_hub(name: str, value: Any) -> str:
-    """Returns the value of --hub."""
-    text = str(value).removeprefix("hf://")
-    check_repository(f"--{name}={shorten(str(value))}", text)
-    return text
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(Section):
     """The run directory, the intervals of its files, and the output of the other modes.
@@ -150,7 +125,7 @@ class OutputSettings(Section):
     )
     checkpoint: str = setting(
         "latest",
-        "Checkpoint that --mode=sample, evaluate, score, export and push use, and that "
+        "Checkpoint that --mode=sample, evaluate, score and export use, and that "
         "--restore_from starts from: latest, best (of --keep_best), or a number of iterations.",
         parse=_parse_checkpoint,
         affects="nothing",
@@ -249,13 +224,6 @@ class OutputSettings(Section):
         parse=_parse_export_format,
         affects="nothing",
     )
-    hub: str | None = setting(
-        None,
-        "Repository of Hugging Face's hub, USER/NAME, to which --mode=push uploads an export. A "
-        "new one is private (docs/sampling.md).",
-        parse=_parse_hub,
-        affects="nothing",
-    )
     output: str | None = setting(
         None,
         "Path of the output of --mode=sample, score and export and of the picture of --closest, by "
@@ -331,20 +299,6 @@ class OutputSettings(Section):
                 f"--output={shorten(self.output)} does not apply to --mode={mode}",
                 "add --mode=sample, export or score, or omit it",
             )
-
-    def check_hub(self, mode: str) -> None:
-        """Raises UserError unless --hub and the flags of exports fit the mode."""
-        if mode != "push":
-            if self.hub is not None:
-                raise UserError(
-                    f"--hub={self.hub} applies only to --mode=push", "add --mode=push, or omit it"
-                )
-            return
-        if self.hub is None:
-            raise UserError("--mode=push needs a repository", "add --hub=USER/NAME")
-        for flag, is_given in (("output", self.output),):
-            if is_given:
-                raise UserError(f"--{flag} applies to --mode=export, not to --mode=push", "omit it")
 
     @property
     def format_of_samples(self) -> str:
