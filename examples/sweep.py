@@ -105,7 +105,7 @@ def main(arguments=None):
     """Trains trials until the study has as many as requested, and prints them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", default="runs/sweep", help="contains the runs, and sweep.db")
-    parser.add_argument("--trials", type=int, default=6, help="their number, of all processes")
+    parser.add_argument("--trials", type=int, default=4, help="their number, of all processes")
     parser.add_argument("--storage", help="URL of Optuna's storage (default: sweep.db in FOLDER)")
     options = parser.parse_args(arguments)
     folder = options.folder.rstrip("/")

@@ -93,7 +93,7 @@ def planted_value(field):
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
     special = {"profile_steps": "1,2", "mode": "sample", "compare": "seed"}
-    special |= {"output": "planted.npz", "export_format": "onnx"}
+    special |= {"output": "planted.npz"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
 

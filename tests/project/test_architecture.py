@@ -50,7 +50,6 @@ ALLOWED = {
     "wgan_gp/writers/mlflow.py": {"mlflow", "numpy"},
     "wgan_gp/writers/notebook.py": {"IPython", "numpy", "tensorflow", "tqdm"},
     "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
-    "wgan_gp/inference/converted.py": {"numpy", "onnxruntime", "tensorflow", "tf2onnx"},
     "wgan_gp/data/sources/pictures/tiff.py": {"numpy", "PIL", "tensorflow", "tifffile"},
     "flags.py": {"absl", "wgan_gp", "wgan_gp.config.settings", "wgan_gp.config", "wgan_gp.errors"},
     "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},

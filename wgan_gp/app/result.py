@@ -116,7 +116,7 @@ class Result:
         """
         run = self.run
         folder = os.fspath(folder or run.directory.exported)
-        export.check(folder, folder, run.config.export_format.split(","))
+        export.check(folder, folder)
         config = dataclasses.replace(
             run.config, restore_from=None, restore=None, checkpoint="latest"
         )

@@ -75,8 +75,7 @@ def _export(saved: SavedRun) -> None:
     folder = output or saved.directory.exported
     if output is None:
         check_inside(saved.directory.path, folder)
-    formats = saved.config.export_format.split(",")
-    export.check(folder, f"--output={output}" if output else folder, formats)
+    export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
     write_export(folder, saved, _restore_on_one_device(saved, checkpoint))
     print(folder)
@@ -107,7 +106,6 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
         score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
         scores_alone=config.pack == 1,
-        formats=config.export_format.split(","),
         files=generator_files.files_of(saved, run) | model_card.files_of(saved, run),
     )
 

@@ -16,7 +16,7 @@ from .networks import (
 )
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings
+from .output import EXTRACTORS, OutputSettings, ScoreSettings
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
@@ -32,7 +32,6 @@ __all__ = [
     "CODE_SETTINGS",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
-    "EXPORT_FORMATS",
     "EXTRACTORS",
     "GENERATOR_NORMALIZATIONS",
     "GROUPS",

@@ -15,22 +15,6 @@ from .settings import SAVED_RUN_MODES, Section, setting
 EXTRACTORS = ("classifier", "inception", "none")
 
 
-# The values of --export_format; the first two are the default.
-EXPORT_FORMATS = ("saved_model", "keras", "onnx", "tflite")
-
-
-def _parse_export_format(name: str, value: Any) -> str:
-    """Returns the value of --export_format without spaces and repetitions."""
-    formats = list(dict.fromkeys(each.strip() for each in str(value).split(",")))
-    if unknown := [each for each in formats if each not in EXPORT_FORMATS]:
-        raise UserError(
-            f"--{name}={printable(shorten(str(value)))} contains an unknown format, "
-            f"{printable(shorten(unknown[0])) or 'an empty one'}",
-            f"use {', '.join(EXPORT_FORMATS)}, separated by commas",
-        )
-    return ",".join(formats)
-
-
 def _parse_checkpoint(name: str, value: Any) -> str:
     """Returns the value of --checkpoint: latest, best, or a number without leading zeros."""
     text = str(value).strip()
@@ -215,13 +199,6 @@ class OutputSettings(Section):
         "conditions separated by semicolons, or a .npy or .csv file with a condition in each row. "
         "With --sample_format=interpolation, rows move from the first to the last. Default: "
         "conditions of the data.",
-        affects="nothing",
-    )
-    export_format: str = setting(
-        ",".join(EXPORT_FORMATS[:2]),
-        "Files that --mode=export and push write, separated by commas: saved_model, keras, onnx "
-        "and tflite (docs/sampling.md).",
-        parse=_parse_export_format,
         affects="nothing",
     )
     output: str | None = setting(
