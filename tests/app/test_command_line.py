@@ -122,7 +122,7 @@ def parse(*arguments):
         (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
         (
             ["--mode=trian"],
-            "--mode=trian is unknown — use one of train, evaluate, sample, score",
+            "--mode=trian is unknown — use one of train, evaluate, sample, export",
         ),
         (
             ["--random_flips=maybe"],
@@ -325,7 +325,7 @@ def test_the_version_is_that_of_the_package():
     ("words", "expected"),
     [
         (["--kee"], {"--keep_best=", "--keep_checkpoints=", "--keep_checkpoint_interval="}),
-        (["--mode", "=", "s"], {"sample", "score"}),  # as bash splits
+        (["--mode", "=", "s"], {"sample"}),  # as bash splits
         (["--penalty", "="], set(losses.PENALTIES)),
         (["--mode=sa"], {"--mode=sample"}),  # as zsh splits
         (["--model=r"], {"--model=resnet", "--model=r3gan"}),

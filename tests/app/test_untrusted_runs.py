@@ -72,7 +72,7 @@ def error_of(capsys, *arguments):
 def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_written():
     """Names of networks and datasets are an exception: code among them must be named."""
     assert {
-        *("data_dir", "test_data_dir", "score_data", "restore_from", "sample_conditions"),
+        *("data_dir", "test_data_dir", "restore_from", "sample_conditions"),
         *("objective", "writers", "tpu", "tpu_zone", "tpu_project", "download", "cpu_replicas"),
         *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile_steps"),
     } <= set(COMMAND_LINE)
@@ -80,10 +80,8 @@ def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_wr
     code = {name for name, field in FIELDS.items() if field.metadata["user_code"]}
     assert code - set(COMMAND_LINE) == {"model", "generator_model", "dataset"}
     for mode in SAVED_RUN_MODES:
-        assert {"model", "generator_model"} <= set(needed_settings(mode, {}))
-    assert "dataset" in needed_settings("score", {})
-    assert "column_types" not in needed_settings("score", {"score_data": "a.csv"})
-    assert "dataset" not in needed_settings("score", {"score_data": "x.npy"})
+        assert {"model", "generator_model"} <= set(needed_settings(mode))
+    assert "dataset" in needed_settings("evaluate") and "dataset" not in needed_settings("export")
 
 
 def planted_value(field):
@@ -141,9 +139,6 @@ def test_an_evaluation_reads_only_what_the_command_line_names(run, capsys, plant
     plant(run, **planted)
     error = error_of(capsys, "--mode=evaluate", f"--model_dir={run}")
     assert "only if the command line names it — add " in error and error.endswith(flags)
-    if "feature_extractor" not in planted or len(planted) > 1:
-        error = error_of(capsys, "--mode=score", f"--model_dir={run}")
-        assert "only if the command line names it" in error
     assert call_main("--mode=sample", f"--model_dir={run}", "--num_samples=2") == 0
 
 
@@ -369,7 +364,7 @@ def test_a_link_does_not_redirect_what_is_written(run, tmp_path, capsys):
     (run / "y").symlink_to(outside / "file")
     write_atomic(str(run / "y"), "written")
     assert (run / "x").read_text() == (run / "y").read_text() == "written"
-    for mode, name in (("sample", "sampled"), ("export", "exported"), ("score", "scored")):
+    for mode, name in (("sample", "sampled"), ("export", "exported")):
         (run / name).symlink_to(outside)
         error = error_of(capsys, f"--mode={mode}", f"--model_dir={run}")
         assert "is a symbolic link out of" in error and error.endswith("or give --output")

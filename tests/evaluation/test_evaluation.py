@@ -17,7 +17,7 @@ import tensorflow as tf
 from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, open_data, strategy_over, train_tiny
 from wgan_gp.config import Config, DataSettings, ranking
-from wgan_gp.data import datasets, score_data
+from wgan_gp.data import datasets
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import (
@@ -275,8 +275,6 @@ def test_a_stream_of_unknown_length_is_read_once():
         dataset = datasets.find_dataset(settings, function=lambda split, data=data: data)
         found = examples.Examples(dataset, strategy_over(1), 4).read(9)[0]
         np.testing.assert_array_equal(found, np.tile(rows, [2, 1])[:count])
-        (batch,) = score_data.read_dataset(dataset, 9, 9)
-        np.testing.assert_array_equal(batch.examples, found)
 
 
 def test_no_count_stands_for_all_examples(monkeypatch):

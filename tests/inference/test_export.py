@@ -224,7 +224,7 @@ def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
 def test_the_programs_of_the_documentation_run(runs, tmp_path):
     use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
     expected = draw(runs["digits"], tmp_path)
-    plain, with_models, _, loaded = PROGRAMS
+    plain, with_models, _, loaded, _ = PROGRAMS
     elsewhere(
         f"{plain}\n"
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n{loaded}\n"

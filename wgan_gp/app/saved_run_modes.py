@@ -1,25 +1,22 @@
-"""The modes that use a saved run: sample, evaluate, score and export."""
+"""The modes that use a saved run: sample, evaluate and export."""
 
 from __future__ import annotations
 
-import collections
 import posixpath
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from ..data import score_data
 from ..data.data_record import warn_of_other_data
-from ..errors import UserError, reason
-from ..inference import export, sample_files, scoring
+from ..errors import reason
+from ..inference import export, sample_files
 from ..inference.sampling import Sampler
 from ..run_directory.files import (
     check_inside,
     check_new_file,
-    convert_file_errors,
     write_output,
 )
 from ..runtime.cluster import SINGLE_PROCESS
@@ -32,8 +29,6 @@ from .saved_run import RestoredRun, SavedRun, find_checkpoint, find_run, restore
 
 if typing.TYPE_CHECKING:
     from ..evaluation.examples import Examples
-
-_BATCH_SIZE = 128  # examples that are scored together
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
@@ -48,7 +43,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
     Raises:
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
-    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
+    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
     saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -108,59 +103,6 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
         scores_alone=config.pack == 1,
         files=generator_files.files_of(saved, run) | model_card.files_of(saved, run),
     )
-
-
-def _score(saved: SavedRun) -> None:
-    """Writes the scores of examples to a CSV file and prints its path."""
-    config, directory = saved.config, saved.directory
-    if config.pack > 1:
-        raise UserError(
-            f"the critic of the run in --model_dir={directory.path} scores {config.pack} examples "
-            "together",
-            "score examples with a run without --pack",
-        )
-    if config.output is not None:
-        check_new_file(config.output, ".csv", "--mode=score")
-    else:
-        check_inside(directory.path, directory.scored)
-    if config.score_data is not None:
-        with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            score_data.check_path(config.score_data, is_array=saved.spec.units is not None)
-    checkpoint = find_checkpoint(saved)
-    devices = connect_for_inference(config)
-    run = restore(saved, checkpoint, devices)
-    scorer = scoring.Scorer(
-        config,
-        run.sampler,
-        run.state.critic,
-        saved.library.losses.score,
-        labeled_critic=config.critic_takes_labels,
-    )
-    name = posixpath.basename((config.score_data or config.dataset).rstrip("/"))
-    name = posixpath.splitext(name)[0] or "examples"
-    path = config.output or posixpath.join(directory.scored, f"ckpt-{run.iteration}-{name}.csv")
-    batches = score_data.require_labels(_examples(saved, devices), saved.spec, directory.path)
-    scores = (
-        (batch, scorer.score(batch.examples, batch.labels, batch_size=_BATCH_SIZE))
-        for batch in batches
-    )
-    if devices.cluster.is_chief:
-        scoring.write(path, scores)
-        print(path)
-    else:  # it takes part in the computation on all replicas
-        collections.deque(scores, maxlen=0)
-
-
-def _examples(saved: SavedRun, devices: Devices) -> Iterator[score_data.ExampleBatch]:
-    config = saved.config
-    if config.score_data is not None:
-        with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            yield from score_data.read_path(config.score_data, saved.spec, _BATCH_SIZE, config)
-        return
-    dataset = saved.find_dataset()
-    if devices.cluster.is_chief:
-        warn_of_other_data(saved.directory, dataset.fingerprint())
-    yield from score_data.read_dataset(dataset, config.score_examples, _BATCH_SIZE)
 
 
 def _evaluate(saved: SavedRun) -> None:

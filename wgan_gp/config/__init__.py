@@ -16,7 +16,7 @@ from .networks import (
 )
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXTRACTORS, OutputSettings, ScoreSettings
+from .output import EXTRACTORS, OutputSettings
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
@@ -46,7 +46,6 @@ __all__ = [
     "ObjectiveSettings",
     "OptimizationSettings",
     "OutputSettings",
-    "ScoreSettings",
     "Seeded",
     "as_text",
     "has_flag",

@@ -16,14 +16,13 @@ from .devices import DeviceSettings
 from .networks import NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import OutputSettings, ScoreSettings
+from .output import OutputSettings
 from .settings import SAVED_RUN_MODES, check, has_flag, recorded, setting, settings_with
 
 
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
-    ScoreSettings,
     OutputSettings,
     DeviceSettings,
     OptimizationSettings,
@@ -46,7 +45,7 @@ class Config(
 
     mode: str = setting(
         "train",
-        "train; evaluate, sample, score or export, which use the run in --model_dir; compile, "
+        "train; evaluate, sample or export, which use the run in --model_dir; compile, "
         "which compiles the run for a TPU slice without a TPU (docs/compile.md explains the "
         "report); or doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
         choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),

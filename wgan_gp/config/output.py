@@ -109,7 +109,7 @@ class OutputSettings(Section):
     )
     checkpoint: str = setting(
         "latest",
-        "Checkpoint that --mode=sample, evaluate, score and export use, and that "
+        "Checkpoint that --mode=sample, evaluate and export use, and that "
         "--restore_from starts from: latest, best (of --keep_best), or a number of iterations.",
         parse=_parse_checkpoint,
         affects="nothing",
@@ -274,7 +274,7 @@ class OutputSettings(Section):
         if self.output is not None and mode not in SAVED_RUN_MODES:
             raise UserError(
                 f"--output={shorten(self.output)} does not apply to --mode={mode}",
-                "add --mode=sample, export or score, or omit it",
+                "add --mode=sample or export, or omit it",
             )
 
     @property
@@ -343,39 +343,3 @@ class OutputSettings(Section):
     def compared(self) -> tuple[str, ...]:
         """The names in --compare."""
         return tuple(name.strip() for name in (self.compare or "").split(",") if name.strip())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreSettings(Section):
-    """The examples that are scored, and the search for the nearest sample."""
-
-    score_data: str | None = setting(
-        None,
-        "Examples that --mode=score scores: a folder of images, or a file of arrays or a table "
-        "(docs/scoring.md). Default: the run's own dataset.",
-        path=True,
-        affects="nothing",
-        on_tpu=True,
-    )
-    score_examples: int = setting(
-        1000,
-        "Maximum number of examples of the run's own dataset that --mode=score scores.",
-        minimum=1,
-        maximum=1_000_000,
-        affects="nothing",
-    )
-    score_starts: int = setting(
-        4,
-        "Number of latent vectors from which --mode=score searches the sample nearest to an "
-        "example. 0: no search, and no distances.",
-        minimum=0,
-        maximum=256,
-        affects="nothing",
-    )
-    score_steps: int = setting(
-        200,
-        "Number of steps of Adam in the search of --mode=score.",
-        minimum=0,
-        maximum=100_000,
-        affects="nothing",
-    )
