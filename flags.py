@@ -110,8 +110,7 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     """Returns the configuration that a command line describes.
 
     `--flagfile=FILE` reads flags from a file. If there is no such file, the experiment of that
-    name is read, so that configs/mnist.flags can be given in any directory. --sweep finds
-    configs/sweep_penalty.json in the same way.
+    name is read, so that configs/mnist.flags can be given in any directory.
 
     Raises:
       UserError: If a flag is unknown, a value has the wrong type or is out of range, or a
@@ -235,8 +234,8 @@ def _is_train() -> bool:
 
 
 def _find_experiment(argument: str) -> str:
-    """Returns --flagfile or --sweep with the path of an experiment if it names no other file."""
-    match = re.fullmatch(r"(--?(?:flagfile|sweep)=)(.+)", argument)
+    """Returns --flagfile with the path of an experiment if it names no other file."""
+    match = re.fullmatch(r"(--?flagfile=)(.+)", argument)
     if match is None or os.path.exists(match[2]):
         return argument
     experiment = EXPERIMENTS / os.path.basename(match[2])

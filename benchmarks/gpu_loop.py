@@ -1,8 +1,8 @@
-"""Compares the loop of --mode=export --export=loop on a GPU with PyTorch, without TensorFlow.
+"""Compares the loop of a run on a GPU with PyTorch, without TensorFlow.
 
   python -m benchmarks.gpu_loop BUNDLE...
 
-Each BUNDLE is a folder that --mode=export --export=loop wrote for the ResNet or R3GAN at 32 pixels
+Each BUNDLE is a folder that benchmarks.bundle wrote for the ResNet or R3GAN at 32 pixels
 (docs/performance.md has the commands). PyTorch trains networks of the same sizes on the same number
 of examples: as usually written, and with torch.compile. Each measurement is a process of its own,
 one after the other. The figures are medians of real images per second; TensorFloat-32 is permitted
@@ -116,7 +116,7 @@ def _in_process(folder: str, kind: str) -> str:
 def main() -> None:
     """Prints a row for each bundle, the figure of one process, or the comparison of results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("bundle", nargs="*", help="folders of --export=loop")
+    parser.add_argument("bundle", nargs="*", help="folders of benchmarks.bundle")
     parser.add_argument("--check", action="store_true", help="compare R3GAN with TensorFlow's")
     parser.add_argument("--only", choices=_KINDS, help=argparse.SUPPRESS)  # one process
     arguments = parser.parse_args()

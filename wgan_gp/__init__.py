@@ -127,14 +127,13 @@ def train(
 
 
 def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None) -> LoadedGenerator:
-    """Loads the generator that --mode=export, --mode=push or `Result.export` wrote.
+    """Loads the generator that --mode=export or `Result.export` wrote.
 
     Nothing in the folder is executed, and every value is checked, so the folder may come from
     another person.
 
     Args:
-      path: The folder, local or gs://; or hf://USER/NAME, optionally followed by @REVISION, a
-        repository of Hugging Face's hub, of which only the files of the generator are downloaded.
+      path: The folder, local or gs://.
       model: The network, if it is your own: as `generator` of `train`, a module with a function
         `generator`, or the value of --model.
       seed: The seed of the samples, as --sample_seed. Default: that of the run.
@@ -143,22 +142,18 @@ def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None)
       The generator, whose `sample` returns the samples of --mode=sample.
 
     Raises:
-      UserError: If there is no generator, it cannot be downloaded, a file is damaged, or `model` is
-        missing.
+      UserError: If there is no generator, a file is damaged, or `model` is missing.
     """
     from .app import program  # noqa: PLC0415
 
     program.prepare_environment(None)
-    from .app import generator_files, hub  # noqa: PLC0415
+    from .app import generator_files  # noqa: PLC0415
 
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UserError(
             f"path={shown(path)} is no folder", "give the folder that --mode=export wrote"
         )
-    folder = os.fspath(path)
-    if folder.startswith(hub.PREFIX):
-        folder = hub.download(folder, generator_files.FILES)
-    return generator_files.load(folder, bundled_library(), model, seed)
+    return generator_files.load(os.fspath(path), bundled_library(), model, seed)
 
 
 def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:

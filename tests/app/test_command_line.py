@@ -133,7 +133,7 @@ def parse(*arguments):
         (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
         (
             ["--mode=trian"],
-            "--mode=trian is unknown — use one of train, evaluate, sample, score",
+            "--mode=trian is unknown — use one of train, evaluate, sample, export",
         ),
         (
             ["--random_flips=maybe"],

@@ -196,7 +196,6 @@ def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     assert paths >= {field.name for field in FIELDS if field.name.endswith("_dir")} | {"output"}
     compared = ["--mode=evaluate", "--output=x.npz"]
     needed = {
-        "sweep": ["--mode=sweep"],
         "samples": [*compared, "--reference=x"],
         "reference": compared,
     }
@@ -231,7 +230,7 @@ def test_code_is_the_same_object_of_the_same_file():
             assert ("--objective" not in changed) == (is_same and digest == "x"), reference
 
 
-@pytest.mark.parametrize("mode", ["sample", "evaluate", "score"])
+@pytest.mark.parametrize("mode", ["sample", "evaluate", "export"])
 def test_a_saved_run_on_too_many_devices_needs_fewer(mode):
     """The batch size of a saved run cannot change."""
     with pytest.raises(UserError, match="divide over 8 replicas — use fewer devices, such as"):

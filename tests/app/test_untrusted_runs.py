@@ -32,7 +32,6 @@ FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 COMMAND_LINE = [name for name, field in FIELDS.items() if not field.metadata["of_run"]]
 # Some values are only valid together.
 COMPANIONS = {
-    "sweep": {"mode": "sweep"},
     "tpu_zone": {"tpu": "planted"},
     "tpu_project": {"tpu": "planted"},
     "tpu_cores": {"tpu": "planted"},
@@ -40,8 +39,6 @@ COMPANIONS = {
     "checkpoint": {"restore_from": "planted"},
     "keep_best": {"evaluate_interval": 5},
     "stop_early": {"evaluate_interval": 5},
-    "mode": {"sweep": "planted.json"},
-    "hub": {"mode": "push"},
     "samples": {"mode": "evaluate", "reference": "planted"},
     "reference": {"mode": "evaluate", "samples": "planted"},
 }
@@ -75,7 +72,7 @@ def error_of(capsys, *arguments):
 def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_written():
     """Names of networks and datasets are an exception: code among them must be named."""
     assert {
-        *("data_dir", "test_data_dir", "score_data", "restore_from", "sweep", "sample_conditions"),
+        *("data_dir", "test_data_dir", "restore_from", "sample_conditions"),
         *("objective", "writers", "tpu", "tpu_zone", "tpu_project", "download", "cpu_replicas"),
         *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile_steps"),
     } <= set(COMMAND_LINE)
@@ -83,11 +80,8 @@ def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_wr
     code = {name for name, field in FIELDS.items() if field.metadata["user_code"]}
     assert code - set(COMMAND_LINE) == {"model", "generator_model", "dataset"}
     for mode in SAVED_RUN_MODES:
-        assert {"model", "generator_model"} <= set(needed_settings(mode, {}))
-    assert "dataset" in needed_settings("score", {})
-    assert "column_types" not in needed_settings("score", {"score_data": "a.csv"})
-    assert {"data_dir", "column_types"} <= set(needed_settings("export", {"export": "loop"}))
-    assert "dataset" not in needed_settings("score", {"score_data": "x.npy"})
+        assert {"model", "generator_model"} <= set(needed_settings(mode))
+    assert "dataset" in needed_settings("evaluate") and "dataset" not in needed_settings("export")
 
 
 def planted_value(field):
@@ -96,9 +90,8 @@ def planted_value(field):
     if choices:
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
-    special = {"profile_steps": "1,2", "mode": "sweep", "compare": "seed"}
-    special |= {"output": "planted.npz", "export_format": "onnx"}
-    special |= {"hub": "planted/hub"}
+    special = {"profile_steps": "1,2", "mode": "sample", "compare": "seed"}
+    special |= {"output": "planted.npz"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
 
@@ -106,7 +99,7 @@ def planted_value(field):
 @pytest.mark.parametrize("name", [*COMMAND_LINE, "feature_extractor"])
 def test_a_planted_setting_has_no_effect(run, name):
     before = saved_run.find_run(str(run), {}, LIBRARY).config
-    value = "sweep" if name == "mode" else planted_value(FIELDS[name])
+    value = planted_value(FIELDS[name])
     assert value != getattr(before, name)
     plant(run, **COMPANIONS.get(name, {}), **{name: value})
     assert saved_run.find_run(str(run), {}, LIBRARY).config == before
@@ -146,9 +139,6 @@ def test_an_evaluation_reads_only_what_the_command_line_names(run, capsys, plant
     plant(run, **planted)
     error = error_of(capsys, "--mode=evaluate", f"--model_dir={run}")
     assert "only if the command line names it — add " in error and error.endswith(flags)
-    if "feature_extractor" not in planted or len(planted) > 1:
-        error = error_of(capsys, "--mode=score", f"--model_dir={run}")
-        assert "only if the command line names it" in error
     assert call_main("--mode=sample", f"--model_dir={run}", "--num_samples=2") == 0
 
 
@@ -384,7 +374,7 @@ def test_a_link_does_not_redirect_what_is_written(run, tmp_path, capsys):
     (run / "y").symlink_to(outside / "file")
     write_atomic(str(run / "y"), "written")
     assert (run / "x").read_text() == (run / "y").read_text() == "written"
-    for mode, name in (("sample", "sampled"), ("export", "exported"), ("score", "scored")):
+    for mode, name in (("sample", "sampled"), ("export", "exported")):
         (run / name).symlink_to(outside)
         error = error_of(capsys, f"--mode={mode}", f"--model_dir={run}")
         assert "is a symbolic link out of" in error and error.endswith("or give --output")

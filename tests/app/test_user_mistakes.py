@@ -671,9 +671,8 @@ def test_all_modes_give_the_networks_the_same_design(tmp_path, capsys):
     assert call_main("--mode=sample", *run, "--num_samples=4") == 0
     assert call_main("--mode=export", *run) == 0
     assert call_main("--mode=evaluate", *run, "--evaluate_samples=40") == 0
-    assert call_main("--mode=score", *run, "--score_starts=1", "--score_steps=1") == 0
     shown = capsys.readouterr().out
-    assert shown.count("bounded False") >= 5 and "bounded True" not in shown
+    assert shown.count("bounded False") >= 4 and "bounded True" not in shown
     path.write_text("import sys\ndef generator(design): sys.exit(0)\ncritic = generator\n")
     for mode, output in (("sample", "samples.png"), ("export", "exported")):
         capsys.readouterr()

@@ -334,11 +334,8 @@ def test_a_run_with_conditions_of_a_large_offset(tmp_path, capsys):
     examples = tf.constant(np.repeat(POINTS[:1], 5, axis=0))
     scores = signatures["critic"](examples=examples, conditions=values)["scores"].numpy()
     assert len(np.unique(scores)) == 5
-    np.savez(tmp_path / "y.npz", examples=examples, conditions=given)
-    flags = [f"--score_data={tmp_path}/y.npz", f"--output={tmp_path}/y.csv", "--score_starts=0"]
-    assert call_main("--mode=score", run, *flags) == 0
-    table = np.loadtxt(tmp_path / "y.csv", delimiter=",", skiprows=1)
-    np.testing.assert_allclose(table[:, 1], scores, rtol=1e-4, atol=1e-5)
+    found = result.score(examples.numpy(), conditions=given)
+    np.testing.assert_allclose(found, scores, rtol=1e-4, atol=1e-5)
     capsys.readouterr()
     result.sample(1, conditions=np.float32([1.7e9]))
     assert "float32 numbers are 128 apart" in capsys.readouterr().err
@@ -553,29 +550,13 @@ def test_export_takes_conditions_in_the_units_of_the_data(trained, tmp_path):
     assert scores.shape == (4,) and np.abs(scores - others).max() > 1e-5
 
 
-@pytest.mark.slow
-def test_scores_depend_on_conditions(trained, file, tmp_path, capsys):
-    def score(name, **arrays):
-        path, output = str(tmp_path / f"{name}.npz"), str(tmp_path / f"{name}.csv")
-        np.savez(path, **arrays)
-        arguments = [f"--score_data={path}", f"--output={output}", "--score_steps=2"]
-        status = call_main("--mode=score", f"--model_dir={trained.run.directory.path}", *arguments)
-        return np.loadtxt(output, delimiter=",", skiprows=1) if status == 0 else None
-
-    given = score("given", examples=POINTS[:6], conditions=CONDITIONS[:6])
-    other = score("other", examples=POINTS[:6], conditions=CONDITIONS[:6] + 100)
-    assert given.shape == (6, 3)  # index, critic, distance
-    assert np.abs(given - other)[:, 1:].max(axis=0).min() > 1e-4
-    capsys.readouterr()
-    assert score("none", examples=POINTS[:6]) is None
-    assert "2 numbers as the condition of each example" in capsys.readouterr().err
-    assert score("wrong", examples=POINTS[:6], conditions=CONDITIONS[:6, :1]) is None
-    assert "a condition of this run has 2 numbers" in capsys.readouterr().err
-    output = str(tmp_path / "own.csv")
-    arguments = ["--score_examples=6", f"--output={output}", f"--data_dir={file}"]
-    folder = trained.run.directory.path
-    assert call_main("--mode=score", f"--model_dir={folder}", "--score_steps=2", *arguments) == 0
-    assert np.loadtxt(output, delimiter=",", skiprows=1).shape == (6, 3)
+def test_scores_depend_on_conditions(trained):
+    given, other = (
+        trained.score(POINTS[:6], conditions=CONDITIONS[:6] + offset) for offset in (0, 100)
+    )
+    assert given.shape == (6,) and np.abs(given - other).max() > 1e-4
+    with pytest.raises(UserError, match="a condition of this run has 2 numbers"):
+        trained.score(POINTS[:6], conditions=CONDITIONS[:6, :1])
 
 
 def test_evaluations_draw_samples_for_the_conditions_of_the_data(trained):

@@ -205,8 +205,3 @@ def test_ada_trains_on_a_plain_folder(tmp_path, capsys):
     assert call_main(f"--model_dir={tmp_path}/run", *flags) == 0
     said = capsys.readouterr().err
     assert ": 36 examples of 8x8 pixels and 3 channels, 2 classes (a, b); 4 examples held" in said
-    output = f"{tmp_path}/scores.csv"
-    assert call_main("--mode=score", f"--model_dir={tmp_path}/run", f"--output={output}",
-                     f"--data_dir={folder}", "--score_examples=36") == 0  # fmt: skip
-    indices = pandas.read_csv(output)["index"]
-    assert set(indices) == set(np.flatnonzero(~is_held_out(40, 0.1)))

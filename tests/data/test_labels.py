@@ -1,6 +1,5 @@
 """Labels of any kind, and files of arrays of NumPy, h5py, MATLAB and SciPy."""
 
-import dataclasses
 import io
 import json
 import os
@@ -19,11 +18,9 @@ from hypothesis import strategies as st
 from tests.helpers.runs import LIBRARY, call_main, find_data, strategy_over
 from wgan_gp.app.saved_run import SavedRun
 from wgan_gp.config import Config
-from wgan_gp.data import score_data
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.feed.pipeline_errors import user_error_of
-from wgan_gp.data.score_data import read_path
 from wgan_gp.data.sources.arrays.array_files import open_arrays
 from wgan_gp.data.sources.labels import number_labels, numbered_like
 from wgan_gp.errors import UserError
@@ -225,7 +222,7 @@ def test_a_file_that_changes_while_it_is_read_is_one_line(tmp_path, change):
 
 
 @pytest.mark.slow
-def test_labels_keep_their_names_in_samples_and_scores(tmp_path):
+def test_labels_keep_their_names_in_samples(tmp_path):
     path, run = tmp_path / "x.npz", f"--model_dir={tmp_path}/run"
     np.savez(path, examples=EXAMPLES, labels=NUMBERS)
     flags = ["--dataset=array", f"--data_dir={path}", "--conditioning=projection"]
@@ -237,9 +234,6 @@ def test_labels_keep_their_names_in_samples_and_scores(tmp_path):
     samples = np.load(tmp_path / "s.npz")
     assert samples["class_names"].tolist() == ["1", "3", "5"]
     assert samples["labels"].tolist() == [0, 1, 2, 0, 1, 2, 0]
-    spec = find_data(Config(dataset="array", data_dir=str(path), conditioning="projection")).spec
-    (batch,) = read_path(f"{tmp_path}/s.npz", spec, 9)
-    assert batch.labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -395,39 +389,3 @@ def test_the_labels_of_a_stream_are_read_by_every_mode(conditioning):
     dataset = find_dataset(settings, conditioning=conditioning, function=function)
     assert dataset.label_count == 2
     np.testing.assert_array_equal(Examples(dataset, strategy_over(1), 2).read(6)[1], labels)
-    (batch,) = score_data.read_dataset(dataset, 6, 6)
-    np.testing.assert_array_equal(batch.labels, labels)
-    np.testing.assert_array_equal(batch.examples, rows)
-    assert batch.indices.tolist() == list(range(6))
-
-
-@pytest.mark.parametrize("kind", ["npy", "csv"])
-def test_indices_of_scores_are_those_of_the_file(tmp_path, kind):
-    """The rows that --invalid=drop leaves out have an index, too."""
-    rows = np.arange(20, dtype=np.float32).reshape(10, 2)
-    rows[3, 1] = np.nan
-    path = tmp_path / f"data.{kind}"
-    if kind == "npy":
-        np.save(path, rows)
-        expected = [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    else:
-        lines = [",".join("" if np.isnan(each) else f"{each}" for each in row) for row in rows]
-        classes = ["a", "b", "", *"ababab", "a"]
-        lines = [f"{line},{label}" for line, label in zip(lines, classes, strict=True)]
-        path.write_text("\n".join(["x,y,label", *lines]))
-        expected = [0, 1, 4, 5, 6, 7, 8, 9]
-    config = Config(dataset="array", data_dir=str(path), invalid="drop", batch_size=1)
-    dataset = find_data(config)
-    (batch,) = score_data.read_dataset(dataset, 99, 99)
-    assert batch.indices.tolist() == expected
-    found = dataset.scaling.restore(batch.examples)
-    np.testing.assert_allclose(found, rows[expected], atol=1e-4)
-    held_out = dataclasses.replace(config, holdout=0.3)
-    (batch,) = score_data.read_dataset(find_data(held_out), 99, 99)
-    assert set(batch.indices.tolist()) < set(expected)
-    if kind == "csv":  # a file of --score_data lacks labels, too
-        settings = dataclasses.replace(config, data_dir=None)
-        lines[3] = lines[3].replace(",,", ",0,")
-        path.write_text("\n".join(["x,y,label", *lines]))
-        (batch,) = score_data.read_path(str(path), dataset.spec, 99, settings)
-        assert batch.indices.tolist() == [0, 1, 3, 4, 5, 6, 7, 8, 9]

@@ -21,9 +21,8 @@ from tests.fuzz.results import differences, tensors
 from tests.helpers.runs import TINY, call_main, open_run, resolved, train_tiny
 from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
-from wgan_gp.data import score_data
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.spec import DataSpec
+from wgan_gp.data.sources.tables.tables import open_frame
 from wgan_gp.data.tables import columns
 from wgan_gp.data.tables.find_types import find_types
 from wgan_gp.data.tables.selection import Selection
@@ -668,32 +667,6 @@ def test_held_out_rows_need_not_be_a_table_of_their_own(tmp_path):
         resolved(Config(dataset="array", column_types="auto", data_dir=f"{tmp_path}/one.csv"))
 
 
-def test_equal_rows_have_equal_scores(path):
-    """Their features do not depend on their places, and neither does the label."""
-    flags = {"dataset": "array", "column_types": "auto", "data_dir": path}
-    for conditioning, target in (("none", None), ("concatenation", None), ("concatenation", "job")):
-        settings = Config(**flags, conditioning=conditioning, label_column=target)
-        data = find_dataset(settings, conditioning=conditioning)
-        table = data.spec.table
-        (batch,) = score_data.read_path(path, data.spec, 300, settings)
-        np.testing.assert_array_equal(batch.examples, table.canonical(batch.examples))
-        (other,) = score_data.read_dataset(data, 300, 300)
-        np.testing.assert_array_equal(other.examples, batch.examples)
-        if conditioning == "none":
-            assert batch.labels is None and other.labels is None
-            continue
-        np.testing.assert_array_equal(batch.labels, other.labels)
-        frame = pd.read_csv(path)
-        column = target or next(
-            name
-            for name, kind in zip(table.names, table.types, strict=True)
-            if isinstance(kind, CategoryType)
-        )
-        for label, value in zip(batch.labels, frame[column], strict=True):
-            shown = f"{column} is missing" if pd.isna(value) else f"{column}={value}"
-            assert data.spec.class_names[label] == shown
-
-
 def test_values_outside_of_the_range_are_named(tmp_path, caplog):
     train = pd.DataFrame({"age": np.arange(20, 60), "w": np.arange(40) / 8, "job": ["a", "b"] * 20})
     train.to_csv(tmp_path / "train.csv", index=False)
@@ -704,16 +677,13 @@ def test_values_outside_of_the_range_are_named(tmp_path, caplog):
     data = find_dataset(settings)
     data.open(batch_size=4)
     assert "outside" not in caplog.text
-    list(score_data.read_path(f"{tmp_path}/other.csv", data.spec, 40, settings))
-    flag = f"--score_data={tmp_path}/other.csv"
     warning = (
         "{}: {} of 40 values of '{}' are outside the range of the training data, {}, and count"
     )
-    assert warning.format(flag, 1, "age", "20 to 59") in caplog.text
-    assert warning.format(flag, 2, "w", "0 to 4.875") in caplog.text
     data.open_held_out()
     flag = f"--test_data_dir={tmp_path}/other.csv"
     assert warning.format(flag, 1, "age", "20 to 59") in caplog.text
+    assert warning.format(flag, 2, "w", "0 to 4.875") in caplog.text
 
 
 def test_other_integers_keep_their_order():
@@ -794,16 +764,6 @@ def test_a_record_has_the_number_of_rows(path, tmp_path):
     assert json.loads((tmp_path / "data.json").read_text())["size"] == 300
 
 
-def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "x,x,y\n" + "".join(f"{n},a{n % 2},{n / 2}\n" for n in range(40))
-    )
-    settings = Config(dataset="array", column_types="auto", data_dir=f"{tmp_path}/a.csv")
-    spec = find_dataset(settings).spec
-    (batch,) = score_data.read_path(f"{tmp_path}/a.csv", spec, 40, settings)
-    assert batch.examples.shape == (40, spec.table.size)
-
-
 @pytest.mark.parametrize(
     ("header", "rare"),
     [
@@ -818,7 +778,7 @@ def test_scored_rows_have_the_names_of_repeated_columns(tmp_path):
 def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, header, rare):
     """An example: grades from 9 to 12, or "other" in a few rows of the training data."""
     cells = [rare, *["9", "10", "11.50"] * 13]
-    for name, grades in (("train", cells), ("test", cells[1:]), ("twice", ["9", "10"] * 20)):
+    for name, grades in (("train", cells), ("test", cells[1:])):
         rows = "".join(f"x{n % 2},{grade},{n / 2}\n" for n, grade in enumerate(grades))
         (tmp_path / f"{name}.csv").write_text(f"{header}\n{rows}")
     config = {"dataset": "array", "column_types": "auto", "data_dir": f"{tmp_path}/train.csv"}
@@ -827,8 +787,6 @@ def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, hea
     held_out = data.open_held_out()
     rows = data.spec.table.restore(held_out.examples.numpy())
     assert rows.iloc[:, 1].tolist() == cells[1:]
-    (batch,) = score_data.read_path(f"{tmp_path}/twice.csv", data.spec, 40, settings)
-    assert data.spec.table.restore(batch.examples).iloc[:, 1].tolist() == ["9", "10"] * 20
 
 
 @pytest.mark.parametrize(
@@ -845,9 +803,8 @@ def test_only_texts_of_other_files_are_read_as_texts(tmp_path, values, kind, cel
     (tmp_path / "a.csv").write_text(
         "a,x\n" + "".join(f"{cell},{n / 2}\n" for n, cell in enumerate(cells))
     )
-    spec = DataSpec((table.size,), 0, False, table=table)
-    (batch,) = score_data.read_path(f"{tmp_path}/a.csv", spec, 42)
-    assert batch.examples.shape == (42, table.size)
+    frame, _ = open_frame(f"{tmp_path}/a.csv", "it", table.texts)
+    assert table.encode(frame, "it").shape == (42, table.size)
 
 
 def test_every_metric_of_a_typed_table_is_explained(trained, path, capsys):

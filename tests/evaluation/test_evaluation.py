@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, open_data, strategy_over, train_tiny
-from wgan_gp.config import Config, DataSettings
-from wgan_gp.data import datasets, score_data
+from wgan_gp.config import Config, DataSettings, ranking
+from wgan_gp.data import datasets
 from wgan_gp.data.scaling.pixels import NEAREST
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
@@ -29,6 +29,7 @@ from wgan_gp.evaluation import (
     metrics,
     points,
     pretrained,
+    results,
 )
 from wgan_gp.writers.console import ConsoleWriter
 from wgan_gp.writers.files import EvaluationFileWriter
@@ -275,8 +276,6 @@ def test_a_stream_of_unknown_length_is_read_once():
         dataset = datasets.find_dataset(settings, function=lambda split, data=data: data)
         found = examples.Examples(dataset, strategy_over(1), 4).read(9)[0]
         np.testing.assert_array_equal(found, np.tile(rows, [2, 1])[:count])
-        (batch,) = score_data.read_dataset(dataset, 9, 9)
-        np.testing.assert_array_equal(batch.examples, found)
 
 
 def test_no_count_stands_for_all_examples(monkeypatch):
@@ -1195,3 +1194,13 @@ def test_volumes_of_bytes_are_rounded_like_images(dtype, is_picture):
     values = made.evaluate()
     background = values["evaluation/kolmogorov_smirnov_largest"]
     assert (background < 0.9) == is_picture
+
+
+def test_the_best_value_of_metrics_is_known():
+    """The best value of others is neither small nor large, or they do not rank samples."""
+    known = set(ranking.RANKING)
+    others = {"density", "largest_class", "classifier_accuracy", "two_sample_accuracy"}
+    others |= {"closest_distance_ratio", "closer_than_real"}
+    others |= {name for name in results._EXPLANATIONS if name.endswith(("_floor", "_deviation"))}
+    others |= {name for name in results._EXPLANATIONS if name.startswith("real_trained")}
+    assert known | others == set(results._EXPLANATIONS) and not known & others

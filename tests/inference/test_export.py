@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from wgan_gp.run_directory.lock import RunLock
 from wgan_gp.runtime.devices import connect
 
 ROOT = pathlib.Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "sampling.md").read_text()
+PROGRAMS = re.findall(r"```python\n([\s\S]*?)```", PAGE)
 SHAPES = {"digits": (8, 8, 1), "classes": (8, 8, 1), "points": (2,)}
 
 
@@ -221,9 +224,7 @@ def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
 def test_the_programs_of_the_documentation_run(runs, tmp_path):
     use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
     expected = draw(runs["digits"], tmp_path)
-    plain, with_models, loaded = re.findall(
-        r"```python\n([\s\S]*?)```", (ROOT / "docs" / "sampling.md").read_text()
-    )
+    plain, with_models, _, loaded, _ = PROGRAMS
     elsewhere(
         f"{plain}\n"
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{with_models}\n{loaded}\n"
@@ -236,6 +237,37 @@ def test_the_programs_of_the_documentation_run(runs, tmp_path):
     found = np.load(tmp_path / "result.npz")
     for program in ("plain", "with_models", "loaded"):
         np.testing.assert_allclose(found[program], expected["samples"], atol=1e-6)
+
+
+def run_onnx(path, latents):
+    onnxruntime = pytest.importorskip("onnxruntime")  # slow tests are run with the extras
+    return onnxruntime.InferenceSession(str(path)).run(["samples"], {"latents": latents})[0]
+
+
+def run_tflite(path, latents):
+    runner = tf.lite.Interpreter(model_path=str(path)).get_signature_runner("latents")
+    return runner(latents=latents)["samples"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onnx", "tflite"])
+def test_the_documented_conversions_have_the_samples_of_tensorflow(name, runs, tmp_path):
+    folder = use("export", runs["digits"], tmp_path / "runs" / "digits" / "exported")
+    if name == "onnx":
+        pytest.importorskip("tf2onnx")
+        (command,) = re.findall(r"    python (-m tf2onnx[^`]*?)\n\n", PAGE)
+        words = shlex.split(command.replace("\\\n", " "))
+        subprocess.run([sys.executable, *words], cwd=tmp_path, check=True)
+    else:
+        elsewhere(PROGRAMS[2], tmp_path)
+    generator = models.load(f"{folder}/generator.keras")
+    size = generator.inputs[0].shape[-1]
+    for count in (1, 7):  # the number of samples is free in the file
+        latents = np.random.default_rng(3).standard_normal([count, size], np.float32)
+        run = {"onnx": run_onnx, "tflite": run_tflite}[name]
+        found = run(tmp_path / f"generator.{name}", latents)
+        np.testing.assert_allclose(found, generator(latents), atol=1e-5)
+        assert np.std(found) > 1e-3
 
 
 @pytest.mark.parametrize(

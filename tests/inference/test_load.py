@@ -16,9 +16,11 @@ import tensorflow as tf
 
 import wgan_gp
 from tests.helpers.runs import TINY, call_main, train_tiny, without_tracing
-from wgan_gp.app.generator_files import FILES
+from wgan_gp.app.generator_files import CONFIG, DATA, WEIGHTS
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.json_files import read_object, write_object
+
+FILES = (CONFIG, DATA, WEIGHTS)
 
 OWN = """
 import tensorflow as tf
@@ -162,6 +164,10 @@ def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, 
     ):
         found = wgan_gp.load(str(folder), model=model)
         np.testing.assert_array_equal(found.sample(23), expected)
+    points = np.zeros([3, 2], np.float32)
+    assert wgan_gp.load(str(folder), model=name).score(points).shape == (3,)
+    with pytest.raises(UserError, match=r"wgan_gp.load has no critic — define the function critic"):
+        wgan_gp.load(str(folder), model=namespace["generator"]).score(points)
     with pytest.raises(UserError, match="names an object, but the functions generator of a file"):
         wgan_gp.load(str(folder), model=f"{name}:Small")
     with pytest.raises(UserError, match="--model=unet cannot be imported"):

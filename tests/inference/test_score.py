@@ -1,137 +1,191 @@
-"""--mode=score: critic values of examples, and distances to the nearest samples."""
+"""`score` of a result and of an export: critic values, and distances to the nearest samples."""
 
-import csv
+import pathlib
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 import models
-from tests.helpers.runs import LIBRARY, call_main, train_tiny
+import wgan_gp
+from tests.helpers.runs import LIBRARY, TINY, call_main, train_tiny
 from wgan_gp.app import saved_run
-from wgan_gp.config import Config
+from wgan_gp.data.scaling.conditions import Conditions
 from wgan_gp.data.sources.toys import mode_centers
+from wgan_gp.data.spec import DataSpec
+from wgan_gp.data.tables.table import Table
+from wgan_gp.errors import UserError
 from wgan_gp.inference.sampling import Sampler
-from wgan_gp.inference.scoring import Scorer
+from wgan_gp.inference.scoring import Scorer, score_in_units
 from wgan_gp.runtime.devices import connect
 
-
-@pytest.fixture
-def digits(runs):
-    return runs["projection"]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
-def score(run, output, *arguments):
-    """Runs the program, and returns the columns of the file."""
-    status = call_main(
-        "--mode=score", f"--model_dir={run}", f"--output={output}", "--score_steps=5", *arguments
-    )
-    assert status == 0
-    with open(output) as file:
-        rows = list(csv.DictReader(file))
-    return {name: [row[name] for row in rows] for name in rows[0]}
+def make_scorer(critic=lambda inputs, training: inputs[:, :1], **options):
+    def generator(latents, training):
+        return latents * [[1.0, 0.0]]
+
+    strategy = options.pop("strategy", tf.distribute.get_strategy())
+    sampler = Sampler(generator, strategy, latent_size=2, seed=0)
+    return Scorer(sampler, critic, LIBRARY.losses.score, **{"labeled_critic": False, **options})
 
 
-def refused(capsys, run, *arguments):
-    assert call_main("--mode=score", f"--model_dir={run}", *arguments) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    return line
+def scorer_of(path, replicas=1):
+    saved = saved_run.find_run(str(path), {"cpu_replicas": replicas}, LIBRARY)
+    run = saved_run.restore(saved, saved_run.find_checkpoint(saved), connect(saved.config))
+    score = LIBRARY.losses.score
+    return run, Scorer(run.sampler, run.state.critic, score, labeled_critic=False, steps=5)
 
 
 def test_the_search_finds_the_nearest_sample_of_a_linear_generator():
     """It generates the line y = 0, so the distance to (x, y) is |y|."""
-    strategy = tf.distribute.get_strategy()
-
-    def generator(latents, training):
-        return latents * [[1.0, 0.0]]
-
-    sampler = Sampler(generator, strategy, latent_size=2, seed=0)
-    scorer = Scorer(
-        Config(score_starts=2, score_steps=100),
-        sampler,
-        lambda inputs, training: inputs[:, :1],
-        LIBRARY.losses.score,
-        labeled_critic=False,
-    )
     examples = np.array([[0.3, 2.0], [-1.0, 0.5], [2.0, 0.0]], np.float32)
-    found = scorer.score(examples, None, batch_size=4)
-    np.testing.assert_allclose(found["critic"], examples[:, 0])
-    np.testing.assert_allclose(found["distance"], [2.0, 0.5, 0.0], atol=2e-3)
+    spec = DataSpec((2,), 0)
+    scores, distances = score_in_units(
+        make_scorer(starts=2, steps=100), spec, examples, distances=True
+    )
+    np.testing.assert_allclose(scores, examples[:, 0])
+    np.testing.assert_allclose(distances, [2.0, 0.5, 0.0], atol=2e-3)
+    np.testing.assert_array_equal(score_in_units(make_scorer(), spec, examples), scores)
+
+
+def test_examples_of_many_batches_keep_their_order():
+    examples = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    found = score_in_units(make_scorer(), DataSpec((2,), 0), examples)
+    np.testing.assert_array_equal(found, examples[:, 0])
+
+
+def test_images_are_levels_or_normalized():
+    """The critic here is the mean of an image; 255 levels are 2 units."""
+
+    def critic(inputs, training):
+        return tf.reduce_mean(inputs, axis=[1, 2, 3])[:, None]
+
+    levels = np.full([3, 4, 4, 1], 51, np.uint8)
+    for images in (levels, levels / 127.5 - 1):
+        found = score_in_units(make_scorer(critic), DataSpec((4, 4, 1), 0), images)
+        np.testing.assert_allclose(found, [-0.6] * 3, atol=1e-6)
+
+
+def test_rows_of_a_table_are_scored_by_their_values():
+    """Equal rows have equal scores, and the label is the category."""
+    frame = pd.DataFrame({"x": np.repeat(np.arange(20) / 4, 2), "job": ["a", "b"] * 20})
+    table = Table.of(frame, "it", {})
+    seen = []
+
+    def critic(inputs, training):
+        rows, labels = inputs
+        seen.append(labels)
+        return rows[:, :1] + 10.0 * tf.cast(labels, tf.float32)[:, None]
+
+    spec = DataSpec((table.size,), 2, False, class_names=("job=a", "job=b"), table=table)
+    scorer = make_scorer(critic, labeled_critic=True)
+    found = score_in_units(scorer, spec, pd.concat([frame[:4], frame[:4]]))
+    np.testing.assert_array_equal(found[:4], found[4:])
+    np.testing.assert_allclose(found[1] - found[0], 10.0, atol=1e-5)
+    with pytest.raises(UserError, match="give a DataFrame"):
+        score_in_units(scorer, spec, np.zeros([3, 2]))
+
+
+def test_conditions_have_the_units_of_the_data():
+    def critic(inputs, training):
+        examples, conditions = inputs
+        return examples[:, :1] + conditions[:, :1]
+
+    conditions = Conditions.of(np.array([[10.0], [30.0]]))  # of mean 20 and deviation 10
+    spec = DataSpec((2,), 0, conditions=conditions)
+    scorer = make_scorer(critic, labeled_critic=True)
+    examples = np.array([[1.0, 0.0], [2.0, 0.0]])
+    found = score_in_units(scorer, spec, examples, conditions=[[20.0], [40.0]])
+    np.testing.assert_allclose(found, [1.0, 4.0], atol=1e-6)
+    for given, message in ((None, "conditions are missing"), ([[1.0]] * 3, "3 conditions for 2")):
+        with pytest.raises(UserError, match=message):
+            score_in_units(scorer, spec, examples, conditions=given)
+
+
+def test_mistakes_are_one_line():
+    points, classes = DataSpec((2,), 0), DataSpec((2,), 3)
+    for spec, examples, labels, message in (
+        (points, np.zeros([3, 5]), None, r"of shape \(5,\), but the run was trained on \(2,\)"),
+        (points, np.full([3, 2], np.nan), None, "NaN or infinity in 3 of 3 examples"),
+        (points, np.zeros([0, 2]), None, "shape"),
+        (classes, np.eye(2), None, "labels are not 2 integers from 0 to 2"),
+        (classes, np.eye(2), [0, 3], "labels are not 2 integers from 0 to 2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            score_in_units(make_scorer(), spec, examples, labels)
 
 
 @pytest.mark.slow
-def test_scores_do_not_depend_on_the_replicas(runs, tmp_path):
-    folder = runs["points"]
-    saved = saved_run.find_run(str(folder), {}, LIBRARY)
-    trained = saved_run.restore(saved, saved_run.find_checkpoint(saved), connect(saved.config))
+def test_scores_do_not_depend_on_the_replicas(runs):
     examples = np.random.default_rng(0).normal(size=(21, 2)).astype(np.float32)
-    np.save(tmp_path / "examples.npy", examples)
-    flag = f"--score_data={tmp_path / 'examples.npy'}"
-    one = score(folder, tmp_path / "one.csv", flag)
-    two = score(folder, tmp_path / "two.csv", flag, "--cpu_replicas=2")
-    assert list(one) == ["index", "critic", "distance"]
-    assert one["index"] == [str(index) for index in range(21)]
-    expected = trained.state.critic(examples).numpy()[:, 0]
-    np.testing.assert_allclose(np.float32(one["critic"]), expected, rtol=1e-5, atol=1e-6)
+    run, one = scorer_of(runs["points"])
+    _, two = scorer_of(runs["points"], replicas=2)
+    one, two = (each.score(examples, None) for each in (one, two))
+    np.testing.assert_allclose(one["critic"], run.state.critic(examples)[:, 0], atol=1e-6)
     for name in ("critic", "distance"):
-        np.testing.assert_allclose(np.float32(two[name]), np.float32(one[name]), atol=1e-4)
+        np.testing.assert_allclose(two[name], one[name], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["projection", "points"])
+def test_an_export_has_the_scores_of_the_run(name, runs, tmp_path):
+    folder = tmp_path / "out"
+    assert call_main("--mode=export", f"--model_dir={runs[name]}", f"--output={folder}") == 0
+    random, labels = np.random.default_rng(0), None
+    if name == "projection":
+        examples, labels = random.uniform(-1, 1, (4, 8, 8, 1)).astype(np.float32), np.arange(4)
+    else:
+        examples = random.normal(size=(4, 2)).astype(np.float32)
+    found = wgan_gp.load(folder).score(examples, labels)
+    critic = models.load(f"{folder}/critic.keras")
+    expected = critic(examples if labels is None else [examples, labels.astype(np.int32)])
+    np.testing.assert_allclose(found, expected[:, 0], atol=1e-6)
+    signature = tf.saved_model.load(f"{folder}/saved_model").signatures["critic"]
+    given = {} if labels is None else {"labels": tf.constant(labels, tf.int32)}
+    np.testing.assert_allclose(
+        found, signature(examples=tf.constant(examples), **given)["scores"], atol=1e-5
+    )
 
 
 @pytest.mark.slow
-def test_the_dataset_of_the_run_is_scored_in_its_order(digits, tmp_path):
-    found = score(digits, tmp_path / "scores.csv", "--score_examples=9999", "--score_starts=0")
-    assert list(found) == ["index", "label", "critic"]
-    assert found["index"] == [str(index) for index in range(1797)]
-    assert found["label"][:10] == [str(digit) for digit in range(10)]
+def test_a_result_scores_in_the_units_of_the_data(tmp_path):
+    array = np.random.default_rng(0).integers(1000, 1100, (40, 3)).astype(np.int16)
+    settings = {**TINY, "dataset": "python", "train_steps": 2, "sample_interval": 0}
+    config = wgan_gp.Config(**settings, model_dir=f"{tmp_path}/run", scaling="minmax")
+    frame = pd.DataFrame(array.astype(float), columns=["a", "b", "c"])
+    result = wgan_gp.train(config, data=frame)
+    scores, distances = result.score(frame[["c", "a", "b"]], distances=True)
+    assert scores.shape == distances.shape == (40,) and distances.min() >= 0
+    normalized = result.run.dataset.scaling.normalize(tf.constant(frame.to_numpy()))
+    np.testing.assert_allclose(scores, result.critic(normalized)[:, 0], atol=1e-5)
+    loaded = wgan_gp.load(result.export())
+    np.testing.assert_allclose(loaded.score(frame.to_numpy()), scores, atol=1e-5)
+    with pytest.raises(UserError, match="examples lack the column b"):
+        loaded.score(frame[["a", "c"]])
+    with pytest.raises(UserError, match="NaN, infinity, or values that are too far"):
+        loaded.score(np.full([2, 3], np.nan))
 
 
 @pytest.mark.slow
-def test_images_of_a_folder_are_named(digits, tmp_path):
-    for label in range(10):
-        (tmp_path / "images" / str(label)).mkdir(parents=True)
-        image = tf.io.encode_png(np.full([8, 8, 1], 20 * label, np.uint8)).numpy()
-        (tmp_path / "images" / str(label) / "a.png").write_bytes(image)
-    (tmp_path / "images" / "3" / "bad.png").write_bytes(b"bad")
-    found = score(digits, tmp_path / "scores.csv", f"--score_data={tmp_path / 'images'}")
-    assert list(found) == ["index", "file", "label", "critic", "distance"]
-    assert found["file"] == [f"{label}/a.png" for label in range(10)]
-
-
-def test_mistakes_are_one_line(runs, digits, tmp_path, capsys):
-    folder = runs["points"]
-    path = tmp_path / "wrong.npy"
-    np.save(path, np.zeros([3, 5], np.float32))
-    (tmp_path / "old.csv").write_text("old")
-    (tmp_path / "bad.npy").write_text("bad")
-    np.save(tmp_path / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
-    cases = {
-        f"--score_data={path}": "contains examples of shape (5,), but the run was trained on (2,)",
-        f"--score_data={tmp_path}": "but the examples of the run have shape [2]",
-        f"--score_data={tmp_path}/none.npy": "does not exist",
-        f"--score_data={tmp_path}/old.csv": "ends in none of .npy, .npz, .h5",
-        f"--score_data={tmp_path}/bad.npy": "cannot be read",
-        f"--output={tmp_path}/old.csv": "already exists",
-        f"--output={tmp_path}/old.txt": "does not end in .csv",
-    }
-    for flag, message in cases.items():
-        assert message in refused(capsys, folder, flag)
-    labels_missing = refused(capsys, digits, f"--score_data={tmp_path}/images.npy")
-    assert "needs a label of one of 10 classes for each example" in labels_missing
-
-
-@pytest.mark.slow
-def test_the_critic_is_exported(digits, tmp_path):
-    assert call_main("--mode=export", f"--model_dir={digits}", f"--output={tmp_path}/out") == 0
-    signature = tf.saved_model.load(f"{tmp_path}/out/saved_model").signatures["critic"]
-    images = np.random.default_rng(0).uniform(-1, 1, (4, 8, 8, 1)).astype(np.float32)
-    labels = np.arange(4, dtype=np.int32)
-    found = signature(examples=tf.constant(images), labels=tf.constant(labels))["scores"]
-    critic = models.load(f"{tmp_path}/out/critic.keras")
-    np.testing.assert_allclose(found, critic([images, labels])[:, 0], atol=1e-6)
-    np.savez(tmp_path / "images.npz", examples=images, labels=labels)
-    scored = score(digits, tmp_path / "scores.csv", f"--score_data={tmp_path}/images.npz")
-    np.testing.assert_allclose(np.float32(scored["critic"]), found, rtol=1e-4, atol=1e-5)
+def test_the_documented_program_writes_a_csv_file(runs, tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "sampling.md").read_text()
+    (program,) = re.findall(r"## Score examples\n[\s\S]*?```python\n([\s\S]*?)```", page)
+    flags = [f"--model_dir={runs['digits']}", f"--output={tmp_path}/runs/digits/exported"]
+    assert call_main("--mode=export", *flags) == 0
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), np.uint8)
+    np.save(tmp_path / "pictures.npy", images)
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    table = pd.read_csv(tmp_path / "scores.csv", index_col="index")
+    assert list(table) == ["critic", "distance"] and sorted(table.index) == list(range(5))
+    assert (table.distance.diff().dropna() <= 0).all()
+    critic = models.load(f"{tmp_path}/runs/digits/exported/critic.keras")
+    expected = critic(images.astype(np.float32) / 127.5 - 1)[:, 0]
+    np.testing.assert_allclose(table.critic.sort_index(), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -140,7 +194,7 @@ def test_points_between_the_modes_are_found(tmp_path):
 
     Longer searches also find the few samples that a run this short generates between the modes.
     """
-    train_tiny(
+    run, _ = train_tiny(
         tmp_path / "run",
         dataset="gaussians_8",
         model_width=64,
@@ -160,27 +214,15 @@ def test_points_between_the_modes_are_found(tmp_path):
     others = random.uniform(-3, 3, (2000, 2))
     far = np.linalg.norm(others[:, None] - centers, axis=2).min(axis=1) > 0.25
     others = others[far][:400]
-    np.save(tmp_path / "points.npy", np.concatenate([real, others]).astype(np.float32))
-    found = score(
-        tmp_path / "run",
-        tmp_path / "scores.csv",
-        f"--score_data={tmp_path / 'points.npy'}",
-        "--score_steps=10",
-    )
-    is_other = np.repeat([0, 1], [400, len(others)])
-    aurocs = {
-        "critic": roc_auc_score(is_other, -np.float32(found["critic"])),
-        "distance": roc_auc_score(is_other, np.float32(found["distance"])),
-    }
-    print(aurocs)
-    assert aurocs["distance"] >= 0.99
+    points = np.concatenate([real, others]).astype(np.float32)
+
+    def distances(steps):
+        score = LIBRARY.losses.score
+        scorer = Scorer(run.sampler, run.state.critic, score, labeled_critic=False, steps=steps)
+        return score_in_units(scorer, run.dataset.spec, points, distances=True)[1]
+
+    found, without = distances(10), distances(0)
+    assert roc_auc_score(np.repeat([0, 1], [400, len(others)]), found) >= 0.99
     # The search brings samples closer to points of the data than the nearest of its starts.
-    starts = score(
-        tmp_path / "run",
-        tmp_path / "starts.csv",
-        f"--score_data={tmp_path / 'points.npy'}",
-        "--score_steps=0",
-    )
-    found, without = (np.float32(each["distance"][:400]) for each in (found, starts))
-    assert np.median(found) < 0.7 * np.median(without)
-    assert found.mean() < without.mean()
+    assert np.median(found[:400]) < 0.7 * np.median(without[:400])
+    assert found[:400].mean() < without[:400].mean()

@@ -236,7 +236,7 @@ def test_importing_hides_no_tpu():
     program = f"""if True:
         import os
         NAMES = {names}
-        from wgan_gp.pjrt import bundle, devices, loop
+        from wgan_gp.pjrt import devices, loop
         from wgan_gp.tpu import aot
         print([name for name in NAMES if name in os.environ])
     """

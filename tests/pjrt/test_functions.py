@@ -62,11 +62,12 @@ def test_the_scores_are_the_same(strategy):
     examples = np.array([[0.3, 2.0], [-1.0, 0.5], [2.0, 0.0]], np.float32)
     one, other = (
         Scorer(
-            Config(score_starts=2, score_steps=100),
             Sampler(generator, each, latent_size=2, seed=0),
             lambda inputs, training: inputs[:, :1],
             LIBRARY.losses.score,
             labeled_critic=False,
+            starts=2,
+            steps=100,
         ).score(examples, None, batch_size=4)
         for each in (strategy, tf.distribute.get_strategy())
     )

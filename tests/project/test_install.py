@@ -64,7 +64,7 @@ def resolve(arguments, python="3.12", platform="x86_64-manylinux_2_31"):
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-annotate", "-"]
     command += [f"--python-version={python}", f"--python-platform={platform}", *index_of_pip()]
     text = "\n".join(requirements)
-    # onnxruntime, of the extra "onnx", requires macOS 14; uv assumes 13.
+    # macOS 14 is the oldest that is supported; uv assumes 13.
     environment = {**os.environ, "MACOSX_DEPLOYMENT_TARGET": "14.0"}
     printed = subprocess.run(
         command, input=text, env=environment, check=True, stdout=subprocess.PIPE, text=True

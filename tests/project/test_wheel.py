@@ -17,9 +17,7 @@ import tensorflow as tf
 from tests.helpers.runs import lean_path
 
 ROOT = pathlib.Path(__file__).parents[2]
-CONFIGS = sorted(
-    path for path in (ROOT / "configs").iterdir() if path.suffix in (".flags", ".json")
-)
+CONFIGS = sorted((ROOT / "configs").glob("*.flags"))
 PROGRAMS = dict(
     re.findall(
         r"\n## ([^\n]+)\n(?:(?!\n## )[\s\S])*?```python\n([\s\S]*?)```",

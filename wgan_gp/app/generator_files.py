@@ -1,4 +1,4 @@
-"""The files of an export from which `wgan_gp.load` builds the generator again.
+"""The files of an export from which `wgan_gp.load` builds the networks again.
 
 They may come from another person. They contain no code and no path, and every value is checked.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import posixpath
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -19,32 +21,31 @@ from ..data.spec import DataSpec
 from ..errors import UserError, explaining, naming, shorten
 from ..inference import weights
 from ..inference.sampling import Sampler, samples_in_units
+from ..inference.scoring import Scorer, score_in_units
 from ..run_directory.files import convert_file_errors
 from ..run_directory.json_files import read_object, to_text
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from .build import generator_builder, make_sampler
+from .build import generator_builder, make_sampler, network_builder
 from .library import Library
 from .saved_run import RestoredRun, SavedRun
 from .user_code import loading
 from .user_code.network_checks import find_user_networks
 from .user_code.user_networks import UserNetworks
 
-CONFIG, DATA, WEIGHTS = "config.json", "data.json", "generator.npz"
-FILES = (CONFIG, DATA, WEIGHTS)
+CONFIG, DATA = "config.json", "data.json"
+WEIGHTS, CRITIC = "generator.npz", "critic.npz"
 _FORMAT = 1  # of config.json
 _REMEDY = "export or download it again"
-# The settings from which the generator is built, and the seed of its samples.
-_SETTINGS = {
-    "seed",
-    *(
-        field.name
-        for field in dataclasses.fields(Config)
-        if has_flag(field)
-        and field.metadata["affects"] == "networks"
-        and field.metadata["used_by"] != ("critic",)
-    ),
+_OF_NETWORKS = {
+    field.name: field.metadata["used_by"]
+    for field in dataclasses.fields(Config)
+    if has_flag(field) and field.metadata["affects"] == "networks"
 }
+# The settings from which the generator is built, and the seed of its samples.
+_SETTINGS = {"seed", *(name for name, roles in _OF_NETWORKS.items() if roles != ("critic",))}
+# What the critic needs in addition; "model" has another value.
+_CRITIC_SETTINGS = {*_OF_NETWORKS} - _SETTINGS | {"model"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +56,29 @@ class LoadedGenerator:
       generator: A Keras model, or the network that was passed.
       sampler: Draws its samples.
       spec: The properties of the data that it was trained on.
+      open_scorer: Loads the critic, when it is first needed.
     """
 
     generator: Any
     sampler: Sampler
     spec: DataSpec
+    open_scorer: Callable[[], Scorer]
 
     def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
         """Returns samples as `Result.sample` does; those of a table of numbers are an array."""
         return samples_in_units(self.sampler, self.spec.units, count, label, conditions=conditions)
+
+    def score(
+        self, examples: Any, labels: Any = None, *, conditions: Any = None, distances: bool = False
+    ) -> Any:
+        """Returns the critic's scores of examples, as `Result.score` does."""
+        return score_in_units(
+            self._scorer, self.spec, examples, labels, conditions=conditions, distances=distances
+        )
+
+    @functools.cached_property
+    def _scorer(self) -> Scorer:
+        return self.open_scorer()
 
 
 def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
@@ -74,29 +89,28 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
       run: Its networks.
     """
     config = saved.config
-    name = config.generator_model or config.model
-    if "generator" in find_user_networks(config, saved.library.models):
-        name = PYTHON  # not the path of the file
-    settings = {
-        field.name: getattr(config, field.name)
-        for field in dataclasses.fields(config)
-        if field.name in _SETTINGS
-    }
-    settings["seed"] = config.sampling_seed
+    own = find_user_networks(config, saved.library.models)
+    # Not the path of the file
+    name = PYTHON if "generator" in own else config.generator_model or config.model
+    settings = {name: getattr(config, name) for name in sorted(_SETTINGS)}
+    settings |= {"seed": config.sampling_seed, "model": name, "generator_model": name}
+    of_critic = {name: getattr(config, name) for name in sorted(_CRITIC_SETTINGS)}
+    of_critic["model"] = PYTHON if "critic" in own else config.model
     # The fingerprint of the data does not concern other people, nor do all of its conditions.
     conditions = None if saved.spec.conditions is None else saved.spec.conditions.recorded()
     record = DataRecord(dataclasses.replace(saved.spec, conditions=conditions), size=saved.size)
     return {
-        CONFIG: to_text({**settings, "model": name, "generator_model": name, "format": _FORMAT}),
+        CONFIG: to_text({**settings, "critic": of_critic, "format": _FORMAT}),
         DATA: to_text(record.to_dict()),
         WEIGHTS: weights.pack(run.state.sampling_generator),
+        CRITIC: weights.pack(run.state.critic),
     }
 
 
 def load(
     folder: str, library: Library, model: Any = None, seed: int | None = None
 ) -> LoadedGenerator:
-    """Returns the generator of an exported folder; see `wgan_gp.load`.
+    """Returns the networks of an exported folder; see `wgan_gp.load`.
 
     Args:
       folder: The folder.
@@ -107,41 +121,62 @@ def load(
     Raises:
       UserError: If the folder contains no generator, a file is damaged, or `model` is missing.
     """
-    config_path, data_path, weights_path = (posixpath.join(folder, name) for name in FILES)
-    config = _read_config(folder, config_path, seed)
+    config_path, data_path = posixpath.join(folder, CONFIG), posixpath.join(folder, DATA)
+    config, of_critic = _read_config(folder, config_path, seed)
     spec = DataRecord.from_dict(_read(folder, data_path), data_path, _REMEDY).spec
-    models = library.models
-    is_own = config.model == PYTHON
-    if is_own:
-        models = models.with_networks({PYTHON: _user_network(config_path, model)})
-    elif config.model not in models:
+    models, own = library.models, {config.model, of_critic.model} & {PYTHON}
+    if config.model == PYTHON and model is None:
         raise UserError(
-            f"{config_path} names the network {shorten(repr(config.model))}, which this version "
-            "does not have",
-            "use the version that exported it",
+            f"the generator of {config_path} is code of its author, which a download does not "
+            "contain",
+            "pass it: wgan_gp.load(..., model=...), a function of the design that returns it, or "
+            "the value of --model",
         )
+    if own:
+        models = models.with_networks({PYTHON: _user_networks(model)})
     elif model is not None:
         raise UserError(
             f"{config_path} describes the network {config.model} of this package, but model= is "
             "given",
             "omit model=",
         )
+    for name in (config.model, of_critic.model):
+        if name not in models:
+            raise UserError(
+                f"{config_path} names the network {shorten(repr(name))}, which this version does "
+                "not have",
+                "use the version that exported it",
+            )
     devices = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, find_platform(config))
+
+    def restore(build: Callable[[], Any], name: str, *, is_own: bool) -> Any:
+        # A graph that is not executed has the shapes of the weights, but takes no memory, so that a
+        # file cannot ask for it. The caller's own network may need eager execution.
+        place = contextlib.nullcontext() if is_own else tf.Graph().as_default()
+        with naming(config_path), explaining("the network"), place:
+            specs = weights.specs_of(build())
+        arrays = weights.read(posixpath.join(folder, name), specs, _REMEDY)
+        network = build()
+        weights.assign(network, arrays)
+        return network
+
     with naming(config_path), explaining("the network"):
         build = generator_builder(config, devices, spec, models)
-        # A graph that is not executed has the shapes of the weights, but takes no memory, so that
-        # a file cannot ask for it. The caller's own network may need eager execution.
-        with contextlib.nullcontext() if is_own else tf.Graph().as_default():
-            specs = weights.specs_of(build())
-    arrays = weights.read(weights_path, specs, _REMEDY)
-    generator = build()
-    weights.assign(generator, arrays)
+    generator = restore(build, WEIGHTS, is_own=config.model == PYTHON)
     sampler = make_sampler(config, devices, generator, spec)
-    return LoadedGenerator(getattr(generator, "network", generator), sampler, spec)
+
+    def open_scorer() -> Scorer:
+        build = network_builder(of_critic, devices, spec, models)
+        critic = restore(lambda: build()[1], CRITIC, is_own=bool(own))
+        score = library.losses.score
+        return Scorer(sampler, critic, score, labeled_critic=of_critic.critic_takes_labels)
+
+    network = getattr(generator, "network", generator)
+    return LoadedGenerator(network, sampler, spec, open_scorer)
 
 
-def _read_config(folder: str, path: str, seed: int | None) -> Config:
-    """Returns the configuration of a generator, of which only `_SETTINGS` are taken."""
+def _read_config(folder: str, path: str, seed: int | None) -> tuple[Config, Config]:
+    """Returns the configurations of a generator and its critic, of which only settings are read."""
     content = _read(folder, path)
     if content.get("format") != _FORMAT:
         raise UserError(
@@ -152,7 +187,13 @@ def _read_config(folder: str, path: str, seed: int | None) -> Config:
     config = Config.from_dict(settings, origin=path)
     if None in (config.model, config.generator_width) or config.model != config.generator_model:
         raise UserError(f"{path} does not describe a generator", _REMEDY)
-    return config if seed is None else dataclasses.replace(config, sample_seed=seed)
+    of_critic = content.get("critic")
+    if not isinstance(of_critic, dict) or not isinstance(of_critic.get("model"), str):
+        raise UserError(f"{path} does not describe a critic", _REMEDY)
+    for name in _CRITIC_SETTINGS & set(of_critic):
+        settings[name] = of_critic[name]
+    critic = Config.from_dict(settings, origin=path)
+    return (config if seed is None else dataclasses.replace(config, sample_seed=seed)), critic
 
 
 def _read(folder: str, path: str) -> dict[str, Any]:
@@ -161,25 +202,15 @@ def _read(folder: str, path: str) -> dict[str, Any]:
     if content is None:
         raise UserError(
             f"{folder} contains no generator ({posixpath.basename(path)} is missing)",
-            "give a folder that --mode=export or --mode=push wrote",
+            "give a folder that --mode=export wrote",
         )
     return content
 
 
-def _user_network(path: str, model: Any) -> UserNetworks:
-    """Returns the network of the user for a generator that is not of this package.
-
-    Raises:
-      UserError: If it is missing.
-    """
-    if model is None:
-        raise UserError(
-            f"the generator of {path} is code of its author, which a download does not contain",
-            "pass it: wgan_gp.load(..., model=...), a function of the design that returns it, or "
-            "the value of --model",
-        )
-    if isinstance(model, str):
-        model = loading.load_network(model).get("generator")
-    elif isinstance(model, ModuleType):
-        model = getattr(model, "generator", None)
-    return UserNetworks("wgan_gp.load", generator=model)
+def _user_networks(model: Any) -> UserNetworks:
+    """Returns the networks of the user; a function or a network is the generator alone."""
+    if not isinstance(model, str | ModuleType):
+        return UserNetworks("wgan_gp.load", generator=model)
+    module = loading.load_network(model).module if isinstance(model, str) else model
+    found = {role: getattr(module, role, None) for role in ("generator", "critic")}
+    return UserNetworks("wgan_gp.load", **found)

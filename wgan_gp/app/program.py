@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import signal
 import sys
@@ -16,9 +15,8 @@ from ..errors import UserError
 from ..runtime import onednn, streams, tpu_machine
 from . import tpu_environment
 from .connection import tpu_of_tensorflow
-from .library import Library, Registry
+from .library import Library
 from .resolve import check_keras, resolve
-from .sweep import sweep_file
 from .user_code import loading
 
 if typing.TYPE_CHECKING:
@@ -64,8 +62,6 @@ def run(
     config.check_output(config.mode)
     if config.mode == "doctor":
         return run_doctor(config)
-    if config.mode == "sweep":
-        return run_sweep(config, given, library.models)
     tpu = tpu_of_tensorflow(config)
     prepare_environment(tpu)
     if tpu == "local":
@@ -118,36 +114,6 @@ def run_doctor(config: Config) -> int:
     # Chips of this machine are checked without --tpu as well.
     prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
     return doctor.report(doctor.examine(config))
-
-
-def run_sweep(config: Config, given: Mapping[str, Any], models: Registry) -> int:
-    """Runs a sweep, whose runs are processes, prints its table, and returns the exit status.
-
-    Raises:
-      UserError: If the sweep is impossible, or all its candidates failed.
-    """
-    if "TF_CONFIG" in os.environ:
-        raise UserError("--mode=sweep runs on one machine, but TF_CONFIG is set", "unset TF_CONFIG")
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError(
-            "--mode=sweep needs the package optuna, which is not installed",
-            'pip install "optuna>=5,<6"',
-        )
-    environment = dict(os.environ)  # of the runs; this process leaves the TPU to them
-    if config.sweep_parallel > 1:  # by default, the first one would take all memory of a GPU
-        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-        environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # for jax
-    prepare_environment(None)
-    sweep = sweep_file.read(config, given, models)
-    from .sweep.processes import Processes  # noqa: PLC0415
-    from .sweep.sweep import SweepStudy  # noqa: PLC0415
-
-    study = SweepStudy(sweep, config.run_directory, Processes(config.sweep_parallel, environment))
-    if (stopped_by := study.run()) is not None:
-        print("the same command continues the sweep", file=sys.stderr)
-        return 128 + stopped_by
-    print(f"{study.table}\nthe table and the runs are in {config.run_directory}")
-    return 2 if streams.stdout_failed() else 0
 
 
 def connect_for(config: Config, user_code: loading.UserCode) -> Devices | None:

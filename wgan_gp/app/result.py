@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import tensorflow as tf
 from ..data.tables.table import Table
 from ..inference import export
 from ..inference.sampling import samples_in_units
+from ..inference.scoring import Scorer, score_in_units
 from ..run_directory.json_files import read_log
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
@@ -97,6 +99,40 @@ class Result:
         used = None if sampler.conditions is None else sampler.conditions_of(count, conditions)
         return dataset.as_given(samples, labels if sampler.classes else None, used)
 
+    def score(
+        self, examples: Any, labels: Any = None, *, conditions: Any = None, distances: bool = False
+    ) -> Any:
+        """Returns the critic's scores of examples, `[N]` float32, larger for those that look real.
+
+        Args:
+          examples: `[N, ...]` in the units of the data; images are uint8 or in [-1, 1]. For a typed
+            table, a DataFrame with the columns of the data.
+          labels: The numbers of the classes of a conditional run, `[N]`. Those of a typed table
+            are in its columns.
+          conditions: The conditions of a run with conditions, `[N, K]`, in the units of the data.
+          distances: Whether to return a pair: the scores, and the distances to the nearest sample
+            that was found, `[N]` float32. Distances are Euclidean, between examples as the
+            networks see them, in the units of --scaling.
+
+        Raises:
+          UserError: If the examples are not like those of the data, or labels or conditions are
+            missing.
+        """
+        spec = self.run.dataset.spec
+        return score_in_units(
+            self._scorer, spec, examples, labels, conditions=conditions, distances=distances
+        )
+
+    @functools.cached_property
+    def _scorer(self) -> Scorer:
+        run = self.run
+        return Scorer(
+            run.sampler,
+            run.state.critic,
+            run.library.losses.score,
+            labeled_critic=run.config.critic_takes_labels,
+        )
+
     def evaluate(self) -> Mapping[str, float]:
         """Returns the metrics of --mode=evaluate, by tag, such as "evaluation/fid".
 
@@ -117,7 +153,7 @@ class Result:
         """
         run = self.run
         folder = os.fspath(folder or run.directory.exported)
-        export.check(folder, folder, run.config.export_format.split(","))
+        export.check(folder, folder)
         config = dataclasses.replace(
             run.config, restore_from=None, restore=None, checkpoint="latest"
         )

@@ -51,7 +51,7 @@ class SavedConfig:
           UserError: If the mode needs code or a path that `given` does not name, or `given`
             contradicts the run.
         """
-        self._require_named(needed_settings(mode, self.given))
+        self._require_named(needed_settings(mode))
         given = self.given
         if "model" in given and self.content.get("generator_model") == self.content.get("model"):
             given = {"generator_model": given["model"], **given}  # the file may have been moved
@@ -144,16 +144,11 @@ def is_dataset_name(value: str) -> bool:
     return value in DATASETS or _PREPARED_NAME.fullmatch(value) is not None
 
 
-def needed_settings(mode: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+def needed_settings(mode: str) -> tuple[str, ...]:
     """Returns the settings that a mode needs and that may name code or a path.
 
     Args:
       mode: A member of SAVED_RUN_MODES.
-      given: The settings of the command line.
     """
-    needed = [name for name, modes in settings_with("needed_by", Config).items() if mode in modes]
-    if mode == "export" and given.get("export") == "loop":
-        needed += ["dataset", "data_dir", "column_types", "objective"]
-    if mode == "score" and given.get("score_data") is not None:  # it replaces the run's own data
-        needed = [name for name in needed if name not in ("dataset", "data_dir", "column_types")]
-    return tuple(needed)
+    settings = settings_with("needed_by", Config)
+    return tuple(name for name, modes in settings.items() if mode in modes)

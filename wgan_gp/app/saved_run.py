@@ -86,7 +86,7 @@ def find_run(
     record = find_record(directory)
     saved_config = SavedConfig(path, saved, directory.config, given, library.models)
     config = saved_config.merge(mode)
-    code = tuple(name for name in needed_settings(mode, given) if name in CODE_SETTINGS)
+    code = tuple(name for name in needed_settings(mode) if name in CODE_SETTINGS)
     user_code = loading.load(config, library.models, code)
     config = user_code.record(config)
     loading.warn_of_changes(saved, config)

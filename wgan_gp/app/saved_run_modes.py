@@ -1,41 +1,34 @@
-"""The modes that use a saved run: sample, evaluate, score, export and push."""
+"""The modes that use a saved run: sample, evaluate and export."""
 
 from __future__ import annotations
 
-import collections
 import posixpath
-import tempfile
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from ..data import score_data
 from ..data.data_record import warn_of_other_data
 from ..errors import reason
-from ..inference import export, sample_files, scoring
+from ..inference import export, sample_files
 from ..inference.sampling import Sampler
 from ..run_directory.files import (
     check_inside,
     check_new_file,
-    convert_file_errors,
     write_output,
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from . import generator_files, hub, model_card
-from .build import make_step, open_input
-from .connection import check_jax, connect_for_inference
+from . import generator_files, model_card
+from .connection import connect_for_inference
 from .library import Library
 from .run_errors import explaining_errors
 from .saved_run import RestoredRun, SavedRun, find_checkpoint, find_run, restore
 
 if typing.TYPE_CHECKING:
     from ..evaluation.examples import Examples
-
-_BATCH_SIZE = 128  # examples that are scored together
 
 
 def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
@@ -50,8 +43,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
     Raises:
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
-    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate, "score": _score}
-    modes |= {"push": _push}
+    modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
     saved = find_run(path, given, library, mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
@@ -78,28 +70,10 @@ def _export(saved: SavedRun) -> None:
     folder = output or saved.directory.exported
     if output is None:
         check_inside(saved.directory.path, folder)
-    formats = saved.config.export_format.split(",")
-    export.check(folder, f"--output={output}" if output else folder, formats)
+    export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
-    if saved.config.export == "loop":
-        _export_loop(saved, checkpoint, folder)
-        return
     write_export(folder, saved, _restore_on_one_device(saved, checkpoint))
     print(folder)
-
-
-def _push(saved: SavedRun) -> None:
-    """Uploads an export to --hub, and prints its address."""
-    name = saved.config.hub
-    assert name is not None, "Config checks it"
-    hub.check_installed("--mode=push")
-    checkpoint = find_checkpoint(saved)
-    with tempfile.TemporaryDirectory() as parent:
-        folder = posixpath.join(parent, "export")
-        export.check(folder, folder, saved.config.export_format.split(","))
-        run = _restore_on_one_device(saved, checkpoint)
-        write_export(folder, saved, run, f"{hub.PREFIX}{name}")
-        print(hub.push(folder, name))
 
 
 def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
@@ -109,31 +83,13 @@ def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
     )
 
 
-def _export_loop(saved: SavedRun, checkpoint: str, folder: str) -> None:
-    """Writes the training loop for one device, with its state, and prints the path."""
-    check_jax("--export=loop")
-    from ..pjrt import bundle  # noqa: PLC0415
-    from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
-
-    config = saved.config
-    run = restore(saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, "CPU"))
-    dataset = saved.find_dataset(config.conditioning)
-    warn_of_other_data(saved.directory, dataset.fingerprint())
-    data = dataset.open(batch_size=config.batch_size)
-    loop_input = open_input(config, data, SliceStrategy(1))
-    step = make_step(config, run.state, saved.spec, saved.library)
-    bundle.write(folder, step, loop_input, data, config)
-    print(folder)
-
-
-def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = ".") -> None:
+def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
     """Writes both networks of a run, its generator for `wgan_gp.load` and the model card.
 
     Args:
       folder: The folder of the export.
       saved: The run.
       run: Its networks, created under the default strategy.
-      origin: The export as an argument of `wgan_gp.load`, for the card.
     """
     config, state = saved.config, run.state
     export.write(
@@ -144,58 +100,8 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun, origin: str = "
         spec=saved.spec,
         score=saved.library.losses.score,
         labeled_critic=config.critic_takes_labels,
-        formats=config.export_format.split(","),
-        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run, origin),
+        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run),
     )
-
-
-def _score(saved: SavedRun) -> None:
-    """Writes the scores of examples to a CSV file and prints its path."""
-    config, directory = saved.config, saved.directory
-    if config.output is not None:
-        check_new_file(config.output, ".csv", "--mode=score")
-    else:
-        check_inside(directory.path, directory.scored)
-    if config.score_data is not None:
-        with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            score_data.check_path(
-                config.score_data, is_array=(saved.spec.scaling or saved.spec.table) is not None
-            )
-    checkpoint = find_checkpoint(saved)
-    devices = connect_for_inference(config)
-    run = restore(saved, checkpoint, devices)
-    scorer = scoring.Scorer(
-        config,
-        run.sampler,
-        run.state.critic,
-        saved.library.losses.score,
-        labeled_critic=config.critic_takes_labels,
-    )
-    name = posixpath.basename((config.score_data or config.dataset).rstrip("/"))
-    name = posixpath.splitext(name)[0] or "examples"
-    path = config.output or posixpath.join(directory.scored, f"ckpt-{run.iteration}-{name}.csv")
-    batches = score_data.require_labels(_examples(saved, devices), saved.spec, directory.path)
-    scores = (
-        (batch, scorer.score(batch.examples, batch.labels, batch_size=_BATCH_SIZE))
-        for batch in batches
-    )
-    if devices.cluster.is_chief:
-        scoring.write(path, scores)
-        print(path)
-    else:  # it takes part in the computation on all replicas
-        collections.deque(scores, maxlen=0)
-
-
-def _examples(saved: SavedRun, devices: Devices) -> Iterator[score_data.ExampleBatch]:
-    config = saved.config
-    if config.score_data is not None:
-        with convert_file_errors(f"--score_data={config.score_data}", "read", "check the path"):
-            yield from score_data.read_path(config.score_data, saved.spec, _BATCH_SIZE, config)
-        return
-    dataset = saved.find_dataset()
-    if devices.cluster.is_chief:
-        warn_of_other_data(saved.directory, dataset.fingerprint())
-    yield from score_data.read_dataset(dataset, config.score_examples, _BATCH_SIZE)
 
 
 def _evaluate(saved: SavedRun) -> None:

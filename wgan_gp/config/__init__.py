@@ -16,7 +16,7 @@ from .networks import (
 )
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXPORT_FORMATS, EXTRACTORS, OutputSettings, ScoreSettings, check_repository
+from .output import EXTRACTORS, OutputSettings
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
@@ -27,13 +27,11 @@ from .settings import (
     settings_with,
     value_type,
 )
-from .sweep import SweepSettings
 
 __all__ = [
     "CODE_SETTINGS",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
-    "EXPORT_FORMATS",
     "EXTRACTORS",
     "GENERATOR_NORMALIZATIONS",
     "LARGEST_SIDE",
@@ -47,11 +45,8 @@ __all__ = [
     "ObjectiveSettings",
     "OptimizationSettings",
     "OutputSettings",
-    "ScoreSettings",
     "Seeded",
-    "SweepSettings",
     "as_text",
-    "check_repository",
     "has_flag",
     "image_size_of",
     "parse_image_size",

@@ -15,16 +15,13 @@ from .devices import DeviceSettings
 from .networks import NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import OutputSettings, ScoreSettings
+from .output import OutputSettings
 from .settings import SAVED_RUN_MODES, check, has_flag, recorded, setting, settings_with
-from .sweep import SweepSettings
 
 
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
-    SweepSettings,
-    ScoreSettings,
     OutputSettings,
     DeviceSettings,
     OptimizationSettings,
@@ -47,12 +44,10 @@ class Config(
 
     mode: str = setting(
         "train",
-        "train; evaluate, sample, score, export or push (an export, to --hub), which use the run "
-        "in --model_dir; compile, which compiles the run for a TPU slice without a TPU "
-        "(docs/compile.md explains the report); sweep, which compares the settings of --sweep "
-        "(docs/sweep.md); or doctor, which checks the installation, --tpu and the buckets "
-        "(docs/tpu.md).",
-        choices=("train", *SAVED_RUN_MODES, "compile", "sweep", "doctor"),
+        "train; evaluate, sample or export, which use the run in --model_dir; compile, "
+        "which compiles the run for a TPU slice without a TPU (docs/compile.md explains the "
+        "report); or doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
+        choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
         affects="nothing",
         common=True,
     )
@@ -116,11 +111,9 @@ class Config(
             )
         self._check_restored()
         self.check_optimizer()
-        self._check_sweep()
         self._check_compared()
         self.check_ranking()
         self.check_comparison(self.mode)
-        self.check_hub(self.mode)
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
 
@@ -142,16 +135,6 @@ class Config(
                 "its newest checkpoint",
                 "start a new run from it, with --restore_from=RUN and another --model_dir",
             )
-
-    def _check_sweep(self) -> None:
-        """Raises UserError unless --mode=sweep has its file, and the file has that mode."""
-        if self.mode == "sweep" and self.sweep is None:
-            raise UserError("--mode=sweep needs a file", "add --sweep=FILE.json (docs/sweep.md)")
-        if self.mode != "sweep" and self.sweep is not None:
-            raise UserError(
-                f"--sweep={self.sweep} applies only to --mode=sweep", "add --mode=sweep, or omit it"
-            )
-        self.check_parallel(self.tpu)
 
     def _check_compared(self) -> None:
         """Raises UserError if --compare contains a name that is neither a setting nor a metric."""
@@ -192,9 +175,6 @@ class Config(
         """The path of the run directory."""
         if self.model_dir is not None:
             return self.model_dir
-        if self.mode == "sweep":
-            name = (self.sweep or "").rpartition("/")[2].removesuffix(".json")
-            return f"runs/{name or 'sweep'}"
         file, _, name = self.dataset.partition(":")
         if file.endswith(".py"):
             stem = file.rpartition("/")[2].removesuffix(".py")

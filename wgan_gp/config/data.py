@@ -60,7 +60,7 @@ class DataSettings(Seeded):
         "array, in --data_dir; your own, FILE.py or a module (docs/user_code.md); or the name of "
         "any image dataset of tensorflow-datasets (docs/data.md).",
         affects="data",
-        needed_by=("evaluate", "score"),
+        needed_by=("evaluate",),
         user_code=True,
         common=True,
     )
@@ -72,7 +72,7 @@ class DataSettings(Seeded):
         path=True,
         per_process=True,
         affects="data",
-        needed_by=("evaluate", "score"),
+        needed_by=("evaluate",),
         on_tpu=True,
         common=True,
     )
@@ -121,7 +121,7 @@ class DataSettings(Seeded):
         path=True,
         affects="data",
         of_run=("auto",),
-        needed_by=("evaluate", "score"),
+        needed_by=("evaluate",),
     )
     image_feature: str | None = setting(
         None,

@@ -15,22 +15,6 @@ from .settings import SAVED_RUN_MODES, Section, setting
 EXTRACTORS = ("classifier", "inception", "none")
 
 
-# The values of --export_format; the first two are the default.
-EXPORT_FORMATS = ("saved_model", "keras", "onnx", "tflite")
-
-
-def _parse_export_format(name: str, value: Any) -> str:
-    """Returns the value of --export_format without spaces and repetitions."""
-    formats = list(dict.fromkeys(each.strip() for each in str(value).split(",")))
-    if unknown := [each for each in formats if each not in EXPORT_FORMATS]:
-        raise UserError(
-            f"--{name}={printable(shorten(str(value)))} contains an unknown format, "
-            f"{printable(shorten(unknown[0])) or 'an empty one'}",
-            f"use {', '.join(EXPORT_FORMATS)}, separated by commas",
-        )
-    return ",".join(formats)
-
-
 def _parse_checkpoint(name: str, value: Any) -> str:
     """Returns the value of --checkpoint: latest, best, or a number without leading zeros."""
     text = str(value).strip()
@@ -41,31 +25,6 @@ def _parse_checkpoint(name: str, value: Any) -> str:
             f"--{name}={printable(shorten(text))} is unknown",
             "use latest, best, or a number of iterations",
         )
-    return text
-
-
-def check_repository(origin: str, name: str) -> None:
-    """Raises UserError unless a text is the name of a repository, USER/NAME.
-
-    Args:
-      origin: The flag or the argument, for the message.
-      name: The text.
-    """
-    part = r"[A-Za-z0-9](?:[\w.-]{0,94}[A-Za-z0-9_])?"
-    is_name = re.fullmatch(f"{part}/{part}", name, re.ASCII) and not re.search(
-        r"--|\.\.|\.git$", name
-    )
-    if not is_name:
-        raise UserError(
-            f"{printable(origin)} does not name a repository",
-            "give USER/NAME, of letters, digits, -, _ and .",
-        )
-
-
-def _parse_hub(name: str, value: Any) -> str:
-    """Returns the value of --hub."""
-    text = str(value).removeprefix("hf://")
-    check_repository(f"--{name}={shorten(str(value))}", text)
     return text
 
 
@@ -150,7 +109,7 @@ class OutputSettings(Section):
     )
     checkpoint: str = setting(
         "latest",
-        "Checkpoint that --mode=sample, evaluate, score, export and push use, and that "
+        "Checkpoint that --mode=sample, evaluate and export use, and that "
         "--restore_from starts from: latest, best (of --keep_best), or a number of iterations.",
         parse=_parse_checkpoint,
         affects="nothing",
@@ -242,26 +201,6 @@ class OutputSettings(Section):
         "conditions of the data.",
         affects="nothing",
     )
-    export: str = setting(
-        "networks",
-        "What --mode=export writes: networks, or loop, the training loop as a program for jax.",
-        choices=("networks", "loop"),
-        affects="nothing",
-    )
-    export_format: str = setting(
-        ",".join(EXPORT_FORMATS[:2]),
-        "Files that --mode=export and push write, separated by commas: saved_model, keras, onnx "
-        "and tflite (docs/sampling.md).",
-        parse=_parse_export_format,
-        affects="nothing",
-    )
-    hub: str | None = setting(
-        None,
-        "Repository of Hugging Face's hub, USER/NAME, to which --mode=push uploads an export. A "
-        "new one is private (docs/sampling.md).",
-        parse=_parse_hub,
-        affects="nothing",
-    )
     output: str | None = setting(
         None,
         "Path of the output of --mode=sample, score and export and of the picture of --closest, by "
@@ -335,22 +274,8 @@ class OutputSettings(Section):
         if self.output is not None and mode not in SAVED_RUN_MODES:
             raise UserError(
                 f"--output={shorten(self.output)} does not apply to --mode={mode}",
-                "add --mode=sample, export or score, or omit it",
+                "add --mode=sample or export, or omit it",
             )
-
-    def check_hub(self, mode: str) -> None:
-        """Raises UserError unless --hub and the flags of exports fit the mode."""
-        if mode != "push":
-            if self.hub is not None:
-                raise UserError(
-                    f"--hub={self.hub} applies only to --mode=push", "add --mode=push, or omit it"
-                )
-            return
-        if self.hub is None:
-            raise UserError("--mode=push needs a repository", "add --hub=USER/NAME")
-        for flag, is_given in (("output", self.output), ("export=loop", self.export == "loop")):
-            if is_given:
-                raise UserError(f"--{flag} applies to --mode=export, not to --mode=push", "omit it")
 
     @property
     def format_of_samples(self) -> str:
@@ -418,39 +343,3 @@ class OutputSettings(Section):
     def compared(self) -> tuple[str, ...]:
         """The names in --compare."""
         return tuple(name.strip() for name in (self.compare or "").split(",") if name.strip())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreSettings(Section):
-    """The examples that are scored, and the search for the nearest sample."""
-
-    score_data: str | None = setting(
-        None,
-        "Examples that --mode=score scores: a folder of images, or a file of arrays or a table "
-        "(docs/scoring.md). Default: the run's own dataset.",
-        path=True,
-        affects="nothing",
-        on_tpu=True,
-    )
-    score_examples: int = setting(
-        1000,
-        "Maximum number of examples of the run's own dataset that --mode=score scores.",
-        minimum=1,
-        maximum=1_000_000,
-        affects="nothing",
-    )
-    score_starts: int = setting(
-        4,
-        "Number of latent vectors from which --mode=score searches the sample nearest to an "
-        "example. 0: no search, and no distances.",
-        minimum=0,
-        maximum=256,
-        affects="nothing",
-    )
-    score_steps: int = setting(
-        200,
-        "Number of steps of Adam in the search of --mode=score.",
-        minimum=0,
-        maximum=100_000,
-        affects="nothing",
-    )

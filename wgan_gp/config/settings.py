@@ -18,7 +18,7 @@ from ..errors import UserError, printable, shorten
 PYTHON = "python"  # the value of a setting for an object that was passed to wgan_gp.train
 # What depends on a setting; see `setting`.
 AFFECTS = ("data", "networks", "training", "samples", "nothing")
-SAVED_RUN_MODES = ("evaluate", "sample", "score", "export", "push")
+SAVED_RUN_MODES = ("evaluate", "sample", "export")
 LARGEST = 2**31 - 1  # of a whole number that has no tighter bound
 KINDS: dict[type, str] = {
     bool: "true or false",

@@ -14,14 +14,13 @@ import os
 import pathlib
 import posixpath
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..config import EXPORT_FORMATS as FORMATS
 from ..data.scaling.conditions import Conditions
 from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
@@ -34,26 +33,22 @@ from ..run_directory.files import (
     write_durable,
 )
 from ..runtime.randomness import RngStream, normal
-from . import converted
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
 CRITIC_FILE = "critic.keras"
-CONVERTED = ("onnx", "tflite")  # of FORMATS
 
 Score = Callable[[Callable, tf.Tensor], tf.Tensor]
 Signatures = dict[str, Callable[..., dict[str, tf.Tensor]]]
 
 
-def check(folder: str, flag: str, formats: Sequence[str]) -> None:
-    """Raises UserError unless the folder of the export is new or empty and the formats are usable.
+def check(folder: str, flag: str) -> None:
+    """Raises UserError unless the folder of the export is new or empty.
 
     Args:
       folder: The folder.
       flag: The name of the folder in messages.
-      formats: Those of FORMATS that will be written.
     """
-    converted.check_installed(formats)
     with convert_file_errors(flag, "read", OUTPUT_REMEDY):
         check_new_folder(flag, folder)
 
@@ -67,10 +62,9 @@ def write(
     spec: DataSpec,
     score: Score,
     labeled_critic: bool,
-    formats: Sequence[str] = FORMATS[:2],
     files: Mapping[str, bytes | str],
 ) -> None:
-    """Writes both networks as a SavedModel and as Keras files, or in other formats.
+    """Writes both networks as a SavedModel and as Keras files.
 
     The files appear in the folder together, so a failure leaves nothing in the way.
 
@@ -81,67 +75,39 @@ def write(
       spec: The properties of the data, whose units the exported functions use.
       score: (function from examples to the critic's scores, examples) -> scores `[B]` float32.
       labeled_critic: Whether the critic takes labels or conditions.
-      formats: Those of FORMATS that are written. ONNX and TFLite files have the generator only.
       files: The content of further files, by name.
 
     Raises:
-      UserError: If the files cannot be written, or a format cannot express the generator.
+      UserError: If the files cannot be written.
     """
     with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
-        if "saved_model" in formats:
-            functions = _generator_signatures(generator, latent_size, spec)
-            functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
-            functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
-            module = tf.Module()
-            # Only the weights are tracked, because a program without this package and Keras cannot
-            # use the layers.
-            module.weights = [
-                _plain(weight) for network in (generator, critic) for weight in network.weights
-            ]
-            tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), signatures=functions)
-        networks = {KERAS_FILE: generator, CRITIC_FILE: critic} if "keras" in formats else {}
-        for file, network in networks.items():
+        functions = _generator_signatures(generator, latent_size, spec)
+        functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
+        functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
+        module = tf.Module()
+        # Only the weights are tracked, because a program without this package and Keras cannot
+        # use the layers.
+        module.weights = [
+            _plain(weight) for network in (generator, critic) for weight in network.weights
+        ]
+        tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), signatures=functions)
+        for file, network in ((KERAS_FILE, generator), (CRITIC_FILE, critic)):
             # A network of the user may not be a Keras model.
             model = getattr(network, "keras_model", network)
             if model is None:
                 logging.info(f"{network.name} is not a Keras model, so {file} is not written")
             else:
                 write_durable(posixpath.join(inside, file), _keras_file(model))
-        for name in set(formats) & set(CONVERTED):
-            exact, plain = (
-                _generator_signatures(generator, latent_size, spec, checks=checks)["latents"]
-                for checks in (True, False)
-            )
-            inputs = _some_inputs(latent_size, spec)
-            has_levels = spec.pixels is not None
-            has_levels = has_levels or (spec.scaling is not None and spec.scaling.dequantized)
-            content = converted.convert(name, plain, exact, inputs, has_levels=has_levels)
-            write_durable(posixpath.join(inside, f"generator.{name}"), content)
         for name, text in files.items():
             write_durable(posixpath.join(inside, name), text)
 
 
-def _generator_signatures(
-    generator: Any, latent_size: int, spec: DataSpec, *, checks: bool = True
-) -> Signatures:
+def _generator_signatures(generator: Any, latent_size: int, spec: DataSpec) -> Signatures:
     units = spec.scaling or spec.pixels
     if spec.conditions is None:
         drawn = spec.draw_labels(is_balanced=False)
-        return signatures(generator, latent_size, spec.classes, units, drawn=drawn, checks=checks)
-    return conditional_signatures(generator, latent_size, spec.conditions, units, checks=checks)
-
-
-def _some_inputs(latent_size: int, spec: DataSpec, count: int = 8) -> list[np.ndarray]:
-    """Returns arguments of the signature "latents", to compare what computes it."""
-    inputs: list[np.ndarray] = [
-        np.random.default_rng(0).standard_normal([count, latent_size], np.float32)
-    ]
-    if spec.conditions is not None:
-        dtype = spec.conditions.signature_dtype.as_numpy_dtype
-        inputs.append(spec.conditions.spread(count).astype(dtype))
-    elif spec.classes:
-        inputs.append(np.arange(count, dtype=np.int32) % spec.classes)
-    return inputs
+        return signatures(generator, latent_size, spec.classes, units, drawn=drawn)
+    return conditional_signatures(generator, latent_size, spec.conditions, units)
 
 
 def critic_signature(
@@ -204,7 +170,6 @@ def signatures(
     units: Scaling | Pixels | None = None,
     *,
     drawn: np.ndarray | None = None,
-    checks: bool = True,
 ) -> Signatures:
     """Returns the signatures of a generator with or without classes, by name.
 
@@ -214,8 +179,6 @@ def signatures(
       classes: The number of classes of a conditional generator; 0 for an unconditional one.
       units: The units of the samples; see `DataSpec.units`.
       drawn: Labels `[M]` int32 that samples have in turn; None for all classes in turn.
-      checks: Whether "latents" refuses labels that are no classes, and computes units in float64.
-        ONNX has no operation for the former, and TFLite none for the latter.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> B samples.
@@ -224,13 +187,11 @@ def signatures(
       Only a conditional generator has the arguments labels and label.
     """
 
-    dtype = tf.float64 if checks else tf.float32
-
     def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        if classes and checks:
+        if classes:
             labels = _checked(labels, 0, classes)
         inputs = [latents, labels] if classes else latents
-        return _in_units(generator(inputs, training=False), units, dtype)
+        return _in_units(generator(inputs, training=False), units)
 
     def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
@@ -265,8 +226,6 @@ def conditional_signatures(
     latent_size: int,
     conditions: Conditions,
     units: Scaling | Pixels | None = None,
-    *,
-    checks: bool = True,
 ) -> Signatures:
     """Returns the signatures of a generator that takes conditions, by name.
 
@@ -275,8 +234,6 @@ def conditional_signatures(
       latent_size: The length of a latent vector.
       conditions: The standardization of the conditions.
       units: The units of the samples; see `DataSpec.units`.
-      checks: Whether conditions that are not finite are refused, and units are computed in float64.
-        ONNX has no operation for the former, and TFLite none for the latter.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, conditions `[B, K]` -> B samples.
@@ -285,15 +242,9 @@ def conditional_signatures(
       The conditions are in the units of the data; see `condition_spec` for their dtype.
     """
 
-    dtype = tf.float64 if checks else tf.float32
-
     def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
-        standardized = (
-            _standardize(values, conditions)
-            if checks
-            else conditions.standardize_tensor(values, dtype)
-        )
-        return _in_units(generator([latents, standardized], training=False), units, dtype)
+        inputs = [latents, _standardize(values, conditions)]
+        return _in_units(generator(inputs, training=False), units)
 
     def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
         return of_latents(_noise(seed, tf.shape(values)[0], latent_size), values)
@@ -337,14 +288,8 @@ def _standardize(values: tf.Tensor, conditions: Conditions) -> tf.Tensor:
     )
 
 
-def _in_units(
-    samples: tf.Tensor, units: Scaling | Pixels | None, dtype: tf.DType
-) -> dict[str, tf.Tensor]:
-    if isinstance(units, Scaling):
-        samples = units.restore_tensor(samples, dtype)
-    elif units is not None:
-        samples = units.restore_tensor(samples)
-    return {"samples": samples}
+def _in_units(samples: tf.Tensor, units: Scaling | Pixels | None) -> dict[str, tf.Tensor]:
+    return {"samples": samples if units is None else units.restore_tensor(samples)}
 
 
 def _noise(seed: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:

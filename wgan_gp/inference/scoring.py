@@ -1,4 +1,4 @@
-"""Scores examples by the critic and by their distances to the nearest samples (--mode=score).
+"""Scores examples by the critic and by their distances to the nearest samples.
 
 The search for the nearest sample follows AnoGAN (Schlegl et al. 2017, arXiv:1703.05921): gradient
 descent on the latent vector. It starts from the latents of the samples that are nearest to the
@@ -7,22 +7,25 @@ example among many random samples.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
-from ..config import ScoreSettings
-from ..data.score_data import ExampleBatch
-from ..run_directory.files import write_output
+from ..config import DataSettings
+from ..data.scaling import pixels
+from ..data.sources.arrays.array_checks import check_shape
+from ..data.sources.python.user_arrays import as_arrays
+from ..data.spec import DataSpec
+from ..errors import UserError
 from ..runtime.functions import function_on
 from ..training.networks import bind_labels
 from .sampling import Sampler
 
+_BATCH_SIZE = 128  # examples that are scored together
 _POOL = 512  # random samples, of which the nearest are the starts
 _RATE = 0.1  # the initial learning rate of Adam; it decays to 0 along a cosine
 _BETAS = (0.9, 0.999)
@@ -39,25 +42,27 @@ class Scorer:
     for rounding, or if the critic compares the examples of a batch, as with --minibatch_stddev.
 
     Args:
-      settings: The number of latent vectors from which the search starts, 0 for no search, and of
-        steps of Adam.
       sampler: Draws the samples among which the search selects its starts. Its generator is
         searched, and its strategy runs all computations.
       critic: The critic.
       score: (function from examples to the critic's scores, examples) -> scores `[B]`.
       labeled_critic: Whether the critic takes labels or conditions.
+      starts: The number of latent vectors from which the search starts.
+      steps: The number of steps of Adam in the search.
     """
 
     def __init__(
         self,
-        settings: ScoreSettings,
         sampler: Sampler,
         critic: Any,
         score: Callable[[Callable, tf.Tensor], tf.Tensor],
         *,
         labeled_critic: bool,
+        starts: int = 4,
+        steps: int = 200,
     ):
-        self._settings = settings
+        self._count = starts
+        self._steps = steps
         self._sampler = sampler
         self._critic = critic
         self._score = score
@@ -67,7 +72,12 @@ class Scorer:
         self._pool: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def score(
-        self, examples: np.ndarray, labels: np.ndarray | None, *, batch_size: int
+        self,
+        examples: np.ndarray,
+        labels: np.ndarray | None,
+        *,
+        batch_size: int = _BATCH_SIZE,
+        distances: bool = True,
     ) -> dict[str, np.ndarray]:
         """Returns the scores of a batch of examples, each `[B]` float32, by name.
 
@@ -80,6 +90,7 @@ class Scorer:
             require them.
           batch_size: The number of examples per call, to which smaller batches are filled up. It is
             rounded up to a multiple of the number of replicas.
+          distances: Whether the distances are computed.
         """
         count, replicas = len(examples), self._sampler.strategy.num_replicas_in_sync
         self._share = -(-batch_size // replicas)
@@ -87,13 +98,13 @@ class Scorer:
         # --minibatch_stddev.
         rows = np.minimum(np.arange(self._share * replicas), count - 1)
         labels = np.zeros([count], np.int32) if labels is None else labels
-        starts = self._starts(examples, labels)
+        starts = self._starts(examples, labels, self._count if distances else 0)
         outputs = self._run(examples[rows], labels[rows], starts[rows])
         return {name: output.numpy()[:count] for name, output in outputs.items()}
 
-    def _starts(self, examples: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def _starts(self, examples: np.ndarray, labels: np.ndarray, starts: int) -> np.ndarray:
         """Returns the latents to start from, `[B, starts, latent_size]`."""
-        starts, classes = self._settings.score_starts, self._sampler.classes
+        classes = self._sampler.classes
         if not starts:
             return np.zeros([len(examples), 0, self._sampler.latent_size], np.float32)
         if self._pool is None:
@@ -131,13 +142,13 @@ class Scorer:
             return output[0] if isinstance(output, tuple | list) else output
 
         scores = {"critic": self._score(critic, examples)}
-        if self._settings.score_starts:
+        if starts.shape[1]:
             scores["distance"] = self._distance(examples, labels, starts)
         return scores
 
     def _distance(self, examples: tf.Tensor, labels: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Searches the nearest sample and returns the distance to it, `[B]`."""
-        count, steps = self._settings.score_starts, self._settings.score_steps
+        count, steps = starts.shape[1], self._steps
         latent_size = self._sampler.latent_size
         searches = self._share * count
         latents = tf.reshape(starts, [searches, latent_size])
@@ -181,26 +192,81 @@ class Scorer:
         return tf.sqrt(tf.reduce_min(tf.reshape(best, [self._share, count]), axis=1))
 
 
-def write(path: str, scored: Iterable[tuple[ExampleBatch, Mapping[str, np.ndarray]]]) -> None:
-    """Writes a line for each example: its index, file and label, if known, and its scores.
+def score_in_units(
+    scorer: Scorer,
+    spec: DataSpec,
+    examples: Any,
+    labels: Any = None,
+    *,
+    conditions: Any = None,
+    distances: bool = False,
+) -> Any:
+    """Returns the scores of examples in the units of the data.
 
     Args:
-      path: The path of the file.
-      scored: The examples and their scores by name; see `Scorer.score`.
+      scorer: Scores normalized examples.
+      spec: The properties of the data.
+      examples, labels, conditions, distances: See `Result.score`.
 
     Raises:
-      UserError: If the file cannot be written.
+      UserError: If they are not examples like those of the data, or labels or conditions are
+        missing.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    header: list[str] = []
-    for batch, scores in scored:
-        classes = batch.labels if batch.labels is not None and batch.labels.ndim == 1 else None
-        columns = {"index": batch.indices, "file": batch.files, "label": classes}
-        present = {name: column for name, column in columns.items() if column is not None}
-        if not header:
-            header = [*present, *scores]
-            writer.writerow(header)
-        values = [[f"{value:.9g}" for value in column] for column in scores.values()]
-        writer.writerows(zip(*present.values(), *values, strict=True))
-    write_output(path, text.getvalue())
+    inputs, given = _normalized(spec, examples), None
+    if spec.table is not None:
+        given = spec.table.main_labels(inputs) if spec.classes else None
+    elif spec.classes:
+        given = np.asarray(labels)
+        if given.shape != (len(inputs),) or not np.isin(given, np.arange(spec.classes)).all():
+            raise UserError(
+                f"labels are not {len(inputs)} integers from 0 to {spec.classes - 1}",
+                "give score(examples, labels) the number of the class of each example",
+            )
+        given = given.astype(np.int32)
+    elif spec.conditions is not None:
+        if conditions is None:
+            raise UserError("conditions are missing", "give score(examples, conditions=[N, K])")
+        given = spec.conditions.standardize(spec.conditions.checked(conditions, "conditions"))
+        if len(given) != len(inputs):
+            raise UserError(
+                f"{len(given)} conditions for {len(inputs)} examples", "give one to each example"
+            )
+    parts = []
+    for begin in range(0, len(inputs), _BATCH_SIZE):
+        rows = slice(begin, begin + _BATCH_SIZE)
+        some = None if given is None else given[rows]
+        parts.append(scorer.score(inputs[rows], some, distances=distances))
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return (found["critic"], found["distance"]) if distances else found["critic"]
+
+
+def _normalized(spec: DataSpec, examples: Any) -> np.ndarray:
+    """Returns examples in the units of the data as the networks get them, `[N, ...]` float32."""
+    if spec.table is not None:
+        if not isinstance(examples, pd.DataFrame) or not len(examples):
+            raise UserError("examples are no rows of a table", "give a DataFrame with its columns")
+        spec.table.warn_of_range(examples, "examples")
+        return spec.table.canonical(spec.table.encode(examples, "examples"))
+    scaling = spec.scaling
+    if scaling is not None and scaling.names and isinstance(examples, pd.DataFrame):
+        if lacking := [name for name in scaling.names if name not in examples]:
+            raise UserError(f"examples lack the column {lacking[0]}", "add it")
+        examples = examples[list(scaling.names)]
+    if scaling is None:
+        array = as_arrays(examples, flag="examples").examples
+        check_shape("examples", array.shape, spec)
+        if array.dtype != np.uint8:
+            return array
+        settings, first = DataSettings(dequantization=False), tf.constant(0, tf.int64)
+        return pixels.normalize(settings, tf.constant(array), first).numpy()
+    array = np.asarray(examples)
+    if array.dtype.kind not in "fiub" or not array.size:
+        raise UserError("examples are no numbers", "give an array [N, ...]")
+    check_shape("examples", array.shape, spec)
+    normalized = scaling.normalize(tf.constant(array, tf.float64)).numpy()
+    if not np.isfinite(normalized).all():
+        raise UserError(
+            "examples contain NaN, infinity, or values that are too far from the training data",
+            "leave these out, and give examples in the units of the training data",
+        )
+    return normalized

@@ -7,20 +7,17 @@ pinned exactly, and tests/pjrt/test_client.py names what another version lacks.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.export
 import numpy as np
 from jax._src import clusters, compiler, distributed
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax, xla_client
 from jax._src.lib import hlo as _hlo
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo as stablehlo_dialect
 
 # Everything private that is used below, so that another version of jax fails when this is imported.
 _USED = (
@@ -29,14 +26,11 @@ _USED = (
     _jax.get_distributed_runtime_service,
     _jax.DeviceList,
     _jax.hlo_module_cost_analysis,
-    _jax.mlir.serialize_portable_artifact,
     clusters.ClusterEnv.auto_detect_unset_distributed_params,
     compiler.compile_or_get_cached,
     compiler.get_compile_options,
     distributed.global_state.num_processes,
     jax_mlir.make_ir_context,
-    stablehlo_dialect.StablehloCompatibilityRequirement.WEEK_12,
-    stablehlo_dialect.get_version_from_compatibility_requirement,
     xla_client.CompileOptions,
     xla_client.DeviceAssignment.create,
     xla_client.XlaComputation,
@@ -110,36 +104,6 @@ def count_costs(text: str) -> dict[str, float]:
     """Returns the compiler's counts for an optimized program, as text."""
     client = jax.local_devices(backend="cpu")[0].client
     return _jax.hlo_module_cost_analysis(client, _hlo.hlo_module_from_text(text))
-
-
-def export(hlo: bytes) -> bytes:
-    """Returns the program of one replica in the form that jax.export.deserialize reads.
-
-    It runs on all platforms. jax writes the form for a function with the same parameters and
-    results, whose program is then replaced.
-    """
-    with stablehlo(hlo) as module, jax.enable_x64(True):
-        shape = xla_client.XlaComputation(hlo).program_shape()
-        inputs, outputs = (
-            [jax.ShapeDtypeStruct(each.dimensions(), each.numpy_dtype()) for each in shapes]
-            for shapes in (shape.parameter_shapes(), shape.result_shape().tuple_shapes())
-        )
-
-        def function(*arguments: jax.Array) -> list[jax.Array]:
-            return [jax.numpy.zeros(each.shape, each.dtype) for each in outputs]
-
-        exported = jax.export.export(
-            jax.jit(function, keep_unused=True),
-            disabled_checks=[jax.export.DisabledSafetyCheck.platform()],
-        )(*inputs)
-        portable = _jax.mlir.serialize_portable_artifact(
-            module,
-            stablehlo_dialect.get_version_from_compatibility_requirement(
-                stablehlo_dialect.StablehloCompatibilityRequirement.WEEK_12
-            ),
-            True,
-        )
-        return bytes(dataclasses.replace(exported, mlir_module_serialized=portable).serialize())
 
 
 class Program:

@@ -45,7 +45,6 @@ class RunDirectory:
       samples: The folder of step_NNNNNNNN.png.
       compile: The folder of the reports of --mode=compile, <topology>.json.
       sampled: The folder of the output of --mode=sample.
-      scored: The folder of the output of --mode=score.
       exported: The folder of the output of --mode=export.
       wandb, mlflow: The paths of wandb.json and mlflow.json, which name the tracked run.
       owner: The path of owner.json, the lock file; see `RunLock`.
@@ -64,7 +63,6 @@ class RunDirectory:
         self.samples = posixpath.join(path, "samples")
         self.compile = posixpath.join(path, "compile")
         self.sampled = posixpath.join(path, "sampled")
-        self.scored = posixpath.join(path, "scored")
         self.exported = posixpath.join(path, "exported")
         self.wandb = posixpath.join(path, "wandb.json")
         self.mlflow = posixpath.join(path, "mlflow.json")

@@ -12,7 +12,6 @@ from typing import Any
 from ..config import Config
 
 HEALTHY = "healthy"  # the name of the diagnosis if no rule applies
-REQUIRED = ("critic/loss", "generator/loss")  # tags of every summary
 SUMMARIES = 5  # the number of latest summaries that the rules consider
 MIN_GROWTH = 10.0  # factor by which a diverging loss grows over these summaries
 MIN_DIVERGING_LOSS = 1000.0  # larger than the losses of a critic with slopes near 1
@@ -37,12 +36,6 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
-
-
-def is_summary(values: Mapping[str, object]) -> bool:
-    """Returns True if values, such as those of a line of a file, are those of a summary."""
-    numbers = all(isinstance(value, int | float) for value in values.values())
-    return numbers and all(tag in values for tag in REQUIRED)
 
 
 class DiagnosisMonitor:
@@ -108,7 +101,7 @@ class DiagnosisMonitor:
         """Adds a summary and returns the diagnosis, or None after fewer than SUMMARIES.
 
         Args:
-          values: The scalars of the summary, by tag, among them those of REQUIRED.
+          values: The scalars of the summary, by tag, among them both losses.
         """
         self._last.append(values)
         if len(self._last) < SUMMARIES:

@@ -109,10 +109,9 @@ class Conditions:
         with np.errstate(over="ignore"):  # see `checked`
             return ((values.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
 
-    def standardize_tensor(self, values: tf.Tensor, dtype: tf.DType = tf.float64) -> tf.Tensor:
-        """Returns conditions `[N, K]` as the networks get them, float32, computed in `dtype`."""
-        mean, deviation = tf.constant(self.mean, dtype), tf.constant(self.deviation, dtype)
-        return tf.cast((tf.cast(values, dtype) - mean) / deviation, tf.float32)
+    def standardize_tensor(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns conditions `[N, K]` as the networks get them, float32, computed in float64."""
+        return tf.cast((tf.cast(values, tf.float64) - self.mean) / self.deviation, tf.float32)
 
     def restore(self, standardized: np.ndarray) -> np.ndarray:
         """Returns standardized conditions `[N, K]` in the units of the data, float64."""

@@ -148,19 +148,18 @@ class Scaling:
             largest=np.ceil(np.maximum(offset - self.minimum, 1 - (offset - self.maximum))),
         )
 
-    def restore_tensor(self, samples: tf.Tensor, dtype: tf.DType = tf.float64) -> tf.Tensor:
+    def restore_tensor(self, samples: tf.Tensor) -> tf.Tensor:
         """Returns samples in the units of the data, with all its features, in `signature_dtype`.
 
         Samples of data that were dequantized are integers in the range of the data.
 
         Args:
           samples: `[..., F]` float32, an output of the generator.
-          dtype: The dtype in which they are computed.
         """
-        return tf.cast(self._restore(samples, dtype), self.signature_dtype)
+        return tf.cast(self._restore(samples), self.signature_dtype)
 
-    def _restore(self, samples: tf.Tensor, dtype: tf.DType = tf.float64) -> tf.Tensor:
-        values = tf.cast(samples, dtype)
+    def _restore(self, samples: tf.Tensor) -> tf.Tensor:
+        values = tf.cast(samples, tf.float64)
         if self.whitening is not None:
             values = self.whitening.invert(values)
         if self.dequantized:  # the integer part is added last, which is exact
@@ -170,7 +169,7 @@ class Scaling:
         elif self.method != "none":
             values = values * self.scale + self.offset
         if len(unused := self.unused):
-            constants = tf.constant(np.array(self.constants)[unused], dtype)
+            constants = tf.constant(np.array(self.constants)[unused], tf.float64)
             shape = tf.concat([tf.shape(values)[:-1], [len(unused)]], axis=0)
             values = tf.concat([values, tf.broadcast_to(constants, shape)], axis=-1)
             places = np.argsort(np.concatenate([self.used, unused]))

@@ -1,1 +1,0 @@
-"""`--mode=sweep`: a file of candidates, their trials, and the table of results."""
