@@ -15,8 +15,6 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from ..config import DataSettings
-from ..data.scaling import pixels
 from ..data.sources.arrays.array_checks import check_shape
 from ..data.sources.python.user_arrays import as_arrays
 from ..data.spec import DataSpec
@@ -255,10 +253,9 @@ def _normalized(spec: DataSpec, examples: Any) -> np.ndarray:
     if scaling is None:
         array = as_arrays(examples, flag="examples").examples
         check_shape("examples", array.shape, spec)
-        if array.dtype != np.uint8:
+        if spec.pixels is None or array.dtype == np.float32:
             return array
-        settings, first = DataSettings(dequantization=False), tf.constant(0, tf.int64)
-        return pixels.normalize(settings, tf.constant(array), first).numpy()
+        return spec.pixels.normalize(tf.constant(array)).numpy()
     array = np.asarray(examples)
     if array.dtype.kind not in "fiub" or not array.size:
         raise UserError("examples are no numbers", "give an array [N, ...]")
