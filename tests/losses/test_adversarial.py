@@ -181,7 +181,7 @@ def test_clip_weights(replicas, kind):
         (lambda: losses.critic_loss(tf.zeros([]), tf.zeros([4])), "real_scores must have"),
         (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([4, 0])), "fake_scores must have"),
         (
-            lambda: losses.critic_loss({"scores": tf.zeros([4])}, tf.zeros([4])),
+            lambda: losses.critic_loss({"one": tf.zeros([4]), "two": tf.zeros([4])}, tf.zeros([4])),
             r"real_scores must be one tensor, got",
         ),
         (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "must have the same shape"),
