@@ -166,7 +166,7 @@ def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, 
         np.testing.assert_array_equal(found.sample(23), expected)
     points = np.zeros([3, 2], np.float32)
     assert wgan_gp.load(str(folder), model=name).score(points).shape == (3,)
-    with pytest.raises(UserError, match=r"wgan_gp.load has no critic — define the function critic"):
+    with pytest.raises(UserError, match="has no critic — define the function critic"):
         wgan_gp.load(str(folder), model=namespace["generator"]).score(points)
     with pytest.raises(UserError, match="names an object, but the functions generator of a file"):
         wgan_gp.load(str(folder), model=f"{name}:Small")

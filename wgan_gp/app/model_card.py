@@ -27,8 +27,7 @@ tags: [wgan-gp, gan, tensorflow]
 ---
 ![Samples](samples.png)
 
-A generator of a Wasserstein GAN: `wgan_gp.load("FOLDER").sample(16)` returns samples, where FOLDER
-contains this file. Its data, settings that differ from the defaults, and metrics:
+`wgan_gp.load("FOLDER").sample(16)` draws samples. The data, the changed settings and the metrics:
 
 """
 

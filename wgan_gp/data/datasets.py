@@ -182,11 +182,6 @@ class Dataset:
         return getattr(self._reader, "resizable", True)
 
     @property
-    def rows(self) -> np.ndarray | None:
-        """The rows of the file that are examples, in their order; None if all are."""
-        return getattr(self._reader, "rows_of_file", None)
-
-    @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the features of an array, None if they have none."""
         return None if self.scaling is None else self.scaling.names

@@ -95,13 +95,11 @@ class OpenedData(abc.ABC):
       format: The form of the stored examples.
       size: The number of examples in an epoch. None if the examples are generated.
       kept: `[size]`, the indices of the examples in the whole dataset; None if they are all.
-      in_own_order: Whether the dataset has an order of its own, and is not shuffled.
     """
 
     format: ExampleFormat
     size: int | None
     kept: np.ndarray | None = None
-    in_own_order = False
 
     @property
     def example_shape(self) -> tuple[int, ...]:

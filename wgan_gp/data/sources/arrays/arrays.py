@@ -115,14 +115,6 @@ class ArrayReader:
         return [*left_out, *self._data.notes]
 
     @property
-    def rows_of_file(self) -> np.ndarray | None:
-        """The rows of the file that are examples, in their order; None if all are."""
-        rows = self._data.rows
-        if rows is None and self._valid.all():
-            return None
-        return (np.arange(len(self._valid)) if rows is None else rows)[self._valid]
-
-    @property
     def example_shape(self) -> tuple[int, ...]:
         """The shape of an example, without features that are left out."""
         return (*self._data.examples.shape[1:-1], len(self.scaling.used))

@@ -184,8 +184,6 @@ class StreamedExamples(StreamedData):
       flag: The flag that names the dataset, for messages.
     """
 
-    in_own_order = True
-
     def __init__(
         self,
         stream: Stream,
