@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from . import penalties
@@ -15,12 +15,7 @@ from .scores import at_least_float32
 PenaltyFunction = Callable[[Callable, "tf.Tensor", "tf.Tensor"], Any]
 
 BATCH = 64
-# Where each penalty takes the gradient: on fake examples, between the two, or on real examples.
-FAKE, BETWEEN, REAL = range(3)
-PLACES = {"r1": REAL, "r2": FAKE, "two_sided": BETWEEN, "one_sided": BETWEEN}
-PLACES["zero_centred"] = BETWEEN
 _SAME = 5e-3  # examples that differ less may have been rounded to bfloat16
-_EDGE = 1 - 1e-5  # a random point between two examples is closer to one of them in 1 of 100,000
 
 
 class PenaltyError(Exception):
@@ -67,11 +62,6 @@ class CheckedPenalty:
     def slope(self, norm: float) -> float:
         """Returns the derivative of `expected` by the norm, above the target."""
         return 2.0 * self.weight * (norm - self.target)
-
-    @property
-    def has_interpolates(self) -> bool:
-        """Is True if the gradient is taken between real and fake examples."""
-        return True
 
     def __call__(self, critic: Callable, real: tf.Tensor, fake: tf.Tensor) -> tf.Tensor:
         """Returns the penalty as a scalar, the mean over the batch.
@@ -169,69 +159,3 @@ class CheckedPenalty:
                     found.append((value, tf.constant(groups[-1])))
                     break
         return found
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckedSum(CheckedPenalty):
-    """A weighted sum of penalties to be checked; `weight` is the largest of the weights.
-
-    Attributes:
-      weights: The weight of each penalty by name.
-    """
-
-    weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self):
-        if unknown := sorted(set(self.weights) - set(PLACES)):
-            raise ValueError(
-                f"parts has {', '.join(unknown)}, which cannot be checked: use {', '.join(PLACES)}"
-            )
-        if not all(weight > 0 for weight in self.weights.values()):
-            raise ValueError(f"the weights of parts must be > 0, got {dict(self.weights)}")
-
-    @property
-    def has_interpolates(self) -> bool:
-        """Is True if a penalty takes the gradient between real and fake examples."""
-        return any(PLACES[name] == BETWEEN for name in self.weights)
-
-    def expected_at(self, norms: tf.Tensor, *, one_sided: bool | None = None) -> tf.Tensor:
-        """Returns the correct sum for each of several norms, which are the same everywhere."""
-        del one_sided
-        return tf.add_n(
-            [weight * _function(name)(norms, self.target) for name, weight in self.weights.items()]
-        )
-
-    def expected_of(self, norms: list[float]) -> float:
-        """Returns the correct sum for gradient norms on fakes, between, and on real examples."""
-        return sum(weight * self.part(name, norms) for name, weight in self.weights.items())
-
-    def part(self, name: str, norms: list[float]) -> float:
-        """Returns one of the penalties, without a weight, for gradient norms as above."""
-        return float(_function(name)(tf.constant(norms[PLACES[name]], tf.float64), self.target))
-
-    def slope(self, norm: float) -> float:
-        """Returns the derivative of `expected` by the norm, above the target."""
-        step = 1e-4  # the sum is quadratic, so the difference is exact
-        return (self.expected(norm + step) - self.expected(norm - step)) / (2 * step)
-
-    def critic(self, norms: list[float]) -> FormulaCritic:
-        """Returns a critic with different gradient norms at -1, between, and at 1."""
-
-        def formula(examples: tf.Tensor) -> tf.Tensor:
-            flat = tf.reshape(tf.cast(examples, tf.float32), [-1, self.elements])
-            edge, position = _EDGE * self.elements**0.5, tf.reduce_sum(flat, axis=1)
-            position /= self.elements**0.5  # the gradient of the position has norm 1
-            fake, between, real = norms
-            return (
-                fake * tf.minimum(position + edge, 0.0)
-                + between * tf.clip_by_value(position, -edge, edge)
-                + real * tf.maximum(position - edge, 0.0)
-            )
-
-        return FormulaCritic(formula)
-
-
-def _function(name: str) -> Callable[[tf.Tensor, float], tf.Tensor]:
-    function = penalties.PENALTIES[name].function
-    assert function is not None  # those of PLACES have one
-    return function

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from .checked_penalty import (
     BATCH,
-    PLACES,
     CheckedPenalty,
-    CheckedSum,
     FormulaCritic,
     PenaltyError,
     PenaltyFunction,
@@ -32,7 +29,6 @@ def check_penalty(
     weight: float = 1.0,
     target: float = 1.0,
     one_sided: bool = False,
-    parts: Mapping[str, float] | None = None,
     example_shape: Sequence[int] = (8, 6, 3),
     strategy: tf.distribute.Strategy | None = None,
 ) -> list[Finding]:
@@ -52,11 +48,9 @@ def check_penalty(
       norm_over_batch, norm_over_axes: The norm is over the whole batch, or only over some axes
         of an example, such as the channels.
       gradient_of_mean: The gradient is that of the mean score, which is B times too small.
-      mean_of_norms: The norms are averaged before the target is subtracted. Sums of `parts` are
-        not checked for it.
+      mean_of_norms: The norms are averaged before the target is subtracted.
       missing_root, root_mean_square, sum_of_absolutes: The norm is not the Euclidean norm.
       one_sided, two_sided: The penalty is one-sided in place of two-sided, or vice versa.
-      wrong_weights: The values are those of a sum of penalties with other weights; see `parts`.
       scaled: The values are correct up to a factor: a penalty weight, a sum in place of a mean.
       wrong_value: The values are incorrect for another reason.
       no_weight_gradient, wrong_weight_gradient: The values are correct, but their gradient with
@@ -77,9 +71,6 @@ def check_penalty(
       weight: The penalty weight that the values include, > 0.
       target: The gradient norm at which the penalty is 0, >= 0.
       one_sided: Whether the penalty should penalize only norms above the target.
-      parts: For a weighted sum of penalties, their weights by name, such as {"r1": 5.0, "r2":
-        0.5}, in place of `weight` and `one_sided`. The names are "r1", "r2", "two_sided",
-        "one_sided" and "zero_centred".
       example_shape: Shape of the examples for the test. Sides of different lengths make it
         possible to identify incorrect axes.
       strategy: A strategy of several replicas that also runs the penalty. A scalar must then be
@@ -89,16 +80,11 @@ def check_penalty(
       The findings; [] if there are none.
 
     Raises:
-      ValueError: If a weight is not positive, `target` is negative, or a part cannot be checked.
+      ValueError: If `weight` is not positive or `target` is negative.
     """
     if not weight > 0 or not target >= 0:
         raise ValueError(f"weight must be > 0 and target >= 0, got {weight} and {target}")
-    shape = tuple(example_shape)
-    checked = CheckedPenalty(penalty, weight, target, one_sided, shape)
-    if parts is not None:
-        if weight != 1.0 or one_sided or not parts:
-            raise ValueError("give the weights of a sum in parts, without weight and one_sided")
-        checked = CheckedSum(penalty, max(parts.values()), target, False, shape, dict(parts))
+    checked = CheckedPenalty(penalty, weight, target, one_sided, tuple(example_shape))
     try:
         return _check(checked, strategy)
     except PenaltyError as error:
@@ -113,15 +99,12 @@ def check_penalty(
 
 
 def _check(checked: CheckedPenalty, strategy: tf.distribute.Strategy | None) -> list[Finding]:
-    findings, draws = [], []
-    if checked.has_interpolates:
-        draws = checked.record_points(_CALLS)
-        findings = _check_points(checked.endpoints(), [points for _, points in draws])
-    is_sum = isinstance(checked, CheckedSum)
-    findings += _check_sum(checked) if isinstance(checked, CheckedSum) else _check_norm(checked)
+    draws = checked.record_points(_CALLS)
+    findings = _check_points(checked.endpoints(), [points for _, points in draws])
+    findings += _check_norm(checked)
     if not any(finding.fatal for finding in findings):  # the same mistake is not reported twice
         findings += (
-            ([] if is_sum else _check_curved(checked, *draws[0]))
+            _check_curved(checked, *draws[0])
             or _check_weight_gradient(checked)
             or [
                 *_check_constant_critic(checked),
@@ -208,7 +191,7 @@ def _check_constant_critic(checked: CheckedPenalty) -> list[Finding]:
     # The epsilon under the square root that this value implies. With max(., epsilon) in place of
     # a sum, the value is the same, but the slope at small norms is correct: not a mistake.
     epsilon = (checked.target - max(value / checked.weight, 0.0) ** 0.5) ** 2
-    if checked.one_sided or isinstance(checked, CheckedSum) or epsilon < 1e-13:
+    if checked.one_sided or epsilon < 1e-13:
         return []
     small = 2.0 * epsilon**0.5
     _, slope = _value_and_slope(checked, small)
@@ -313,7 +296,7 @@ def _check_replicas(checked: CheckedPenalty, strategy: tf.distribute.Strategy) -
         findings.append(Finding("mean_per_replica", message))
     # All examples are equal, so the value follows from this replica's alphas.
     values = {float(value) for value in strategy.experimental_local_results(curved)}
-    if checked.has_interpolates and len(values) == 1 < replicas:
+    if len(values) == 1 < replicas:
         message = "all replicas use the same alphas: give each replica its own seed"
         findings.append(Finding("same_alpha_on_every_replica", message))
     return findings
@@ -510,72 +493,3 @@ def _value_mistakes(
 
 def _scaled_norm(expected: _Value, factor: float) -> _Value:
     return lambda norm: expected(norm * factor)
-
-
-def _check_sum(checked: CheckedSum) -> list[Finding]:
-    """Checks the values, and names the weights that the implementation uses if they are wrong."""
-    real = tf.ones(checked.shape)
-    norms = list(_sum_norms())
-    measured = [float(checked(checked.critic(each), real, -real)) for each in norms]
-    expected = [checked.expected_of(each) for each in norms]
-    largest = max(expected)
-    if _all_close(measured, expected, relative=2e-3, absolute=1e-4 * largest):
-        return []
-    names = [*PLACES]
-    values = [[checked.part(name, each) for name in names] for each in norms]
-    finite = all(map(math.isfinite, measured))
-    found = _least_squares(values, measured) if finite else [math.nan] * len(names)
-    explained = [sum(map(operator.mul, row, found)) for row in values]
-    if _all_close(measured, explained, relative=5e-3, absolute=1e-3 * largest):
-        weights = {
-            name: weight
-            for name, weight in zip(names, found, strict=True)
-            if abs(weight) > 1e-3 * max(map(abs, found))
-        }
-        return [
-            Finding(
-                "wrong_weights",
-                f"the values are those of {_describe_sum(weights)} (correct: "
-                f"{_describe_sum(checked.weights)})",
-            )
-        ]
-    worst = max(range(len(norms)), key=lambda each: abs(measured[each] - expected[each]))
-    fake, between, real_norm = norms[worst]
-    return [
-        Finding(
-            "wrong_value",
-            f"the value is {measured[worst]:.4g} (correct: {expected[worst]:.4g}) where the "
-            f"gradient norm is {real_norm:g} on real examples, {between:g} between real and fake, "
-            f"and {fake:g} on fake examples: check each penalty alone",
-        )
-    ]
-
-
-def _all_close(
-    values: list[float], others: list[float], *, relative: float, absolute: float
-) -> bool:
-    return all(
-        math.isclose(value, other, rel_tol=relative, abs_tol=absolute)
-        for value, other in zip(values, others, strict=True)
-    )
-
-
-def _least_squares(rows: list[list[float]], values: list[float]) -> list[float]:
-    """Returns the factors of the columns whose sum is closest to the values."""
-    matrix = tf.constant(rows, tf.float64)
-    factors = tf.linalg.lstsq(matrix, tf.constant(values, tf.float64)[:, None], fast=False)
-    return [float(factor) for factor in factors[:, 0]]
-
-
-def _sum_norms() -> Iterator[list[float]]:
-    """Yields gradient norms on fakes, between, and on real examples; each varies alone."""
-    yield [1.0, 1.0, 1.0]
-    for place in range(3):
-        for norm in (0.5, 2.0, 3.0):
-            norms = [1.0] * 3
-            norms[place] = norm
-            yield norms
-
-
-def _describe_sum(weights: Mapping[str, float]) -> str:
-    return " + ".join(f"{weight:.4g} {name}" for name, weight in weights.items()) or "no penalty"
