@@ -14,6 +14,7 @@ import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, train_tiny
 from wgan_gp.app import saved_run
 from wgan_gp.data.scaling.conditions import Conditions
+from wgan_gp.data.scaling.pixels import Pixels
 from wgan_gp.data.sources.toys import mode_centers
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.data.tables.table import Table
@@ -60,15 +61,16 @@ def test_examples_of_many_batches_keep_their_order():
 
 
 def test_images_are_levels_or_normalized():
-    """The critic here is the mean of an image; 255 levels are 2 units."""
+    """The critic here is the mean of an image, of levels in the middle of their noise."""
 
     def critic(inputs, training):
         return tf.reduce_mean(inputs, axis=[1, 2, 3])[:, None]
 
     levels = np.full([3, 4, 4, 1], 51, np.uint8)
-    for images in (levels, levels / 127.5 - 1):
-        found = score_in_units(make_scorer(critic), DataSpec((4, 4, 1), 0), images)
-        np.testing.assert_allclose(found, [-0.6] * 3, atol=1e-6)
+    spec = DataSpec((4, 4, 1), 0, pixels=Pixels())
+    for images in (levels, (levels + 0.5) / 128 - 1):
+        found = score_in_units(make_scorer(critic), spec, images)
+        np.testing.assert_allclose(found, [51.5 / 128 - 1] * 3, atol=1e-6)
 
 
 def test_rows_of_a_table_are_scored_by_their_values():

@@ -138,10 +138,12 @@ class Dataset:
     @property
     def _pixels(self) -> Pixels | None:
         """The levels of pictures; None for other data, and for pictures of real numbers."""
+        bits = getattr(self._reader, "bits", None)
+        if bits is None:
+            return None
         from .scaling.pixels import Pixels  # noqa: PLC0415
 
-        bits = getattr(self._reader, "bits", None)
-        return None if bits is None else Pixels(bits, self.settings.dequantization)
+        return Pixels(bits, self.settings.dequantization)
 
     @property
     def conditions(self) -> Conditions | None:
