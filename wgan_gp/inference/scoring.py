@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from ..data.scaling.pixels import NEAREST
 from ..data.sources.arrays.array_checks import check_shape
 from ..data.sources.python.user_arrays import as_arrays
 from ..data.spec import DataSpec
@@ -253,9 +254,9 @@ def _normalized(spec: DataSpec, examples: Any) -> np.ndarray:
     if scaling is None:
         array = as_arrays(examples, flag="examples").examples
         check_shape("examples", array.shape, spec)
-        if spec.pixels is None or array.dtype == np.float32:
+        if array.dtype == np.float32:
             return array
-        return spec.pixels.normalize(tf.constant(array)).numpy()
+        return (spec.pixels or NEAREST).normalize(tf.constant(array)).numpy()
     array = np.asarray(examples)
     if array.dtype.kind not in "fiub" or not array.size:
         raise UserError("examples are no numbers", "give an array [N, ...]")
