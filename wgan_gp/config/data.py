@@ -74,7 +74,6 @@ class DataSettings(Seeded):
         per_process=True,
         affects="data",
         needed_by=("evaluate", "score"),
-        on_tpu=True,
         common=True,
     )
     test_data_dir: str | None = setting(
@@ -86,7 +85,6 @@ class DataSettings(Seeded):
         per_process=True,
         affects="data",
         needed_by=("evaluate",),
-        on_tpu=True,
     )
     holdout: float | None = setting(
         None,

@@ -82,7 +82,6 @@ class OutputSettings(Section):
         path=True,
         per_process=True,
         affects="nothing",
-        on_tpu=True,
         common=True,
     )
     summary_interval: int = setting(
@@ -161,7 +160,6 @@ class OutputSettings(Section):
         "checkpoints/ckpt-N. Once the new run has a checkpoint, it continues from its own.",
         path=True,
         affects="training",
-        on_tpu=True,
     )
     restore: str | None = setting(
         None,
@@ -430,7 +428,6 @@ class ScoreSettings(Section):
         "(docs/scoring.md). Default: the run's own dataset.",
         path=True,
         affects="nothing",
-        on_tpu=True,
     )
     score_examples: int = setting(
         1000,

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import UserError, reason
+from ..run_directory.files import this_machine
 
 _PACKAGES = ("tf2onnx", "onnx", "onnxruntime")
 _OPSET = 17
@@ -114,7 +115,8 @@ def _to_tflite(function: Any) -> tuple[bytes, Run]:
     owner.weights = list(function.get_concrete_function().graph.variables)
     # Only files made of a SavedModel have a signature, which names the arguments.
     with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(owner, folder, signatures=function)
+        options = tf.saved_model.SaveOptions(experimental_io_device=this_machine())
+        tf.saved_model.save(owner, folder, function, options)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         content = converter.convert()
     with warnings.catch_warnings():
